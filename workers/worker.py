@@ -430,7 +430,7 @@ class Worker:
 
     @staticmethod
     def _site(profile: Profile, descriptor: int) -> Site:
-        """Where a request for WebSocket has come."""
+        """Return the listener of a request for WebSocket, as rules for web pages see it."""
         opened = socket.socket(fileno=descriptor)
         try:
             return Site(profile.host, tuple(profile.allowed_origins), str(opened.getsockname()[0]))

@@ -1,4 +1,4 @@
-"""What is dangerous in a configuration that can be used, and what to write instead. Of files only the mode is read."""
+"""Finds dangerous settings in a valid configuration and names the better ones. Of files only the mode is read."""
 
 import os
 import re
@@ -25,7 +25,7 @@ _PART_OF_A_NAME: Final = re.compile(r"[A-Za-z0-9.]{1,32}=.+")
 
 
 class Danger(NamedTuple):
-    """One finding. worst: it is told without being asked for. line: None where there is none."""
+    """A dangerous setting. worst: reported without --strict, too. line: None for an entity without a line."""
 
     worst: bool
     path: str

@@ -22,7 +22,7 @@ _Authority = tuple[str, int | None]
 
 
 class Site(Struct, frozen=True):
-    """Where a request has come. host: of the listener's section. origins: its `allowedOrigins`. address: the local
+    """The listener that a request has reached. host: of its section. origins: its `allowedOrigins`. address: the local
     address of the connection, as getsockname gives it; empty where it is not known."""
 
     host: str

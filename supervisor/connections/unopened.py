@@ -19,14 +19,14 @@ class Unopened:
         self._most = 0  # that any host has
 
     def add(self, connection: Connection) -> None:
-        """It was accepted."""
+        """Count a connection that was accepted."""
         host = _host(connection.peer)
         found = self._hosts.setdefault(host, OrderedDict())
         found[connection.number] = connection
         self._counted(host, len(found) - 1, len(found))
 
     def remove(self, connection: Connection) -> None:
-        """It is open, or gone; nothing where it is not among these."""
+        """Count a connection no more: it is open or gone. Does nothing for one that does not count."""
         host = _host(connection.peer)
         found = self._hosts.get(host)
         if found is None or found.pop(connection.number, None) is None:

@@ -59,7 +59,7 @@ class _Waiting:
         loop.add_reader(opened, self._read)
 
     def _read(self) -> None:
-        """What is behind the header stays in the socket."""
+        """Read the header, or a part of it. Octets behind the header stay in the socket."""
         try:
             seen = self._opened.recv(MOST_OCTETS - len(self._octets), socket.MSG_PEEK)
             if not seen:

@@ -102,7 +102,7 @@ class Guard(asyncio.Protocol):
 
     @property
     def site(self) -> Site:
-        """Where the request has come."""
+        """The listener, as rules for web pages see it."""
         place = None if self._transport is None else self._transport.get_extra_info("sockname")
         address = place[0] if isinstance(place, tuple) else ""  # a worker that reads for us has the socket
         return Site(self.listener.host, self.listener.allowed_origins, address)

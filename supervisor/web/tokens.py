@@ -1,4 +1,4 @@
-"""Who may see metrics and the details of health checks: clients with a certificate, or with the listener's token."""
+"""Decides whether a client sees metrics and details of health checks: by its certificate or the listener's token."""
 
 import asyncio
 import hmac

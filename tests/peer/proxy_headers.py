@@ -23,5 +23,5 @@ def binary(source: str | None, port: int = 0, additions: bytes = b"", command: i
 
 
 def addition(kind: int, value: bytes) -> bytes:
-    """One of those behind the addresses."""
+    """An addition (TLV) behind the addresses."""
     return struct.pack("!BH", kind, len(value)) + value

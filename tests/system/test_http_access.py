@@ -1,4 +1,4 @@
-"""Who sees metrics and the details of health checks of a listener that clients have to log in to."""
+"""Metrics and details of health checks are shown only to clients that a listener with a login knows."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_sessions_at_once(limited: Router) -> None:
 
 
 def test_links_that_wait_are_judged_by_changed_rules(limited: Router) -> None:
-    """Those that were allowed before the change, too, whether their answers were sent or not."""
+    """Links that were allowed before the change are judged, too, whether their answers were sent or not."""
     with Peer.opened(limited.port, hostname="narrow") as peer, Peer.opened(limited.port) as own:
         links = _attach_all(peer, receivers=False)
         nobody = {"all": {**GROUP, "targets": ""}}

@@ -327,7 +327,7 @@ def test_certificates_are_revoked_while_it_runs(start: Start, made: Pki, tmp_pat
 
 
 def test_a_certificate_that_names_nobody(start: Start, made: Pki) -> None:
-    """It has names for hosts only: who has it is nobody for policy."""
+    """A certificate with names of hosts only makes its owner nobody for policy."""
     nameless = made.issue("nameless", "/", names="DNS:somebody.example")
     router = start(sections(made))
     with opened(router, made, "mutual", nameless) as peer:

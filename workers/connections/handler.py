@@ -209,7 +209,7 @@ class ConnectionHandler:
         return self.sasl
 
     def refusal(self, connection: Connection, sasl: bool) -> tuple[str, str] | None:
-        """What the listener demands of a client before it begins a layer (security.md S-5, T-8, T-9)."""
+        """Return what the listener demands before a client begins a layer (security.md S-5, T-8, T-9)."""
         if self.initiate is not None:
             return None
         if self.profile.require_encryption and self.transport.tls is None:
