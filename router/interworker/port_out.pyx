@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from router.amqp.buffer cimport buffer_used
-from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take
+from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take, map_take_known
 from router.amqp.link cimport Link
 from router.amqp.meter cimport meter_hold
 from router.amqp.spec cimport D_MODIFIED
@@ -398,9 +398,10 @@ cdef class PortOut(NodeOwner):
         self.concerned = upstream
         if not upstream.calls.settled(upstream.owner, run, n, head.kind, state):
             return 0
-        for i in range(n):
-            map_take(&self.sent, first + i)
-            run[i].next = run[i + 1] if i + 1 < n else NULL
+        map_take_known(&self.sent, first, n)
+        for i in range(n - 1):
+            run[i].next = run[i + 1]
+        run[n - 1].next = NULL
         outs_free(run[0], run[n - 1], n)
         return n
 
