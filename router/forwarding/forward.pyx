@@ -522,6 +522,9 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     cdef list ports = None
     cdef list links = None
     cdef PortOut own = spreading(address)
+    cdef void* consumers = <void*>address.consumers
+    cdef void* at
+    cdef Py_ssize_t i = 0
     cdef void* here = NULL                 # a ConsumerLink of this worker
     cdef int overflow = overflow_of(address, c)
     cdef int copies = 0
@@ -530,17 +533,19 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
         # The copy that goes up says which edge routers have theirs from here: they drop it.
         c.served.data = address.served
         c.served.size = len(address.served)
-    for consumer in address.consumers:
-        if goes_back(consumer, c):
+    while i < items_in(consumers):
+        at = item_at(consumers, i)         # borrowed: the list keeps it, and changes between deliveries only
+        i += 1
+        if goes_back(<Consumer>at, c):
             continue
         copies += 1
-        if consumer.link is None:
-            ports = add_target(address, consumer, consumer.port.outgoing, d, c, ports)
+        if (<Consumer>at).link is None:
+            ports = add_target(address, <Consumer>at, (<Consumer>at).port.outgoing, d, c, ports)
         elif own is None:
-            consumer.link.offer(d, c, overflow)
-            here = <void*>consumer.link
+            here = <void*>(<Consumer>at).link
+            (<ConsumerLink>here).offer(d, c, overflow)
         else:
-            ports = add_target(address, consumer, own, d, c, ports)
+            ports = add_target(address, <Consumer>at, own, d, c, ports)
     if here is not NULL:
         charge((<ConsumerLink>here).session.connection.scheduler, COPY_UNITS * copies)
     elif own is not None:
