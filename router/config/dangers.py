@@ -15,10 +15,9 @@ from router.config.entities import (
     VhostConfig,
 )
 from router.config.password import in_file
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from router.config.roles import BETWEEN_ROUTERS
 from router.websocket.site import EVERY_ORIGIN, is_local
 
-ROUTER_ROLES: Final = (INTER_ROUTER, EDGE, INTER_EDGE)
 OLD_PROTOCOLS: Final = ("TLSv1", "TLSv1.0", "TLSv1.1")
 OTHERS_WRITE, OTHERS_READ = 0o022, 0o044
 _PART_OF_A_NAME: Final = re.compile(r"[A-Za-z0-9.]{1,32}=.+")
@@ -76,7 +75,7 @@ def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[
         yield _danger(configuration, listener, text)
     if is_local(listener.host):
         return
-    if listener.role in ROUTER_ROLES:
+    if listener.role in BETWEEN_ROUTERS:
         if not listener.authenticate_peer:
             text = f"{name}: any router may join: authenticatePeer: yes, saslMechanisms: EXTERNAL and an sslProfile"
             yield _danger(configuration, listener, text + " with caCertFile", worst=True)

@@ -7,3 +7,4 @@ ROUTE_CONTAINER: Final = "route-container"
 INTER_ROUTER: Final = "inter-router"
 EDGE: Final = "edge"
 INTER_EDGE: Final = "inter-edge"  # between two edge routers
+BETWEEN_ROUTERS: Final = (INTER_ROUTER, EDGE, INTER_EDGE)

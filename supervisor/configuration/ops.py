@@ -6,7 +6,7 @@ from typing import Final
 from router.addressing.pattern import PatternError, canonical, duplicate_pattern, from_prefix
 from router.addressing.settings import Setting
 from router.config.entities import AddressConfig, ConnectorConfig, ListenerConfig
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from router.config.roles import BETWEEN_ROUTERS
 from router.control.ops import FailoverServer, Profile, ProfileOp
 
 # Seconds from the TCP connection of a connector until the peer's open must arrive.
@@ -37,7 +37,7 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
         verify_hostname = endpoint.verify_hostname
         websockets, path = endpoint.websockets, endpoint.websocket_path
     # Annotations stay there (brokers-and-edge.md W-13).
-    between_routers = endpoint.role in (INTER_ROUTER, EDGE, INTER_EDGE)
+    between_routers = endpoint.role in BETWEEN_ROUTERS
     profile = Profile(
         host=endpoint.host,
         port=endpoint.port_text,

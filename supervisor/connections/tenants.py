@@ -3,12 +3,11 @@
 from typing import Final
 
 from router.amqp.errors import INVALID_FIELD
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from router.config.roles import BETWEEN_ROUTERS
 from supervisor.connections.admission import Deny
 from supervisor.connections.connections import Connection
 
 SEPARATOR: Final = "/"
-_ROUTERS: Final = (INTER_ROUTER, EDGE, INTER_EDGE)
 
 
 def tenant_of(connection: Connection, vhost: str | None) -> str | Deny | None:
@@ -20,7 +19,7 @@ def tenant_of(connection: Connection, vhost: str | None) -> str | Deny | None:
     None: the addresses have no prefix. Deny: the name of the space has a slash, so that some of its addresses would be
     those of another space, as address b of tenant t/a and address a/b of tenant t.
     """
-    if not connection.origin.multi_tenant or connection.origin.role in _ROUTERS:
+    if not connection.origin.multi_tenant or connection.origin.role in BETWEEN_ROUTERS:
         return None
     space = connection.hostname if vhost is None else vhost
     if space is None:

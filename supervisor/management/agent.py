@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from router.amqp import codec
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from router.config.roles import BETWEEN_ROUTERS
 from router.config.schema import SCHEMA
 from router.interworker.region import Region
 from router.log import CRITICAL, DEBUG, ERROR, Log
@@ -259,7 +259,7 @@ class Agent:
         which carry requests of many clients.
         """
         origin = self.context.core.connections.opened.get(job.request.connection or 0)
-        passed_on = origin is not None and origin.origin.role in (INTER_ROUTER, EDGE, INTER_EDGE)
+        passed_on = origin is not None and origin.origin.role in BETWEEN_ROUTERS
         let_go = self._wait(job.request, int(self._changes(job.request) and not passed_on))
 
         def go_on(done: "asyncio.Future[Any]") -> None:

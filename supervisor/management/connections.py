@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER
 from supervisor.connections.connections import Connection
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
@@ -16,8 +16,6 @@ FORCED: Final = "amqp:connection:forced"
 FORCED_TEXT: Final = "Connection forced-closed by management request"
 _IN: Final = values.string("in")
 _OUT: Final = values.string("out")
-# Connections that management does not close: those of other routers.
-_PROTECTED: Final = (INTER_ROUTER, EDGE, INTER_EDGE)
 
 
 class Row(NamedTuple):
@@ -138,7 +136,7 @@ class Connections(CoreType):
         if status is not None:
             if status not in ("enabled", "deleted"):
                 raise StatusError(BAD_REQUEST)
-            if connection.origin.role in _PROTECTED or not core.policy.may_close_connections(request.connection):
+            if connection.origin.role in BETWEEN_ROUTERS or not core.policy.may_close_connections(request.connection):
                 raise StatusError(FORBIDDEN, "You are not allowed to perform this operation.")
         if trace is not None:
             core.connections.trace(connection, trace is True)
