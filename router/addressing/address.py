@@ -130,6 +130,20 @@ def generate_temporary(router_id: str, mode: str, dynamic_target: bool) -> str:
     return f"amqp:/_topo/{OWN_AREA}/{router_id}/temp.{name}"
 
 
+def escapes(name: str) -> bool:
+    """Whether a normalised name, with a tenant's prefix before it, would be reduced to less than that.
+
+    Other routers normalise the whole address again: `red/x:/blue/orders` is `blue/orders` to them.
+    """
+    return ":/" in name
+
+
+def is_temporary(text: str) -> bool:
+    """Whether an address, as a client writes it, has the form of a generated one."""
+    plain = normalise(text)
+    return plain.startswith("_$temp.") or (plain.startswith(("_topo/", "_edge/")) and "/temp." in plain)
+
+
 # Addresses of the protocol itself: they always exist, and messages of clients to them are dropped (inter-router.md
 # 11.2).
 CONTROL_KEYS: Final = (

@@ -227,6 +227,8 @@ cdef class Table:
             # A local record that exists, or nothing: settings do not apply to these (routing-semantics.md N-6).
             return self.by_key.get(addresses.key(cls, name))
         if tenant is not None:
+            if addresses.escapes(name):
+                return False
             name = tenant + name
         setting = self.settings.lookup(name)
         instance = setting.ingress_phase if phase < 0 else phase

@@ -1,7 +1,10 @@
 """Requests of workers about links: attach to an address or to another link, detach. No I/O here."""
 
 from collections.abc import Callable
+from typing import Final
 
+from router.addressing.address import escapes, normalise
+from router.amqp.errors import INVALID_FIELD
 from router.control import messages as control
 from router.control.handlers import Handlers
 from router.policy.decisions import LINK_TEXT, UNAUTHORIZED
@@ -19,6 +22,8 @@ from supervisor.policy.policy import Policy
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Worker, WorkerFaultError
 from supervisor.subsystem import Events, Subsystem
+
+ESCAPES_TEXT: Final = "The address of a tenant has one scheme at most"
 
 # An answer that waits for acknowledgements: worker, link, answer.
 Waiting = tuple[Worker, Link, control.Attached]
@@ -77,6 +82,11 @@ class LinkHandler(Subsystem):
     def _attach(self, worker: Worker, message: control.Attach) -> None:
         connection = worker.connections.get(message.conn)
         if connection is None:
+            return
+        if message.tenant is not None and any(
+            text and escapes(normalise(text)) for text in (message.address, message.dynamic_address)
+        ):
+            worker.outbox.append(control.Refused(connection.number, message.link, INVALID_FIELD, ESCAPES_TEXT))
             return
         denied = self._policy.attach(connection, message)
         if denied is not None:

@@ -223,6 +223,14 @@ def test_tenants_of_two_routers(start: Start, role: str) -> None:
             assert len(wanted.deliveries) == 1
             named = stranger.sender().request(message.message("x", to="red.example/orders"))
             assert named.name in {"modified", "released"}
+            # Another router that reduces the whole address again would find the one of the victim.
+            twice = "y:/x:/red.example/orders"
+            assert stranger.sender().request(message.message("x", to=twice)).name == "rejected"
+            for attempted in (stranger.sender(twice, wait=False), stranger.receiver(twice, 10, wait=False)):
+                why = "The address of a tenant has one scheme at most"
+                assert attempted.wait_detached() == ("amqp:invalid-field", why)
+            stranger.barrier()
+            assert len(receiver.deliveries) == 9
         poll(partial(_unknown, mine, "orders"), "the address is gone")
 
 
