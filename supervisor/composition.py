@@ -12,6 +12,7 @@ from router.addressing.address import EDGE_MODE, INTERIOR_MODE, MOBILE, key
 from router.addressing.address import LOCAL as LOCAL_CLASS
 from router.config.entities import Configuration
 from router.log import Log
+from router.policy.management import SERVED
 from supervisor.addresses.exchanges import Exchanges
 from supervisor.addresses.inprocess import InProcess
 from supervisor.addresses.lookup import Lookup
@@ -206,7 +207,7 @@ class RouterCore(Core):
         link_routes = {address.key for address in self.link_routes.addresses()}
         if self.routers is not None:
             link_routes.update(address.key for address in self.routers.link_routes)
-        return len(self.table.records) + len(link_routes)
+        return len(self.table.records) - len(SERVED.keys() & self.table.records.keys()) + len(link_routes)
 
 
 class Services(NamedTuple):

@@ -7,6 +7,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from router.control.ops import LaterOp, Op
 from router.interworker.region import Region
 from router.log import CRITICAL, Log
 from router.log import place as place_of
+from router.policy.management import SERVED
 from router.process import forbid_new_rights, hide_memory
 from router.stats.sums import AddressCounters
 from supervisor.composition import IN_PROCESS, RouterCore, add_services
@@ -141,6 +143,9 @@ class Supervisor:
         agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
             core.in_process.serve(key(cls, name), agent.handle, agent.ready)
+        if configuration.router.mode != "standalone":
+            for record_key, rights in SERVED.items():
+                core.in_process.serve(record_key, partial(agent.handle, carried=rights), agent.ready)
 
     async def run(self) -> int:
         """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""

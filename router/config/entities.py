@@ -429,6 +429,7 @@ class GroupConfig(Record, frozen=True, kw_only=True):
     allow_fallback_links: bool
     allow_dynamic_link_routes: bool
     allow_admin_status_update: bool
+    management: str = "all"  # role, see router/policy/management.py
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     source_pattern: tuple[str, ...] | None = None  # a tuple: instead of the list

@@ -118,7 +118,7 @@ class _Reader:
                     self.error(text, "groups", name, key)
             else:
                 try:
-                    values[key] = _number(key, value)
+                    values[key] = _GROUP[key].convert(value) if _GROUP[key].type == "enum" else _number(key, value)
                 except InvalidValue as error:
                     self.error(f"{where} option '{key}' has error '{error}'.", "groups", name, key)
         for plain, pattern in (("sources", "sourcePattern"), ("targets", "targetPattern")):
@@ -191,6 +191,7 @@ class _Reader:
             allow_fallback_links=bool(every["allowFallbackLinks"]),
             allow_dynamic_link_routes=bool(every["allowDynamicLinkRoutes"]),
             allow_admin_status_update=bool(every["allowAdminStatusUpdate"]),
+            management=str(every["management"]),
             sources=lists.get("sources", ()),
             targets=lists.get("targets", ()),
             source_pattern=lists.get("sourcePattern"),

@@ -348,6 +348,7 @@ class Permit(Message, kw_only=True):
     rules: int  # where those of anonymous senders may go
     user: str | None
     proxies: bool  # they may name any user
+    rights: str | None = None  # of requests to management nodes, by name; None: all
 
 
 class Admitted(Message):

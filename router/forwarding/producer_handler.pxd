@@ -56,6 +56,7 @@ cdef class AnonymousHandler(ProducerHandler):
     cdef bint repeats(self, const Slice* text) noexcept
     cdef bint allowed(self, const Slice* text, bint again) noexcept
     cdef Address lookup(self, const Slice* text, int phase, bint again, Nowhere* why)
+    cdef int deliver_limited(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1
     cdef int deliver_beyond(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1
 
 cdef class RouterHandler(ProducerHandler):

@@ -428,6 +428,8 @@ cdef class AnonymousHandler(ProducerHandler):
                 link.refuse(d, D_REJECTED, FORBIDDEN, False)
                 self.rules.deny_target(&text)
                 return ROUTED
+            if self.rules.concerns_management(&text):
+                return self.deliver_limited(link, d, c, &text, phase)
         address = self.lookup(&text, phase, again, &why)
         if address is None:
             if why == NOWHERE_UNAVAILABLE:
@@ -442,6 +444,32 @@ cdef class AnonymousHandler(ProducerHandler):
             c.to.size = len(address.to)
         if c.phase == 0:
             c.phase = address.phase
+        return deliver(self, link, d, c, address, False)
+
+    cdef int deliver_limited(
+            self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1:
+        """Send a message for a management node, at which its sender has limited rights.
+
+        The address that it bears from here on carries them. At this router the agent knows the connection.
+        """
+        cdef Address address
+        cdef Nowhere why = NOWHERE_UNKNOWN
+        raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+        limited = self.table.limited_address(raw, self.rules.rights)
+        if limited is None:
+            link.refuse(d, D_REJECTED, FORBIDDEN, False)
+            self.rules.deny_target(text)
+            return ROUTED
+        name, encoded = limited
+        address = self.table.find(name, self.tenant, phase, &why)
+        if name is not raw:
+            c.to.data = <bytes>encoded
+            c.to.size = len(<bytes>encoded)
+        if address is None:
+            if self.table.network.uplink is not None and why == NOWHERE_UNKNOWN:
+                return self.deliver_uplink(link, d, c)
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
         return deliver(self, link, d, c, address, False)
 
     cdef int deliver_beyond(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1:

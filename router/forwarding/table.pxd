@@ -87,7 +87,8 @@ cdef class Table:
     cdef readonly list ports               # by worker, None for our own
     cdef readonly dict links               # slot index -> ConsumerLink: ours, alive
     cdef readonly object settings          # AddressSettings
-    # Bounded. Text, tenant and phase of anonymous messages -> result of `look_up`; text and tenant -> whole address.
+    # Bounded. Text, tenant and phase of anonymous messages -> result of `look_up`; text and tenant -> whole address;
+    # text and rights -> limited address.
     cdef dict lookups
     cdef Recent recent                     # addresses that routers' messages were for
     cdef object lookups_key                # another object after each change: remembered look-ups are void
@@ -99,4 +100,5 @@ cdef class Table:
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address)
     cdef Address find(self, bytes text, str tenant, int phase, Nowhere* why)
     cdef tuple whole_address(self, bytes text, str tenant)
+    cdef tuple limited_address(self, bytes text, str rights)
     cdef int keep(self, tuple key, size_t octets, object found) except -1

@@ -13,6 +13,7 @@ from router.addressing import address as addresses
 from router.addressing.binding_keys import KeyMatcher
 from router.addressing.settings import UNAVAILABLE as UNAVAILABLE_TEXT
 from router.addressing.settings import NETWORK, AddressSettings
+from router.policy import management
 
 cdef extern from "Python.h":
     PyObject* item_of "PyList_GET_ITEM"(list items, Py_ssize_t index) noexcept
@@ -209,6 +210,20 @@ cdef class Table:
             name = tenant + name
             found = codec.encode_string(name), self.settings.lookup(name).ingress_phase
             self.keep(key, len(text) + len(tenant), found)
+        return found
+
+    cdef tuple limited_address(self, bytes text, str rights):
+        """Name the address that a message for `text` bears whose sender has these rights at management nodes: octets
+        (`text` itself where nothing changes), and the same as an encoded string. None: it is forbidden."""
+        key = (text, rights, "rights")
+        found = self.lookups.get(key)
+        if found is None:
+            plain = text.decode("utf-8", "replace")
+            limited = management.address_for(plain, management.by_name(rights), self.router_id)
+            if limited is None:
+                return None
+            found = text if limited == plain else limited.encode(), codec.encode_string(limited)
+            self.keep(key, len(text), found)
         return found
 
     cdef int keep(self, tuple key, size_t octets, object found) except -1:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from router.policy.management import ManagementRights, forbids
 from router.policy.rules import CONNECTOR, GroupRules, LinkRules, VhostRules
 
 RESOURCE_LIMIT: Final = "amqp:resource-limit-exceeded"
@@ -99,6 +100,7 @@ class LinkFacts(NamedTuple):
     coordinator: bool = False
     capabilities: Sequence[str] = ()
     wanted: str | None = None  # address that a dynamic terminus asks for, for a link route
+    rights: ManagementRights | None = None  # with which a link to the agent of another router is attached
 
 
 class Who(Struct, frozen=True):
@@ -132,7 +134,11 @@ def decide_link(rules: LinkRules, link: LinkFacts, who: Who, links: int = 0) -> 
             return None
         return LinkDenied("dynamic_source", UNAUTHORIZED, f"receiver dynamic source {who},")
     if link.address and not link.coordinator:
-        return _capability_denied(rules, link, kind, who) or _address_denied(rules, link, kind, who)
+        return (
+            _capability_denied(rules, link, kind, who)
+            or _address_denied(rules, link, kind, who)
+            or _management_denied(rules, link, kind, who)
+        )
     if link.consumer:
         return LinkDenied("source", UNAUTHORIZED, f"receiver link '' {who}")
     allowed = link.wanted is None or rules.targets.allows(link.wanted, who.user)
@@ -157,3 +163,11 @@ def _address_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> L
     if addresses.allows(link.address or "", who.user):
         return None
     return LinkDenied(terminus, UNAUTHORIZED, f"{kind} link '{link.address}' {who} based on link {terminus} name")
+
+
+def _management_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> LinkDenied | None:
+    """Deny links to management nodes to a group without a role, and links that were attached with other rights."""
+    rights = rules.management
+    if not forbids(rights, link.address or "") and (link.rights is None or link.rights == rights):
+        return None
+    return LinkDenied("management", UNAUTHORIZED, f"{kind} link '{link.address}' {who} based on management role")

@@ -147,5 +147,8 @@ def _address(opened: OpenAllowed, link: LinkFacts, who: Who, denied: LinkDenied 
     if denied is None:
         item = addresses.allowing(link.address or "", who.user)
         return Finding(True, what, f"group '{group.name}': {attribute} has '{item}'", file, line)
+    if denied.reason == "management":
+        why = f"group '{group.name}': management is '{group.management}'"
+        return Finding(False, what, why, file, group.lines.get("management", group.line))
     missing = "is not set" if not addresses.items else "has nothing that allows it"
     return Finding(False, what, f"group '{group.name}': {attribute} {missing}", file, line)

@@ -14,8 +14,10 @@ cdef class MessageRules:
     cdef uint64_t targets_denied
     cdef uint64_t users_denied
     cdef bytes last
+    cdef readonly object rights            # of requests to management nodes, by name; None: all
     cdef bint allows_target(self, const Slice* text) noexcept
     cdef bint allows_user(self, const Slice* name) noexcept
+    cdef bint concerns_management(self, const Slice* text) noexcept
     cdef int deny_target(self, const Slice* text) except -1
     cdef int deny_user(self) except -1
     cdef int denied(self) except -1

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from router.addressing.pattern import SEPARATORS, PatternTree
 from router.config.entities import GroupConfig, PolicyConfig, VhostConfig
 from router.policy.hosts import HostError, HostRules, known, names
+from router.policy.management import UNLIMITED, ManagementRights
 from router.policy.names import NameRules, compile_names
 
 DEFAULT: Final = "$default"  # group of users that no other names
@@ -60,7 +61,7 @@ class LinkRules(Struct, frozen=True):
     waypoint_links: bool = True
     fallback_links: bool = True
     dynamic_link_routes: bool = True
-    admin_status_update: bool = True
+    management: ManagementRights = UNLIMITED
 
 
 def with_service(rules: LinkRules | None, sends: Iterable[str], receives: Iterable[str]) -> LinkRules:
@@ -160,7 +161,7 @@ def group_rules(
         waypoint_links=config.allow_waypoint_links,
         fallback_links=config.allow_fallback_links,
         dynamic_link_routes=config.allow_dynamic_link_routes,
-        admin_status_update=config.allow_admin_status_update,
+        management=ManagementRights(config.management, config.allow_admin_status_update),
     )
     per_user, per_host = config.max_connections_per_user, config.max_connections_per_host
     return GroupRules(

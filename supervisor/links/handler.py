@@ -110,6 +110,7 @@ class LinkHandler(Subsystem):
         if beyond is not None:
             decision = self._attaching.route_beyond(message, beyond.connection, beyond.served)
         else:
+            message.address = self._policy.bound_address(connection, message)
             decision = self._attaching.decide(message, connection.origin.role, self._usable(connection))
         if isinstance(decision, Refused):
             self._policy.detached(connection.number, number)

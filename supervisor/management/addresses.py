@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from router.addressing.address import CONTROL_KEYS, FLOODED, TOPOLOGICAL
 from router.addressing.settings import BALANCED
+from router.policy.management import SERVED
 from supervisor.addresses.record import Record
 from supervisor.linkroutes.local import LinkAddress
 from supervisor.linkroutes.remote import RemoteLinkAddress
@@ -119,7 +120,8 @@ class Addresses(CoreType):
 
     def rows(self) -> Iterable[Record | LinkKey]:
         """All addresses, those of link routes last."""
-        return [*self.context.core.table.records.values(), *self._link_keys().values()]
+        records = self.context.core.table.records
+        return [*(record for key, record in records.items() if key not in SERVED), *self._link_keys().values()]
 
     def _link_keys(self) -> dict[str, LinkKey]:
         """The addresses of link routes by key, those of other routers last."""

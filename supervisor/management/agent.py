@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from router.addressing.address import escapes, is_temporary, normalise
 from router.amqp import codec
-from router.config.roles import BETWEEN_ROUTERS
+from router.config.roles import BETWEEN_ROUTERS, EDGE
 from router.config.schema import SCHEMA
 from router.interworker.region import Region
-from router.log import CRITICAL, DEBUG, ERROR, Log
+from router.log import CRITICAL, DEBUG, ERROR, WARNING, Log
+from router.policy.management import UNLIMITED, ManagementRights
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.composition import RouterCore
+from supervisor.management.access import LINK_ROUTE, permit
 from supervisor.management.addresses import Addresses
 from supervisor.management.connection_link_routes import ConnectionLinkRoutes
 from supervisor.management.connections import Connections
@@ -135,14 +138,31 @@ class Agent:
         waiting = self._waiting.get(connection)
         return len(self._jobs) < MAX_UNFINISHED and (waiting is None or not waiting.full)
 
-    def handle(self, message: LocalMessage) -> None:
-        """Answer a request, or begin to answer it."""
+    def handle(self, message: LocalMessage, carried: ManagementRights = UNLIMITED) -> None:
+        """Answer a request, or begin to answer it. carried: rights that its address gives it, at most."""
         request = decode(message.worker_index, message.connection_number, message.octets)
+        request.rights = self.context.core.policy.rights(message.connection_number).limited(carried)
+        request.reply_to = self._reply_to(request)
         if self._log.enabled("AGENT", DEBUG):
             self._log.debug("AGENT", f"Agent request {request}")
         else:
             self._log.count("AGENT", DEBUG)
         self._begin(request)
+
+    def _reply_to(self, request: Request) -> str | None:
+        """Return the address of the answer; None: the client may not send there, nor have answers sent there."""
+        text = request.reply_to
+        connection = self.context.core.connections.opened.get(request.connection or 0)
+        if text is None or connection is None or is_temporary(text):
+            return text
+        if not self.context.core.policy.may_send(connection, text):
+            why = f"[C{connection.number}] No answer to a request: policy forbids its reply-to '{text}'"
+            self._log.repeated(WARNING, "AGENT", "reply-to", why)
+            return None
+        if connection.tenant is None:
+            return text
+        name = normalise(text)
+        return None if escapes(name) else connection.tenant + name
 
     def _begin(self, request: Request) -> None:
         """Dispatch a request; an answer that takes more than a slice continues later."""
@@ -205,6 +225,8 @@ class Agent:
             raise StatusError(BAD_REQUEST, request.fault)
         if kind is None:
             return self._store.handle(request)
+        if kind.name != LINK_ROUTE or not self._from_edge(request):
+            permit(request, request.operation or "", kind.name)
         match request.operation:
             case "QUERY":
                 return kind.query(request)
@@ -215,6 +237,11 @@ class Agent:
             case "UPDATE":
                 return kind.update(request)
         return kind.delete(request)
+
+    def _from_edge(self, request: Request) -> bool:
+        """Whether a request came over the connection of an edge router."""
+        origin = self.context.core.connections.opened.get(request.connection or 0)
+        return origin is not None and origin.origin.role == EDGE
 
     def _core_type(self, request: Request) -> CoreType | None:
         """The core type that answers; None: the store does (management.md 5.2)."""

@@ -136,7 +136,7 @@ class Connections(CoreType):
         if status is not None:
             if status not in ("enabled", "deleted"):
                 raise StatusError(BAD_REQUEST)
-            if connection.origin.role in BETWEEN_ROUTERS or not core.policy.may_close_connections(request.connection):
+            if connection.origin.role in BETWEEN_ROUTERS or not request.rights.closes:
                 raise StatusError(FORBIDDEN, "You are not allowed to perform this operation.")
         if trace is not None:
             core.connections.trace(connection, trace is True)

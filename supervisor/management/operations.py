@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from router.config.schema import SCHEMA, EntityType
+from router.policy.management import OPERATE
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.explain import explain
@@ -24,6 +25,7 @@ Operation = Callable[[Request, Context], Outcome]
 # By name in capitals; the case in requests does not matter.
 OPERATIONS: Final[dict[str, Operation]] = {}
 _PROFILE_LINES: Final = 40
+_VERBOSE: Final = ("trace", "debug")  # levels of lines with frames, or requests
 
 
 def register(name: str, function: Operation) -> None:
@@ -110,6 +112,8 @@ def get_log(request: Request, context: Context) -> Response:
     """The last lines of the log, oldest first."""
     limit = _number(request, "limit")
     entries = context.log.recent(limit if limit is not None and limit > 0 else None)
+    if not request.rights.includes(OPERATE):
+        entries = [entry for entry in entries if entry.level not in _VERBOSE]  # frames and requests may hold payload
     return Response.of(OK, [entry.as_list() for entry in entries])
 
 

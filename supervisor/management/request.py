@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from router.amqp import codec
 from router.amqp.errors import RemoteError
+from router.policy.management import UNLIMITED, ManagementRights
 from supervisor.management.response import BAD_REQUEST, StatusError
 
 PROPERTIES: Final = 0x73
@@ -32,7 +33,7 @@ _KEPT: Final = frozenset({"operation", "type", "entityType", "name", "identity"}
 class Request(Struct):
     """One request. `worker` and `connection`: where it came from; `octets`: the message, for its body.
 
-    `correlation_id` is the value as it was encoded. `fault`: why the message is no request.
+    `correlation_id` is the value as it was encoded. `fault`: why the message is no request. `rights`: of its sender.
     """
 
     worker: int
@@ -43,6 +44,7 @@ class Request(Struct):
     correlation_id: bytes | None = None
     properties: dict[str, Any] = field(default_factory=dict)
     fault: str | None = None
+    rights: ManagementRights = UNLIMITED
     _body_at: int | None = None
 
     def __repr__(self) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from router.config.schema import SCHEMA, EntityType
+from router.policy.management import READ
 from supervisor.configuration.errors import ChangeError
 from supervisor.management import operations, values
+from supervisor.management.access import permit
 from supervisor.management.context import Context
 from supervisor.management.entities import Entity, entities, management, named, shown
 from supervisor.management.request import Request
@@ -42,8 +44,12 @@ class Store:
         kind = find_type(request, "type")
         operation = request.operation.upper()
         if operation == "CREATE":
+            permit(request, operation, "" if kind is None else kind.long_name)
             return self._create(request, kind)
+        if not request.rights.includes(READ):
+            permit(request, operation, "")
         target = self._target(request, kind)
+        permit(request, operation, target.type.long_name)
         if target.type.name == "management" and operation in operations.OPERATIONS:
             return operations.OPERATIONS[operation](request, self.context)
         if operation not in target.type.operations:

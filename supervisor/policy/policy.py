@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from router.amqp.errors import CONNECTION_FORCED
 from router.config.entities import MIN_FRAME_SIZE, Configuration, EndpointConfig, ListenerConfig, VhostConfig
-from router.config.roles import NORMAL, ROUTE_CONTAINER
+from router.config.roles import EDGE, NORMAL, ROUTE_CONTAINER
 from router.config.vhosts import host_fault
 from router.control.handlers import Handlers
 from router.control.messages import (
@@ -41,6 +43,7 @@ from router.policy.decisions import (
     decide_open,
 )
 from router.policy.hosts import HostError, HostRules, ask_all, known
+from router.policy.management import LINK_ROUTES, NONE, UNLIMITED, ManagementRights, address_for, is_of_another_router
 from router.policy.rules import (
     GroupRules,
     LinkRules,
@@ -62,7 +65,7 @@ from supervisor.subsystem import Subsystem
 
 RESOLVE_SECONDS: Final = 10.0  # for the names of remote hosts
 MAX_RESOLVERS: Final = 8  # threads
-CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, "edge")  # of listeners that vhosts are for
+CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, EDGE)  # of listeners that vhosts are for
 CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 MAX_FRAME_SIZE: Final = 2**32 - 1
 #: Its links are at addresses of the vhost that the client had.
@@ -163,6 +166,7 @@ class Policy(Subsystem):
         self.links_denied = 0
         self.message_size_denied = 0
         self.total_denials = 0  # of sessions, links and messages
+        self._router_id = configuration.router.id
         self._workers = workers
         self._announced: dict[int, dict[int, int]] = {}  # connections by worker and number of the rules that it knows
         self._closer: Closer | None = None
@@ -236,10 +240,7 @@ class Policy(Subsystem):
         return Admit(Limits(message=decision.group.links.max_message_size), decision.vhost.name)
 
     def _grant(self, facts: OpenFacts, allowed: OpenAllowed, stats: VhostStats) -> None:
-        rules = allowed.group.links
-        if facts.service is not None:
-            rules = with_service(rules, *facts.service)
-        grant = self._grants[facts.number] = Grant(facts, rules)
+        grant = self._grants[facts.number] = Grant(facts, _link_rules(allowed.group, facts))
         grant.vhost, grant.group, grant.stats = allowed.vhost, allowed.group, stats
 
     def _deny_open(self, denied: OpenDenied, facts: OpenFacts, name: str) -> None:
@@ -271,7 +272,14 @@ class Policy(Subsystem):
             targets = grant.links.targets
             worker.outbox.append(Rules(number, list(targets.items), targets.patterns))
         known[number] = known.get(number, 0) + 1
-        permit = Permit(conn=connection.number, rules=number, user=grant.facts.user, proxies=grant.links.user_id_proxy)
+        rights = grant.links.management
+        permit = Permit(
+            conn=connection.number,
+            rules=number,
+            user=grant.facts.user,
+            proxies=grant.links.user_id_proxy,
+            rights=None if rights.unlimited else rights.name,
+        )
         worker.outbox.append(permit)
         self._withdraw(grant)
         grant.announced = worker.index, number
@@ -301,11 +309,19 @@ class Policy(Subsystem):
         grant = self._grants.get(connection.number)
         if grant is None:
             return None
-        facts = _facts(message)
+        elsewhere = message.dir == "in" and is_of_another_router(message.address or "", self._router_id)
+        facts = _facts(message, grant.links.management if elsewhere else None)
         denied = grant.reserve(message.link, facts)
         if denied is not None:
             self._deny_link(grant, facts, denied)
         return denied
+
+    def bound_address(self, connection: Connection, message: Attach) -> str | None:
+        """Return the address that a link of a peer is bound to: for a management node, one that carries its rights."""
+        grant = self._grants.get(connection.number)
+        if grant is None or message.dir != "in" or not message.address:
+            return message.address
+        return address_for(message.address, grant.links.management, self._router_id) or message.address
 
     def detached(self, connection: int, link: int) -> None:
         """A link that `attach` has allowed is not there, whatever the reason: refused, given up, or gone."""
@@ -376,10 +392,10 @@ class Policy(Subsystem):
         grant = None if number is None else self._grants.get(number)
         return grant is None or grant.links.dynamic_link_routes
 
-    def may_close_connections(self, number: int | None) -> bool:
-        """Whether requests over this connection may change the adminStatus of connections (security.md P-47)."""
+    def rights(self, number: int | None) -> ManagementRights:
+        """Return the rights of management requests over a connection (security.md P-47)."""
         grant = None if number is None else self._grants.get(number)
-        return grant is None or grant.links.admin_status_update
+        return UNLIMITED if grant is None else grant.links.management
 
     @property
     def vhosts(self) -> Vhosts:
@@ -504,9 +520,7 @@ class Policy(Subsystem):
         if not ours:
             stats.enter(facts.number, facts.user, facts.host, facts.peer)
         grant.vhost, grant.group, grant.stats = decision.vhost, decision.group, stats
-        grant.links = decision.group.links
-        if facts.service is not None:
-            grant.links = with_service(grant.links, *facts.service)
+        grant.links = _link_rules(decision.group, facts)
         self._announce(grant, connection)
         attaches, grant.attaches = grant.attaches, {}
         grant.senders = grant.receivers = 0
@@ -529,7 +543,16 @@ def limits(group: GroupRules, endpoint: EndpointConfig) -> Limits:
     return Limits(max_frame=frame, sessions=config.max_sessions, window=window, message=group.links.max_message_size)
 
 
-def _facts(message: Attach) -> LinkFacts:
+def _link_rules(group: GroupRules, facts: OpenFacts) -> LinkRules:
+    """Return the rules for the links of a connection that a group's rules are for."""
+    rules = group.links if facts.service is None else with_service(group.links, *facts.service)
+    if facts.endpoint.role == EDGE and rules.management.role == NONE and rules.dynamic_link_routes:
+        return replace(rules, management=rules.management._replace(role=LINK_ROUTES))
+    return rules
+
+
+def _facts(message: Attach, rights: ManagementRights | None) -> LinkFacts:
+    """Return what an attach says. rights: of the client, if it is for the agent of another router."""
     return LinkFacts(
         consumer=message.dir == "out",
         address=message.address,
@@ -537,6 +560,7 @@ def _facts(message: Attach) -> LinkFacts:
         coordinator=message.coordinator,
         capabilities=tuple(message.caps[0]),
         wanted=message.dynamic_address,
+        rights=rights,
     )
 
 

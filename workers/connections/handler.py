@@ -338,9 +338,11 @@ class ConnectionHandler:
         """What messages may say from now on."""
         targets = self.worker.rules[message.rules]
         if self.message_rules is None:
-            self.message_rules = MessageRules(targets, message.user, message.proxies, self._on_forbidden)
+            self.message_rules = MessageRules(
+                targets, message.user, message.proxies, self._on_forbidden, rights=message.rights
+            )
         else:
-            self.message_rules.change(targets, message.proxies)
+            self.message_rules.change(targets, message.proxies, message.rights)
 
     def _on_forbidden(self) -> None:
         loop = self.worker.loop

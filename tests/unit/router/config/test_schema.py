@@ -214,6 +214,7 @@ def test_attributes_in_reporting_order():
         ("connection", "deliveriesOut"),
         ("connection", "cost"),
         ("vhost", "onChange"),
+        ("vhostUserGroupSettings", "management"),
     ]
 
 

@@ -1,0 +1,293 @@
+"""Management roles of groups: at the router of the client, at another one, and at an edge router."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import PREFIX, Answer, Management, ManagementError
+from tests.peer.peer import Peer
+from tests.system.edges import EDGES, edge
+from tests.system.fixtures import Start, pass_one
+from tests.system.network import CONVERGENCE, interior, ports
+from tests.system.router import Router, Section, listener, poll
+
+WORKER_COUNTS = (1, 3)
+pytestmark = pytest.mark.adversarial
+
+EVERYTHING = {
+    "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
+    "allowAnonymousSender": True,
+}  # fmt: skip
+UNAUTHORIZED = ("amqp:unauthorized-access", "link disallowed by local policy")
+
+
+def vhost(hostname: str, **group: Any) -> Section:
+    return "vhost", {"hostname": hostname, "onChange": "close", "groups": {"everybody": {**EVERYTHING, **group}}}
+
+
+#: A client has the role that its hostname says.
+POLICY: list[Section] = [
+    ("policy", {"enableVhostPolicy": True}),
+    vhost("$default"),
+    vhost("nothing", management="none"),
+    vhost("viewer", management="read"),
+    vhost("operator", management="operate"),
+    vhost("careful", management="operate", allowAdminStatusUpdate=False),
+    vhost("keeper", allowAdminStatusUpdate=False),
+]
+ROLES = ("nothing", "viewer", "operator", "careful", "keeper", "$default")
+READERS = ROLES[1:]
+#: Address of an agent as a client of router A writes it.
+PLACES = {
+    "A": "$management", "A itself": "_topo/0/A/$management", "B": "_topo/0/B/$management",
+    "E": "amqp:/_edge/E/$management", "C": "_topo/all/C/$management",
+}  # fmt: skip
+#: The same for a client of the edge router E.
+FROM_EDGE = {"E": "$management", "A": "_topo/0/A/$management", "B": "_topo/0/B/$management"}
+
+
+class Network:
+    """Interior routers C - A - B, and edge router E below A; clients of A, and of E."""
+
+    def __init__(self, start: Callable[[str, list[Section]], Router]) -> None:
+        a, b = ports(2)
+        self.a = start("A", [*interior("A", a), listener(EDGES, role="edge"), *POLICY])
+        self.b = start("B", [*interior("B", b, [a]), *POLICY])
+        self.c = start("C", [*interior("C", None, [a]), *POLICY])
+        self.e = start("E", [*edge("E", self.a), *POLICY])
+        for router, count in ((self.a, 3), (self.b, 3), (self.c, 3)):
+            poll(partial(_knows, router, count), "the network is complete", CONVERGENCE)
+        with Peer.opened(self.e.port) as peer:
+            poll(partial(_answers, peer, PLACES["B"]), "the edge router has an uplink", CONVERGENCE)
+        with Peer.opened(self.b.port) as peer:
+            poll(partial(_answers, peer, PLACES["E"]), "the edge router is known", CONVERGENCE)
+
+
+def _knows(router: Router, count: int) -> bool:
+    with Peer.opened(router.port) as peer:
+        return len(Management(peer).query("router.node")) == count
+
+
+def _answers(peer: Peer, address: str) -> bool:
+    """Whether an agent answers a request that may be released meanwhile."""
+    replies = peer.receiver(dynamic=True, credit=1)
+    request = _request(replies.address, address, "QUERY", {"attributeNames": ["id"]}, entityType=f"{PREFIX}router")
+    return peer.sender().request(request).name == "accepted"
+
+
+@pytest.fixture(scope="module")
+def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    with ExitStack() as routers:
+
+        def start(name: str, sections: list[Section]) -> Router:
+            router = Router(tmp_path_factory.mktemp(f"router{name}"), sections, request.param)
+            router.start()
+            routers.callback(router.stop)
+            return router
+
+        yield Network(start)
+
+
+@pytest.fixture
+def network(_network: Network, request: pytest.FixtureRequest) -> Network:
+    request.node.routers = [_network.a, _network.b, _network.c, _network.e]
+    return _network
+
+
+class Client:
+    """Requests to one agent, by a link to its address or by an anonymous one."""
+
+    def __init__(self, peer: Peer, address: str, anonymous: bool) -> None:
+        self._peer = peer
+        self._address = address
+        self._replies = peer.receiver(dynamic=True, credit=100)
+        self._sender = peer.sender() if anonymous else peer.sender(address)
+
+    def ask(self, operation: str, body: Any = None, **properties: Any) -> Answer:
+        self._sender.wait_credit()
+        self._sender.send(_request(self._replies.address, self._address, operation, body, **properties))
+        return Answer.of(self._replies.next().payload)
+
+    def status(self, operation: str, body: Any = None, **properties: Any) -> int:
+        return int(self.ask(operation, body, **properties).status)
+
+
+def _request(reply_to: str | None, to: str, operation: str, body: Any = None, **properties: Any) -> bytes:
+    fields = {"reply_to": reply_to, "to": to, "correlation_id": "1"}
+    given = {"operation": operation, **properties}
+    return message.properties(**fields) + message.application_properties(given) + message.value(body or {})
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+WAYS = [(place, anonymous, False) for place in PLACES for anonymous in (False, True)]
+WAYS += [(place, anonymous, True) for place in FROM_EDGE for anonymous in (False, True)]
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]}-{'anonymous' if way[1] else 'bound'}{'-from-edge' * way[2]}")
+def way(request: pytest.FixtureRequest) -> tuple[str, bool, bool]:
+    found: tuple[str, bool, bool] = request.param
+    return found
+
+
+def test_role_decides_at_each_router(network: Network, stack: ExitStack, way: tuple[str, bool, bool]) -> None:
+    place, anonymous, from_edge = way
+    entry = network.e if from_edge else network.a
+    address = (FROM_EDGE if from_edge else PLACES)[place]
+    target = {"A": network.a, "B": network.b, "C": network.c, "E": network.e}[place[0]]
+    owner = Management(stack.enter_context(Peer.opened(target.port)))
+    for role in READERS:
+        peer = stack.enter_context(Peer.opened(entry.port, hostname=role))
+        client = Client(peer, address, anonymous)
+        read = client.ask("QUERY", {"attributeNames": ["id"]}, entityType=f"{PREFIX}router")
+        assert (read.status, read.body["results"]) == (200, [[place[0]]]), role
+        assert client.status("GET-LOG", limit=10) == 200
+        operates, all_of_it = role not in {"viewer"}, role in {"keeper", "$default"}
+        log = {"type": f"{PREFIX}log", "identity": "log/AGENT"}
+        assert client.status("UPDATE", {"enable": "info+"}, **log) == (200 if operates else 403), role
+        made = {"type": f"{PREFIX}router.config.address", "name": f"by-{role}"}
+        assert client.status("CREATE", {"prefix": f"by-{role}"}, **made) == (201 if all_of_it else 403), role
+        assert client.status("DELETE", **made) == (204 if all_of_it else 403), role
+        with Peer.opened(target.port, container_id=f"victim of {role}") as victim:
+            number = owner.one("connection", container=f"victim of {role}")["identity"]
+            which = {"type": f"{PREFIX}connection", "identity": number}
+            traced = client.status("UPDATE", {"enableProtocolTrace": True}, **which)
+            assert traced == (200 if operates else 403), role
+            assert client.status("TRACE", connection=number) == (200 if operates else 403), role
+            closes = role in {"operator", "$default"}
+            assert client.status("UPDATE", {"adminStatus": "deleted"}, **which) == (200 if closes else 403), role
+            if closes:
+                closed = ("amqp:connection:forced", "Connection forced-closed by management request")
+                assert victim.expect_close() == closed
+            else:
+                victim.barrier()
+
+
+def test_policy_needs_all_rights(network: Network, stack: ExitStack) -> None:
+    """Somebody with part of the rights could give himself the rest."""
+    for role in READERS:
+        management = Management(stack.enter_context(Peer.opened(network.a.port, hostname=role)), PLACES["B"])
+        made = management.ask("CREATE", {"hostname": f"of-{role}"}, type=f"{PREFIX}vhost", name=f"of-{role}")
+        assert made.status == (201 if role == "$default" else 403), role
+        changes = {"groups": {"everybody": EVERYTHING}}
+        updated = management.ask("UPDATE", changes, type=f"{PREFIX}vhost", identity=f"vhost/{role}")
+        assert updated.status == (200 if role == "$default" else 403), role
+
+
+@pytest.mark.parametrize("from_edge", [False, True], ids=["interior", "edge"])
+def test_without_a_role_no_agent_is_reached(network: Network, stack: ExitStack, from_edge: bool) -> None:
+    entry = network.e if from_edge else network.a
+    peer = stack.enter_context(Peer.opened(entry.port, hostname="nothing"))
+    replies = peer.receiver(dynamic=True, credit=10)
+    anonymous = peer.sender()
+    agents = [*(FROM_EDGE if from_edge else PLACES).values()]
+    agents += [f"{text}/{name}" for text in agents for name in ("read", "operate", "nothing", "")]
+    agents += ["_local/$management", "_topo/0/B/$_management_internal", "//host/$management", "x:/$management"]
+    for address in agents:
+        refused = peer.sender(address, wait=False)
+        assert refused.wait_detached() == UNAUTHORIZED, address
+        outcome = anonymous.request(_request(replies.address, address, "QUERY", entityType=f"{PREFIX}router"))
+        assert outcome.name == "rejected", address
+    assert not replies.deliveries
+    assert peer.sender("$managements", credit=False)  # another address
+
+
+@pytest.mark.parametrize("anonymous", [False, True], ids=["bound", "anonymous"])
+def test_an_address_with_more_rights_gives_none(network: Network, stack: ExitStack, anonymous: bool) -> None:
+    """A client may name less than it has, not more."""
+    made = {"type": f"{PREFIX}router.config.address", "name": "mine"}
+    for role, name, status in (
+        ("viewer", "all-keep-connections", 403), ("viewer", "operate", 403), ("viewer", "x", 403),
+        ("operator", "all-keep-connections", 403), ("$default", "read", 403), ("keeper", "read", 403),
+    ):  # fmt: skip
+        peer = stack.enter_context(Peer.opened(network.a.port, hostname=role))
+        client = Client(peer, f"{PLACES['B']}/{name}", anonymous)
+        assert client.status("CREATE", {"prefix": "mine"}, **made) == status, (role, name)
+        assert client.status("QUERY", {"attributeNames": []}, entityType=f"{PREFIX}router") == 200
+
+
+def test_log_for_a_reader_has_no_frames(network: Network, stack: ExitStack) -> None:
+    owner = stack.enter_context(Peer.opened(network.a.port))
+    traced = stack.enter_context(Peer.opened(network.a.port, container_id="traced"))
+    number = Management(owner).one("connection", container="traced")["identity"]
+    Management(owner).update("connection", number, enableProtocolTrace=True)
+    receiver = traced.receiver("frames", 10)
+    pass_one(traced.sender("frames"), receiver, "payload of a stranger")
+    poll(lambda: "payload of a stranger" in str(Management(owner).call("GET-LOG")), "the frame is in the log")
+    for role, sees in (("viewer", False), ("operator", True)):
+        peer = stack.enter_context(Peer.opened(network.a.port, hostname=role))
+        assert ("payload of a stranger" in str(Management(peer).call("GET-LOG"))) is sees
+
+
+def test_changed_role_counts_at_once(start: Start, workers: int) -> None:
+    """Links to agents of other routers, which were attached with other rights, are ended."""
+    (port,) = ports(1)
+    first = start([*interior("A", port), *POLICY], workers)
+    second = start([*interior("B", None, [port]), *POLICY], workers)
+    poll(partial(_knows, first, 2), "the network is complete", CONVERGENCE)
+    poll(partial(_knows, second, 2), "the network is complete", CONVERGENCE)
+    with Peer.opened(first.port) as own, Peer.opened(first.port, hostname="operator") as peer:
+        here, there = Client(peer, PLACES["A"], False), Client(peer, PLACES["B"], False)
+        anonymous = Client(peer, PLACES["B"], True)
+        log = {"type": f"{PREFIX}log", "identity": "log/AGENT"}
+        for client in (here, there, anonymous):
+            assert client.status("UPDATE", {"enable": "info+"}, **log) == 200
+        changed = {"everybody": {**EVERYTHING, "management": "read"}}
+        Management(own).update("vhost", "vhost/operator", groups=changed)
+        assert there._sender.wait_detached() == UNAUTHORIZED
+        for client in (here, anonymous):
+            assert client.status("UPDATE", {"enable": "info+"}, **log) == 403
+
+
+def test_an_edge_router_without_a_role_makes_its_link_routes(start: Start, workers: int) -> None:
+    """`allowDynamicLinkRoutes` decides about them."""
+    for allowed in (True, False):
+        group = {"management": "none", "allowDynamicLinkRoutes": allowed}
+        policy: list[Section] = [("policy", {"enableVhostPolicy": True}), vhost("$default"), vhost("edges", **group)]
+        edges = listener(EDGES, role="edge", policyVhost="edges")
+        above = start([("router", {"mode": "interior", "id": "A"}), listener(), edges, *policy], workers)
+        with Peer.opened(above.ports[EDGES], properties={}, hostname="x") as peer:
+            if not allowed:
+                assert peer.sender("$management", wait=False).wait_detached() == UNAUTHORIZED
+                continue
+            management = Management(peer)
+            route = {"pattern": "of.edge", "direction": "in"}
+            management.create("router.connection.linkRoute", "mine", **route)
+            for forbidden in ("router", "connection", "router.address"):
+                with pytest.raises(ManagementError, match="403"):
+                    management.query(forbidden)
+            assert peer.sender("_topo/0/B/$management", wait=False).wait_detached() == UNAUTHORIZED
+
+
+def test_answers_go_where_the_client_may_send(start: Start, workers: int) -> None:
+    """The agent is no way past `targets`."""
+    limited = {**EVERYTHING, "sources": "mine", "targets": "$management, mine"}
+    victim: Section = "vhost", {"hostname": "limited", "groups": {"everybody": limited}}
+    router = start([listener(), listener("tenants", multiTenant=True), *POLICY, victim], workers)
+    with Peer.opened(router.port, hostname="limited") as peer, Peer.opened(router.port) as other:
+        secret, mine = other.receiver("orders", 10), peer.receiver("mine", 10)
+        sender = peer.sender("$management")
+        for reply_to in ("orders", "amqp:/orders", "mine"):
+            sender.wait_credit()
+            sender.send(_request(reply_to, "$management", "GET-TYPES"))
+        assert Answer.of(mine.next().payload).status == 200
+        router.wait_log(r"AGENT \(warning\) .*No answer to a request: policy forbids its reply-to 'orders'")
+        with Peer.opened(router.ports["tenants"], hostname="viewer") as tenant:
+            own = tenant.receiver("answers", 10)
+            sender = tenant.sender("_local/$management")
+            for reply_to in ("orders", "x:/y:/orders", "answers"):
+                sender.wait_credit()
+                sender.send(_request(reply_to, "_local/$management", "GET-TYPES"))
+            assert Answer.of(own.next().payload).status == 200
+        other.barrier()
+        assert not secret.deliveries

@@ -1,0 +1,47 @@
+"""The role that each operation of each type needs."""
+
+import pytest
+
+from router.config.schema import SCHEMA
+from router.policy.management import ALL, OPERATE, READ, UNLIMITED, ManagementRights
+from supervisor.management import operations
+from supervisor.management.access import needed, permit
+from supervisor.management.request import Request
+from supervisor.management.response import FORBIDDEN, StatusError
+
+#: Operations that change nothing and show neither payload nor frames. A new one needs a decision.
+READING = {
+    "CALLME", "EXPLAIN", "EXPLAIN-POLICY", "GET-ANNOTATIONS", "GET-ATTRIBUTES", "GET-JSON-SCHEMA", "GET-LOG",
+    "GET-MGMT-NODES", "GET-OPERATIONS", "GET-SCHEMA", "GET-SCHEMA-JSON", "GET-TYPES", "GET-WORKERS", "QUERY", "READ",
+}  # fmt: skip
+OPERATING = {"RELOAD", "TRACE"}
+
+
+def test_operations_need_a_role():
+    known = {*operations.OPERATIONS, "RELOAD", "TRACE"}
+    known |= {name for each in SCHEMA.types.values() for name in each.operations}
+    for operation in known:
+        found = needed(operation, f"{SCHEMA.prefix}.management")
+        assert found == (READ if operation in READING else OPERATE if operation in OPERATING else ALL), operation
+
+
+@pytest.mark.parametrize("entity_type", [each.long_name for each in SCHEMA.types.values()])
+def test_changes_need_all_rights_but_for_what_does_not_last(entity_type):
+    link_routes = {"CREATE", "UPDATE", "DELETE"}
+    operated = {"connection": {"UPDATE"}, "log": {"UPDATE"}, "router.connection.linkRoute": link_routes}
+    short = entity_type.removeprefix(f"{SCHEMA.prefix}.")
+    for operation in ("CREATE", "UPDATE", "DELETE"):
+        assert needed(operation, entity_type) == (OPERATE if operation in operated.get(short, ()) else ALL)
+
+
+@pytest.mark.parametrize("entity_type", ["vhost", "policy"])
+def test_rules_are_changed_with_all_rights_only(entity_type):
+    request = Request(0, 1, b"")
+    for operation in ("CREATE", "UPDATE", "DELETE"):
+        request.rights = UNLIMITED
+        permit(request, operation, f"{SCHEMA.prefix}.{entity_type}")
+        request.rights = ManagementRights(ALL, closes=False)
+        with pytest.raises(StatusError, match="all-keep-connections") as raised:
+            permit(request, operation, f"{SCHEMA.prefix}.{entity_type}")
+        assert raised.value.status == FORBIDDEN
+        permit(request, operation, f"{SCHEMA.prefix}.listener")
