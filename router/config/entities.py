@@ -83,6 +83,7 @@ class RouterConfig(EntityConfig, frozen=True, kw_only=True):
     sasl_config_dir: str | None  # of the SASL library; None: its own default
     sasl_config_name: str
     ready_without_uplink: bool = True  # of an edge router
+    files_by_management: bool = False  # management may name files and secrets
     all_uplinks: bool = False  # of an edge router: all connections to interior routers of ours are at work
 
 

@@ -14,7 +14,8 @@ GET-SCHEMA says instead, where the real one depends on the machine and tools kno
 `create`, `update`, `hidden`, `deprecated`, `graph` (flags as in Dispatch), `oldName` (accepted with a warning),
 `alias` (a second name, accepted without), `min` and `max` (inclusive), `supported` (the only values built in this
 version; any other is refused; the default needs no mention), `effect` (false: accepted, changes nothing), `file`
-(true: may be given in the file, whatever the flags say), `addition` (true: this router's own), `change` (instead of
+(true: may be given in the file, whatever the flags say), `addition` (true: this router's own), `namesFile` (true: its
+value is a path, as always for type `path`), `change` (instead of
 its type's) and `about`.
 
 A change of an attribute takes effect at once (`live`), with new connections (`reconnect`) or with a restart of the
@@ -58,6 +59,7 @@ class Attribute(Struct, frozen=True):
     effect: bool
     file: bool
     addition: bool
+    names_file: bool
     change: ChangeClass
     about: str
 
@@ -243,6 +245,7 @@ def _attribute(name: str, entry: Mapping[str, Any], change: ChangeClass) -> Attr
         effect=entry.get("effect", True),
         file=entry.get("file", False),
         addition=entry.get("addition", False),
+        names_file=entry.get("namesFile", entry["type"] == "path"),
         change=entry.get("change", change),
         about=entry["about"],
     )

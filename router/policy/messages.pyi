@@ -5,7 +5,12 @@ from router.policy.names import NameRules
 class MessageRules:
     proxies: bool
     def __init__(
-        self, targets: NameRules, user: str | None, proxies: bool, on_denied: Callable[[], object], *,
+        self,
+        targets: NameRules,
+        user: str | None,
+        proxies: bool,
+        on_denied: Callable[[], object],
+        *,
         rights: str | None = None,
     ) -> None: ...
     def change(self, targets: NameRules, proxies: bool, rights: str | None) -> None: ...

@@ -22,6 +22,7 @@ from router.config.schema import SCHEMA, EntityType
 from router.log import Log
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
+from supervisor.configuration.files import check_files
 from supervisor.configuration.prepare import Prepared, without_refused
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Events, Subsystem
@@ -99,6 +100,8 @@ class LiveConfiguration:
                 entity, warnings = create(_kind(entity_type), name, attributes, self._inventory)
             except RequestError as error:
                 raise ChangeError(error.status, str(error)) from error
+            if not self.configuration.router.files_by_management:
+                check_files(entity, None)
             return [_change("create", entity, None, entity)], entity, warnings
 
         return (yield from self._carry_out(made))
@@ -112,6 +115,8 @@ class LiveConfiguration:
                 new, warnings = update(present, attributes, self.configuration)
             except RequestError as error:
                 raise ChangeError(error.status, str(error)) from error
+            if not self.configuration.router.files_by_management:
+                check_files(new, present)
             return [_change("update", new, present, new)], new, warnings
 
         return (yield from self._carry_out(made))

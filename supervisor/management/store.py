@@ -135,8 +135,12 @@ class Store:
     def _update(self, request: Request, target: Entity) -> Steps:
         if target.config is None:
             raise not_implemented("UPDATE", target.type)
+        body = request.body_map()
+        files = (each for each in target.type.attributes.values() if each.names_file)
+        if any(name in body for each in files for name in (each.name, each.old_name, each.alias)):
+            permit(request, "UPDATE of files", target.type.long_name)
         try:
-            config = yield from self.context.changes.update(target.config, request.body_map())
+            config = yield from self.context.changes.update(target.config, body)
         except ChangeError as error:
             raise StatusError(error.status, error.text) from error
         return Response(OK, values.mapping(shown(config).attributes))

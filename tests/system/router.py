@@ -38,6 +38,8 @@ Section = tuple[str, dict[str, Any]]
 SETTINGS: list[Section] = [
     ("address", {"prefix": name, "distribution": name}) for name in ("closest", "balanced", "multicast", "unavailable")
 ]
+#: Management may name files.
+FILES: Section = ("router", {"allowFilesByManagement": True})
 
 
 def listener(name: str | None = None, **attributes: Any) -> Section:

@@ -9,11 +9,12 @@ from tests.peer import message
 from tests.peer.management import PREFIX, Management, ManagementError
 from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh
-from tests.system.router import Router, Section, free_port, poll
+from tests.system.router import FILES, Router, Section, free_port, poll
 
 pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [
+    FILES,
     ("exchange", {"name": "old", "address": "ex.old"}),
     ("binding", {"name": "old-1", "exchangeName": "old", "bindingKey": "a", "nextHopAddress": "hop.1"}),
 ]

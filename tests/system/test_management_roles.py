@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.peer.peer import Peer
 from tests.system.edges import EDGES, edge
 from tests.system.fixtures import Start, pass_one
 from tests.system.network import CONVERGENCE, interior, ports
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import FILES, Router, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)
 pytestmark = pytest.mark.adversarial
@@ -291,3 +292,50 @@ def test_answers_go_where_the_client_may_send(start: Start, workers: int) -> Non
             assert Answer.of(own.next().payload).status == 200
         other.barrier()
         assert not secret.deliveries
+
+
+def test_files_are_named_by_the_configuration_file_only(start: Start, workers: int, tmp_path: Path) -> None:
+    """Passwords and paths that a manager gives are read and written with the rights of the router."""
+    (tmp_path / "secret").write_text("of the machine\n")
+    router = start([listener(), *POLICY], workers)
+    with Peer.opened(router.port) as peer:
+        management = Management(peer)
+        log = management.one("log", identity="log/AGENT")
+        connector = {"host": "127.0.0.1", "port": str(router.port), "role": "route-container", "saslUsername": "u"}
+        for kind, attributes in (
+            ("listener", {"host": "127.0.0.1", "port": "0", "http": True, "httpRootDir": "/etc"}),
+            ("connector", {**connector, "saslPassword": f"file:{tmp_path}/secret"}),
+            ("connector", {**connector, "saslPassword": "env:PATH"}),
+            ("connector", {**connector, "saslPassword": "fd:3"}),
+            ("connector", {**connector, "saslPassword": "credential:x"}),
+            ("sslProfile", {"certFile": f"{tmp_path}/secret"}),
+            ("sslProfile", {"caCertFile": f"{tmp_path}/secret"}),
+            ("sslProfile", {"caCertDb": f"{tmp_path}/secret", "certDb": f"{tmp_path}/secret"}),
+            ("sslProfile", {"password": "env:PATH"}),
+            ("telemetry", {"path": f"{tmp_path}/telemetry"}),
+            ("saslUsers", {"file": f"{tmp_path}/secret"}),
+            ("tokenIssuer", {"issuer": "x", "audience": "y", "jwksFile": f"{tmp_path}/secret"}),
+        ):
+            answer = management.ask("CREATE", attributes, type=PREFIX + kind, name="mine")
+            assert answer.status in {400, 403}, (kind, attributes)
+            if answer.status == 403:
+                assert "names a file or a secret" in answer.description
+        for name in ("outputFile", "output"):
+            answer = management.ask("UPDATE", {name: f"{tmp_path}/log"}, name="log/AGENT")
+            assert answer.status == 403
+        assert not (tmp_path / "log").exists()
+        assert management.one("log", identity="log/AGENT") == log
+        # Without files all of this goes on.
+        management.create("connector", "plain", **connector, saslPassword="pass:known")
+        management.update("log", "log/AGENT", enable="info+", outputFile="stderr")
+
+
+def test_operator_names_no_file_even_where_management_may(start: Start, workers: int, tmp_path: Path) -> None:
+    router = start([listener(), FILES, *POLICY], workers)
+    with Peer.opened(router.port) as peer, Peer.opened(router.port, hostname="operator") as other:
+        for name in ("outputFile", "output"):
+            answer = Management(other).ask("UPDATE", {name: f"{tmp_path}/log"}, name="log/AGENT")
+            assert answer.status == 403
+        assert not (tmp_path / "log").exists()
+        Management(peer).update("log", "log/AGENT", outputFile=f"{tmp_path}/log")
+        assert (tmp_path / "log").exists()

@@ -17,7 +17,7 @@ from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
-from tests.system.router import ROOT, Router, Section, listener, poll
+from tests.system.router import FILES, ROOT, Router, Section, listener, poll
 
 #: Of the same user, with no more rights than a worker: for each process whether its memory can be opened.
 LOOK = """
@@ -139,7 +139,7 @@ def test_kept() -> None:
 
 def test_workers_are_closed_once_there_are_keys(start: Start, made: Pki) -> None:
     """Those that are there, and those that come later; what is shown of them is not affected."""
-    router = start([listener()], 2)
+    router = start([listener(), FILES], 2)
     pids = router.worker_pids()
     assert look(pids) == {"open"}, "there is nothing to hide yet"
     peer = Peer.opened(router.port)

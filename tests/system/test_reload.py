@@ -16,7 +16,7 @@ from tests.peer.management import Management, ManagementError
 from tests.peer.peer import Peer, Receiver, Sender
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import get
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.router import FILES, Router, Section, free_port, listener, poll
 
 ADDRESS = "router.config.address"
 
@@ -280,7 +280,7 @@ def test_http_listeners_come_and_go(client: Client) -> None:
 
 def test_log_settings_change(client: Client) -> None:
     log = client.router.directory / "other.log"
-    client.reload([listener(), ("log", {"module": "SERVER", "enable": "debug+", "outputFile": str(log)})])
+    client.reload([listener(), FILES, ("log", {"module": "SERVER", "enable": "debug+", "outputFile": str(log)})])
     client.connect()
     poll(lambda: log.exists() and "Accepted connection" in log.read_text(), "lines in the new file")
     entity = client.management.one("log", identity="log/SERVER")

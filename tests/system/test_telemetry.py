@@ -16,7 +16,7 @@ from tests.peer import frames, message
 from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.system.fixtures import Start
-from tests.system.router import SETTINGS, Router, Section, listener, poll
+from tests.system.router import FILES, SETTINGS, Router, Section, listener, poll
 from tests.system.telemetry import rows, total, wait_total
 
 OUTCOMES = {"accepted": frames.ACCEPTED, "rejected": frames.REJECTED, "released": frames.RELEASED}
@@ -168,7 +168,7 @@ def test_rows_come_live_to_a_receiver(start: Start, tmp_path: Path) -> None:
 
 def test_it_is_switched_on_and_off_by_management(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "telemetry"
-    router = start([listener(), *SETTINGS])
+    router = start([listener(), *SETTINGS, FILES])
     assert not [each for each in router.family() if each.name().endswith("-tel")]
     management = Management(Peer.opened(router.port))
     management.create("telemetry", "t", path=str(path), interval=1, fileSeconds=1)

@@ -24,7 +24,7 @@ from tests.peer.pki import CLIENT, Issued, Pki, Swapped, pki
 from tests.peer.wire import PeerError, StreamEnd
 from tests.system.bystanders.site import without_bystanders
 from tests.system.fixtures import Start, pass_one
-from tests.system.router import Router, Section, listener
+from tests.system.router import FILES, Router, Section, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -219,7 +219,7 @@ def test_a_profile_that_is_broken_from_the_start(start: Start, made: Pki) -> Non
 
 
 def test_management(start: Start, tls: Tls, made: Pki, second: Issued) -> None:
-    router = start([listener("plain")], 3)
+    router = start([listener("plain"), FILES], 3)
     own = Peer.opened(router.ports["plain"])
     management = Management(own)
     _, attributes = profile(made, password="secret")

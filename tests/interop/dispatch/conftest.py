@@ -14,7 +14,7 @@ import pytest
 
 from tests.interop.dispatch.node import Node
 from tests.interop.dispatch.programs import Manage, Stat
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.router import FILES, SETTINGS, Router, Section, listener
 
 #: What Dispatch's tests configure for every router.
 LOG: Section = ("log", {"module": "DEFAULT", "enable": "trace+", "includeSource": True, "outputFile": "stderr"})
@@ -31,7 +31,7 @@ def _no_certificates() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     """The router of this module."""
-    sections = [listener(idleTimeoutSeconds=120), *SETTINGS, LOG, *getattr(request.module, "SECTIONS", [])]
+    sections = [listener(idleTimeoutSeconds=120), *SETTINGS, LOG, FILES, *getattr(request.module, "SECTIONS", [])]
     router = Router(tmp_path_factory.mktemp("site"), sections, request.param)
     router.start()
     yield router

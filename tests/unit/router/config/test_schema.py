@@ -188,6 +188,7 @@ def test_attributes_in_reporting_order():
         ("router", "uplinks"),
         ("router", "maxBufferedMegabytes"),
         ("router", "rememberedContainers"),
+        ("router", "allowFilesByManagement"),
         ("router", "connectionsMoved"),
         ("router", "deliveriesIngressEdge"),
         ("sslProfile", "userPrefix"),

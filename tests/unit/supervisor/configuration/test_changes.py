@@ -22,7 +22,7 @@ from tests.unit.supervisor.listeners.test_acceptor import Setup, until
 
 ADDRESS = "router.config.address"
 BASE = (
-    configuration_text()
+    configuration_text().replace("router {", "router {\n    allowFilesByManagement: yes")
     + """
 log {
     module: DEFAULT
