@@ -37,6 +37,7 @@ from router.control.setup import WorkerSetup
 from router.interworker.region import Region
 from router.log import CRITICAL, ERROR, LEVELS, WARNING, Log, LogError, LogSettings, place
 from router.policy.names import NameRules, compile_names
+from router.policy.quota import TenantQuota
 from router.websocket.site import Site
 from workers.background import Background
 from workers.connections.admissions import Admissions
@@ -136,6 +137,7 @@ class Worker:
         self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode)
         self.profiles: dict[str, Profile] = {}
         self.rules: dict[int, NameRules] = {}  # of the policy, by number
+        self.quotas: dict[int, TenantQuota] = {}  # of those that have some
         self.credentials = CredentialStore()
         self.clients: dict[int, ConnectionHandler] = {}
         self.questions = 0
@@ -231,8 +233,13 @@ class Worker:
         match message:
             case control.Rules():
                 self.rules[message.number] = compile_names(message.items, message.patterns)
+                if message.quotas:
+                    self.quotas[message.number] = TenantQuota(
+                        self.region, self.setup.worker, self.loop.scheduler, self.loop.call_at, message.quotas
+                    )
             case control.RulesGone():
                 self.rules.pop(message.number, None)
+                self.quotas.pop(message.number, None)
             case control.Permit():
                 self.on_permit(message)
             case control.Admitted() | control.Denied():

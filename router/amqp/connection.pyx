@@ -37,6 +37,7 @@ from router.amqp.connection_channels cimport CHANNEL_MAX_LIMIT, above_channel_ma
 from router.amqp.memory cimport CONNECTION_CONTENT
 from router.amqp.object_table cimport ObjectTable, number_at
 from router.amqp.performatives cimport open_body, open_fields, open_values
+from router.amqp.quota cimport Quota
 from router.amqp.scheduler cimport FRAMES_A_TURN, slice_used
 from router.amqp.spec cimport (
     FRAME_AMQP, FRAME_HEADER, FRAME_SASL, MIN_MAX_FRAME_SIZE, P_ATTACH, P_BEGIN, P_CLOSE, P_DETACH, P_END, P_OPEN,
@@ -401,6 +402,11 @@ cdef class Connection(ConnectionChannels):
         self.remote_idle = values[4] or 0
         self.remote_open = open_fields(values, items)
         return 0
+
+    def share(self, Quota quota):
+        """Count what its peer sends against a quota from now on; None: against none. Links that are there need
+        `note_quota`."""
+        self.quota = quota
 
     def limit(self, max_frame, channel_max):
         """Limits of this connection from now on; to be called before `send_open`."""

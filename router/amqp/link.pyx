@@ -3,6 +3,8 @@
 What it holds of messages is counted here, the longest message that the peer may send is kept, and the end of the link
 is answered.
 """
+from libc.stdint cimport UINT64_MAX, uint64_t
+
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport PAUSE_ATTACH
 from router.amqp.endpoint cimport is_detached, is_open, is_pending
@@ -11,6 +13,7 @@ from router.amqp.link_life cimport (
 )
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.node_list cimport list_append, list_prepend
+from router.amqp.quota cimport Quota
 from router.amqp.spec cimport D_REJECTED
 
 from router.amqp import codec
@@ -31,10 +34,19 @@ cdef class Link(Endpoint):
         """The longest message that the peer may send from now on; 0: any (security.md P-52)."""
         self.size_limit = octets
         self.size = 0
+        self.note_quota()
+
+    def note_quota(self):
+        """Have its transfers counted where the connection has a quota."""
+        if self.session.connection.quota is not None and not self.size_limit:
+            self.size_limit = UINT64_MAX
 
     cdef int on_limited_transfer(self, Transfer* t) except -1:
         """Count the octets of the message before it takes the frame."""
         cdef bint more
+        cdef Quota quota = self.session.connection.quota
+        if quota is not None:
+            quota.charge(t.payload.size, self.size == 0)
         if self.oversized:
             return self.oversized_rest(t)
         if self.size == 0 and t.has_delivery_id:

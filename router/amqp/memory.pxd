@@ -6,6 +6,7 @@ from router.amqp.clock cimport Clock
 from router.amqp.endpoint cimport Endpoint
 from router.amqp.meter cimport Meter
 from router.amqp.object_table cimport ObjectTable
+from router.amqp.quota cimport Quota
 from router.amqp.survey cimport Survey
 
 cdef enum:
@@ -68,6 +69,7 @@ cdef class ConnectionMemory:
     cdef set shut                           # sessions whose window is shut because it, or the process, does; None: none
     cdef bint watched                       # … and `Scheduler.starved` looks whether that lasts
     cdef uint64_t withdraw_at               # octets held at which the windows of its sessions are shortened
+    cdef Quota quota                        # limits that it shares with others; None: none
     cdef Meter* content_meter(self) except NULL
     cdef bint content_full(self) noexcept
     cdef bint full(self) noexcept

@@ -33,6 +33,7 @@ from router.amqp.meter cimport DELIVERY_OCTETS, meter_new, meter_release
 from router.amqp.node_list cimport ListNode, list_append, list_clear, list_prepend, list_remove
 from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
+from router.amqp.quota cimport Quota
 from router.amqp.runs cimport runs_release
 from router.amqp.scheduler cimport Scheduler, charge, slice_left
 from router.amqp.session_links cimport HANDLE_MAX
@@ -264,6 +265,10 @@ cdef class Session(SessionReports):
         """Frames of the window that the peer may have now, 0: it is to stay shut (credit.md, "Windows")."""
         cdef size_t held = self.streams.held if self.streams is not NULL else 0
         cdef size_t whole = self.whole.held if self.whole is not NULL else 0
+        cdef Quota quota = self.connection.quota
+        if quota is not None and not quota.frames(self.connection.local_max_frame):
+            quota.wait_session(self)
+            return 0
         if held < HOLD_OCTETS and (not self.connection.full() or held + whole + self.awaited() < self.little()):
             if held == 0:
                 self.pressed = False
@@ -285,9 +290,11 @@ cdef class Session(SessionReports):
     cdef uint32_t window_most(self) noexcept:
         """Frames that memory has room for: of the longest kind, and one at least."""
         cdef uint64_t octets = self.connection.window_octets()
-        if octets >= WINDOW_OCTETS:
-            return WINDOW_OPEN
-        return max(<uint32_t>octets // self.connection.local_max_frame, 1)
+        cdef Quota quota = self.connection.quota
+        cdef uint32_t frames = WINDOW_OPEN
+        if octets < WINDOW_OCTETS:
+            frames = max(<uint32_t>octets // self.connection.local_max_frame, 1)
+        return frames if quota is None else min(frames, max(quota.frames(self.connection.local_max_frame), 1))
 
     cdef int update_window(self) except -1:
         """Give the peer a window again where what is held allows it."""
@@ -422,6 +429,7 @@ cdef class Session(SessionReports):
     cdef int send_whole_flow(self, Flow* flow) except -1:
         """Writes a flow of which the link's fields are complete."""
         cdef uint8_t* w
+        cdef uint32_t frames
         if FLOW_ROOM + flow.properties.size > self.connection.remote_max_frame:
             flow.properties.size = 0       # another connection has longer frames
         w = buffer_room(&self.connection.out, FLOW_ROOM + flow.properties.size)
@@ -430,7 +438,9 @@ cdef class Session(SessionReports):
         if 4 * self.window_left() < 3 * <int>self.incoming_window and not self.pressed \
                 and (self.streams is NULL or self.streams.held == 0):
             self.fit_window()
-            self.open_window(self.window_now())  # it needs no flow of its own then
+            frames = self.window_now()
+            if frames:
+                self.open_window(frames)   # it needs no flow of its own then
         flow.incoming_window = self.window_left() if self.window_left() > 0 else 0
         self.shorter = False
         flow.next_outgoing_id = self.next_outgoing_id

@@ -30,6 +30,8 @@ MESSAGES_A_PART: Final = 64  # messages sent together; a reader cannot divide a 
 Direction = Literal["in", "out"]  # as the router sees it: "in" when the peer sends
 ErrorText = tuple[str, str | None]  # condition and description
 Count = tuple[int, int, int]  # connection, messages, their octets
+#: Slot of a quota in shared memory, messages a second, octets a second, octets buffered; 0: no limit.
+Scope = tuple[int, int, int, int]
 
 
 # -- worker to supervisor -----------------------------------------------------------------------------------------
@@ -333,6 +335,7 @@ class Rules(Message):
     number: int
     items: list[str]
     patterns: bool
+    quotas: list[Scope] = field(default_factory=list)  # that these connections share with others
 
 
 class RulesGone(Message):

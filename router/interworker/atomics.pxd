@@ -12,5 +12,8 @@ cdef extern from *:
     void store32 "__atomic_store_n"(uint32_t* word, uint32_t value, int order) noexcept nogil
     void store64 "__atomic_store_n"(uint64_t* word, uint64_t value, int order) noexcept nogil
     uint64_t fetch_or64 "__atomic_fetch_or"(uint64_t* word, uint64_t bits, int order) noexcept nogil
+    uint64_t fetch_add64 "__atomic_fetch_add"(uint64_t* word, uint64_t value, int order) noexcept nogil
+    bint compare_exchange64 "__atomic_compare_exchange_n"(
+        uint64_t* word, uint64_t* expected, uint64_t value, bint weak, int success, int failure) noexcept nogil
     uint64_t exchange64 "__atomic_exchange_n"(uint64_t* word, uint64_t value, int order) noexcept nogil
     void fence "__atomic_thread_fence"(int order) noexcept nogil

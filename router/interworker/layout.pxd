@@ -6,8 +6,9 @@ that is one update old, never a torn one (naturally aligned words).
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    REGION_VERSION = 7
+    REGION_VERSION = 8
     MAX_WORKERS = 64
+    QUOTAS = 4096              # slots of quotas
     # Bucket 0: below 1 µs; bucket n: 2**(n - 1) µs and more, below 2**n µs; the last one: all that is longer.
     LATENCY_BUCKETS = 32
     SAMPLES = 16384            # of one worker that wait to be read, a power of two
@@ -37,7 +38,7 @@ cdef struct RegionHeader:
     uint32_t address_slot
     uint32_t ring_header
     uint32_t sample_ring
-    uint32_t pad0
+    uint32_t quota_slot
     uint64_t kept              # ns that the counters of a link that is gone stay in its slot; changes while workers run
 
 # A worker's own slot. Writer: that worker (first cache line: the supervisor). Other workers ring `doorbells` and read
@@ -157,6 +158,18 @@ cdef struct AddressSlot:
 cdef struct RemoteSlot:
     uint64_t unused[7]
     uint64_t unsettled         # deliveries that `balanced` gave to that router, unsettled
+
+# Use of a quota that the connections of one vhost, or of one of its groups, share. Writers: all workers, atomically;
+# `links` and all at once: the supervisor.
+cdef struct QuotaSlot:
+    uint64_t messages_until    # CLOCK_MONOTONIC ns up to which the messages that came have used up their rate
+    uint64_t octets_until      # the same of their octets
+    uint64_t messages          # that came
+    uint64_t octets            # of these
+    uint64_t held_back         # times that a link got less credit, or a session no window
+    uint64_t links             # of producers
+    uint64_t unused[2]
+    uint64_t held[64]          # octets that each worker holds of connections that share it. Writer: that worker
 
 # A ring, empty when head equals tail. Writer of head and data: the producer; of tail: the consumer.
 cdef struct RingHeader:

@@ -1,7 +1,9 @@
 """The mapped memory region: where in it each struct of layout.pxd is."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.interworker.layout cimport AddressSlot, LinkSlot, RemoteSlot, RingHeader, SampleRing, WorkerSlot
+from router.interworker.layout cimport (
+    AddressSlot, LinkSlot, QuotaSlot, RemoteSlot, RingHeader, SampleRing, WorkerSlot,
+)
 
 cdef class Region:
     """The mapped region. Owner: created by the supervisor, mapped by every worker; immutable after creation.
@@ -24,6 +26,7 @@ cdef class Region:
     cdef size_t addresses_stride
     cdef size_t samples_at
     cdef size_t sample_stride
+    cdef size_t quotas_at
     cdef size_t rings_at
     cdef size_t ring_stride
     cdef uint64_t links_kept(self) noexcept nogil   # ns, see RegionHeader
@@ -35,5 +38,6 @@ cdef class Region:
     cdef uint32_t* link_taken(self, LinkSlot* slot) noexcept nogil
     cdef AddressSlot* address_slot(self, int worker, uint32_t address) noexcept nogil
     cdef RemoteSlot* remote_slot(self, int worker, uint32_t counters) noexcept nogil
+    cdef QuotaSlot* quota_slot(self, uint32_t index) noexcept nogil
     cdef SampleRing* sample_ring(self, int worker) noexcept nogil
     cdef RingHeader* ring(self, int producer, int consumer) noexcept nogil

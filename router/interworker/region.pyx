@@ -17,14 +17,15 @@ from posix.unistd cimport close as close_descriptor
 
 from router.interworker.atomics cimport ACQUIRE, RELAXED, RELEASE, load32, load64, store32, store64
 from router.interworker.layout cimport (
-    DROP_PRODUCER_LOST, DROP_UNFINISHED, MAX_WORKERS, RATE_SECONDS, REGION_VERSION, AddressSlot, LinkSlot, RegionHeader,
-    RemoteSlot, RingHeader, SampleRing, WorkerSlot,
+    DROP_PRODUCER_LOST, DROP_UNFINISHED, MAX_WORKERS, QUOTAS, RATE_SECONDS, REGION_VERSION, AddressSlot, LinkSlot,
+    QuotaSlot, RegionHeader, RemoteSlot, RingHeader, SampleRing, WorkerSlot,
 )
 
 from router.interworker.layout import WorkerState
 
 MEMFD_NAME = "sluice"             # shown in /proc/<pid>/maps
 MAX_LINKS_PER_WORKER = 1 << 20    # the low 20 bits of a link slot's generation count its uses
+MAX_QUOTAS = QUOTAS
 MAX_ADDRESSES = 1 << 24           # 1 GiB of counters for each worker, when all are used
 MIN_RING_OCTETS = 1 << 12         # one page
 MAX_RING_OCTETS = 1 << 30         # the length of a record has 32 bits and some are kept
@@ -135,6 +136,13 @@ cdef int check_address(Region region, int address) except -1:
     return 0
 
 
+cdef int check_quota(Region region, int index) except -1:
+    check_open(region)
+    if not 0 <= index < QUOTAS:
+        raise IndexError(f"quota {index} of {QUOTAS}")
+    return 0
+
+
 cdef int set_shape(Region region, int workers, int links_per_worker, int addresses, size_t ring_octets) except -1:
     """Compute all offsets and the size; the same in every process, for they follow from the four numbers."""
     region.workers = workers
@@ -151,7 +159,8 @@ cdef int set_shape(Region region, int workers, int links_per_worker, int address
     region.links_at = region.workers_at + round_up(region.worker_stride * workers, PAGE)
     region.addresses_at = region.links_at + region.links_stride * workers
     region.samples_at = region.addresses_at + region.addresses_stride * workers
-    region.rings_at = region.samples_at + region.sample_stride * workers
+    region.quotas_at = region.samples_at + region.sample_stride * workers
+    region.rings_at = region.quotas_at + round_up(sizeof(QuotaSlot) * QUOTAS, PAGE)
     region.size = region.rings_at + region.ring_stride * workers * workers
     return 0
 
@@ -170,7 +179,7 @@ cdef RegionHeader expected_header(Region region) noexcept:
     header.address_slot = sizeof(AddressSlot)
     header.ring_header = sizeof(RingHeader)
     header.sample_ring = sizeof(SampleRing)
-    header.pad0 = 0
+    header.quota_slot = sizeof(QuotaSlot)
     header.kept = 0
     return header
 
@@ -314,6 +323,9 @@ cdef class Region:
     cdef RemoteSlot* remote_slot(self, int worker, uint32_t counters) noexcept nogil:
         return <RemoteSlot*>self.address_slot(worker, counters)
 
+    cdef QuotaSlot* quota_slot(self, uint32_t index) noexcept nogil:
+        return <QuotaSlot*>(self.base + self.quotas_at) + index
+
     cdef SampleRing* sample_ring(self, int worker) noexcept nogil:
         return <SampleRing*>(self.base + self.samples_at + self.sample_stride * worker)
 
@@ -445,6 +457,33 @@ cdef class Region:
         for worker in range(self.workers):
             for i in range(sizeof(AddressSlot) // WORD):
                 store64(<uint64_t*>self.address_slot(worker, address) + i, 0, RELAXED)
+
+    def reset_quota(self, int index):
+        """Supervisor: zero a quota before it is used. Raises IndexError."""
+        check_quota(self, index)
+        memset(self.quota_slot(index), 0, sizeof(QuotaSlot))
+
+    def set_quota_links(self, int index, uint64_t links):
+        """Supervisor: the number of producers' links that share a quota. Raises IndexError."""
+        check_quota(self, index)
+        store64(&self.quota_slot(index).links, links, RELAXED)
+
+    def reset_quota_worker(self, int index, int worker):
+        """Supervisor: forget what a dead worker held against a quota. Raises IndexError."""
+        check_quota(self, index)
+        check_worker(self, worker)
+        store64(&self.quota_slot(index).held[worker], 0, RELAXED)
+
+    def quota_counters(self, int index):
+        """Use of a quota by name: `messages`, `octets`, `held_back`, and `buffered`, octets held now. Raises
+        IndexError."""
+        cdef QuotaSlot copy
+        check_quota(self, index)
+        read_words(&copy, self.quota_slot(index), sizeof(QuotaSlot))
+        return {
+            "messages": copy.messages, "octets": copy.octets, "held_back": copy.held_back,
+            "buffered": sum([copy.held[worker] for worker in range(self.workers)]),
+        }
 
     def remote_unsettled(self, int counters):
         """Unsettled deliveries of an address to one other router, of all workers. counters: id of their counters (op

@@ -17,6 +17,7 @@ cdef class GrantingLink(DeliveryLink):
     cdef void take_back(self) noexcept
     cdef void forwarded(self, InDelivery* d) noexcept
     cdef bint holds_back(self) noexcept
+    cdef uint32_t within_quota(self, uint32_t free) except? 0xFFFFFFFF
     cdef void note_credit(self) noexcept
 
 

@@ -4,8 +4,9 @@ routing-semantics.md 5. Credit to producers is one equation: credit = capacity -
 place until it is settled (unsettled), has left an overfull queue (presettled) or, withheld, until its address is
 reachable again.
 """
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
+from router.amqp.quota cimport Quota
 from router.amqp.session cimport HOLD_OCTETS
 from router.delivery.delivery cimport IN_CREDITED
 from router.stats.counters cimport unblock
@@ -41,6 +42,7 @@ cdef class GrantingLink(DeliveryLink):
         self.called = True
 
     cdef int grant(self) except -1:
+        cdef uint32_t free
         if self.draining:
             if not self.drain_due:
                 return 0
@@ -56,9 +58,24 @@ cdef class GrantingLink(DeliveryLink):
                 return 0
             self.credit = 0                # what it was granted and has not used yet is taken back
         else:
-            self.credit = self.capacity - self.occupied if self.capacity > self.occupied else 0
+            free = self.capacity - self.occupied if self.capacity > self.occupied else 0
+            if self.session.connection.quota is not None:
+                free = self.within_quota(free)
+                if free == self.credit:
+                    return 0
+            self.credit = free
         self.note_credit()
         return self.send_state(self.credit, self.draining and not self.called)
+
+    cdef uint32_t within_quota(self, uint32_t free) except? 0xFFFFFFFF:
+        """Return the credit that the quota of the connection allows, `free` at the most. What was granted stays."""
+        cdef Quota quota = self.session.connection.quota
+        cdef uint64_t mean = self.slot.octets // self.slot.deliveries if self.slot.deliveries else 0
+        cdef uint32_t allowed = quota.deliveries(mean)
+        if allowed >= free:
+            return free
+        quota.wait_link(self)
+        return max(allowed, min(self.credit, free))
 
     cdef bint holds_back(self) noexcept:
         """Credit for more would only fill memory: it comes when what is held has been taken."""

@@ -21,6 +21,7 @@ from router.control import messages as control
 from router.control.handover import MOST_READ_BEFORE, Begun, Initiate, Moved
 from router.control.ops import Profile
 from router.policy.messages import MessageRules
+from router.policy.quota import TenantQuota
 from workers.connections import logins
 from workers.connections.open_properties import (
     EDGE_CHECKS,
@@ -78,6 +79,7 @@ class ConnectionHandler:
         "next_link",
         "number",
         "profile",
+        "quota",
         "router",
         "sasl",
         "sent_closed",
@@ -103,6 +105,7 @@ class ConnectionHandler:
         self.initiate = initiate
         self.limits = NO_LIMITS
         self.message_rules: MessageRules | None = None  # of the policy; None: messages may say anything
+        self.quota: TenantQuota | None = None  # that it shares with others
         self.sasl: SaslServer | SaslClient | None = None
         self.login: logins.Login | None = None  # while the supervisor is asked who the client is
         self.user: str | None = None
@@ -343,6 +346,21 @@ class ConnectionHandler:
             )
         else:
             self.message_rules.change(targets, message.proxies, message.rights)
+        self._share(self.worker.quotas.get(message.rules))
+
+    def _share(self, quota: TenantQuota | None) -> None:
+        """Count what comes from now on against this quota."""
+        if quota is self.quota:
+            return
+        if self.quota is not None:
+            self.quota.leave(self.connection)
+        self.quota = quota
+        self.connection.share(quota)
+        if quota is not None:
+            quota.join(self.connection)
+            for record in self.links.values():
+                if not record.outgoing:
+                    record.link.note_quota()
 
     def _on_forbidden(self) -> None:
         loop = self.worker.loop
@@ -449,6 +467,7 @@ class ConnectionHandler:
         self.worker.forget_client(self)
         self._send_closed(error, False)
         self.worker.tracing.closed(self)
+        self._share(None)
         self.leaving.clear()
         self.transport = None
 

@@ -143,8 +143,8 @@ class LinkRecord:
         link = self.link
         address = None
         self.identity = answer.identity
-        if not self.outgoing and not link.initiated:
-            link.limit_size(self.client.message_limit)
+        if not self.outgoing:
+            link.limit_size(0 if link.initiated else self.client.message_limit)
         if answer.kind == "address":
             address = worker.table.get(answer.addr)
             self.address = answer.addr

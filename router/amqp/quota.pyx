@@ -1,0 +1,19 @@
+"""Limits that several connections share."""
+from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
+
+
+cdef class Quota:
+    cdef void charge(self, uint64_t octets, bint first) noexcept:
+        pass
+
+    cdef uint32_t deliveries(self, uint64_t mean) noexcept:
+        return UINT32_MAX
+
+    cdef uint32_t frames(self, uint32_t size) noexcept:
+        return UINT32_MAX
+
+    cdef int wait_link(self, object link) except -1:
+        return 0
+
+    cdef int wait_session(self, object session) except -1:
+        return 0

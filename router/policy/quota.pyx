@@ -1,0 +1,227 @@
+"""Quotas of a vhost and of one of its groups, shared by their connections at all workers.
+
+A rate is a token bucket that holds what a second brings, kept as the time up to which it is used up ("theoretical
+arrival time" of the generic cell rate algorithm): one word in shared memory, advanced by each message that comes. While
+it is more than a second ahead, links get no credit and sessions no window. Messages that come on credit granted before
+are taken, and delay the next grant: nothing is lost, and the rate holds over time. A link gets its part of what is
+left, and at least one delivery, since links that send nothing would otherwise hold what others need.
+
+Octets held are summed over the workers when one looks, every `LOOK_NS` at the most.
+"""
+from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
+
+from router.amqp.connection cimport Connection
+from router.amqp.link cimport Link
+from router.amqp.session cimport Session
+from router.interworker.atomics cimport RELAXED, compare_exchange64, fetch_add64, load64
+
+cdef enum:
+    SECOND = 1000000000        # ns
+    LOOK_NS = 5000000
+    LOOK_MS = 10               # between two looks while octets held are in the way, or have to be reported
+    MILLISECOND = 1000000      # ns
+    WAKE_MOST = 256            # sessions, and links beyond those that tokens are there for, woken at once
+
+
+cdef inline void use_up(uint64_t* until, uint64_t cost, uint64_t now) noexcept nogil:
+    """Advance the time up to which a rate is used up. Time that nobody has used is over."""
+    cdef uint64_t seen = load64(until, RELAXED)
+    if seen < now:
+        # Where another worker is first, it has done the same.
+        compare_exchange64(until, &seen, now, False, RELAXED, RELAXED)
+    fetch_add64(until, cost, RELAXED)
+
+
+cdef class TenantQuota(Quota):
+    def __init__(self, Region region not None, int worker, Clock clock not None, call_at, scopes):
+        """worker: index of this one. call_at(ms, function): calls it then. scopes: slot, messages a second, octets a
+        second, octets buffered of each; 0: no limit."""
+        cdef Scope* scope
+        self.region = region
+        self.worker = worker
+        self.clock = clock
+        self.call_at = call_at
+        self.connections = set()
+        self.links = {}
+        self.sessions = {}
+        for slot, messages, octets, buffered in scopes:
+            if self.count == SCOPES_MOST:
+                raise ValueError(f"more than {SCOPES_MOST} quotas of a connection")
+            scope = &self.scopes[self.count]
+            scope.slot = region.quota_slot(slot)
+            scope.message_ns = max(SECOND // <uint64_t>messages, 1) if messages else 0
+            scope.octet_ns = <double>SECOND / octets if octets else 0.0
+            scope.buffered_most = buffered
+            scope.buffered = 0
+            self.count += 1
+
+    def join(self, Connection connection not None):
+        """A connection shares it from now on."""
+        self.connections.add(connection)
+
+    def leave(self, Connection connection not None):
+        """That connection is gone, or has another quota."""
+        self.connections.discard(connection)
+        self.note_buffered(self.clock.now_ns)
+
+    cdef void charge(self, uint64_t octets, bint first) noexcept:
+        cdef uint64_t now = self.clock.now_ns
+        cdef Scope* scope
+        cdef int i
+        for i in range(self.count):
+            scope = &self.scopes[i]
+            if first:
+                fetch_add64(&scope.slot.messages, 1, RELAXED)
+                if scope.message_ns:
+                    use_up(&scope.slot.messages_until, scope.message_ns, now)
+            fetch_add64(&scope.slot.octets, octets, RELAXED)
+            if scope.octet_ns and octets:
+                use_up(&scope.slot.octets_until, <uint64_t>(scope.octet_ns * octets + 0.5), now)
+        if now - self.looked_at >= LOOK_NS:
+            self.note_buffered(now)
+
+    cdef uint64_t tokens(self, uint64_t until, uint64_t cost_ns, uint64_t now) noexcept:
+        """Messages or octets of so many ns each that are left of a rate."""
+        cdef uint64_t burst = max(<uint64_t>SECOND, cost_ns)
+        cdef uint64_t used = until - now if until > now else 0
+        if used + cost_ns > burst:
+            self.wanted = max(self.wanted, now + used + cost_ns - burst)
+            return 0
+        return (burst - used) // cost_ns
+
+    cdef uint64_t messages_left(self) noexcept:
+        """Messages that may be granted now to a link or session, 0: none; `wanted` says when to ask again."""
+        cdef uint64_t now = self.clock.now_ns
+        cdef uint64_t left = UINT32_MAX
+        cdef uint64_t found
+        cdef Scope* scope
+        cdef int i
+        self.wanted = 0
+        if now - self.looked_at >= LOOK_NS:
+            self.note_buffered(now)
+        for i in range(self.count):
+            scope = &self.scopes[i]
+            if scope.buffered_most and scope.buffered >= scope.buffered_most:
+                self.wanted = max(self.wanted, now + LOOK_MS * <uint64_t>MILLISECOND)
+                left = 0
+            if scope.message_ns:
+                found = self.tokens(load64(&scope.slot.messages_until, RELAXED), scope.message_ns, now)
+                left = min(left, max(found // max(load64(&scope.slot.links, RELAXED), 1), 1) if found else 0)
+        return left
+
+    cdef uint64_t octets_left(self) noexcept:
+        """Octets that may be granted now to a link or session, 0: none."""
+        cdef uint64_t now = self.clock.now_ns
+        cdef uint64_t left = <uint64_t>UINT32_MAX << 16
+        cdef uint64_t until, used, found
+        cdef Scope* scope
+        cdef int i
+        for i in range(self.count):
+            scope = &self.scopes[i]
+            if scope.octet_ns:
+                until = load64(&scope.slot.octets_until, RELAXED)
+                used = until - now if until > now else 0
+                if used >= SECOND:
+                    self.wanted = max(self.wanted, now + used - SECOND + MILLISECOND)
+                    return 0
+                found = <uint64_t>((SECOND - used) / scope.octet_ns)
+                left = min(left, max(found // max(load64(&scope.slot.links, RELAXED), 1), 1))
+            if scope.buffered_most and scope.buffered < scope.buffered_most:
+                found = scope.buffered_most - scope.buffered
+                left = min(left, max(found // max(load64(&scope.slot.links, RELAXED), 1), 1))
+        return left
+
+    cdef uint32_t deliveries(self, uint64_t mean) noexcept:
+        cdef uint64_t messages = self.messages_left()
+        cdef uint64_t octets = self.octets_left()
+        if messages == 0 or octets == 0:
+            return 0
+        return <uint32_t>max(min(messages, octets // max(mean, 1), <uint64_t>UINT32_MAX), 1)
+
+    cdef uint32_t frames(self, uint32_t size) noexcept:
+        cdef uint64_t messages = self.messages_left()
+        cdef uint64_t octets = self.octets_left()
+        if messages == 0 or octets == 0:
+            return 0
+        return <uint32_t>max(min(messages, octets // max(size, 1), <uint64_t>UINT32_MAX), 1)
+
+    cdef int wait_link(self, object link) except -1:
+        if link in self.links:
+            return 0
+        self.links[link] = None
+        return self.wake_at(self.wanted)
+
+    cdef int wait_session(self, object session) except -1:
+        if session in self.sessions:
+            return 0
+        self.sessions[session] = None
+        return self.wake_at(self.wanted)
+
+    cdef int wake_at(self, uint64_t ns) except -1:
+        """Have `look` called at this time, or when what is left may have become more."""
+        cdef uint64_t now = self.clock.now
+        cdef uint64_t due = max(ns // MILLISECOND + 1, now + 1)
+        cdef int i
+        for i in range(self.count):
+            fetch_add64(&self.scopes[i].slot.held_back, 1, RELAXED)
+        if self.due and self.due <= due:
+            return 0
+        self.due = due
+        self.call_at(due, self.look)
+        return 0
+
+    def look(self):
+        """Wake those for whom there may be something, in the order in which they came."""
+        cdef uint64_t messages
+        cdef uint64_t n
+        cdef Link link
+        cdef Session session
+        if self.due > self.clock.now:
+            return                         # an earlier call was asked for, and has come
+        self.due = 0
+        self.note_buffered(self.clock.now_ns)
+        messages = self.messages_left()
+        if messages and self.octets_left():
+            n = min(messages, WAKE_MOST) + WAKE_MOST
+            while self.links and n:
+                n -= 1
+                link = next(iter(self.links))
+                del self.links[link]
+                link.grant_again()
+            n = WAKE_MOST
+            while self.sessions and n:
+                n -= 1
+                session = next(iter(self.sessions))
+                del self.sessions[session]
+                session.room_again()
+        if (self.links or self.sessions or self.reported) and not self.due:
+            self.due = max(self.wanted // MILLISECOND + 1, self.clock.now + LOOK_MS)
+            self.call_at(self.due, self.look)
+
+    cdef void note_buffered(self, uint64_t now) noexcept:
+        """Report what the connections of this worker hold, and read what those of all workers do."""
+        cdef Connection connection
+        cdef uint64_t held = 0
+        cdef uint64_t all_held
+        cdef Scope* scope
+        cdef int i, worker
+        self.looked_at = now
+        for connection in self.connections:
+            if connection.content is not NULL:
+                held += connection.content.held
+        for i in range(self.count):
+            scope = &self.scopes[i]
+            if not scope.buffered_most:
+                continue
+            if held != self.reported:
+                # Two's complement: it may have become less.
+                fetch_add64(&scope.slot.held[self.worker], held - self.reported, RELAXED)
+            all_held = 0
+            for worker in range(self.region.workers):
+                all_held += load64(&scope.slot.held[worker], RELAXED)
+            scope.buffered = all_held
+        self.reported = held
+        if held and not self.due:
+            # Others wait for what becomes free here, though nothing comes any more.
+            self.due = self.clock.now + LOOK_MS
+            self.call_at(self.due, self.look)

@@ -1,0 +1,79 @@
+"""A worker as its quotas see it: a clock, connections that hold octets, links that wait."""
+from libc.stdint cimport uint32_t, uint64_t
+
+from router.amqp.connection cimport Connection
+from router.amqp.link cimport Link
+from router.amqp.scheduler cimport Scheduler
+from router.policy.quota cimport TenantQuota
+
+from router.policy.quota import TenantQuota as make
+
+cdef enum:
+    MILLISECOND = 1000000      # ns
+
+
+cdef class WaitingLink(Link):
+    """A link that counts how often it was asked to grant credit again."""
+    cdef readonly int woken
+
+    cdef void grant_again(self) noexcept:
+        self.woken += 1
+
+
+cdef class Worker:
+    """One worker with one quota. scopes: as of TenantQuota. now: ns."""
+    cdef Scheduler scheduler
+    cdef TenantQuota quota
+    cdef Connection connection
+    cdef list timers
+
+    def __init__(self, region, int index, scopes, uint64_t now):
+        self.scheduler = Scheduler()
+        self.scheduler.set_clock(now)
+        self.timers = []
+        self.quota = make(region, index, self.scheduler, lambda due, what: self.timers.append((due, what)), scopes)
+        self.connection = Connection(self.scheduler, None)
+        self.quota.join(self.connection)
+
+    @property
+    def wanted(self):
+        """ns at which the quota allows what was last asked for."""
+        return self.quota.wanted
+
+    @property
+    def due(self):
+        """ms of the next call of `look`."""
+        return self.quota.due
+
+    def charge(self, uint64_t octets, bint first=True):
+        self.quota.charge(octets, first)
+
+    def deliveries(self, uint64_t mean=0):
+        return self.quota.deliveries(mean)
+
+    def frames(self, uint32_t size):
+        return self.quota.frames(size)
+
+    def pass_time(self, uint64_t ns):
+        self.scheduler.set_clock(self.scheduler.now_ns + ns)
+
+    def hold(self, size_t octets):
+        """The connection holds so many octets; seen at once."""
+        self.connection.content_meter().held = octets
+        self.quota.note_buffered(self.scheduler.now_ns)
+
+    def wait(self):
+        """A link that waits."""
+        cdef WaitingLink link = WaitingLink()
+        self.quota.wait_link(link)
+        return link
+
+    def run_timers(self):
+        """Let time pass until no link waits, at most ten seconds."""
+        cdef uint64_t until = self.scheduler.now_ns + 10000 * <uint64_t>MILLISECOND
+        while self.quota.links and self.scheduler.now_ns < until:
+            self.pass_time(MILLISECOND)
+            due, self.timers = [each for each in self.timers if each[0] <= self.scheduler.now], \
+                [each for each in self.timers if each[0] > self.scheduler.now]
+            for _, what in due:
+                what()
