@@ -99,6 +99,7 @@ class Supervisor:
             flush=self._flush,
         )
         self._lag = Lag()
+        core.policy.measure(region)
         self._health = Health(core, self._lag, self._listener_states, self._ended.done)
         http_parts = (configuration.router, version, core, region, counters, self._health)
         self._names = Resolver(loop)

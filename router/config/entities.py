@@ -404,6 +404,34 @@ class PolicyConfig(EntityConfig, frozen=True, kw_only=True):
     default_vhost: str
 
 
+class SharedLimits(Record, frozen=True, kw_only=True):
+    """Limits that all connections of a vhost, or of one of its groups, share. 0: no limit."""
+
+    connections: int = 0  # of a group
+    links: int = 0
+    addresses: int = 0
+    messages_per_second: int = 0
+    octets_per_second: int = 0
+    buffered_octets: int = 0
+
+    def by_attribute(self) -> Iterator[tuple[str, int]]:
+        """Iterate over the limits that there are by name of the attribute."""
+        named = (
+            ("maxConnections", self.connections),
+            ("maxLinks", self.links),
+            ("maxAddresses", self.addresses),
+            ("maxMessagesPerSecond", self.messages_per_second),
+            ("maxOctetsPerSecond", self.octets_per_second),
+            ("maxBufferedOctets", self.buffered_octets),
+        )
+        return ((name, limit) for name, limit in named if limit)
+
+    @property
+    def measured(self) -> bool:
+        """Return whether workers have to count what is sent."""
+        return bool(self.messages_per_second or self.octets_per_second or self.buffered_octets)
+
+
 class GroupConfig(Record, frozen=True, kw_only=True):
     """What one group of a vhost's users may do. None: as the vhost, or the listener, has it.
 
@@ -430,6 +458,7 @@ class GroupConfig(Record, frozen=True, kw_only=True):
     allow_fallback_links: bool
     allow_dynamic_link_routes: bool
     allow_admin_status_update: bool
+    shared: SharedLimits = SharedLimits()
     management: str = "all"  # role, see router/policy/management.py
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
@@ -451,6 +480,7 @@ class VhostConfig(EntityConfig, frozen=True, kw_only=True):
     max_connections_per_user: int
     max_connections_per_host: int
     max_message_size: int | None  # octets; None: as the policy has it, 0: no limit
+    shared: SharedLimits = SharedLimits()
     allow_unknown_user: bool
     close_on_change: bool
     groups: tuple[GroupConfig, ...]

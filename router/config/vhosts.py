@@ -3,10 +3,10 @@
 Texts of errors are those of Dispatch; each has the line of the attribute that it is about.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from router.addressing.pattern import SEPARATORS, canonical
-from router.config.entities import GroupConfig, VhostConfig
+from router.config.entities import GroupConfig, SharedLimits, VhostConfig
 from router.config.errors import Problems
 from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA
@@ -192,6 +192,7 @@ class _Reader:
             allow_dynamic_link_routes=bool(every["allowDynamicLinkRoutes"]),
             allow_admin_status_update=bool(every["allowAdminStatusUpdate"]),
             management=str(every["management"]),
+            shared=_shared(number),
             sources=lists.get("sources", ()),
             targets=lists.get("targets", ()),
             source_pattern=lists.get("sourcePattern"),
@@ -224,6 +225,7 @@ def build_vhost(
         max_connections_per_user=reader.count("maxConnectionsPerUser"),
         max_connections_per_host=reader.count("maxConnectionsPerHost"),
         max_message_size=reader.number("maxMessageSize"),
+        shared=_shared(reader.number, connections=False),
         allow_unknown_user=entity.flag("allowUnknownUser"),
         close_on_change=entity.text("onChange") == "close",
         groups=groups,
@@ -313,6 +315,18 @@ def _number(name: str, value: JsonValue) -> int:
     if number > most:
         raise InvalidValue(f"Value '{number}' is above maximum '{most}'.")
     return number
+
+
+def _shared(number: Callable[[str], int | None], *, connections: bool = True) -> SharedLimits:
+    """Return the limits that connections share. number(name): the value of an attribute."""
+    return SharedLimits(
+        connections=(number("maxConnections") or 0) if connections else 0,
+        links=number("maxLinks") or 0,
+        addresses=number("maxAddresses") or 0,
+        messages_per_second=number("maxMessagesPerSecond") or 0,
+        octets_per_second=number("maxOctetsPerSecond") or 0,
+        buffered_octets=number("maxBufferedOctets") or 0,
+    )
 
 
 def _shown(value: JsonValue) -> str:

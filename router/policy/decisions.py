@@ -21,11 +21,12 @@ _FALLBACK: Final = "qd.fallback"
 
 
 class Counts(NamedTuple):
-    """Connections that are there: of the vhost, of this user in it, and from this host in it."""
+    """Connections that are there: of the vhost, of this user in it, from this host in it, and of the user's group."""
 
     vhost: int = 0
     user: int = 0
     host: int = 0
+    group: int = 0  # of all its users
 
 
 class OpenDenied(Struct, frozen=True):
@@ -52,7 +53,7 @@ def decide_open(
     decision = decide_group(vhost, user, host, groups)
     if isinstance(decision, OpenDenied):
         return decision
-    return _full(decision, counts) or decision
+    return decide_room(decision, counts)
 
 
 def decide_group(
@@ -69,18 +70,21 @@ def decide_group(
     return OpenAllowed(vhost, group)
 
 
-def _full(allowed: OpenAllowed, counts: Counts) -> OpenDenied | None:
+def decide_room(allowed: OpenAllowed, counts: Counts) -> OpenDenied | OpenAllowed:
+    """Decide whether there is room for another connection of a group (security.md P-15)."""
     vhost, group = allowed.vhost, allowed.group
+    of_group = group.config.shared.connections
     full = [
         (reason, f"Connection denied by {what} limit")
         for reason, what, count, limit in (
             ("connections", "application connection", counts.vhost, vhost.config.max_connections),
             ("connections_per_user", "per user", counts.user, group.max_connections_per_user),
             ("connections_per_host", "per host", counts.host, group.max_connections_per_host),
+            ("connections_per_group", "group", counts.group, of_group or counts.group + 1),
         )
         if count >= limit
     ]
-    return OpenDenied(full[0][0], tuple(text for _, text in full), vhost, group) if full else None
+    return OpenDenied(full[0][0], tuple(text for _, text in full), vhost, group) if full else allowed
 
 
 def decide_connector(vhost: VhostRules | None) -> OpenDenied | OpenAllowed:

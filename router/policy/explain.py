@@ -66,6 +66,7 @@ def explain(
     decision = decide_group(vhosts.find(client.vhost), client.user, client.host, client.groups)
     yield _opened(configuration, decision, client, what)
     if isinstance(decision, OpenAllowed):
+        yield from _limits(configuration, decision)
         who = Who(client.user, client.host, client.vhost)
         for link in links:
             yield _linked(configuration, decision, link, who)
@@ -124,6 +125,19 @@ def _host(group: GroupRules, host: str) -> str:
         except HostError:
             continue
     raise ValueError(f"{host} is not allowed")
+
+
+def _limits(configuration: Configuration, allowed: OpenAllowed) -> Iterator[Finding]:
+    """The limits that the connection shares with others, as far as there are any."""
+    vhost, group = allowed.vhost.config, allowed.group.config
+    for whose, shared, lines in (
+        (f"all connections of vhost '{vhost.hostname}'", vhost.shared, vhost.lines),
+        (f"all users of group '{group.name}'", group.shared, group.lines),
+    ):
+        for attribute, limit in shared.by_attribute():
+            why = f"shared by {whose}; who else uses it is not looked at"
+            line = lines.get(attribute, vhost.line or 0)
+            yield Finding(True, f"{attribute} {limit}", why, _file(vhost, configuration), line)
 
 
 def _linked(configuration: Configuration, opened: OpenAllowed, link: LinkFacts, who: Who) -> Finding:

@@ -5,14 +5,21 @@ opened from then on; a vhost with `onChange: close` has those that it has now ju
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from router.amqp.errors import CONNECTION_FORCED
-from router.config.entities import MIN_FRAME_SIZE, Configuration, EndpointConfig, ListenerConfig, VhostConfig
+from router.config.entities import (
+    MIN_FRAME_SIZE,
+    Configuration,
+    EndpointConfig,
+    ListenerConfig,
+    SharedLimits,
+    VhostConfig,
+)
 from router.config.roles import EDGE, NORMAL, ROUTE_CONTAINER
 from router.config.vhosts import host_fault
 from router.control.handlers import Handlers
@@ -27,6 +34,7 @@ from router.control.messages import (
     RulesGone,
     SessionDenied,
 )
+from router.interworker.region import Region
 from router.log import Log
 from router.policy.decisions import (
     CONNECTION_TEXT,
@@ -39,15 +47,13 @@ from router.policy.decisions import (
     Who,
     decide_connector,
     decide_group,
-    decide_link,
-    decide_open,
+    decide_room,
 )
 from router.policy.hosts import HostError, HostRules, ask_all, known
 from router.policy.management import LINK_ROUTES, NONE, UNLIMITED, ManagementRights, address_for, is_of_another_router
 from router.policy.rules import (
     GroupRules,
     LinkRules,
-    VhostRules,
     Vhosts,
     host_names,
     with_service,
@@ -58,6 +64,8 @@ from supervisor.connections.admission import Admit, Decision, Deny
 from supervisor.connections.connections import Connection, Link
 from supervisor.connections.tenants import tenant_of
 from supervisor.policy.denials import MODULE, NO_VHOST, Denials, Kind
+from supervisor.policy.grant import Grant, OpenFacts
+from supervisor.policy.shares import VHOST, Bound, Share, Shares
 from supervisor.policy.stats import VhostStats
 from supervisor.processes.worker import Worker
 from supervisor.runtime.threads import Threads
@@ -70,27 +78,10 @@ CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 MAX_FRAME_SIZE: Final = 2**32 - 1
 #: Its links are at addresses of the vhost that the client had.
 OTHER_VHOST: Final = Deny(CONNECTION_FORCED, "The vhost of the connection is another one now")
+_NO_LIMITS: Final = SharedLimits()
 DENIED: Final = Deny(RESOURCE_LIMIT, CONNECTION_TEXT)
 
 _Found = Mapping[str, str | HostError]  # addresses by name, or why there is none
-
-
-class OpenFacts(NamedTuple):
-    """What the decision about an open depends on. peer: `ip:port`; user None: nobody is known. service: addresses that
-    an authentication service lets the user send to, and receive from. groups: in the user's token."""
-
-    number: int
-    user: str | None
-    hostname: str | None
-    peer: str
-    endpoint: EndpointConfig
-    service: tuple[Sequence[str], Sequence[str]] | None = None
-    groups: tuple[str, ...] = ()
-
-    @property
-    def host(self) -> str:
-        """The address of the peer."""
-        return self.peer.rpartition(":")[0].strip("[]")
 
 
 class Closer(Protocol):
@@ -101,61 +92,6 @@ class Closer(Protocol):
 
     def close_link(self, connection: Connection, number: int, condition: str, description: str) -> None:
         """Have a link of a client, of this number at its worker, closed."""
-
-
-class Grant:
-    """What one connection may do, from its open to its end. Owner: the policy."""
-
-    __slots__ = (
-        "announced", "attaches", "connection", "facts", "group", "links", "receivers", "senders", "stats", "vhost",
-        "who",
-    )  # fmt: skip
-
-    def __init__(self, facts: OpenFacts, links: LinkRules) -> None:
-        self.facts = facts
-        self.links = links
-        self.who = Who(facts.user, facts.host, facts.hostname)
-        self.connection: Connection | None = None  # once it is open
-        self.vhost: VhostRules | None = None  # None: only the rules of an authentication service
-        self.group: GroupRules | None = None
-        self.stats: VhostStats | None = None
-        self.announced: tuple[int, int] | None = None  # worker, and the number that it knows the rules by
-        self.attaches: dict[int, LinkFacts] = {}  # that were allowed, by the worker's number for the link
-        self.senders = 0  # among these
-        self.receivers = 0
-
-    def reserve(self, number: int, facts: LinkFacts) -> LinkDenied | None:
-        """Count a link if the rules allow it: nothing can come between the check and the count."""
-        denied = decide_link(self.links, facts, self.who, self.receivers if facts.consumer else self.senders)
-        if denied is None:
-            self.count(number, facts)
-        return denied
-
-    def count(self, number: int, facts: LinkFacts) -> None:
-        """Count a link until `release`."""
-        self.attaches[number] = facts
-        if facts.consumer:
-            self.receivers += 1
-        else:
-            self.senders += 1
-
-    def release(self, number: int) -> None:
-        """A link is gone, or has never come to be; nothing where it does not count."""
-        facts = self.attaches.pop(number, None)
-        if facts is None:
-            return
-        if facts.consumer:
-            self.receivers -= 1
-        else:
-            self.senders -= 1
-
-    def kind(self, reason: str) -> Kind:
-        """What a refusal is counted by."""
-        return Kind(
-            NO_VHOST if self.vhost is None else self.vhost.name,
-            "" if self.group is None else self.group.config.name,
-            reason,
-        )
 
 
 class Policy(Subsystem):
@@ -172,6 +108,7 @@ class Policy(Subsystem):
         self._closer: Closer | None = None
         self._log = log
         self._vhosts = Vhosts(configuration.policy, configuration.vhosts)
+        self._shares = Shares(lambda text: log.error(MODULE, text))
         self._stats: dict[str, VhostStats] = {vhost.name: VhostStats() for vhost in self._vhosts}
         self._grants: dict[int, Grant] = {}  # by number of the connection
         self._addresses: dict[str, str] = {}  # that names of remote hosts stand for, as far as files did not know
@@ -182,6 +119,10 @@ class Policy(Subsystem):
         """From now on there is a loop; names of hosts are looked up in threads."""
         self._loop = loop
         self._threads = Threads(loop, "remote hosts", MAX_RESOLVERS)
+
+    def measure(self, region: Region) -> None:
+        """Keep quotas of vhosts and groups in this region. Before the first connection."""
+        self._shares.connect(region)
 
     def join(self, closer: Closer) -> None:
         """What closes connections and links; it asks the policy about them."""
@@ -213,7 +154,12 @@ class Policy(Subsystem):
         name = endpoint.policy_vhost if endpoint.policy_vhost is not None else facts.hostname or ""
         vhost = self._vhosts.find(name)
         stats = VhostStats() if vhost is None else self._stats[vhost.name]
-        decision = decide_open(vhost, facts.user, facts.host, stats.counts(facts.user, facts.host), facts.groups)
+        decision = decide_group(vhost, facts.user, facts.host, facts.groups)
+        if isinstance(decision, OpenAllowed):
+            group = decision.group
+            share = self._shares.bound(group.vhost, group.config.name, group.config.shared).share
+            counts = stats.counts(facts.user, facts.host)._replace(group=share.connections)
+            decision = decide_room(decision, counts)
         if isinstance(decision, OpenDenied):
             stats.connections_denied += 1
             self._deny_open(decision, facts, name)
@@ -242,6 +188,15 @@ class Policy(Subsystem):
     def _grant(self, facts: OpenFacts, allowed: OpenAllowed, stats: VhostStats) -> None:
         grant = self._grants[facts.number] = Grant(facts, _link_rules(allowed.group, facts))
         grant.vhost, grant.group, grant.stats = allowed.vhost, allowed.group, stats
+        grant.enter(self._bounds(allowed))
+
+    def _bounds(self, allowed: OpenAllowed) -> tuple[Bound, ...]:
+        """Return what a connection with these rules shares with others of its vhost and of its group."""
+        vhost, group = allowed.vhost.config, allowed.group.config
+        return (
+            self._shares.bound(vhost.hostname, VHOST, vhost.shared),
+            self._shares.bound(vhost.hostname, group.name, group.shared),
+        )
 
     def _deny_open(self, denied: OpenDenied, facts: OpenFacts, name: str) -> None:
         vhost = name if denied.vhost is None else denied.vhost.name
@@ -257,6 +212,7 @@ class Policy(Subsystem):
         """A connection is gone, perhaps one that was never granted anything."""
         grant = self._grants.pop(number, None)
         if grant is not None:
+            grant.leave()
             self._leave(grant)
             self._withdraw(grant)
 
@@ -270,7 +226,8 @@ class Policy(Subsystem):
         known = self._announced.setdefault(worker.index, {})
         if number not in known:
             targets = grant.links.targets
-            worker.outbox.append(Rules(number, list(targets.items), targets.patterns))
+            quotas = [scope for bound in grant.bounds if (scope := bound.scope) is not None]
+            worker.outbox.append(Rules(number, list(targets.items), targets.patterns, quotas))
         known[number] = known.get(number, 0) + 1
         rights = grant.links.management
         permit = Permit(
@@ -406,6 +363,18 @@ class Policy(Subsystem):
         """Counters of all vhosts that there ever were, by name."""
         return self._stats
 
+    def limited(self) -> Iterator[tuple[tuple[str, str], Bound]]:
+        """Iterate over vhosts (group VHOST) and groups with limits that connections share, each with its use."""
+        for vhost in self._vhosts:
+            groups = ((VHOST, vhost.config.shared), *((group.name, group.shared) for group in vhost.config.groups))
+            for name, limits in groups:
+                if limits != _NO_LIMITS:
+                    yield (vhost.name, name), self._shares.bound(vhost.name, name, limits)
+
+    def shares(self, vhost: str) -> dict[str, Share]:
+        """Return what a vhost (VHOST), and each of its groups that had a connection, uses."""
+        return dict(self._shares.of_vhost(vhost))
+
     # Subsystem: events
 
     def messages(self, handlers: Handlers[Worker]) -> None:
@@ -415,6 +384,7 @@ class Policy(Subsystem):
 
     def worker_lost(self, worker: Worker) -> None:
         self._announced.pop(worker.index, None)
+        self._shares.worker_lost(worker.index)
 
     def connection_closed(self, connection: Connection) -> None:
         self.closed(connection.number)
@@ -473,6 +443,8 @@ class Policy(Subsystem):
             if self._vhosts.get(vhost.name) is None:
                 self._log.info(MODULE, f"Deleted policy rules for vhost {vhost.name}")
         self._judge_again()
+        vhosts = change.new.vhosts
+        self._shares.keep({vhost.hostname: frozenset(group.name for group in vhost.groups) for vhost in vhosts})
 
     def _changed(self, change: ConfigurationChange) -> Iterable[VhostConfig]:
         """The vhosts that a change makes or changes."""
@@ -521,9 +493,9 @@ class Policy(Subsystem):
             stats.enter(facts.number, facts.user, facts.host, facts.peer)
         grant.vhost, grant.group, grant.stats = decision.vhost, decision.group, stats
         grant.links = _link_rules(decision.group, facts)
+        attaches = grant.leave()
+        grant.enter(self._bounds(decision))
         self._announce(grant, connection)
-        attaches, grant.attaches = grant.attaches, {}
-        grant.senders = grant.receivers = 0
         for number, attached in attaches.items():
             denied = grant.reserve(number, attached)
             if denied is not None:

@@ -16,7 +16,8 @@ from router.policy.rules import Vhosts
 from supervisor.connections.admission import Admit
 from supervisor.connections.connections import Connection
 from supervisor.policy.denials import LOGGED_A_SECOND, MOST_KINDS, OTHER, Denials, Kind
-from supervisor.policy.policy import DENIED, OpenFacts, limits
+from supervisor.policy.grant import OpenFacts
+from supervisor.policy.policy import DENIED, limits
 from supervisor.policy.stats import MOST_GONE, Places
 from tests.unit.supervisor.harness import attach
 from tests.unit.supervisor.management.desk import QUIET, Desk

@@ -1,0 +1,128 @@
+"""A grant: what one connection may do, from its open to its end."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from router.addressing.address import normalise
+from router.config.entities import EndpointConfig
+from router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, Who, decide_link
+from router.policy.rules import GroupRules, LinkRules, VhostRules
+from supervisor.connections.connections import Connection
+from supervisor.policy.denials import NO_VHOST, Kind
+from supervisor.policy.shares import Bound
+from supervisor.policy.stats import VhostStats
+
+
+class OpenFacts(NamedTuple):
+    """What the decision about an open depends on. peer: `ip:port`; user None: nobody is known. service: addresses that
+    an authentication service lets the user send to, and receive from. groups: in the user's token."""
+
+    number: int
+    user: str | None
+    hostname: str | None
+    peer: str
+    endpoint: EndpointConfig
+    service: tuple[Sequence[str], Sequence[str]] | None = None
+    groups: tuple[str, ...] = ()
+
+    @property
+    def host(self) -> str:
+        """The address of the peer."""
+        return self.peer.rpartition(":")[0].strip("[]")
+
+
+class Grant:
+    """What one connection may do, from its open to its end. Owner: the policy."""
+
+    __slots__ = (
+        "announced", "attaches", "bounds", "connection", "facts", "group", "links", "receivers", "senders", "stats",
+        "vhost", "who",
+    )  # fmt: skip
+
+    def __init__(self, facts: OpenFacts, links: LinkRules) -> None:
+        self.facts = facts
+        self.links = links
+        self.who = Who(facts.user, facts.host, facts.hostname)
+        self.connection: Connection | None = None  # once it is open
+        self.vhost: VhostRules | None = None  # None: only the rules of an authentication service
+        self.group: GroupRules | None = None
+        self.stats: VhostStats | None = None
+        self.announced: tuple[int, int] | None = None  # worker, and the number that it knows the rules by
+        self.bounds: tuple[Bound, ...] = ()  # what it shares with others
+        self.attaches: dict[int, LinkFacts] = {}  # that were allowed, by the worker's number for the link
+        self.senders = 0  # among these
+        self.receivers = 0
+
+    def reserve(self, number: int, facts: LinkFacts) -> LinkDenied | None:
+        """Count a link if the rules allow it: nothing can come between the check and the count."""
+        denied = decide_link(self.links, facts, self.who, self.receivers if facts.consumer else self.senders)
+        if denied is None:
+            denied = self._full(number, facts)
+        if denied is None:
+            self.count(number, facts)
+        return denied
+
+    def _full(self, number: int, facts: LinkFacts) -> LinkDenied | None:
+        """Deny a link for which the vhost or the group has no room."""
+        address = self._address(number, facts)
+        for bound in self.bounds:
+            attribute = bound.full(address)
+            if attribute is not None:
+                reason = "links" if attribute == "maxLinks" else "addresses"
+                kind = "receiver" if facts.consumer else "sender"
+                return LinkDenied(reason, RESOURCE_LIMIT, f"{kind} {self.who} based on {attribute} limit")
+        return None
+
+    def _address(self, number: int, facts: LinkFacts) -> str | None:
+        """Return the address that a link counts for. A generated one is of this link alone."""
+        if facts.coordinator:
+            return None
+        if facts.dynamic:
+            return f"{self.facts.number} {number}"
+        return normalise(facts.address) if facts.address else None
+
+    def count(self, number: int, facts: LinkFacts) -> None:
+        """Count a link until `release`."""
+        self.attaches[number] = facts
+        for bound in self.bounds:
+            bound.share.attach(facts.consumer, self._address(number, facts))
+        if facts.consumer:
+            self.receivers += 1
+        else:
+            self.senders += 1
+
+    def release(self, number: int) -> None:
+        """A link is gone, or has never come to be; nothing where it does not count."""
+        facts = self.attaches.pop(number, None)
+        if facts is None:
+            return
+        for bound in self.bounds:
+            bound.share.detach(facts.consumer, self._address(number, facts))
+        if facts.consumer:
+            self.receivers -= 1
+        else:
+            self.senders -= 1
+
+    def enter(self, bounds: tuple[Bound, ...]) -> None:
+        """Share these with others, as one more connection; it has no links."""
+        self.bounds = bounds
+        for bound in bounds:
+            bound.share.connections += 1
+
+    def leave(self) -> dict[int, LinkFacts]:
+        """Share nothing any more; the links that it had count no longer, and are returned."""
+        attaches = dict(self.attaches)
+        for number in attaches:
+            self.release(number)
+        for bound in self.bounds:
+            bound.share.connections -= 1
+        self.bounds = ()
+        return attaches
+
+    def kind(self, reason: str) -> Kind:
+        """What a refusal is counted by."""
+        return Kind(
+            NO_VHOST if self.vhost is None else self.vhost.name,
+            "" if self.group is None else self.group.config.name,
+            reason,
+        )

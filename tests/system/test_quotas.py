@@ -1,0 +1,303 @@
+"""Quotas of a vhost and of its groups: connections, links and addresses, and the rate and memory of messages.
+
+A rate is judged by the time that many messages take, as a bound from below: a busy machine only makes it longer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import Management
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.route_container import RouteContainer
+from tests.system.edges import EDGES, EdgeView, edge
+from tests.system.fixtures import Connect, Fresh, Start, pass_one
+from tests.system.http import get
+from tests.system.network import CONVERGENCE
+from tests.system.router import Router, Section, listener, poll
+
+WORKER_COUNTS = (1, 3)
+pytestmark = pytest.mark.adversarial
+
+EVERYTHING = {
+    "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
+    "allowAnonymousSender": True,
+}  # fmt: skip
+LINK_FULL = ("amqp:resource-limit-exceeded", "link disallowed by local policy")
+FULL = ("amqp:resource-limit-exceeded", "connection disallowed by local policy")
+
+
+def vhost(hostname: str, group: dict[str, Any] | None = None, **attributes: Any) -> Section:
+    return "vhost", {"hostname": hostname, **attributes, "groups": {"all": {**EVERYTHING, **(group or {})}}}
+
+
+RATE, OCTETS, BUFFERED = 200, 100_000, 400_000
+SECTIONS: list[Section] = [
+    listener("brokers", role="route-container"),
+    listener("http", http=True),
+    ("linkRoute", {"prefix": "routed", "direction": "in", "containerId": "broker"}),
+    ("policy", {"enableVhostPolicy": True}),
+    vhost("$default"),
+    vhost("links", maxLinks=5),
+    vhost("group-links", {"maxLinks": 5}),
+    vhost("addresses", maxAddresses=3),
+    vhost("few", {"maxConnections": 2}),
+    vhost("messages", maxMessagesPerSecond=RATE),
+    vhost("group-messages", {"maxMessagesPerSecond": RATE}),
+    vhost("octets", maxOctetsPerSecond=OCTETS),
+    vhost("buffered", maxBufferedOctets=BUFFERED),
+]
+
+
+def state(management: Management, hostname: str) -> dict[str, Any]:
+    return management.one("vhostStats", hostname=hostname)
+
+
+@pytest.mark.parametrize("hostname", ["links", "group-links"])
+def test_links_of_all_connections_are_counted(connect: Connect, management: Management, hostname: str) -> None:
+    """40 at once, over two connections; what is detached makes room."""
+    peers = [connect(hostname=hostname) for _ in range(2)]
+    links: list[Sender | Receiver] = []
+    for number in range(20):
+        for peer in peers:
+            attach = peer.sender if number % 2 else peer.receiver
+            links.append(attach(f"x{number}", wait=False))
+    for link in links:
+        link.wait_attached()
+    for peer in peers:
+        peer.barrier()
+    refused = [link for link in links if link.detached]
+    assert len(refused) == 35
+    assert {link.wait_detached() for link in refused} == {LINK_FULL}
+    row = state(management, hostname)
+    assert row["linksCurrent"] == row["groupState"]["all"]["links"] == 5
+    next(link for link in links if not link.detached).detach()
+    poll(lambda: state(management, hostname)["linksCurrent"] == 4, "the link is gone")
+    assert not peers[0].sender("y", credit=False).detached
+    assert peers[1].sender("z", wait=False).wait_detached() == LINK_FULL
+    for peer in peers:
+        peer.drop()
+    poll(lambda: state(management, hostname)["linksCurrent"] == 0, "all links are gone")
+
+
+def test_addresses_are_counted_once_each(connect: Connect, management: Management) -> None:
+    peer, other = connect(hostname="addresses"), connect(hostname="addresses")
+    dynamic = peer.receiver(dynamic=True, credit=1)
+    links = [peer.sender("one", credit=False), other.receiver("one", 1), other.receiver("amqp:/one", 1)]
+    links.append(peer.receiver("two", 1))
+    assert state(management, "addresses")["addressesCurrent"] == 3
+    for attempt in (peer.sender("three", wait=False), other.receiver(dynamic=True, wait=False)):
+        assert attempt.wait_detached() == LINK_FULL
+    assert not other.sender("two", credit=False).detached
+    assert not other.sender(credit=False).detached  # anonymous
+    dynamic.detach()
+    poll(lambda: state(management, "addresses")["addressesCurrent"] == 2, "the generated address is gone")
+    assert not peer.sender("three", credit=False).detached
+
+
+def test_connections_of_a_group_are_counted(router: Router, connect: Connect) -> None:
+    first, second = connect(hostname="few"), connect(hostname="few")
+    assert connect(hostname="few").expect_close() == FULL
+    router.wait_log(r"DENY AMQP Open for user .* vhost 'few': Connection denied by group limit")
+    first.drop()
+    second.barrier()
+    poll(lambda: _admits(router, "few"), "there is room again")
+
+
+def _admits(router: Router, hostname: str) -> bool:
+    with Peer.opened(router.port, hostname=hostname) as peer:
+        try:
+            peer.barrier()
+        except AssertionError:
+            return False
+        return True
+
+
+def _seconds(senders: list[Sender], receivers: list[Receiver], count: int, payload: bytes) -> float:
+    """Send so many messages over all senders as they get credit; how long that took."""
+    begun = time.monotonic()
+    sent = 0
+    while sent < count:
+        for sender in senders:
+            sender.wait_credit()
+            while sender.credit and sent < count:
+                sender.send(payload, settled=True)
+                sent += 1
+    _come(receivers, count)
+    return time.monotonic() - begun
+
+
+def _come(receivers: list[Receiver], count: int) -> None:
+    """Wait until so many messages have come, in all."""
+
+    def come() -> bool:
+        for receiver in receivers:
+            receiver.peer.read_available()
+        return sum(len(each.deliveries) for each in receivers) == count
+
+    poll(come, f"{count} messages", 60.0)
+
+
+@pytest.mark.parametrize("hostname", ["messages", "group-messages"])
+def test_messages_of_all_connections_have_one_rate(
+    connect: Connect, fresh: Fresh, management: Management, hostname: str
+) -> None:
+    """None is lost or refused. What a second brings may come at once, and one delivery of each link beyond that."""
+    senders, receivers = [], []
+    for _ in range(4):
+        address, peer = fresh(), connect(hostname=hostname)
+        receivers.append(connect(hostname=hostname).receiver(address, 5000))
+        senders.append(peer.sender(address))
+    before = state(management, hostname)["groupState"]["all"] if "group" in hostname else state(management, hostname)
+    bystander = fresh()
+    innocent = connect().receiver(bystander, 5000)
+    count = 5 * RATE
+    taken = _seconds(senders, receivers, count, message.message("x"))
+    assert taken > count / RATE - 1.5, taken
+    after = state(management, hostname)["groupState"]["all"] if "group" in hostname else state(management, hostname)
+    assert after["messages"] - before["messages"] == count
+    assert after["creditHeldBack"] > before["creditHeldBack"]
+    begun = time.monotonic()
+    pass_one(connect().sender(bystander), innocent, "not slowed down")
+    assert time.monotonic() - begun < taken
+
+
+def test_messages_over_anonymous_and_routed_links_have_the_rate(router: Router, connect: Connect, fresh: Fresh) -> None:
+    broker = RouteContainer.connected(router.ports["brokers"])
+    peer = connect(hostname="messages")
+    address = fresh()
+    receiver = connect(hostname="messages").receiver(address, 5000)
+    anonymous = peer.sender()
+    taken = _seconds([anonymous], [receiver], 3 * RATE, message.message("x", to=address))
+    assert taken > 1.5, taken
+    sender = peer.sender("routed.q", wait=False)
+    broker.session_begun()
+    end = broker.link_attached()
+    assert isinstance(end, Receiver)
+    end.flow(5000)
+    begun = time.monotonic()
+    for _ in range(4 * RATE):
+        sender.wait_credit()
+        sender.send(message.message("x"), settled=True)
+    _come([end], 4 * RATE)
+    assert time.monotonic() - begun > 1.5
+    broker.drop()
+
+
+@pytest.mark.parametrize("frames", [1, 30], ids=["messages", "streams"])
+def test_octets_have_a_rate(connect: Connect, fresh: Fresh, management: Management, frames: int) -> None:
+    address = fresh()
+    receiver = connect(hostname="octets").receiver(address, 5000)
+    peer = connect(hostname="octets")
+    sender = peer.sender(address)
+    size = 10_000 * frames
+    count = 5 * OCTETS // size
+    begun = time.monotonic()
+    for _ in range(count):
+        sender.wait_credit()
+        sender.send(message.message("x" * size), settled=True)
+    _come([receiver], count)
+    taken = time.monotonic() - begun
+    # One message may come on credit that it did not know to be too much.
+    assert taken > (count * size - size) / OCTETS - 1.5 - (0 if frames == 1 else 1.5), taken
+
+
+def test_octets_held_are_bounded_for_all_connections_together(
+    connect: Connect, fresh: Fresh, management: Management
+) -> None:
+    """Consumers take nothing: senders get neither credit nor window. Others go on, and so does everything later."""
+    receivers, senders = [], []
+    for _ in range(4):
+        address = fresh()
+        receivers.append(connect(hostname="buffered").receiver(address, 0))
+        senders.append(connect(hostname="buffered").sender(address))
+    payload = message.message("x" * 10_000)
+    sent = 0
+    begun = time.monotonic()
+    while sent < 400 and time.monotonic() - begun < 10:
+        ready = [sender for sender in senders if sender.credit and sender.session.remote_window > 0]
+        if not ready:
+            if state(management, "buffered")["bufferedOctets"] >= BUFFERED:
+                break
+            for sender in senders:
+                sender.peer.barrier()
+        for sender in ready:
+            sender.send(payload)
+            sent += 1
+    held = state(management, "buffered")["bufferedOctets"]
+    assert held > BUFFERED - 4 * 11_000, held
+    assert held < 3 * BUFFERED, held
+    innocent = fresh()
+    bystander = connect().receiver(innocent, 10)
+    pass_one(connect().sender(innocent), bystander, "of somebody else")
+    for receiver in receivers:
+        receiver.flow(1000)
+    _come(receivers, sent)
+    for receiver in receivers:
+        for delivery in list(receiver.deliveries):
+            delivery.settle()
+    poll(lambda: state(management, "buffered")["bufferedOctets"] == 0, "nothing is held")
+    for sender in senders:
+        sender.wait_credit()
+
+
+def test_metrics_show_limits_and_use(router: Router, connect: Connect) -> None:
+    peer = connect(hostname="links")
+    peer.sender("a", credit=False)
+    page = get(router.ports["http"], "/metrics").text
+    assert 'sluice_vhost_links{group="",vhost="links"} 1.0' in page
+    assert 'sluice_vhost_limit{group="",limit="maxLinks",vhost="links"} 5.0' in page
+    assert f'sluice_vhost_limit{{group="all",limit="maxMessagesPerSecond",vhost="group-messages"}} {RATE}.0' in page
+
+
+def test_changed_limits_count_for_the_connections_of_a_vhost_that_closes(start: Start, workers: int) -> None:
+    policy: Section = "policy", {"enableVhostPolicy": True}
+    router = start([listener(), policy, vhost("$default"), vhost("live", onChange="close")], workers)
+    with Peer.opened(router.port) as own, Peer.opened(router.port, hostname="live") as peer:
+        receiver, sender = peer.receiver("a", 5000), peer.sender("a")
+        management = Management(own)
+        management.update("vhost", "vhost/live", maxMessagesPerSecond=RATE, maxLinks=2)
+        assert peer.sender("b", wait=False).wait_detached() == LINK_FULL
+        taken = _seconds([sender], [receiver], 3 * RATE, message.message("x"))
+        assert taken > 0.5, taken
+        management.update("vhost", "vhost/live", maxMessagesPerSecond=0, maxLinks=0)
+        assert not peer.sender("b", credit=False).detached
+
+
+def test_edge_router_has_the_quota_for_its_clients(start: Start, workers: int) -> None:
+    policy: Section = "policy", {"enableVhostPolicy": True}
+    above = start([("router", {"mode": "interior", "id": "A"}), listener(), listener(EDGES, role="edge")], workers)
+    limited = vhost("messages", maxMessagesPerSecond=RATE)
+    below = start([*edge("E", above), policy, vhost("$default"), limited], workers)
+    view = EdgeView(above)
+    with Peer.opened(above.port) as consumer, Peer.opened(below.port, hostname="messages") as peer:
+        receiver = consumer.receiver("far", 5000)
+        sender = peer.sender("far", credit=False)
+        sender.wait_credit(timeout=CONVERGENCE)
+        assert view is not None
+        taken = _seconds([sender], [receiver], 3 * RATE, message.message("x"))
+        assert taken > 1.5, taken
+
+
+def test_killed_worker_leaves_nothing_held(start: Start) -> None:
+    """What its connections held no longer counts for the others."""
+    policy: Section = "policy", {"enableVhostPolicy": True}
+    limited = vhost("buffered", maxBufferedOctets=BUFFERED)
+    router = start([listener(), policy, vhost("$default"), limited], 3)
+    with Peer.opened(router.port) as own:
+        management = Management(own)
+        peers = [Peer.opened(router.port, hostname="buffered", container_id=f"c{number}") for number in range(6)]
+        for number, peer in enumerate(peers):
+            peer.receiver(f"q{number}", 0)
+            sender = peer.sender(f"q{number}")
+            for _ in range(3):
+                sender.send(message.message("x" * 10_000))
+            peer.barrier()
+        poll(lambda: state(management, "buffered")["bufferedOctets"] > 150_000, "octets are held")
+        for peer in peers:
+            peer.drop()
+        poll(lambda: state(management, "buffered")["bufferedOctets"] == 0, "nothing is held", 30.0)

@@ -1,0 +1,89 @@
+"""Use that connections share, and the slots of their quotas."""
+
+import pytest
+
+from router.config.entities import SharedLimits
+from router.interworker.region import MAX_QUOTAS, Region
+from supervisor.policy.shares import VHOST, Bound, Share, Shares
+
+RATE = SharedLimits(messages_per_second=5)
+
+
+@pytest.fixture
+def region():
+    made = Region.create(2, 4, 4, 4096)
+    yield made
+    made.close()
+
+
+def test_links_and_addresses_are_counted_until_they_are_gone():
+    share = Share()
+    bound = Bound(share, SharedLimits(links=3, addresses=2))
+    share.attach(True, "a")
+    share.attach(False, "a")
+    assert (share.links, share.senders, dict(share.addresses)) == (2, 1, {"a": 2})
+    assert bound.full("b") is None
+    share.attach(False, None)
+    assert bound.full("a") == "maxLinks"
+    share.detach(False, None)
+    share.attach(True, "b")
+    share.detach(True, "a")
+    assert bound.full("c") == "maxAddresses"
+    assert bound.full("a") is bound.full(None) is None
+    for consumer, address in ((False, "a"), (True, "b")):
+        share.detach(consumer, address)
+    assert (share.links, share.senders, share.addresses) == (0, 0, {})
+
+
+def test_no_limit_has_room():
+    share = Share()
+    for number in range(10):
+        share.attach(False, str(number))
+    assert Bound(share, SharedLimits()).full("x") is None
+
+
+def test_slot_is_taken_when_a_limit_needs_it(region):
+    shares = Shares(pytest.fail)
+    shares.connect(region)
+    assert shares.bound("v", VHOST, SharedLimits(links=1)).scope is None
+    bound = shares.bound("v", VHOST, RATE)
+    assert bound.scope == (0, 5, 0, 0)
+    assert shares.bound("v", VHOST, SharedLimits(octets_per_second=7, buffered_octets=9)).scope == (0, 0, 7, 9)
+    assert shares.bound("v", "g", RATE).scope == (1, 5, 0, 0)
+    assert [group for group, _ in shares.of_vhost("v")] == [VHOST, "g"]
+    bound.share.attach(False, "a")
+    assert bound.share.shown()["messages"] == 0
+
+
+def test_slot_is_given_back_with_its_vhost_and_group(region):
+    shares = Shares(pytest.fail)
+    shares.connect(region)
+    used = shares.bound("v", VHOST, RATE)
+    used.share.connections = 1
+    shares.bound("v", "g", RATE)
+    shares.keep({"v": frozenset()})
+    assert shares.bound("v", "other", RATE).scope == (1, 5, 0, 0), "the group is gone"
+    shares.keep({})
+    assert used.share.slot == 0, "somebody uses it"
+    used.share.connections = 0
+    shares.keep({})
+    assert list(shares.of_vhost("v")) == []
+    assert {shares.bound("w", str(number), RATE).share.slot for number in range(2)} == {0, 1}
+
+
+def test_no_slot_left_is_reported(region):
+    refused: list[str] = []
+    shares = Shares(refused.append)
+    shares.connect(region)
+    for number in range(MAX_QUOTAS):
+        assert shares.bound("v", str(number), RATE).scope is not None
+    assert shares.bound("v", "more", RATE).scope is None
+    assert refused == [f"No quota for vhost 'v' more: {MAX_QUOTAS} are in use"]
+
+
+def test_without_shared_memory_nothing_is_measured():
+    shares = Shares(pytest.fail)
+    bound = shares.bound("v", VHOST, RATE)
+    assert bound.scope is None
+    assert bound.share.shown()["octets"] is None
+    shares.worker_lost(0)
