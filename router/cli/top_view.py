@@ -46,6 +46,7 @@ class Sample(Struct, frozen=True):
     workers: dict[int, Row]
     addresses: dict[str, Row]
     links: dict[str, Row]
+    vhosts: dict[str, Row]  # with their groups, as `VHOST, GROUP`
 
 
 def take(client: Client) -> Sample:
@@ -56,7 +57,19 @@ def take(client: Client) -> Sample:
         {worker["worker"]: worker for worker in client.node_call("GET-WORKERS")},
         {row["name"]: row for row in client.rows("router.address", _ADDRESS_COLUMNS, MAX_ROWS)},
         {row["identity"]: row for row in client.rows("router.link", _LINK_COLUMNS, MAX_ROWS)},
+        dict(_shares(client.rows("vhostStats", None, MAX_ROWS))),
     )
+
+
+def _shares(rows: Iterable[Row]) -> Iterable[tuple[str, Row]]:
+    """Vhosts and groups that have connections, under one name for each number."""
+    for row in rows:
+        if row["connectionsCurrent"] and row.get("groupState") is not None:
+            names = {"connections": "connectionsCurrent", "links": "linksCurrent", "addresses": "addressesCurrent"}
+            yield row["hostname"], {**row, **{name: row[shown] for name, shown in names.items()}}
+            for group, use in row["groupState"].items():
+                if use["connections"]:
+                    yield f"{row['hostname']}, {group}", use
 
 
 def frame(now: Sample, before: Sample, rows: int) -> RenderableType:
@@ -67,6 +80,7 @@ def frame(now: Sample, before: Sample, rows: int) -> RenderableType:
         _workers(now, before, seconds),
         _addresses(now, before, seconds, rows),
         _links(now, before, seconds, rows),
+        *_vhosts(now, before, seconds, rows),
         *_blocked(now, rows),
     )
 
@@ -212,6 +226,28 @@ def _links(now: Sample, before: Sample, seconds: float, rows: int) -> Table:
     return _link_table(
         "Busiest links", links, lambda row, earlier: _shown(rate(row, earlier, "deliveryCount", seconds))
     )
+
+
+def _vhosts(now: Sample, before: Sample, seconds: float, rows: int) -> Iterable[Table]:
+    """Vhosts and groups with connections, those with most messages first; nothing without policy."""
+    if not now.vhosts:
+        return
+    heads = [
+        ("vhost, group", "<"), ("connections", ">"), ("links", ">"), ("addresses", ">"), ("messages/s", ">"),
+        ("octets/s", ">"), ("buffered", ">"), ("held back/s", ">"),
+    ]  # fmt: skip
+    table = _table("Vhosts", heads)
+    for row, earlier in _busiest(now.vhosts, before.vhosts, ("messages", "connections"), seconds, rows):
+        name = next(name for name, each in now.vhosts.items() if each is row)
+        counted = row["messages"] is not None
+        table.add_row(
+            name,
+            *(f"{row[column]:,}" for column in ("connections", "links", "addresses")),
+            *(_shown(rate(row, earlier, column, seconds)) if counted else "-" for column in ("messages", "octets")),
+            memory(row["bufferedOctets"]) if counted else "-",
+            _shown(rate(row, earlier, "creditHeldBack", seconds)) if counted else "-",
+        )
+    yield table
 
 
 def _blocked(now: Sample, rows: int) -> Iterable[Table]:

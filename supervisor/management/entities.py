@@ -13,6 +13,7 @@ from supervisor.management.context import Context
 from supervisor.management.memory import pools
 from supervisor.management.nodes import nodes
 from supervisor.management.settings import NUMBERED
+from supervisor.policy.shares import VHOST, Share
 
 _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 
@@ -123,7 +124,20 @@ def _policy(context: Context) -> Iterator[Entity]:
 def _vhost_stats(context: Context) -> Iterator[Entity]:
     for vhost, stats in context.core.policy.stats().items():
         identity = f"vhostStats/{vhost}"
-        yield entity("vhostStats", identity, identity, {"id": vhost, "hostname": vhost, **stats.shown()})
+        attributes = {"id": vhost, "hostname": vhost, **stats.shown(), **_shares(context.core.policy.shares(vhost))}
+        yield entity("vhostStats", identity, identity, attributes)
+
+
+def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:
+    """What a vhost and its groups use."""
+    own = shares.get(VHOST, Share()).shown()
+    del own["connections"]
+    return {
+        "linksCurrent": own.pop("links"),
+        "addressesCurrent": own.pop("addresses"),
+        **own,
+        "groupState": {group: share.shown() for group, share in shares.items() if group != VHOST},
+    }
 
 
 def _allocator(context: Context) -> Iterator[Entity]:

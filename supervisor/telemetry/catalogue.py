@@ -148,6 +148,17 @@ LOGINS: Final = (
 POLICY: Final = (
     _counter("sluice_policy_denied_total", "Connections, sessions, links and messages that the policy has refused, by "
              "vhost and group (empty where there is none) and by reason.", "vhost", "group", "reason"),
+    _gauge("sluice_vhost_connections", "Connections of a vhost (group empty), or of one of its groups, with limits "
+           "that they share.", "vhost", "group"),
+    _gauge("sluice_vhost_links", "Links of these connections.", "vhost", "group"),
+    _gauge("sluice_vhost_addresses", "Different addresses of these links.", "vhost", "group"),
+    _gauge("sluice_vhost_buffered_octets", "Octets of messages from these connections that the router holds, under "
+           "`maxBufferedOctets`.", "vhost", "group"),
+    _counter("sluice_vhost_messages_total", "Messages that these connections have sent.", "vhost", "group"),
+    _counter("sluice_vhost_octets_total", "Octets of these messages.", "vhost", "group"),
+    _counter("sluice_vhost_credit_held_back_total", "Times that a limit held back credit or a window of these "
+             "connections.", "vhost", "group"),
+    _gauge("sluice_vhost_limit", "The limits, by attribute.", "vhost", "group", "limit"),
 )  # fmt: skip
 
 TABLE: Final = (

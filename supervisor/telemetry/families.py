@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
@@ -21,6 +22,19 @@ from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, LINKS
 from supervisor.telemetry.collect import AddressRow, Snapshot, WorkerRow
 from supervisor.telemetry.health import Health
 from supervisor.telemetry.page import Families, Whole
+
+#: Vhosts and groups with limits that have series.
+MOST_SHARES: Final = 1000
+#: Metrics of these by the names that management has for them.
+_SHARED: Final = {
+    "connections": "connections",
+    "links": "links",
+    "addresses": "addresses",
+    "buffered_octets": "bufferedOctets",
+    "messages_total": "messages",
+    "octets_total": "octets",
+    "credit_held_back_total": "creditHeldBack",
+}
 
 # Directions and ends of deliveries: fields of a worker's slot, and their labels.
 DIRECTIONS: Final = {
@@ -240,6 +254,15 @@ class Builder:
         denied.add(("", "", ROUTER_CONNECTIONS), self._core.connections.denied)
         for kind, count in self._core.policy.denials.counts.items():
             denied.add(kind, count)
+        shown = {name: families.open(DEFINITIONS[f"sluice_vhost_{name}"]) for name in _SHARED}
+        limits = families.open(DEFINITIONS["sluice_vhost_limit"])
+        for (vhost, group), (share, configured) in islice(self._core.policy.limited(), MOST_SHARES):
+            numbers = share.shown()
+            for name, family in shown.items():
+                if (number := numbers[_SHARED[name]]) is not None:
+                    family.add((vhost, group), number)
+            for attribute, limit in configured.by_attribute():
+                limits.add((vhost, group, attribute), limit)
 
     def _table(self, families: Families, snapshot: Snapshot) -> None:
         table = self._core.table

@@ -71,6 +71,9 @@ const VHOSTS: Kind = {
         { ...denied("connectionsDenied", "Refused", 1), rank: 1 },
         denied("sessionDenied", "Sessions refused", 1.2), denied("senderDenied", "Senders refused", 1.2),
         denied("receiverDenied", "Receivers refused", 1.2), denied("maxMessageSizeDenied", "Too large", 1),
+        column("linksCurrent", "Links", 1, 2), column("addressesCurrent", "Addresses", 1, 3),
+        column("messages", "Messages", 1, 3), column("bufferedOctets", "Buffered", 1, 3),
+        denied("creditHeldBack", "Credit held back", 1.2),
     ],
 };
 
