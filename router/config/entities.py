@@ -379,6 +379,19 @@ class PlacementConfig(EntityConfig, frozen=True, kw_only=True):
     worker: int
 
 
+class AuditConfig(EntityConfig, frozen=True, kw_only=True):
+    """An audit section. `path` is there exactly where `output` is `file`; sizes in octets."""
+
+    type: ClassVar[str] = "audit"
+
+    output: str
+    path: str | None
+    max_size: int
+    keep: int
+    max_queued: int
+    refuses: bool  # logins and changes while no line can be added
+
+
 class AuthServiceConfig(EntityConfig, frozen=True, kw_only=True):
     """An authServicePlugin section."""
 

@@ -19,6 +19,7 @@ from router.config.build import (
     build_ssl_profile,
     check_role,
 )
+from router.config.build_audit import build_audit, check_audit
 from router.config.build_auth import (
     build_auth_service,
     build_sasl_users,
@@ -38,6 +39,7 @@ from router.config.build_telemetry import build_placement, build_telemetry, chec
 from router.config.entities import (
     MANAGEMENT,
     SELF,
+    AuditConfig,
     BindingConfig,
     Configuration,
     EntityConfig,
@@ -129,6 +131,12 @@ def load_text(path: str, text: str, resolve: Resolve | None = None) -> Configura
         placement = build_placement(entity, problems)
         check_placement(placement, built, router.workers, entity, problems)
         built.append(placement)
+    audits: list[AuditConfig] = []
+    for entity in entities.get("audit", []):
+        audit = build_audit(entity, problems)
+        check_audit(audit, audits, entity, problems)
+        audits.append(audit)
+    built += audits
     unsound = {entity.line for same in entities.values() for entity in same if entity.refused}
     for duplicate, reason in duplicates(each for each in built if each.file is not None or each.line not in unsound):
         problems.error(duplicate.line, reason, file=duplicate.file)

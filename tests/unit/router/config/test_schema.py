@@ -133,11 +133,12 @@ TYPES = {
     "tokenIssuer": "configurationEntity",
     "telemetry": "configurationEntity",
     "placement": "configurationEntity",
+    "audit": "configurationEntity",
 }
 
 
 #: Types that Dispatch does not have.
-ADDED = ("saslUsers", "tokenIssuer", "telemetry", "placement")
+ADDED = ("saslUsers", "tokenIssuer", "telemetry", "placement", "audit")
 
 
 def test_types():

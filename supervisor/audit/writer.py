@@ -1,0 +1,74 @@
+"""The thread that writes the lines of one audit log."""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from supervisor.audit.line_queue import LineQueue
+from supervisor.audit.output import AuditOutput
+
+RETRY_SECONDS: Final = 0.5  # between two attempts to write to what has failed
+
+
+class AuditWriter:
+    """Moves lines from a queue to an output, in a thread, until the queue is closed and empty.
+
+    Lines that cannot be written stay in the queue and are tried again; those that are left at the end stay there, too.
+    """
+
+    def __init__(
+        self,
+        queue: LineQueue,
+        output: AuditOutput,
+        report: Callable[[str | None, str | None], object],
+        ended: Callable[[], object],
+        retry: float = RETRY_SECONDS,
+    ) -> None:
+        """report(fault, warning): called in the thread with a change: what is wrong (None: nothing any more), and
+        what else there is to say. ended(): called last in the thread."""
+        self._queue: Final = queue
+        self._output: Final = output
+        self._report: Final = report
+        self._ended: Final = ended
+        self._retry: Final = retry
+        self._fault: str | None = None
+        self._reopens = False
+        self.lines = 0  # written
+        self._thread: Final = threading.Thread(target=self._run, name="audit", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def reopen(self) -> None:
+        """Let the thread open its output anew."""
+        self._reopens = True
+        self._queue.nudge()
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while (lines := self._queue.wait()) is not None:
+                if self._reopens:
+                    self._reopens = False
+                    self._said(self._fault, self._output.reopen())
+                if not lines:
+                    continue
+                last = self._queue.closed
+                written = self._output.write(lines)
+                self._queue.remove(written.lines)
+                self.lines += written.lines
+                self._said(written.fault, written.warning)
+                if written.fault is not None:
+                    if last:
+                        break
+                    self._queue.pause(self._retry)
+        finally:
+            self._output.close()
+            self._ended()
+
+    def _said(self, fault: str | None, warning: str | None) -> None:
+        if fault != self._fault or warning is not None:
+            self._fault = fault
+            self._report(fault, warning)

@@ -1,0 +1,213 @@
+"""An audit log: its queue, its numbers, and what it says about lines that are missing."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.entities import AuditConfig
+from supervisor.audit.line import encode
+from supervisor.audit.line_queue import LineQueue
+from supervisor.audit.output import Written
+from supervisor.audit.sink import AuditSink, open_output
+
+FULL = "No space left on device"
+PATIENCE = 10.0  # seconds
+
+
+class Disk:
+    """A place that can be full."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.lines: list[dict[str, Any]] = []
+        self.reopened = 0
+        self.closed = False
+        self.tried = threading.Semaphore(0)
+
+    def write(self, lines: Sequence[bytes]) -> Written:
+        self.tried.release()
+        if self.full:
+            return Written(0, FULL)
+        self.lines += [json.loads(line) for line in lines]
+        return Written(len(lines))
+
+    def reopen(self) -> str | None:
+        self.reopened += 1
+        return None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def config(**more: Any) -> AuditConfig:
+    given = {
+        "name": "a", "identity": "audit/a", "output": "file", "path": "/x", "max_size": 1 << 20, "keep": 1,
+        "max_queued": 32768, "refuses": False,
+    }  # fmt: skip
+    return AuditConfig(**{**given, **more})
+
+
+class Site:
+    """A sink on a disk. `states`: what it has reported."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, **more: Any) -> None:
+        self.disk = Disk()
+        self.states: list[tuple[str | None, str | None]] = []
+        self.sink = AuditSink(loop, config(**more), self.disk, self._about, self._report)
+
+    def _about(self, name: str, detail: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"event": name, "detail": detail}
+
+    def _report(self, sink: AuditSink, fault: str | None, warning: str | None) -> None:
+        assert sink is self.sink
+        self.states.append((fault, warning))
+
+    def write(self, number: int, size: int = 100) -> bool:
+        return self.sink.write(encode({"event": "e", "number": number, "text": "x" * size}))
+
+    async def end(self) -> None:
+        self.sink.close()
+        async with asyncio.timeout(PATIENCE):
+            await self.sink.ended
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+def run(test: Callable[[Site], Awaitable[None]], **more: Any) -> None:
+    async def with_site() -> None:
+        await test(Site(asyncio.get_running_loop(), **more))
+
+    asyncio.run(with_site())
+
+
+def test_lines_are_written_in_order_with_their_numbers() -> None:
+    async def test(site: Site) -> None:
+        site.sink.start()
+        for number in range(500):
+            assert site.write(number)
+        await site.end()
+        assert [line["number"] for line in site.disk.lines] == list(range(500))
+        assert [line["sequence"] for line in site.disk.lines] == list(range(1, 501))
+        assert site.sink.lines == 500
+        assert site.disk.closed
+
+    run(test, max_queued=1 << 20)
+
+
+def test_lines_beyond_the_queue_are_counted_and_reported() -> None:
+    async def test(site: Site) -> None:
+        kept = 0
+        while site.write(kept, 1000):
+            kept += 1
+        for number in range(4):
+            assert not site.write(number, 1000)
+        assert site.sink.dropped == 5
+        site.sink.start()
+        await site.until(lambda: site.sink.lines == kept)
+        assert site.write(99)
+        await site.end()
+        assert [line["sequence"] for line in site.disk.lines] == [*range(1, kept + 1), kept + 6, kept + 7]
+        missing = site.disk.lines[kept]
+        assert missing["event"] == "audit.dropped"
+        assert missing["detail"] == {"count": 5, "first": kept + 1, "last": kept + 5}
+        assert site.disk.lines[-1]["number"] == 99
+
+    run(test)
+
+
+def test_short_fault_of_the_disk_costs_no_line() -> None:
+    async def test(site: Site) -> None:
+        site.disk.full = True
+        site.sink.start()
+        assert site.write(1)
+        assert site.write(2)
+        await site.until(lambda: site.sink.fault == FULL)
+        site.disk.full = False
+        await site.until(lambda: site.sink.lines == 2)
+        await site.until(lambda: site.sink.fault is None)
+        assert site.states == [(FULL, None), (None, None)]
+        assert [line["number"] for line in site.disk.lines] == [1, 2]
+        assert site.sink.dropped == 0
+        await site.end()
+
+    run(test)
+
+
+def test_end_with_a_full_disk_counts_what_is_left() -> None:
+    async def test(site: Site) -> None:
+        site.disk.full = True
+        site.sink.start()
+        for number in range(3):
+            assert site.write(number)
+        await site.end()
+        assert site.sink.dropped == 3
+        assert site.disk.closed
+
+    run(test)
+
+
+def test_full_begins_before_the_last_octet() -> None:
+    async def test(site: Site) -> None:
+        assert not site.sink.full
+        while not site.sink.full:
+            assert site.write(1, 1000)
+        assert site.write(2)  # what was admitted before finds room
+        site.sink.start()
+        await site.until(lambda: not site.sink.full)
+        await site.end()
+
+    run(test)
+
+
+def test_reopen_happens_without_lines() -> None:
+    async def test(site: Site) -> None:
+        site.sink.start()
+        site.sink.reopen()
+        await site.until(lambda: site.disk.reopened == 1)
+        await site.end()
+
+    run(test)
+
+
+def test_other_limits_count_at_once() -> None:
+    async def test(site: Site) -> None:
+        while site.write(1, 1000):
+            pass
+        site.sink.use(config(max_queued=1 << 20))
+        assert site.write(2, 1000)
+        site.sink.start()
+        await site.end()
+
+    run(test)
+
+
+def test_closed_queue_takes_nothing() -> None:
+    queue = LineQueue(1000)
+    assert queue.put([b"1\n", b"2\n"])
+    queue.close()
+    assert not queue.put([b"3\n"])
+    assert queue.wait() == [b"1\n", b"2\n"]
+    queue.remove(2)
+    assert queue.wait() is None
+
+
+def test_queue_takes_all_lines_or_none() -> None:
+    queue = LineQueue(5)
+    assert not queue.put([b"12\n", b"34\n"])
+    assert not len(queue)
+    assert queue.put([b"1234\n"])
+    queue.remove(1)
+    assert queue.put([b"1234\n"])
+
+
+def test_open_output_names_the_fault(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_output(config(path=str(tmp_path / "none" / "audit.log")))
