@@ -19,6 +19,7 @@ from supervisor.addresses.lookup import Lookup
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import Table
 from supervisor.addresses.testhooks import add_test_hooks
+from supervisor.audit.audit import Audit
 from supervisor.auth.authentication import Authentication
 from supervisor.auth.providers import asks
 from supervisor.configuration.ops import address_entries
@@ -105,17 +106,20 @@ class RouterCore(Core):
         # Connections
         self.logging = Logging(table, self.waker, log)
         self.profiles = ListenerProfiles(table, configuration.listeners, lambda listener: asks(listener, router))
-        self.policy = Policy(configuration, self.workers, log)
+        self.audit = Audit(configuration, self.waker, log)
+        trail = self.audit.trail
+        self.policy = Policy(configuration, self.workers, trail, log)
         admission = self.policy if admission is None else admission
         self.tls = TlsProfiles(table, epochs, self.waker, log)
         self.placements = Placements()
         self.affinity = Affinity(self.workers, self.placements, router.remembered_containers)
         self.connections = Connections(
-            self.workers, table, epochs, self.profiles, admission, self.tls.user_of, self.affinity, events, log
+            self.workers, table, epochs, self.profiles, admission, self.tls.user_of, self.affinity, events, trail,
+            log,
         )
         self.policy.join(self.connections)
         self.authentication = Authentication(
-            configuration, self.connections, self.in_process, self.policy, self.waker, log, program
+            configuration, self.connections, self.in_process, self.policy, self.waker, trail, log, program
         )
         self.watches = Watches(self.connections.send)
         self.containers = Containers()
@@ -168,6 +172,7 @@ class RouterCore(Core):
             Retirement(self.tls, self.connections, self.workers, self.waker, log),
             self.authentication,  # of those
             self.policy,  # before those who use a connection that it may refuse
+            self.audit,  # behind those who report why a connection ends or is refused
             # Addresses depend on settings, routers and next hops.
             self.settings,
             *([] if self.routers is None else [self.routers]),

@@ -23,6 +23,7 @@ from router.log import place as place_of
 from router.policy.management import SERVED
 from router.process import forbid_new_rights, hide_memory
 from router.stats.sums import AddressCounters
+from supervisor.audit.audit import AuditStartError
 from supervisor.composition import IN_PROCESS, RouterCore, add_services
 from supervisor.configuration.live import LiveConfiguration
 from supervisor.configuration.reload import HangUp, register_reload
@@ -79,6 +80,7 @@ class Supervisor:
         """become: who the process is once the ports are open. give(user, group): the socket of the workers is theirs
         then."""
         self._configuration = configuration
+        self._version = version
         self._zygote = zygote
         self._become = become
         self._give = give
@@ -139,7 +141,8 @@ class Supervisor:
         self._timer: asyncio.TimerHandle | None = None  # of what is due though nothing happens
         core.waker.connect(loop, self._wake_soon)
         self._live = LiveConfiguration(loop, configuration, core.settings.current, core.events, core.waker, log)
-        self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log)
+        reloaded = core.audit.trail.reloaded
+        self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded)
         register_reload(self._reloads)
         agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
@@ -152,7 +155,8 @@ class Supervisor:
         """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
         for number in ENDING:
             self._loop.add_signal_handler(number, self._end, number)
-        self._loop.add_signal_handler(signal.SIGHUP, HangUp(self._loop, self._core.logging, self._reloads, self._log))
+        hang_up = HangUp(self._loop, self._core.logging, self._core.audit, self._reloads, self._log)
+        self._loop.add_signal_handler(signal.SIGHUP, hang_up)
         self._log_start()
         # Signals that end the router are handled even while a name server does not answer.
         asked = self._loop.create_task(self._gather())
@@ -185,9 +189,13 @@ class Supervisor:
                     self._give(*self._become.numbers)
                     self._become.drop()
                 forbid_new_rights()
+                router = self._configuration.router
+                self._core.audit.open(self._configuration, {"version": self._version, "mode": router.mode})
                 self._start_workers()
         except ListenError as error:
             self._listener_failed(error)
+        except AuditStartError as error:
+            self._fatal(str(error))
         except OSError as error:
             self._fatal(f"The router cannot give up its rights: {error.strerror}")
 
@@ -418,6 +426,7 @@ class Supervisor:
         await self._services.http.close()  # until now its health page reports the shutdown
         self._pool.close()
         await self._telemetry.finish()
+        await self._core.audit.finish(signal.Signals(result).name if result > 0 else "a failure, see the log")
         for handle in (self._wake, self._timer):
             if handle is not None:
                 handle.cancel()

@@ -40,6 +40,7 @@ class LoginFailed(Message):
 
     conn: int
     mechanism: str | None
+    reason: str = ""  # of the worker, for the log
 
 
 # -- supervisor to worker -----------------------------------------------------------------------------------------

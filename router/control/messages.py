@@ -71,6 +71,7 @@ class Tls(Struct, omit_defaults=True, kw_only=True, gc=False):
     # The peer's certificate: its subject as (attribute, value) in its order, and fingerprints by 1, 2 and 5: SHA-1,
     # SHA-256, SHA-512, in hexadecimal digits. Attributes have their short names, as CN.
     subject: list[tuple[str, str]] | None = None
+    issuer: list[tuple[str, str]] | None = None  # in the same form
     fingerprints: dict[str, str] = {}
 
 

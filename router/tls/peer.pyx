@@ -3,6 +3,9 @@ from router.tls.openssl cimport *
 
 from router.control.messages import Tls
 
+cdef extern from "openssl/x509.h" nogil:
+    X509_NAME* X509_get_issuer_name(const X509* certificate)
+
 cdef enum:
     DIGEST_MOST = 64
     TEXT_MOST = 128
@@ -12,10 +15,11 @@ cdef object negotiated(SSL* ssl):
     """`Tls` of an established connection."""
     cdef const SSL_CIPHER* cipher = SSL_get_current_cipher(ssl)
     cdef X509* certificate = SSL_get1_peer_certificate(ssl)
-    subject, fingerprints = None, {}
+    subject, issuer, fingerprints = None, None, {}
     if certificate is not NULL:
         try:
-            subject = subject_of(certificate)
+            subject = names_of(X509_get_subject_name(certificate))
+            issuer = names_of(X509_get_issuer_name(certificate))
             fingerprints = {
                 "1": fingerprint(certificate, EVP_sha1()),
                 "2": fingerprint(certificate, EVP_sha256()),
@@ -29,6 +33,7 @@ cdef object negotiated(SSL* ssl):
         ssf=SSL_CIPHER_get_bits(cipher, NULL),
         resumed=bool(SSL_session_reused(ssl)),
         subject=subject,
+        issuer=issuer,
         fingerprints=fingerprints,
     )
 
@@ -44,9 +49,8 @@ cdef bint expired(SSL* ssl):
     return days < 0 or seconds < 0
 
 
-cdef list subject_of(const X509* certificate):
+cdef list names_of(const X509_NAME* name):
     """(attribute, value) in the order of the certificate."""
-    cdef X509_NAME* name = X509_get_subject_name(certificate)
     cdef X509_NAME_ENTRY* entry
     cdef const ASN1_OBJECT* kind
     cdef unsigned char* text

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from router.addressing.address import MOBILE, key
 from router.config import password
 from router.config.entities import AuthServiceConfig, Configuration, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
@@ -24,7 +26,9 @@ from router.control.login_messages import (
 )
 from router.control.messages import Opened
 from router.log import Log
+from router.sasl.claimed import claimed_user
 from supervisor.addresses.inprocess import InProcess
+from supervisor.audit.trail import AuditTrail
 from supervisor.auth.cbs import ADDRESS, TokenNode
 from supervisor.auth.client import AuthenticationProcess
 from supervisor.auth.failures import FailedLogins
@@ -41,7 +45,16 @@ from supervisor.subsystem import Subsystem
 EXPIRED: Final = ("amqp:unauthorized-access", "the token of this connection has expired")
 MOST_RENEWALS: Final = 8  # tokens of a connection that are looked at: clients send one for each of their links
 MOST_PAUSE: Final = 3600.0  # seconds between two looks at a token that expires later
+LEFT: Final = "the client left before it was answered"
 _PROVIDERS: Final = (SaslUsersConfig, TokenIssuerConfig, AuthServiceConfig)
+
+
+class _Claim(Struct):
+    """How a client tries to log in. user: who it says it is. reason: why it is refused, once it is."""
+
+    mechanism: str | None
+    user: str = ""
+    reason: str = ""
 
 
 class PolicyOfTokens(Protocol):
@@ -64,6 +77,7 @@ class Authentication(Subsystem):
         in_process: InProcess,
         policy: PolicyOfTokens,
         waker: Waker,
+        trail: AuditTrail,
         log: Log,
         name: str,
     ) -> None:
@@ -75,11 +89,13 @@ class Authentication(Subsystem):
         self._policy: Final = policy
         self._takes_tokens = False  # there is `$cbs`
         self._waker: Final = waker
+        self._trail: Final = trail
         self._log: Final = log
         self._name: Final = name
         self._process: AuthenticationProcess | None = None
         self._serial = 0
         self._exchanges: dict[int, int] = {}  # by number of the connection
+        self._claims: dict[int, _Claim] = {}  # of clients that have chosen a mechanism, by number of the connection
         self._facts: dict[int, Facts] = {}  # of users who have logged in, by number of the connection
         self._expiries: dict[int, Cancellable] = {}
         self._renewals: Counter[int] = Counter()  # tokens that are being looked at, by number of the connection
@@ -189,6 +205,7 @@ class Authentication(Subsystem):
     def _init(self, worker: Worker, message: SaslInit) -> None:
         number = self._exchanges.get(message.conn)
         if number is not None and message.conn in worker.connections and self._process is not None:
+            self._claims[message.conn] = _Claim(message.mechanism, claimed_user(message.mechanism, message.response))
             self._process.init(number, message.mechanism, message.response, message.hostname)
 
     def _respond(self, worker: Worker, message: SaslResponse) -> None:
@@ -202,6 +219,9 @@ class Authentication(Subsystem):
         if connection is not None:
             host = connection.peer.rpartition(":")[0].strip("[]")
             self.failed.add(connection.origin.name, message.mechanism, host)
+            claim = self._claims.pop(message.conn, None) or _Claim(message.mechanism)
+            mechanism, reason = message.mechanism or claim.mechanism, claim.reason or message.reason
+            self._trail.login_refused(connection, mechanism, claim.user, reason)
 
     def _replied(self, connection: Connection, reply: Reply) -> None:
         """What the process says; the connection may be gone."""
@@ -214,6 +234,9 @@ class Authentication(Subsystem):
             case Accepted():
                 if self._exchanges.pop(number, None) is not None:
                     facts = self._facts[number] = reply.facts
+                    claim = self._claims.pop(number, None)
+                    mechanism = "" if claim is None or claim.mechanism is None else claim.mechanism
+                    self._trail.authenticated(connection, mechanism, reply.user, facts.token)
                     connection.groups = tuple(facts.groups)
                     if facts.targets is not None and facts.sources is not None:
                         connection.permissions = facts.targets, facts.sources
@@ -225,6 +248,9 @@ class Authentication(Subsystem):
         self._waker.wake()
 
     def _refuse(self, connection: Connection, reason: str) -> None:
+        claim = self._claims.get(connection.number)
+        if claim is not None:
+            claim.reason = reason
         self._connections.send(connection, SaslOutcome(conn=connection.number, user=None, reason=reason))
 
     # Connections
@@ -242,6 +268,9 @@ class Authentication(Subsystem):
         number = self._exchanges.pop(connection.number, None)
         if number is not None and self._process is not None:
             self._process.cancel(number)
+        claim = self._claims.pop(connection.number, None)
+        if claim is not None:  # whoever guesses need not wait to be refused: success comes sooner
+            self._trail.login_refused(connection, claim.mechanism, claim.user, claim.reason or LEFT)
 
     # Tokens that expire
 
@@ -264,10 +293,14 @@ class Authentication(Subsystem):
             del self._renewals[connection.number]
         if connection.number not in self._connections.opened:
             return
+        fault = None
         if not isinstance(reply, Accepted):
-            then("the token is refused")
+            fault = "the token is refused"
         elif not self._is_renewal(connection, reply):
-            then("the token is for another user")
+            fault = "the token is for another user"
+        self._trail.renewed(connection, fault)
+        if fault is not None or not isinstance(reply, Accepted):
+            then(fault)
         else:
             self._facts[connection.number] = reply.facts
             if reply.facts.expires is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from router.config.diff import Plan
 from router.log import Log
+from supervisor.audit.audit import Audit
 from supervisor.configuration.errors import ChangeError
 from supervisor.configuration.reloads import Reloads, Result
 from supervisor.management import operations
@@ -19,9 +20,12 @@ from supervisor.telemetry.logging import Logging
 class HangUp:
     """SIGHUP: open the log files anew, then reload. Owner: supervisor."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, logging: Logging, reloads: Reloads, log: Log) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, logging: Logging, audit: Audit, reloads: Reloads, log: Log
+    ) -> None:
         self._loop = loop
         self._logging = logging
+        self._audit = audit
         self._reloads = reloads
         self._log = log
         self._task: asyncio.Task[None] | None = None
@@ -36,6 +40,7 @@ class HangUp:
         self._task = self._loop.create_task(self._work())
 
     async def _work(self) -> None:
+        self._audit.reopen()
         try:
             await self._logging.reopen()
         except Exception:  # noqa: BLE001 - logged with its trace; the reload follows
@@ -67,7 +72,8 @@ def register_reload(reloads: Reloads) -> None:
     def reload(request: Request, context: Context) -> Steps:
         del context
         plan_only = request.properties.get("plan") is True
-        asked = reloads.ask(undo=request.properties.get("undo") is True, plan_only=plan_only)
+        undo = request.properties.get("undo") is True
+        asked = reloads.ask(source=f"management [C{request.connection}]", undo=undo, plan_only=plan_only)
         request.shrink()
         yield asked
         made = responses.of(asked.result(), plan_only)

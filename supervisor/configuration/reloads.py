@@ -32,6 +32,7 @@ MAX_READERS: Final = 4  # threads that do
 MAX_PLANNERS: Final = 8  # threads that compute
 FREE_TRIES: Final = 2  # plans that changes by management may invalidate
 
+HANG_UP: Final = "SIGHUP"  # a source
 CHANGES_LOGGED: Final = 20  # of a reload, one by one, at level debug
 
 Result = Plan | ChangeError
@@ -46,6 +47,7 @@ def behind_traffic() -> None:
 class _Job(Struct, frozen=True):
     """A reload, or with `undo` the reversal of the last one. All requesters share `result`."""
 
+    source: str  # of the first request
     path: str | None
     undo: bool
     plan_only: bool
@@ -54,6 +56,14 @@ class _Job(Struct, frozen=True):
     def same(self, path: str | None, undo: bool, plan_only: bool) -> bool:
         """Whether it matches a request."""
         return (self.path, self.undo, self.plan_only) == (path, undo, plan_only)
+
+
+# Takes the source, the path and the result of a reload.
+Report = Callable[[str, str, Result], object]
+
+
+def _ignore(source: str, path: str, result: Result) -> None:
+    """Report to nobody."""
 
 
 class Reloads:
@@ -66,13 +76,16 @@ class Reloads:
         when_in_force: Callable[[Callable[[], object]], object],
         waker: Waker,
         log: Log,
+        report: Report = _ignore,
     ) -> None:
-        """when_in_force(action): calls `action` when all workers use the present configuration."""
+        """when_in_force(action): calls `action` when all workers use the present configuration. report: takes the
+        result of each reload, for the audit log."""
         self._loop: Final = loop
         self._live: Final = live
         self._when_in_force: Final = when_in_force
         self._waker: Final = waker
         self._log: Final = log
+        self._report: Final = report
         self._readers: Final = Threads(loop, "configuration file", MAX_READERS)
         self._planners: Final = Threads(loop, "reload", MAX_PLANNERS, behind_traffic)
         self._previous: Configuration | None = None
@@ -85,15 +98,22 @@ class Reloads:
         self._started = True
         self._next()
 
-    def ask(self, path: str | None = None, *, undo: bool = False, plan_only: bool = False) -> "asyncio.Future[Result]":
+    def ask(
+        self, path: str | None = None, *, source: str = HANG_UP, undo: bool = False, plan_only: bool = False
+    ) -> "asyncio.Future[Result]":
         """Read the file again (or `path`) and apply it, or with `undo` revert the last reload; `plan_only`: only plan
-        it. The future is done when all workers use it. A request that equals the last waiting one gets the same future.
+        it. source: who asks, for the audit log. The future is done when all workers use it. A request that equals the
+        last waiting one gets the same future.
         """
         if not self._waiting or not self._waiting[-1].same(path, undo, plan_only):
-            self._waiting.append(_Job(path, undo, plan_only, self._loop.create_future()))
+            self._waiting.append(_Job(source, path, undo, plan_only, self._loop.create_future()))
         result = self._waiting[-1].result
         self._next()
         return result
+
+    @property
+    def _path(self) -> str:
+        return self._live.configuration.path
 
     def in_thread(self, work: Callable[[], _Result]) -> "asyncio.Future[_Result]":
         """Work on something without keeping others waiting."""
@@ -117,6 +137,8 @@ class Reloads:
         finally:
             self._live.release()
             self._task = None
+        if not job.plan_only:
+            self._report(f"{job.source}, undo" if job.undo else job.source, job.path or self._path, result)
         self._when_in_force(partial(_finish, job, result))
         self._waker.wake()
         self._next()
@@ -152,7 +174,7 @@ class Reloads:
             if self._previous is None:
                 raise ChangeError(400, "There is nothing to undo: no reload has changed the configuration")
             return self._previous
-        path = job.path or self._live.configuration.path
+        path = job.path or self._path
         try:
             text = await self._readers.run(partial(read, path), READ_SECONDS)
             return await self._planners.run(partial(load_text, path, text))

@@ -18,10 +18,11 @@ class Admit(NamedTuple):
 
 
 class Deny(NamedTuple):
-    """No: the connection gets an open, and a close with this error."""
+    """No: the connection gets an open, and a close with this error. by_policy: the policy has reported why."""
 
     condition: str
     description: str
+    by_policy: bool = False
 
 
 Decision = Admit | Deny

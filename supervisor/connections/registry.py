@@ -8,13 +8,15 @@ from itertools import islice
 from typing import Any, Final
 
 from router.config.entities import ConnectorConfig, ListenerConfig
+from router.config.roles import BETWEEN_ROUTERS
 from router.control.handlers import Handlers
 from router.control.handover import Initiate, Moved
 from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, Gone, Move, Opened, Order, Unmoved
 from router.control.ops import Op, TraceOp
 from router.log import Log
-from router.policy.decisions import UNAUTHORIZED
+from router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
 from supervisor.addresses.table import Table
+from supervisor.audit.trail import AuditTrail
 from supervisor.connections.admission import Admission, Admit, Decision, Deny
 from supervisor.connections.connections import (
     Connection,
@@ -39,6 +41,7 @@ DROPS_A_WAKE: Final = 256
 DROPS_A_TURN: Final = 64
 MARK_OCTETS: Final = 8  # of the text by which other routers know the connections of an edge router
 EXTERNAL: Final = "EXTERNAL"
+UNRECORDED: Final = Deny(RESOURCE_LIMIT, "the audit log cannot be written")
 NAMELESS: Final = Deny(UNAUTHORIZED, "the certificate names no user")
 DROPS_AHEAD: Final = 2  # epochs that workers may be behind: other changes wait for no more of them
 
@@ -56,6 +59,7 @@ class Connections(Subsystem):
         user_of: Callable[[Connection, Opened], str | None],
         affinity: Affinity,
         events: Events,
+        trail: AuditTrail,
         log: Log,
     ) -> None:
         """user_of: who a connection is that an open has come from."""
@@ -71,6 +75,7 @@ class Connections(Subsystem):
         self._affinity = affinity
         self._asked: dict[int, Opened] = {}  # opens that are not decided, by number
         self._events = events
+        self._trail = trail
         self._log = log
         self.mark: Final = secrets.token_hex(MARK_OCTETS)
         self._bundles = Bundles(self.mark)
@@ -153,6 +158,11 @@ class Connections(Subsystem):
         if connection.initiator is not None:
             report_ended(self._log, connection, Ending.FAILED, ("amqp:internal-error", reason))
 
+    def deny(self, peer: str, limit: int) -> None:
+        """Count a client that is refused because there are `limit` connections."""
+        self.denied += 1
+        self._trail.limit_reached(peer, limit)
+
     def make_room(self, peer: str) -> bool:
         """Drop a connection that its client has not opened, for another one of `peer`. False: no host has more of them
         than that one."""
@@ -177,6 +187,7 @@ class Connections(Subsystem):
     def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
         """Let its worker close a connection."""
         connection.closing = True
+        self._trail.closed(connection, condition, description)
         self.send(connection, Close(connection.number, condition, description))
 
     def close_link(self, connection: Connection, number: int, condition: str, description: str) -> None:
@@ -243,6 +254,11 @@ class Connections(Subsystem):
 
     def _decide(self, connection: Connection, message: Opened) -> None:
         """Whether a connection may open, on the worker where it stays."""
+        if connection.initiator is None:
+            self._trail.login(connection)
+            if self._trail.refuses and connection.origin.role not in BETWEEN_ROUTERS:
+                self.decided(connection, UNRECORDED)
+                return
         if connection.initiator is None and message.mechanism == EXTERNAL and not connection.user:
             self.decided(connection, NAMELESS)
             return
@@ -268,6 +284,8 @@ class Connections(Subsystem):
             else:
                 connection.tenant = tenant
         if isinstance(decision, Deny):
+            if not decision.by_policy:
+                self._trail.open_refused(connection, decision.condition, decision.description)
             self.send(connection, Denied(connection.number, decision.condition, decision.description, self.mark))
             return
         self._unopened.remove(connection)
@@ -324,6 +342,8 @@ class Connections(Subsystem):
         """A worker reports the end of a connection."""
         connection = worker.connections.pop(message.conn, None)
         if connection is not None:
+            if connection.initiator is None and not connection.opened:
+                self._trail.ended(connection, message.error)
             self._forget(worker, connection)
             if connection.initiator is not None:
                 ending = Ending.CLOSED if message.graceful else Ending.FAILED

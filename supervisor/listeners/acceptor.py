@@ -366,7 +366,7 @@ class Acceptor(Subsystem):
         if self._connections.count < self.limit or self._connections.make_room(peer):
             return False
         accepted.close()
-        self._connections.denied += 1
+        self._connections.deny(peer, self.limit)
         if self._log.enabled("POLICY", INFO):
             self._log.info(
                 "POLICY",

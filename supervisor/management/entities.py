@@ -175,6 +175,7 @@ _SOURCES: Final[Mapping[str, Source]] = {
     "connector": _configured("connector"),
     "listener": _configured("listener"),
     "placement": _configured("placement"),
+    "audit": _configured("audit"),
     "vhostStats": _vhost_stats,
     "router.node": _nodes,
     "allocator": _allocator,

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from router.addressing.address import normalise
-from router.config.entities import EndpointConfig
+from router.config.entities import EndpointConfig, ListenerConfig
 from router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, Who, decide_link
 from router.policy.rules import GroupRules, LinkRules, VhostRules
+from supervisor.audit.trail import AuditTrail
 from supervisor.connections.connections import Connection
 from supervisor.policy.denials import NO_VHOST, Kind
 from supervisor.policy.shares import Bound
@@ -29,6 +30,13 @@ class OpenFacts(NamedTuple):
     def host(self) -> str:
         """The address of the peer."""
         return self.peer.rpartition(":")[0].strip("[]")
+
+    def who(self, vhost: str | None) -> dict[str, str | int | None]:
+        """Return whose connection it is, for the audit log."""
+        endpoint = self.endpoint
+        way = "listener" if isinstance(endpoint, ListenerConfig) else "connector"
+        known = {"user": self.user, "remote": self.peer, "connection": self.number}
+        return {**known, way: endpoint.name, "vhost": vhost}
 
 
 class Grant:
@@ -118,6 +126,12 @@ class Grant:
             bound.share.connections -= 1
         self.bounds = ()
         return attaches
+
+    def report(self, trail: AuditTrail, of: str, reason: str, **detail: str | int | None) -> None:
+        """Report a refusal to the audit log. of: what was asked for."""
+        kind = self.kind(reason)
+        vhost = kind.vhost or None
+        trail.denied(self.facts.who(vhost), kind, {"of": of, "reason": reason, "group": kind.group or None, **detail})
 
     def kind(self, reason: str) -> Kind:
         """What a refusal is counted by."""

@@ -58,6 +58,7 @@ from router.policy.rules import (
     host_names,
     with_service,
 )
+from supervisor.audit.trail import AuditTrail
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.admission import Admit, Decision, Deny
@@ -79,7 +80,7 @@ MAX_FRAME_SIZE: Final = 2**32 - 1
 #: Its links are at addresses of the vhost that the client had.
 OTHER_VHOST: Final = Deny(CONNECTION_FORCED, "The vhost of the connection is another one now")
 _NO_LIMITS: Final = SharedLimits()
-DENIED: Final = Deny(RESOURCE_LIMIT, CONNECTION_TEXT)
+DENIED: Final = Deny(RESOURCE_LIMIT, CONNECTION_TEXT, by_policy=True)
 
 _Found = Mapping[str, str | HostError]  # addresses by name, or why there is none
 
@@ -97,7 +98,9 @@ class Closer(Protocol):
 class Policy(Subsystem):
     """Owner: the core. `join` comes first."""
 
-    def __init__(self, configuration: Configuration, workers: Mapping[int, Worker], log: Log) -> None:
+    def __init__(
+        self, configuration: Configuration, workers: Mapping[int, Worker], trail: AuditTrail, log: Log
+    ) -> None:
         self.denials = Denials(log)
         self.links_denied = 0
         self.message_size_denied = 0
@@ -106,6 +109,7 @@ class Policy(Subsystem):
         self._workers = workers
         self._announced: dict[int, dict[int, int]] = {}  # connections by worker and number of the rules that it knows
         self._closer: Closer | None = None
+        self._trail = trail
         self._log = log
         self._vhosts = Vhosts(configuration.policy, configuration.vhosts)
         self._shares = Shares(lambda text: log.error(MODULE, text))
@@ -177,8 +181,10 @@ class Policy(Subsystem):
             return Admit()
         decision = decide_connector(self._vhosts.find(name))
         if isinstance(decision, OpenDenied):
-            vhost = NO_VHOST if decision.vhost is None else decision.vhost.name
-            self.denials.add(Kind(vhost, "", decision.reason))
+            kind = Kind(NO_VHOST if decision.vhost is None else decision.vhost.name, "", decision.reason)
+            self.denials.add(kind)
+            detail = {"of": "connector", "reason": decision.reason, "rule": list(decision.texts)}
+            self._trail.denied(facts.who(name), kind, detail)
             where = f"connection '{endpoint.name}', policyVhost: '{name}'"
             self._log.error(MODULE, f"[C{facts.number}] Failed to find policyVhost settings for {where}")
             return DENIED
@@ -207,6 +213,8 @@ class Policy(Subsystem):
         )
         who = Who(facts.user, facts.host, vhost)
         self.denials.add(kind, *(f"DENY AMQP Open {who}: {text}" for text in denied.texts))
+        detail = {"of": "connection", "reason": denied.reason, "group": kind.group or None, "rule": list(denied.texts)}
+        self._trail.denied(facts.who(vhost), kind, detail)
 
     def closed(self, number: int) -> None:
         """A connection is gone, perhaps one that was never granted anything."""
@@ -300,6 +308,8 @@ class Policy(Subsystem):
             else:
                 grant.stats.sender_denied += 1
         self.denials.add(grant.kind(denied.reason), f"[C{grant.facts.number}] DENY AMQP Attach {denied.text}")
+        asked = {"direction": "receive" if facts.consumer else "send", "address": facts.address}
+        grant.report(self._trail, "link", denied.reason, **asked, rule=denied.text)
 
     # What workers deny
 
@@ -312,6 +322,7 @@ class Policy(Subsystem):
             if grant.stats is not None:
                 grant.stats.message_size_denied += 1
             self.denials.add(grant.kind("message_size"))
+            grant.report(self._trail, "message", "message_size", link=message.link)
             text = f"[C{message.conn}][L{message.link}] DENY AMQP Transfer maxMessageSize exceeded"
             self._log.warning(MODULE, text)
 
@@ -324,6 +335,7 @@ class Policy(Subsystem):
                 grant.stats.session_denied += 1
             text = f"[C{message.conn}] DENY AMQP Begin Session {grant.who} based on session limit"
             self.denials.add(grant.kind("sessions"), text)
+            grant.report(self._trail, "session", "sessions")
 
     def _forbidden(self, worker: Worker, message: Forbidden) -> None:
         """A worker has rejected messages; they count for metrics only (security.md P-50, P-51)."""
@@ -333,9 +345,12 @@ class Policy(Subsystem):
         if message.targets:
             text = f"[C{message.conn}] DENY AMQP message to '{message.address}' {grant.who} based on target address"
             self.denials.add(grant.kind("message_target"), text, count=message.targets)
+            asked = {"address": message.address, "count": message.targets}
+            grant.report(self._trail, "message", "message_target", **asked)
         if message.users:
             text = f"[C{message.conn}] DENY AMQP message {grant.who} based on user-id"
             self.denials.add(grant.kind("user_id"), text, count=message.users)
+            grant.report(self._trail, "message", "user_id", count=message.users)
 
     def may_send(self, connection: Connection, address: str) -> bool:
         """Whether a client may send to an address."""
@@ -480,12 +495,12 @@ class Policy(Subsystem):
             decision = decide_connector(vhost) if ours else decide_group(vhost, facts.user, facts.host, facts.groups)
             if isinstance(decision, OpenDenied):
                 self._deny_open(decision, facts, name)
-                closer.close(connection, *DENIED)
+                closer.close(connection, DENIED.condition, DENIED.description)
                 return
         if not isinstance(decision, OpenAllowed):
             return
         if connection.tenant is not None and tenant_of(connection, decision.vhost.name) != connection.tenant:
-            closer.close(connection, *OTHER_VHOST)
+            closer.close(connection, OTHER_VHOST.condition, OTHER_VHOST.description)
             return
         self._leave(grant)
         stats = self._stats[decision.vhost.name]

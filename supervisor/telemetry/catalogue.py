@@ -161,6 +161,11 @@ POLICY: Final = (
     _gauge("sluice_vhost_limit", "The limits, by attribute.", "vhost", "group", "limit"),
 )  # fmt: skip
 
+AUDIT: Final = (
+    _counter("sluice_audit_lines_total", "Lines that were written to audit logs."),
+    _counter("sluice_audit_dropped_total", "Lines that were never written, because an audit log could not be."),
+)
+
 TABLE: Final = (
     _counter("sluice_table_epochs_total", "Changes of the address table that were published."),
     _gauge("sluice_table_lag_epochs", "Changes that not all workers have acknowledged."),
@@ -230,6 +235,7 @@ GROUPS: Final = (
     ("Listeners", LISTENERS),
     ("Logins", LOGINS),
     ("Policy", POLICY),
+    ("Audit log", AUDIT),
     ("Address table", TABLE),
     ("Network of routers", NETWORK),
     ("Edge routers", EDGE),

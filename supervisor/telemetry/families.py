@@ -111,6 +111,7 @@ class Builder:
             lambda families: self._listeners(families, snapshot),
             self._logins,
             self._policy,
+            self._audit,
             lambda families: self._table(families, snapshot),
             self._network,
             self._edge,
@@ -263,6 +264,10 @@ class Builder:
                     family.add((vhost, group), number)
             for attribute, limit in configured.by_attribute():
                 limits.add((vhost, group, attribute), limit)
+
+    def _audit(self, families: Families) -> None:
+        families.single(DEFINITIONS["sluice_audit_lines_total"], self._core.audit.lines)
+        families.single(DEFINITIONS["sluice_audit_dropped_total"], self._core.audit.dropped)
 
     def _table(self, families: Families, snapshot: Snapshot) -> None:
         table = self._core.table

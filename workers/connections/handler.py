@@ -475,7 +475,9 @@ class ConnectionHandler:
         if not self.sent_closed:
             self._report_forbidden()
             if isinstance(self.sasl, SaslServer) and self.sasl.error is not None:
-                self.worker.control.send_event(login_messages.LoginFailed(self.number, self.sasl.mechanism))
+                self.worker.control.send_event(
+                    login_messages.LoginFailed(self.number, self.sasl.mechanism, self.sasl.error[1][:MOST_LOGGED])
+                )
             self.sent_closed = True
             graceful = self.graceful and self.initiate is not None
             self.worker.control.send_event(

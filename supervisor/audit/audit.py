@@ -1,0 +1,252 @@
+"""The audit subsystem: audit logs as the configuration wants them, and the events that go to all of them.
+
+Events come by the trail (`AuditTrail`). Before `open` and without an `audit` section they go nowhere.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from router.config.diff import Change
+from router.config.entities import AuditConfig, Configuration
+from router.log import ERROR, WARNING, Log
+from supervisor.audit.line import encode
+from supervisor.audit.output import AuditOutput
+from supervisor.audit.repetitions import Event
+from supervisor.audit.sink import AuditSink, open_output
+from supervisor.audit.trail import AuditTrail
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.configuration.errors import ChangeError
+from supervisor.connections.connections import Connection
+from supervisor.runtime.threads import Threads
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import LiveAttributes, Subsystem
+
+MODULE: Final = "SERVER"
+OPEN_SECONDS: Final = 10.0  # for opening a place
+MOST_THREADS: Final = 4  # that do
+CLOSE_SECONDS: Final = 2.0  # for the last lines
+
+_Opened = Mapping[str, AuditOutput]  # by name of the section
+
+
+class AuditStartError(Exception):
+    """An audit log cannot be opened at the start."""
+
+
+class Audit(Subsystem):
+    """All audit logs. Owner: the core."""
+
+    def __init__(self, configuration: Configuration, waker: Waker, log: Log) -> None:
+        self.trail: Final = AuditTrail(configuration.router.id, self)
+        self._waker: Final = waker
+        self._log: Final = log
+        self._sinks: dict[str, AuditSink] = {}  # by name of the section
+        self._ending: list[AuditSink] = []  # that are no more in the configuration
+        self._dropped = 0  # by those that have ended
+        self._lines = 0
+        self._threads: Threads | None = None  # made when needed, inside the event loop
+        self._prepared: dict[str, AuditOutput] = {}
+        self._observers: list[Callable[[Sequence[Change]], object]] = []
+
+    @property
+    def enabled(self) -> bool:
+        """Return whether there is an audit log."""
+        return bool(self._sinks)
+
+    @property
+    def lines(self) -> int:
+        """Return how many lines were written, to all logs that there ever were."""
+        return self._lines + sum(sink.lines for sink in self._all())
+
+    @property
+    def dropped(self) -> int:
+        """Return how many lines were never written."""
+        return self._dropped + sum(sink.dropped for sink in self._all())
+
+    def _all(self) -> Iterator[AuditSink]:
+        yield from self._sinks.values()
+        yield from self._ending
+
+    def when_changed(self, observer: Callable[[Sequence[Change]], object]) -> None:
+        """Call an observer with the entities that a change has changed, while the change is made."""
+        self._observers.append(observer)
+
+    # Lines
+
+    @property
+    def refuses(self) -> bool:
+        """Return whether nothing may happen that would have to be reported."""
+        return any(sink.config.refuses and sink.full for sink in self._sinks.values())
+
+    def write(self, event: Event) -> None:
+        """Write an event to all logs."""
+        line = encode(event)
+        for sink in self._sinks.values():
+            self._write_to(sink, line)
+
+    def _write_to(self, sink: AuditSink, line: bytes) -> None:
+        if not sink.write(line):
+            text = f"The audit log '{sink.config.name}' takes no lines: {sink.fault or 'it is too slow'}"
+            self._log.repeated(ERROR, MODULE, f"audit {sink.config.name}", f"{text}. Lines are dropped and counted")
+
+    def _about(self, name: str, detail: Mapping[str, Any]) -> Event:
+        return self.trail.event(name, None, {}, detail)
+
+    def _changed(self, sink: AuditSink, fault: str | None, warning: str | None) -> None:
+        """The state of a log has changed."""
+        name = sink.config.name
+        if warning is not None:
+            self._log.repeated(WARNING, MODULE, f"audit file {name}", f"The audit log '{name}': {warning}")
+        elif fault is not None:
+            text = f"The audit log '{name}' cannot be written: {fault}"
+            self._log.repeated(ERROR, MODULE, f"audit fault {name}", text)
+        else:
+            self._log.notice(MODULE, f"The audit log '{name}' is written again")
+
+    # Life
+
+    def open(self, configuration: Configuration, detail: Mapping[str, Any]) -> None:
+        """Begin all logs, at the start of the router, as the user that it is from now on. detail: of that start.
+        Raises AuditStartError."""
+        for config in _audits(configuration):
+            try:
+                self._begin(config, open_output(config))
+            except OSError as error:
+                raise AuditStartError(f"{configuration.path}:{config.line}: {_refusal(config, error)}") from error
+        self.trail.report("router.start", None, {}, {**detail, "pid": os.getpid()})
+
+    def _begin(self, config: AuditConfig, output: AuditOutput) -> None:
+        sink = self._sinks[config.name] = AuditSink(self._waker.loop, config, output, self._about, self._changed)
+        sink.start()
+        shown = {"name": config.name, "output": config.output, "path": config.path}
+        self._write_to(sink, encode(self._about("audit.start", shown)))
+
+    def _end(self, name: str, reason: str) -> AuditSink:
+        sink = self._sinks.pop(name)
+        self._write_to(sink, encode(self._about("audit.stop", {"name": name, "reason": reason})))
+        sink.close()
+        self._ending.append(sink)
+        sink.ended.add_done_callback(lambda _: self._ended(sink))
+        return sink
+
+    def _ended(self, sink: AuditSink) -> None:
+        self._ending.remove(sink)
+        self._lines += sink.lines
+        self._dropped += sink.dropped
+        if sink.fault is not None:
+            text = f"The audit log '{sink.config.name}' ends with lines that cannot be written: {sink.fault}"
+            self._log.error(MODULE, text)
+
+    async def finish(self, reason: str) -> None:
+        """The router ends: write the last lines. reason: a signal, or a failure."""
+        self.trail.flush(everything=True)
+        self.trail.report("router.stop", None, {}, {"reason": reason})
+        ended = [self._end(name, "the router ends").ended for name in list(self._sinks)]
+        ended += [sink.ended for sink in self._ending]
+        if ended:
+            await asyncio.wait(ended, timeout=CLOSE_SECONDS)
+
+    def reopen(self) -> None:
+        """Begin new files where the present ones were renamed."""
+        for sink in self._sinks.values():
+            sink.reopen()
+
+    # Subsystem
+
+    def live_attributes(self) -> Mapping[str, LiveAttributes]:
+        return {AuditConfig.type: self._shown}
+
+    def _shown(self, config: AuditConfig) -> Mapping[str, Any]:
+        sink = self._sinks.get(config.name)
+        if sink is None:
+            return {}
+        return {"linesWritten": sink.lines, "linesDropped": sink.dropped, "fault": sink.fault}
+
+    def connection_closed(self, connection: Connection) -> None:
+        self.trail.forget(connection)
+
+    def step(self) -> None:
+        self.trail.flush()
+
+    @property
+    def deadline(self) -> float:
+        return self.trail.deadline
+
+    # Changes of the configuration
+
+    def _missing(self, configuration: Configuration) -> list[AuditConfig]:
+        """Return the logs that have to be opened for a configuration."""
+        return [config for config in _audits(configuration) if not self._keeps(config)]
+
+    def _keeps(self, config: AuditConfig) -> bool:
+        """Return whether a log is open that writes to the same place."""
+        sink = self._sinks.get(config.name)
+        return sink is not None and (sink.config.output, sink.config.path) == (config.output, config.path)
+
+    def gather(self, change: ConfigurationChange) -> "asyncio.Future[_Opened] | None":
+        """Open the places that are not open yet."""
+        missing = self._missing(change.new) if change.concerns(AuditConfig) else []
+        return self._waker.loop.create_task(self._open(missing, change.new.path)) if missing else None
+
+    async def _open(self, configs: Iterable[AuditConfig], path: str) -> _Opened:
+        """Raises ChangeError."""
+        if self._threads is None:
+            self._threads = Threads(self._waker.loop, "audit logs", MOST_THREADS)
+        opened: dict[str, AuditOutput] = {}
+        for config in configs:
+            try:
+                opened[config.name] = await self._threads.run(partial(open_output, config), OPEN_SECONDS)
+            except OSError as error:
+                _close(opened)
+                raise ChangeError(500, f"{path}:{config.line}: {_refusal(config, error)}") from error
+        return opened
+
+    def prepare(self, change: ConfigurationChange) -> None:
+        if not change.concerns(AuditConfig):
+            return
+        self._prepared = dict(change.gathered.pop(self, {}))
+        for config in self._missing(change.new):
+            if config.name not in self._prepared:  # the way back after a fault
+                try:
+                    self._prepared[config.name] = open_output(config)
+                except OSError as error:
+                    raise ChangeError(500, _refusal(config, error)) from error
+
+    def commit(self, change: ConfigurationChange) -> None:
+        for observer in self._observers:
+            observer(change.entities)
+        if not change.concerns(AuditConfig):
+            return
+        prepared, self._prepared = self._prepared, {}
+        wanted = {config.name: config for config in _audits(change.new)}
+        for name in [name for name in self._sinks if name not in wanted or not self._keeps(wanted[name])]:
+            self._end(name, "the configuration has changed")
+        for name, config in wanted.items():
+            if name in self._sinks:
+                self._sinks[name].use(config)
+            else:
+                self._begin(config, prepared.pop(name))
+        _close(prepared)
+
+    def discard(self, change: ConfigurationChange) -> None:
+        _close(change.gathered.pop(self, {}))
+        _close(self._prepared)
+        self._prepared = {}
+
+
+def _audits(configuration: Configuration) -> Iterator[AuditConfig]:
+    return (each for each in configuration.others if isinstance(each, AuditConfig))
+
+
+def _refusal(config: AuditConfig, error: OSError) -> str:
+    """Return why a log cannot be opened."""
+    place = config.output if config.path is None else f"'{config.path}'"
+    return f"The audit log '{config.name}' cannot be opened: {place}: {error.strerror or error}"
+
+
+def _close(opened: Mapping[str, AuditOutput]) -> None:
+    for output in opened.values():
+        output.close()
