@@ -19,6 +19,7 @@ from router.interworker.region import Region
 from router.log import CRITICAL, DEBUG, ERROR, WARNING, Log
 from router.policy.management import UNLIMITED, ManagementRights
 from supervisor.addresses.inprocess import LocalMessage
+from supervisor.audit.requests import RequestAudit
 from supervisor.composition import RouterCore
 from supervisor.management.access import LINK_ROUTE, permit
 from supervisor.management.addresses import Addresses
@@ -111,6 +112,7 @@ class Agent:
         self._go_on = go_on
         self.context = Context(core, region, log, changes, version, self.answer, later)
         self._store = Store(self.context)
+        self._audit = RequestAudit(core.audit, core.connections.opened.get)
         self._types: dict[str, CoreType] = {each.name: each for each in self._core_types()}
         self._jobs: deque[_Job] = deque()
         self._called = False
@@ -170,7 +172,7 @@ class Agent:
         if request.reply_to is None and kind is None:
             return  # it could not be answered (management.md 5.2)
         try:
-            outcome = self._dispatch(request, kind)
+            outcome = self._audit.follow(request, lambda: self._dispatch(request, kind))
         except StatusError as error:
             self._fail(request, error)
             return
@@ -338,6 +340,7 @@ class Agent:
 
     def answer(self, request: Request, response: Response) -> bool:
         """Send an answer; False when there is no receiver."""
+        self._audit.answered(request, response)
         if request.reply_to is None:
             return False
         octets = encode(response, request.reply_to, request.correlation_id)

@@ -132,7 +132,7 @@ def test_short_fault_of_the_disk_costs_no_line() -> None:
         await site.until(lambda: site.sink.fault == FULL)
         site.disk.full = False
         await site.until(lambda: site.sink.lines == 2)
-        await site.until(lambda: site.sink.fault is None)
+        await site.until(lambda: not site.sink.fault)
         assert site.states == [(FULL, None), (None, None)]
         assert [line["number"] for line in site.disk.lines] == [1, 2]
         assert site.sink.dropped == 0
@@ -156,12 +156,15 @@ def test_end_with_a_full_disk_counts_what_is_left() -> None:
 
 def test_full_begins_before_the_last_octet() -> None:
     async def test(site: Site) -> None:
-        assert not site.sink.full
-        while not site.sink.full:
+        def full() -> bool:
+            return site.sink.full
+
+        assert not full()
+        while not full():
             assert site.write(1, 1000)
         assert site.write(2)  # what was admitted before finds room
         site.sink.start()
-        await site.until(lambda: not site.sink.full)
+        await site.until(lambda: not full())
         await site.end()
 
     run(test)

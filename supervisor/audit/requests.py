@@ -1,0 +1,165 @@
+"""Requests of management for the audit log: who asked for what, what it changed, and how it was answered.
+
+A change of the configuration is recorded while it is made: an agent that works on many requests in turns has one at a
+time, and `Audit.when_changed` calls back within it. Values of hidden attributes are masked, as are those of attributes
+that no type has: a password under a misspelt name is a password, too.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from router.config.diff import Change
+from router.config.entities import EntityConfig
+from router.config.roles import BETWEEN_ROUTERS
+from router.config.schema import SCHEMA
+from supervisor.audit.audit import Audit
+from supervisor.audit.trail import DENIED, FAILURE, SUCCESS, client, host_of
+from supervisor.connections.connections import Connection
+from supervisor.management.request import Request
+from supervisor.management.response import FORBIDDEN, INTERNAL_ERROR, Outcome, Response, StatusError, Steps
+
+CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
+#: Operations that change something else, or show what passes: frames, lines of the log, the work of the supervisor.
+TELLING: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "GET-LOG"})
+#: Properties of their requests that say what is asked for.
+ASKED: Final = ("connection", "seconds", "lines", "limit", "plan", "undo", "start", "stop")
+MASK: Final = "*******"
+UNRECORDED: Final = "The audit log cannot be written: changes are refused"
+
+_ATTRIBUTES: Final = [attribute for each in SCHEMA.types.values() for attribute in each.attributes.values()]
+_HIDDEN: Final = {
+    name for each in _ATTRIBUTES if each.hidden for name in (each.name, each.old_name, each.alias) if name is not None
+}
+_KNOWN: Final = {name for each in _ATTRIBUTES for name in (each.name, each.old_name, each.alias) if name is not None}
+
+
+class _Pending:
+    """A request that is not answered yet."""
+
+    __slots__ = ("asked", "changes", "name", "request", "target")
+
+    def __init__(self, request: Request, operation: str) -> None:
+        self.request = request  # kept, so that no other one has its identity
+        self.name = operation
+        kind = request.text("type") or request.text("entityType")
+        self.target = {"type": kind, "name": request.name, "identity": request.identity}
+        self.asked = _asked(request, operation)
+        self.changes: list[Change] = []
+
+
+class RequestAudit:
+    """All requests that are worth a line. Owner: the agent."""
+
+    def __init__(self, audit: Audit, connection_of: Callable[[int], Connection | None]) -> None:
+        """connection_of: the open connection of a number."""
+        self._audit: Final = audit
+        self._connection_of: Final = connection_of
+        self._pending: dict[int, _Pending] = {}  # by id of the request
+        self._current: _Pending | None = None  # that the agent works on now
+        audit.when_changed(self._changed)
+
+    def follow(self, request: Request, dispatch: Callable[[], Outcome]) -> Outcome:
+        """Dispatch a request, whose answer `answered` gets. Raises StatusError, also where no line could be written."""
+        operation = (request.operation or "").upper()
+        if not self._audit.enabled or operation not in CHANGING | TELLING:
+            return dispatch()
+        if self._audit.refuses:
+            raise StatusError(INTERNAL_ERROR, UNRECORDED)
+        pending = self._pending[id(request)] = _Pending(request, operation)
+        outcome = self._within(pending, dispatch)
+        return outcome if outcome is None or isinstance(outcome, Response) else self._steps(pending, outcome)
+
+    def _within(self, pending: _Pending, work: Callable[[], Any]) -> Any:
+        self._current = pending
+        try:
+            return work()
+        finally:
+            self._current = None
+
+    def _steps(self, pending: _Pending, steps: Steps) -> Steps:
+        """The steps of an answer, each within its request."""
+        while True:
+            try:
+                awaited = self._within(pending, lambda: next(steps))
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            yield awaited
+
+    def _changed(self, changes: Sequence[Change]) -> None:
+        if self._current is not None:
+            self._current.changes += changes
+
+    def answered(self, request: Request, response: Response) -> None:
+        """A request has its answer: report it, if it is worth a line or was forbidden. Further answers to the same
+        request are no news."""
+        pending = self._pending.pop(id(request), None)
+        if pending is None:
+            if response.status != FORBIDDEN or not self._audit.enabled:
+                return
+            pending = _Pending(request, (request.operation or "").upper())
+        connection = None if request.connection is None else self._connection_of(request.connection)
+        who: dict[str, Any] = {"connection": request.connection} if connection is None else client(connection)
+        outcome = SUCCESS if response.status < 300 else DENIED if response.status == FORBIDDEN else FAILURE
+        detail = {
+            "operation": pending.name,
+            **pending.target,
+            "status": response.status,
+            "reason": None if outcome == SUCCESS else response.text,
+            "role": request.rights.name,
+            "origin": "router" if connection is not None and connection.origin.role in BETWEEN_ROUTERS else "client",
+            **(_values(pending.changes) if pending.changes and outcome == SUCCESS else {"asked": pending.asked}),
+        }
+        name = "management.change" if pending.name in CHANGING else "management.operation"
+        host, user = host_of(str(who.get("remote", ""))), who.get("user")
+        known = pending.name if pending.name in CHANGING | TELLING else None  # others are the client's words
+        repeatable = outcome != SUCCESS or name == "management.operation"
+        kind = (host, user, known, response.status) if repeatable else None
+        self._audit.trail.report(name, outcome, who, detail, kind)
+
+
+def _asked(request: Request, operation: str) -> dict[str, Any] | None:
+    """Return what a request asks for, without secrets."""
+    found: dict[str, Any] = {}
+    if operation not in CHANGING:
+        found = {name: request.properties[name] for name in ASKED if name in request.properties}
+    elif isinstance(body := request.body(), Mapping):
+        found = dict(_masked(body))
+    return found or None
+
+
+def _masked(values: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield attributes, hidden and unknown ones masked."""
+    for name, value in values.items():
+        known = isinstance(name, str) and name in _KNOWN and name not in _HIDDEN
+        yield str(name), value if known or value is None else MASK
+
+
+def _values(changes: Sequence[Change]) -> dict[str, Any]:
+    """Return the attributes before and after, of an update those that differ; the entity that was asked for is the
+    last one."""
+    *also, asked = changes
+    shown = _before_and_after(asked)
+    if also:
+        shown["also"] = [{"type": each.type, "identity": each.identity, **_before_and_after(each)} for each in also]
+    return shown
+
+
+def _before_and_after(change: Change) -> dict[str, Any]:
+    entity = change.new or change.old
+    before, after = (({} if each is None else dict(each.values)) for each in (change.old, change.new))
+    if change.old is not None and change.new is not None:
+        same = {name for name in before if name in after and before[name] == after[name]}
+        before = {name: value for name, value in before.items() if name not in same}
+        after = {name: value for name, value in after.items() if name not in same}
+    shown = {
+        word: dict(_masked(values))
+        for word, values, there in (("before", before, change.old), ("after", after, change.new))
+        if there is not None
+    }
+    return {**_identity(entity), **shown}
+
+
+def _identity(entity: EntityConfig | None) -> dict[str, str]:
+    if entity is None:
+        return {}
+    return {"type": entity.entity_type.long_name, "name": entity.name, "identity": entity.identity}

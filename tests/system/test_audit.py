@@ -1,0 +1,538 @@
+"""The audit log of a running router: what becomes a line, for real clients and tools, and full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import proton
+import pytest
+from proton.utils import BlockingConnection
+
+from tests.peer.frames import SASL_HEADER
+from tests.peer.management import PREFIX, Management, ManagementError
+from tests.peer.peer import Peer
+from tests.peer.pki import CLIENT, Pki, pki
+from tests.system import tools
+from tests.system.fixtures import Start
+from tests.system.http import WEB, scrape
+from tests.system.network import View, interior, ports
+from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.test_sasl import plain, write_users
+from tests.system.tokens import ISSUER, issuer, open_with, token
+
+Event = dict[str, Any]
+EVERYTHING = {
+    "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
+    "allowAnonymousSender": True,
+}  # fmt: skip
+READER = {**EVERYTHING, "management": "read"}
+
+
+def vhost(hostname: str, group: dict[str, Any], **attributes: Any) -> Section:
+    """A vhost with one group for everybody."""
+    return "vhost", {"hostname": hostname, **attributes, "groups": {"all": {"users": "*", "remoteHosts": "*", **group}}}
+
+
+class Site:
+    """A router with an audit log in its folder. `lines` reads it; `router` is running."""
+
+    def __init__(self, folder: Path, start: Start, sections: Callable[[Path], list[Section]], **audit: Any) -> None:
+        self.folder = folder
+        self.path = folder / "audit.log"
+        self.audit: Section = ("audit", {"path": self.path, **audit})
+        self.sections = [*sections(folder), self.audit]
+        self.router = start(self.sections)
+
+    def lines(self, *paths: Path) -> list[Event]:
+        """All whole lines, of several files in order."""
+        texts = [path.read_text() for path in paths or (self.path,) if path.exists()]
+        return [json.loads(line) for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def found(self, event: str, **detail: Any) -> list[Event]:
+        """The lines of an event whose detail has these members."""
+        return [
+            line for line in self.lines()
+            if line["event"] == event and all(line["detail"].get(name) == value for name, value in detail.items())
+        ]  # fmt: skip
+
+    def one(self, event: str, **detail: Any) -> Event:
+        """The only such line, as soon as it is there."""
+        found = poll(lambda: self.found(event, **detail), f"a line {event} {detail} among {self.path}")
+        assert len(found) == 1, found
+        line: Event = found[0]
+        return line
+
+
+def sections(folder: Path) -> list[Section]:
+    write_users(folder / "users", guest="secret")
+    return [
+        ("saslUsers", {"name": "users", "file": folder / "users"}),
+        issuer(folder),
+        listener(),
+        listener("people", saslUsers="users", authenticatePeer=True),
+        listener("tokens", tokenIssuers="id", authenticatePeer=True),
+        listener("tight", policyVhost="tight"),
+        listener("shut", policyVhost="none"),
+        listener("readers", policyVhost="readers"),
+        WEB,
+        ("policy", {"enableVhostPolicy": True}),
+        vhost("$default", EVERYTHING),
+        vhost("tight", {"sources": "in", "targets": "in", "maxSessions": 1}),
+        vhost("none", {**EVERYTHING, "remoteHosts": "10.0.0.1"}),
+        vhost("readers", READER),
+    ]
+
+
+@pytest.fixture
+def site(tmp_path: Path, start: Start) -> Site:
+    return Site(tmp_path, start, sections)
+
+
+@pytest.fixture
+def dial(peers: list[Peer]) -> Callable[..., Peer]:
+    def connected(site: Site, name: str = "", **fields: Any) -> Peer:
+        peers.append(Peer.opened(site.router.ports[name], **fields))
+        return peers[-1]
+
+    return connected
+
+
+Dial = Callable[..., Peer]
+
+
+def manage(site: Site, *words: str) -> tools.Done:
+    return tools.run("manage", site.router.ports[""], *words)
+
+
+# --- logins ----------------------------------------------------------------------------------------------------------
+
+
+def test_login_names_who_and_how(site: Site) -> None:
+    """With a client of others."""
+    client = BlockingConnection(f"amqp://guest:secret@127.0.0.1:{site.router.ports['people']}", timeout=20)
+    line = site.one("login")
+    client.close()
+    assert (line["outcome"], line["router"], line["user"], line["listener"]) == ("success", "QDR", "guest", "people")
+    assert line["vhost"] == "127.0.0.1"
+    assert line["remote"].startswith("127.0.0.1:")
+    assert line["detail"]["mechanism"] == "SCRAM-SHA-512"
+    assert isinstance(line["connection"], int)
+
+
+def test_wrong_password_names_the_claim_and_no_secret(site: Site, peers: list[Peer]) -> None:
+    with pytest.raises(proton.ConnectionException):
+        BlockingConnection(f"amqp://guest:wr0ng-secret@127.0.0.1:{site.router.ports['people']}", timeout=20)
+    peers.append(Peer(site.router.ports["people"]))
+    assert peers[-1].sasl("PLAIN", plain("guest", "wr0ng-secret")).code == 1
+    line = site.one("login.refused", mechanism="PLAIN")
+    assert (line["outcome"], line["listener"], line["detail"]["claimed"]) == ("denied", "people", "guest")
+    assert "Password verification failed" in line["detail"]["reason"]
+    assert "user" not in line
+    assert "wr0ng-secret" not in site.path.read_text()
+
+
+def test_client_that_leaves_before_the_answer_was_refused(site: Site) -> None:
+    """The answer to a failed attempt is delayed: who does not wait for it is in the log all the same."""
+    peer = Peer(site.router.ports["people"])
+    assert peer.header(SASL_HEADER) == SASL_HEADER
+    peer.expect("sasl-mechanisms")
+    peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("guest", "wrong"))
+    peer.drop()
+    assert site.one("login.refused")["detail"]["claimed"] == "guest"
+
+
+def test_login_without_open_is_a_line_when_the_client_leaves(site: Site) -> None:
+    peer = Peer(site.router.ports["people"])
+    assert peer.sasl("PLAIN", plain("guest", "secret")).code == 0
+    peer.drop()
+    line = site.one("login")
+    assert (line["user"], line["detail"]["opened"]) == ("guest", False)
+
+
+def test_login_by_token_names_its_issuer(site: Site, peers: list[Peer]) -> None:
+    peers.append(Peer(site.router.ports["tokens"]))
+    open_with(peers[-1], token(sub="alice"))
+    line = site.one("login", mechanism="OAUTHBEARER")
+    assert line["detail"]["token"] == {"issuer": ISSUER, "subject": "alice"}
+    assert site.path.read_text().count("eyJ") == 0  # no token
+
+
+def test_login_by_certificate_names_subject_and_issuer(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, start: Start, peers: list[Peer]
+) -> None:
+    made: Pki = pki(tmp_path_factory.getbasetemp())
+
+    def secured(folder: Path) -> list[Section]:
+        certificate, key = made.server
+        profile = {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": made.trusted}
+        wanted: dict[str, Any] = {
+            "sslProfile": "p",
+            "requireSsl": True,
+            "saslMechanisms": "EXTERNAL",
+            "authenticatePeer": True,
+        }
+        return [("sslProfile", profile), listener(**wanted)]
+
+    site = Site(tmp_path, start, secured)
+    plain_socket = socket.create_connection(("127.0.0.1", site.router.ports[""]), timeout=10)
+    peers.append(
+        Peer(made.context(made.issue("client", CLIENT)).wrap_socket(plain_socket, server_hostname="localhost"))
+    )
+    peers[-1].open(mechanism="EXTERNAL")
+    line = site.one("login")
+    tls = line["detail"]["tls"]
+    assert tls["subject"] == line["user"]
+    assert tls["issuer"]
+    assert tls["issuer"] != tls["subject"]
+    refused = socket.create_connection(("127.0.0.1", site.router.ports[""]), timeout=10)
+    refused.sendall(b"AMQP\0\1\0\0")
+    line = site.one("connection.refused")
+    refused.close()
+    assert line["detail"]["reason"]
+
+
+def test_guessing_is_bounded_and_nothing_is_lost(site: Site) -> None:
+    """Mechanisms that are not offered are refused at once, so there can be many."""
+    attempts = 60
+    for _ in range(attempts):
+        peer = Peer(site.router.ports["people"])
+        assert peer.sasl("ANONYMOUS", b"").code == 1
+        peer.drop()
+    site.router.stop()
+    found = site.found("login.refused")
+    assert sum(line.get("repeated", 1) for line in found) == attempts
+    assert len(found) < attempts / 2
+    assert "mech=ANONYMOUS" in found[-1]["detail"]["reason"]
+    assert "connection" not in found[-1]  # all have different ones
+    site.router.start()
+
+
+# --- policy ----------------------------------------------------------------------------------------------------------
+
+
+def test_denied_open_link_and_session(site: Site, dial: Dial) -> None:
+    forged = 'x"}\n{"event":"router.stop"}'
+    assert dial(site, "shut").expect_close() is not None
+    line = site.one("policy.denied", of="connection")
+    assert (line["vhost"], line["user"], line["detail"]["reason"]) == ("none", "anonymous", "remote_host")
+    assert line["outcome"] == "denied"
+    peer = dial(site, "tight")
+    peer.session.sender(forged, wait=False)
+    line = site.one("policy.denied", of="link")
+    assert (line["vhost"], line["detail"]["group"], line["detail"]["reason"]) == ("tight", "all", "target")
+    assert (line["detail"]["direction"], line["detail"]["address"]) == ("send", forged)
+    peer = dial(site, "tight")
+    peer.frame("begin", channel=1, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    peer.frame("begin", channel=2, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    assert site.one("policy.denied", of="session")["connection"] == line["connection"] + 1
+    assert not site.found("router.stop")
+    assert not site.found("open.refused")
+
+
+# --- management ------------------------------------------------------------------------------------------------------
+
+
+def test_create_update_and_delete_by_qdmanage(site: Site) -> None:
+    assert manage(site, "create", "--type=address", "--name=mine", "prefix=mine", "distribution=closest").code == 0
+    line = site.one("management.change", operation="CREATE")
+    assert (line["outcome"], line["user"], line["detail"]["status"]) == ("success", "anonymous", 201)
+    assert manage(site, "update", "--type=log", "--name=log/DEFAULT", "enable=debug+").code == 0
+    line = site.one("management.change", operation="UPDATE")
+    assert line["detail"]["after"] == {"enable": "debug+"}
+    assert manage(site, "delete", "--type=address", "--name=mine").code == 0
+    assert site.one("management.change", operation="DELETE")["detail"]["before"]["distribution"] == "closest"
+
+
+def test_changes_have_before_and_after(site: Site, dial: Dial) -> None:
+    management = Management(dial(site))
+    management.create("router.config.address", "mine", prefix="mine", distribution="closest")
+    line = site.one("management.change", operation="CREATE")
+    assert line["detail"]["after"]["distribution"] == "closest"
+    assert "before" not in line["detail"]
+    management.update("log", "log/DEFAULT", enable="debug+")
+    line = site.one("management.change", operation="UPDATE")
+    assert (line["detail"]["identity"], line["detail"]["status"]) == ("log/DEFAULT", 200)
+    assert line["detail"]["after"] == {"enable": "debug+"}
+    management.delete("router.config.address", "mine")
+    line = site.one("management.change", operation="DELETE")
+    assert line["detail"]["before"]["prefix"] == "mine"
+    assert (line["user"], line["outcome"]) == ("anonymous", "success")
+
+
+def test_secrets_are_masked_also_in_refused_requests(site: Site, dial: Dial) -> None:
+    management = Management(dial(site))
+    connector = {"host": "127.0.0.1", "port": str(free_port()), "saslUsername": "u"}
+    management.create("connector", "c", saslPassword="s3cret-1", **connector)
+    with pytest.raises(ManagementError):
+        management.create("connector", "d", saslPasword="s3cret-2", **connector)  # a misspelt name
+    with pytest.raises(ManagementError):
+        management.call("CREATE", {"saslPassword": "s3cret-3", "nonsense": 1}, type=PREFIX + "connector", name="e")
+    first, second, third = poll(
+        lambda: (found := site.found("management.change")) and len(found) == 3 and found, "three lines"
+    )
+    assert first["detail"]["after"]["saslPassword"] == "*******"
+    assert (second["outcome"], second["detail"]["status"]) == ("failure", 400)
+    assert second["detail"]["asked"] == {**connector, "saslPasword": "*******"}
+    assert third["detail"]["asked"] == {"saslPassword": "*******", "nonsense": "*******"}
+    assert "s3cret" not in site.path.read_text()
+
+
+def test_request_without_the_role_is_denied(site: Site, dial: Dial) -> None:
+    peer = dial(site, "readers")
+    with pytest.raises(ManagementError) as caught:
+        Management(peer).create("router.config.address", "mine", prefix="mine")
+    assert caught.value.code == 403
+    line = site.one("management.change")
+    assert (line["outcome"], line["detail"]["status"], line["detail"]["role"]) == ("denied", 403, "read")
+    assert line["detail"]["asked"] == {"prefix": "mine"}
+
+
+def test_closing_a_connection_names_both_ends(site: Site, dial: Dial) -> None:
+    management = Management(dial(site))
+    victim = dial(site, container_id="victim")
+    identity = management.one("connection", container="victim")["identity"]
+    management.update("connection", identity, adminStatus="deleted")
+    assert victim.expect_close() is not None
+    asked = site.one("management.change")
+    assert asked["detail"]["asked"] == {"adminStatus": "deleted"}
+    assert asked["detail"]["identity"] == identity
+    closed = site.one("connection.closed")
+    assert closed["connection"] == int(identity)
+    assert "management" in closed["detail"]["reason"]
+
+
+def test_trace_and_log_are_operations(site: Site, dial: Dial) -> None:
+    management = Management(dial(site))
+    management.call("TRACE", connection="1", seconds=1)
+    management.call("GET-LOG", limit=1)
+    assert site.one("management.operation", operation="TRACE")["detail"]["asked"]["connection"] == "1"
+    site.one("management.operation", operation="GET-LOG")
+    management.query("connection")
+    management.call("CREATE", {"prefix": "last"}, type=PREFIX + "router.config.address", name="last")
+    site.one("management.change")
+    assert len(site.found("management.operation")) == 2
+
+
+def test_audit_log_is_out_of_reach_of_management(site: Site, dial: Dial) -> None:
+    management = Management(dial(site))
+    for call in (
+        lambda: management.call("CREATE", {"path": "/tmp/x"}, type=PREFIX + "audit", name="other"),
+        lambda: management.call("UPDATE", {"onFull": "drop"}, type=PREFIX + "audit", name="audit"),
+        lambda: management.call("DELETE", type=PREFIX + "audit", name="audit"),
+    ):
+        with pytest.raises(ManagementError) as caught:
+            call()
+        assert caught.value.code in (403, 501)
+    assert len(poll(lambda: len(site.found("management.change")) == 3 and site.lines(), "three lines")) > 3
+    row = management.one("audit")
+    assert (row["name"], row["linesDropped"], row["fault"]) == ("audit", 0, None)
+    assert row["linesWritten"] >= 3
+
+
+def test_request_by_way_of_another_router_names_that_router(tmp_path: Path, start: Start, peers: list[Peer]) -> None:
+    (port,) = ports(1)
+    site = Site(tmp_path, start, lambda folder: interior("A", port))
+    other = start(interior("B", to=[port]))
+    View(other).wait_nodes(A=1)
+    peers.append(Peer.opened(other.port))
+    Management(peers[-1], "_topo/0/A/$management").create("router.config.address", "mine", prefix="mine")
+    line = site.one("management.change")
+    assert (line["listener"], line["detail"]["origin"]) == ("net", "router")
+    assert site.one("login", role="inter-router")["connection"] == line["connection"]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_life_of_the_router_is_a_whole_series(site: Site) -> None:
+    site.router.stop()
+    lines = site.lines()
+    assert [line["sequence"] for line in lines] == list(range(1, len(lines) + 1))
+    assert [line["event"] for line in lines[:2] + lines[-2:]] == [
+        "audit.start", "router.start", "router.stop", "audit.stop",
+    ]  # fmt: skip
+    assert lines[-2]["detail"]["reason"] == "SIGTERM"
+    assert len({line["boot"] for line in lines}) == 1
+    site.router.start()
+    assert site.lines()[len(lines)]["sequence"] == 1
+    assert site.lines()[len(lines)]["boot"] != lines[0]["boot"]
+
+
+def test_reload_says_who_asked_and_what_changed(site: Site, dial: Dial) -> None:
+    site.router.configure([*site.sections, ("address", {"prefix": "new", "distribution": "multicast"})])
+    os.kill(site.router.pid, signal.SIGHUP)
+    line = site.one("configuration.reload", source="SIGHUP")
+    assert (line["outcome"], line["detail"]["created"]) == ("success", 1)
+    assert line["detail"]["changes"] == ["create address (prefix new)"]
+    site.router.configure([*site.sections, ("address", {"prefix": "new", "distribution": "nonsense"})])
+    with pytest.raises(ManagementError):
+        Management(dial(site)).call("RELOAD")
+    line = poll(lambda: [each for each in site.found("configuration.reload") if each["outcome"] == "failure"], "it")[0]
+    assert line["detail"]["source"].startswith("management [C")
+    assert "nonsense" in line["detail"]["reason"]
+    assert site.one("management.operation", operation="RELOAD")["detail"]["status"] == 400
+
+
+def test_rename_and_sighup_begin_a_new_file(site: Site, dial: Dial) -> None:
+    moved = site.folder / "moved.log"
+    site.path.rename(moved)
+    os.kill(site.router.pid, signal.SIGHUP)
+    poll(site.path.exists, "there is a new file")
+    dial(site, container_id="later")
+    site.one("login", container="later")
+    both = site.lines(moved, site.path)
+    assert [line["sequence"] for line in both] == list(range(1, len(both) + 1))
+
+
+def test_full_file_is_replaced(tmp_path: Path, start: Start, dial: Dial) -> None:
+    site = Site(tmp_path, start, sections, maxSize=65536, keep=20)
+    management = Management(dial(site))
+    for number in range(200):
+        management.create("router.config.address", f"n{number}", prefix=f"n{number}-{'x' * 500}")
+    site.router.stop()
+    older = sorted(tmp_path.glob("audit.log.*"), key=lambda path: -int(path.suffix[1:]))
+    assert len(older) >= 2
+    assert all(path.stat().st_size <= 65536 for path in [*older, site.path])
+    lines = site.lines(*older, site.path)
+    assert [line["sequence"] for line in lines] == list(range(1, len(lines) + 1))
+    assert len([line for line in lines if line["event"] == "management.change"]) == 200
+    site.router.start()
+
+
+def test_logs_come_and_go_with_the_configuration(site: Site, dial: Dial) -> None:
+    other = site.folder / "other.log"
+    management = Management(dial(site))
+    site.router.configure([*site.sections, ("audit", {"name": "second", "path": other})])
+    management.call("RELOAD")
+    dial(site, container_id="both")
+    poll(lambda: any(line["event"] == "login" for line in site.lines(other)), "the second log has it")
+    site.one("login", container="both")
+    site.router.configure([each for each in site.sections if each[0] != "audit"])
+    management.call("RELOAD")
+    poll(lambda: site.found("audit.stop"), "it ends")
+    assert site.lines(other)[0]["event"] == "audit.start"
+    size = site.path.stat().st_size
+    dial(site, container_id="unseen").close()
+    site.router.configure(site.sections)
+    management.call("RELOAD")
+    poll(lambda: len(site.found("audit.start")) == 2, "it begins again")
+    assert site.path.stat().st_size > size
+    assert not site.found("login", container="unseen")
+
+
+def test_place_that_cannot_be_opened_refuses_the_start_and_the_reload(site: Site, dial: Dial) -> None:
+    wrong: Section = ("audit", {"name": "wrong", "path": site.folder / "none" / "audit.log"})
+    site.router.configure([*site.sections, wrong])
+    with pytest.raises(ManagementError, match=r"sluice\.conf:\d+: The audit log 'wrong' cannot be opened"):
+        Management(dial(site)).call("RELOAD")
+    site.router.stop()
+    seen = len(site.router.lines)
+    site.router.spawn()
+    assert site.router.wait_exit() == 1
+    assert any("sluice.conf:" in line and "'wrong' cannot be opened" in line for line in site.router.lines[seen:])
+    site.router.configure(site.sections)
+    site.router.start()
+
+
+# --- full disks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a file system")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.system(f"mount -t tmpfs -o size=64k sluice-audit {folder} 2>/dev/null") != 0:
+        pytest.skip("cannot mount a file system here")
+    yield folder
+    os.system(f"umount -l {folder}")
+
+
+def fill_up(path: Path) -> None:
+    """Take all the room that is left."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    with contextlib.suppress(OSError):
+        while os.write(descriptor, b"x" * 512):
+            pass
+    os.close(descriptor)
+
+
+def fill(management: Management, count: int) -> None:
+    for number in range(count):
+        management.create("router.config.address", f"f{number}", prefix=f"f{number}-{'x' * 800}")
+
+
+def test_full_device_counts_what_is_lost(tmp_path: Path, start: Start, dial: Dial) -> None:
+    full: Section = ("audit", {"name": "full", "path": "/dev/full", "maxQueued": 32768})
+    site = Site(tmp_path, start, lambda folder: [*sections(folder), full])
+    management = Management(dial(site))
+    fill(management, 60)
+    row = management.one("audit", name="full")
+    assert (row["linesWritten"], row["fault"]) == (0, "No space left on device")
+    assert row["linesDropped"] > 10
+    dropped = "sluice_audit_dropped_total"
+    assert scrape(site.router.ports["web"]).sum(dropped) >= row["linesDropped"]
+    site.router.wait_log(r"SERVER \(error\) The audit log 'full' cannot be written: No space left on device")
+    site.router.wait_log(r"SERVER \(error\) The audit log 'full' takes no lines: .* dropped and counted")
+    assert len(site.found("management.change")) == 60  # the other log has all
+    assert management.one("audit", name="audit")["linesDropped"] == 0
+
+
+def test_disk_with_room_again_says_what_is_missing(tmp_path: Path, disk: Path, start: Start, dial: Dial) -> None:
+    site = Site(tmp_path, start, sections)
+    site.router.stop()
+    site.path = disk / "audit.log"
+    site.audit[1].update(path=site.path, maxQueued=32768)
+    ballast = disk / "ballast"
+    ballast.write_bytes(b"x" * 50_000)
+    site.router.configure(site.sections)
+    site.router.start()
+    management = Management(dial(site))
+    fill(management, 80)
+    row = management.one("audit")
+    assert row["linesDropped"] > 0
+    ballast.unlink()
+    poll(lambda: management.one("audit")["fault"] is None, "it is written again")
+    management.delete("router.config.address", "f0")
+    missing = site.one("audit.dropped")["detail"]
+    lines = site.lines()
+    seen = {line["sequence"] for line in lines}
+    assert set(range(1, max(seen) + 1)) - seen == set(range(missing["first"], missing["last"] + 1))
+    assert missing["count"] == len(range(missing["first"], missing["last"] + 1)) == row["linesDropped"]
+
+
+def test_log_that_refuses_lets_nothing_happen_unseen(tmp_path: Path, disk: Path, start: Start, dial: Dial) -> None:
+    site = Site(tmp_path, start, sections)
+    site.router.stop()
+    site.path = disk / "audit.log"
+    site.audit[1].update(path=site.path, maxQueued=65536, onFull="refuse")
+    site.router.configure(site.sections)
+    site.router.start()
+    ballast = disk / "ballast"
+    fill_up(ballast)
+    management = Management(dial(site))
+    with pytest.raises(ManagementError, match="The audit log cannot be written"):
+        fill(management, 200)
+    assert dial(site).expect_close() == ("amqp:resource-limit-exceeded", "the audit log cannot be written")
+    created = len(management.query("router.config.address"))
+    assert management.one("audit")["linesDropped"] <= 2  # the refusals themselves
+    ballast.unlink()
+    poll(lambda: management.one("audit")["fault"] is None, "it is written again")
+    poll(lambda: len(site.found("management.change", status=201)) == created, "each change has its line")
+    dial(site).close()
+
+
+def test_router_without_audit_has_no_file(tmp_path: Path, start: Start, peers: list[Peer]) -> None:
+    router: Router = start([listener(), WEB])
+    peers.append(Peer.opened(router.ports[""]))
+    assert scrape(router.ports["web"]).sum("sluice_audit_lines_total") == 0
+    assert not list(tmp_path.rglob("audit*"))
