@@ -14,6 +14,7 @@ from typing import Any, Final
 LINE_MOST: Final = 8000  # octets of a line: what daemons of system logs take in one datagram
 #: Characters of a text and members of a list or map, from the most to what always fits.
 _SIZES: Final = ((1024, 64), (256, 16), (64, 4))
+_KEPT: Final = _SIZES[1]
 _DEPTH: Final = 6  # of maps and lists in each other
 MARK: Final = "..."  # at the end of a text that is cut; the field `cut` says that there is one
 _MICROSECONDS: Final = 1_000_000_000 // 1_000_000
@@ -43,6 +44,13 @@ def encode(fields: Fields) -> bytes:
             return octets
     shown.pop("detail", None)
     return _dump(shown)
+
+
+def shortened(fields: Fields) -> dict[str, Any]:
+    """Return fields as they are kept for later: a copy of bounded size, also of what a peer has sent at length."""
+    bound = _Bound(*_KEPT)
+    shown = bound.map(fields)
+    return {**shown, "cut": True} if bound.cut else shown
 
 
 def numbered(line: bytes, sequence: int) -> bytes:

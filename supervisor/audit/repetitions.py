@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from supervisor.audit.line import shortened
+
 WINDOW_SECONDS: Final = 10.0
 AT_ONCE: Final = 10
 MOST_KINDS: Final = 10_000  # within one window; events of further kinds are combined over all hosts
@@ -24,14 +26,14 @@ Event = Mapping[str, Any]
 class _Window:
     """What has come of one kind."""
 
-    __slots__ = ("began", "combined", "count", "lines", "since")
+    __slots__ = ("began", "combined", "count", "lines", "since", "time")
 
     def __init__(self, began: float, lines: int) -> None:
         self.began = began
         self.lines = lines  # of their own that it may still have
         self.count = 0  # events that are combined
         self.combined: dict[str, Any] = {}
-        self.since = ""
+        self.since = self.time = ""  # of the first and the last of these
 
 
 class Repetitions:
@@ -73,10 +75,11 @@ class Repetitions:
     def _combine(self, window: _Window, event: Event) -> None:
         if not window.count:
             window.since = str(event.get("time"))
-            window.combined = dict(event)
+            window.combined = shortened(event)
             self._combining += 1
         else:
-            window.combined = common(window.combined, event)
+            window.combined = common(window.combined, shortened(event))
+        window.time = str(event.get("time"))
         window.count += 1
         window.lines = 0
 
@@ -93,7 +96,8 @@ class Repetitions:
             del self._windows[kind]
             if window.count:
                 self._combining -= 1
-                self._emit({**window.combined, "since": window.since, "repeated": window.count})
+                times = {"time": window.time, "since": window.since}
+                self._emit({**times, **window.combined, **times, "repeated": window.count})
                 if now < math.inf:
                     self._windows[kind] = _Window(now, 0)
 

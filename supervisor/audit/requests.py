@@ -13,6 +13,7 @@ from router.config.entities import EntityConfig
 from router.config.roles import BETWEEN_ROUTERS
 from router.config.schema import SCHEMA
 from supervisor.audit.audit import Audit
+from supervisor.audit.line import shortened
 from supervisor.audit.trail import DENIED, FAILURE, SUCCESS, client, host_of
 from supervisor.connections.connections import Connection
 from supervisor.management.request import Request
@@ -124,7 +125,7 @@ def _asked(request: Request, operation: str) -> dict[str, Any] | None:
         found = {name: request.properties[name] for name in ASKED if name in request.properties}
     elif isinstance(body := request.body(), Mapping):
         found = dict(_masked(body))
-    return found or None
+    return shortened(found) or None  # the agent does not keep requests that wait either
 
 
 def _masked(values: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:

@@ -55,6 +55,15 @@ def test_first_events_are_lines_and_the_rest_is_one(site: Site) -> None:
     ]  # fmt: skip
 
 
+def test_combined_line_has_the_times_of_its_first_and_last_event(site: Site) -> None:
+    for _ in range(AT_ONCE + 3):
+        site.happen("h")
+        site.now += 0.5
+    site.repetitions.flush(everything=True)
+    last = site.lines[-1]
+    assert (last["since"], last["time"], last["repeated"]) == ("t105", "t106", 3)
+
+
 def test_guessing_on_costs_one_line_a_window(site: Site) -> None:
     for _ in range(100):
         for _ in range(50):
@@ -97,6 +106,13 @@ def test_more_hosts_than_are_remembered_are_combined(site: Site) -> None:
     assert site.events == MOST_KINDS + 500
     assert max(line.get("repeated", 1) for line in site.lines) == 500
     assert not site.repetitions._windows
+
+
+def test_combined_event_keeps_no_long_values(site: Site) -> None:
+    for _ in range(AT_ONCE + 2):
+        site.happen("h", detail={"address": "x" * 100_000, "asked": {str(n): n for n in range(10_000)}})
+    (window,) = site.repetitions._windows.values()
+    assert len(str(window.combined)) < 1000
 
 
 def test_flush_of_everything_leaves_nothing_out(site: Site) -> None:

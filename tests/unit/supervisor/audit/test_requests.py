@@ -118,6 +118,13 @@ def test_nothing_changes_while_no_line_can_be_written(desk: Desk, recorder: Reco
     assert desk.ask("READ", type=PREFIX + "log", name="log/DEFAULT").status == 200
 
 
+def test_long_request_is_not_kept(desk: Desk, recorder: Recorder) -> None:
+    desk.ask("CREATE", {"prefix": "x" * 100_000}, type=ADDRESS, name="n")
+    (line,) = recorder.lines
+    assert line["cut"] is True
+    assert len(json.dumps(line)) < 5000
+
+
 def test_requests_that_are_answered_are_forgotten(desk: Desk, recorder: Recorder) -> None:
     for number in range(10):
         desk.ask("CREATE", {"prefix": f"p{number}"}, type=ADDRESS, name=f"n{number}")
