@@ -1,9 +1,9 @@
 """Events that strangers can cause as often as they like: the first ones of a kind are lines, the rest are counted.
 
-A kind is an event, a remote host and what else the router knows by itself, never a value that a peer chooses freely.
-AT_ONCE events of a kind within WINDOW_SECONDS are lines of their own. What comes beyond that is combined: one line at
-the end of the window with what all of them have in common, their number (`repeated`) and when the first came (`since`).
-As long as a window has some, the next one has no lines of their own.
+A kind is the name of an event, a remote host and what else the router knows by itself, never a value that a peer
+chooses freely. AT_ONCE events of a kind within WINDOW_SECONDS are lines of their own. What comes beyond that is
+combined: one line at the end of the window with what all of them have in common, their number (`repeated`) and when the
+first came (`since`). As long as a window has some, the next one has no lines of their own.
 """
 
 import math
@@ -49,8 +49,8 @@ class Repetitions:
         self._at = clock()
 
     def admit(self, kind: Kind, event: Event) -> bool:
-        """Return whether an event is to be a line of its own; else it is part of a combined one. kind: its first
-        member is the name of the event. The event has its `time`."""
+        """Return whether an event is to be a line of its own; else it is part of a combined one. kind: its
+        first members are the name of the event and the host. The event has its `time`."""
         now = self._clock()
         self._expire(now)
         window = self._windows.get(kind)
@@ -97,7 +97,8 @@ class Repetitions:
             if window.count:
                 self._combining -= 1
                 times = {"time": window.time, "since": window.since}
-                self._emit({**times, **window.combined, **times, "repeated": window.count})
+                host = {"remote": kind[1]} if len(kind) > 1 and kind[1] else {}  # several addresses of one network
+                self._emit({**times, **host, **window.combined, **times, "repeated": window.count})
                 if now < math.inf:
                     self._windows[kind] = _Window(now, 0)
 

@@ -111,7 +111,7 @@ class RequestAudit:
             **(_values(pending.changes) if pending.changes and outcome == SUCCESS else {"asked": pending.asked}),
         }
         name = "management.change" if pending.name in CHANGING else "management.operation"
-        host, user = host_of(str(who.get("remote", ""))), who.get("user")
+        host, user = "" if connection is None else host_of(connection.peer), who.get("user")
         known = pending.name if pending.name in CHANGING | TELLING else None  # others are the client's words
         repeatable = outcome != SUCCESS or name == "management.operation"
         kind = (host, user, known, response.status) if repeatable else None

@@ -173,13 +173,13 @@ class AuditTrail:
     def limit_reached(self, peer: str, limit: int) -> None:
         """A client is refused because there are too many connections."""
         detail = {"of": "connection", "reason": "router_connections", "limit": limit}
-        self.report("policy.denied", DENIED, {"remote": peer}, detail, (host_of(peer), "router_connections"))
+        self.report("policy.denied", DENIED, remote(peer), detail, (host_of(peer), "router_connections"))
 
     def denied(self, who: Mapping[str, Any], kind: Kind, detail: Mapping[str, Any]) -> None:
         """A rule forbids something. kind: what the router knows by itself of the rule."""
         if detail.get("of") == "connection" and (number := who.get("connection")) is not None:
             self._refused.add(number)
-        host = host_of(str(who.get("remote", "")))
+        host = host_of(f"{who.get('remote')}:{who.get('port')}")
         self.report("policy.denied", DENIED, who, detail, (host, who.get("user"), *kind))
 
     # The router
@@ -203,7 +203,7 @@ def client(connection: Connection) -> dict[str, Any]:
     ours = connection.initiator is not None
     return {
         "user": connection.user,
-        "remote": connection.peer,
+        **remote(connection.peer),
         "connection": connection.number,
         "connector" if ours else "listener": origin.name,
         "vhost": origin.policy_vhost if origin.policy_vhost is not None else connection.hostname,
@@ -219,9 +219,16 @@ def tls_of(connection: Connection) -> dict[str, str | None] | None:
     return {"protocol": tls.protocol, "cipher": tls.cipher, "subject": subject, "issuer": issuer}
 
 
+def remote(peer: str) -> dict[str, Any]:
+    """Return the members of an event about a peer, `ip:port`."""
+    host, _, port = peer.rpartition(":")
+    return {"remote": host.strip("[]"), "port": int(port) if port.isdecimal() else None}
+
+
 def host_of(peer: str) -> str:
     """Return what counts as the host of a peer, `ip:port`."""
+    host = peer.rpartition(":")[0]
     try:
-        return remote_host(peer.rpartition(":")[0])
+        return remote_host(host)
     except ValueError:  # a name, of a connection that the router opened
-        return peer
+        return host

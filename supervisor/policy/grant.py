@@ -7,7 +7,7 @@ from router.addressing.address import normalise
 from router.config.entities import EndpointConfig, ListenerConfig
 from router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, Who, decide_link
 from router.policy.rules import GroupRules, LinkRules, VhostRules
-from supervisor.audit.trail import AuditTrail
+from supervisor.audit.trail import AuditTrail, remote
 from supervisor.connections.connections import Connection
 from supervisor.policy.denials import NO_VHOST, Kind
 from supervisor.policy.shares import Bound
@@ -35,7 +35,7 @@ class OpenFacts(NamedTuple):
         """Return whose connection it is, for the audit log."""
         endpoint = self.endpoint
         way = "listener" if isinstance(endpoint, ListenerConfig) else "connector"
-        known = {"user": self.user, "remote": self.peer, "connection": self.number}
+        known = {"user": self.user, **remote(self.peer), "connection": self.number}
         return {**known, way: endpoint.name, "vhost": vhost}
 
 

@@ -115,6 +115,14 @@ def test_combined_event_keeps_no_long_values(site: Site) -> None:
     assert len(str(window.combined)) < 1000
 
 
+def test_combined_line_about_several_addresses_names_their_network(site: Site) -> None:
+    for number in range(AT_ONCE + 2):
+        event = {"time": "t", "event": "login.refused", "remote": f"2001:db8::{number}"}
+        site.repetitions.admit(("login.refused", "2001:db8::/64"), event)
+    site.repetitions.flush(everything=True)
+    assert [line["remote"] for line in site.lines] == ["2001:db8::/64"]
+
+
 def test_flush_of_everything_leaves_nothing_out(site: Site) -> None:
     for _ in range(AT_ONCE + 5):
         site.happen("h")

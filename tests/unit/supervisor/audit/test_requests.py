@@ -46,7 +46,7 @@ def test_create_shows_what_is_there_afterwards(desk: Desk, recorder: Recorder) -
     desk.ask("CREATE", {"prefix": "new", "distribution": "closest"}, connection.number, type=ADDRESS, name="n")
     (line,) = recorder.lines
     assert (line["event"], line["outcome"], line["connection"]) == ("management.change", "success", connection.number)
-    assert (line["user"], line["remote"], line["listener"]) == ("anonymous", connection.peer, "main")
+    assert (line["user"], line["remote"], line["listener"]) == ("anonymous", "10.0.0.1", "main")
     detail = line["detail"]
     assert (detail["type"], detail["name"], detail["status"], detail["origin"]) == (ADDRESS, "n", 201, "client")
     assert detail["after"]["prefix"] == "new"
