@@ -144,8 +144,10 @@ def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger
             text = f"{name}, group '{group.name}': users are '{parts[0]}', '{parts[1]}' …: if that is the name of one"
             text += ' certificate, write a JSON list: ["C=US,O=Client,CN=alice"]'
             yield where._replace(worst=True, line=line, text=text)
-        if "*" in group.users and "*" in group.remote_hosts and "*" in group.targets and group.target_pattern is None:
-            text = f"{name}, group '{group.name}': everybody may send to every address, and to $management: targets"
+        everywhere = "*" in group.targets and group.target_pattern is None
+        if "*" in group.users and "*" in group.remote_hosts and everywhere and group.management in ("operate", "all"):
+            text = f"{name}, group '{group.name}': everybody may send to every address, and to $management: targets,"
+            text += " or management: none"
             yield where._replace(line=line, text=text)
 
 

@@ -118,7 +118,8 @@ def test_the_page(walk: Walk) -> None:
     for user in ("alice", "anna", "bob"):
         walk.run(walk.take(f"sluice passwd conf/secure/keys/users {user}"), PASSWORDS[user])
     walk.run(walk.take("(umask 077; openssl"))
-    walk.run(walk.take("sluice passwd conf/secure/keys/users olga"))
+    for user in ("olga", "vera"):
+        walk.run(walk.take(f"sluice passwd conf/secure/keys/users {user}"))
     explained = walk.take("sluice policy explain")
     assert "DENIED" in explained.output
     walk.run(explained, code=3)
@@ -146,6 +147,11 @@ def test_the_page(walk: Walk) -> None:
     assert "Authentication failed" in walk.run(Step(send.command, ""), "wrong", code=1)
     assert walk.routers[0].log.count("DENY AMQP") == 2
     walk.run(walk.take("sluice policy explain"), code=3)
+
+    walk.run(walk.take("sluice policy explain"))
+    assert "red.example" in walk.run(walk.take("sluice stat"))
+    refused = walk.take("sluice manage")
+    assert refused.output.strip() in walk.run(Step(refused.command, ""), code=1)
     assert walk.steps == []
 
 

@@ -108,7 +108,7 @@ def vhost(**group: object) -> str:
 def test_vhosts() -> None:
     everybody = {"users": "*", "remoteHosts": "*", "sources": "*"}
     (danger,) = found(POLICY + vhost(**everybody, targets="*"))
-    assert danger == "vhost 'v', group 'g': everybody may send to every address, and to $management: targets"
+    assert danger == "vhost 'v', group 'g': everybody may send to every address, and to $management: targets, or management: none"
     assert found(POLICY + vhost(**everybody, targets="orders")) == []
     (danger,) = found(POLICY + vhost(users="C=US,O=Client,CN=alice", remoteHosts="*"), True)
     assert "users are 'C=US', 'O=Client' …" in danger
