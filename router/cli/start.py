@@ -10,6 +10,7 @@ from msgspec import Struct
 from router.cli.daemon import Daemon, DaemonError
 from router.config.entities import Configuration
 from router.config.errors import ConfigError, ConfigFileError
+from router.config.inherited import INHERITED
 from router.config.load import load
 from router.log import Log, LogError
 
@@ -113,6 +114,7 @@ def _prepare(config: str, include: str | None, log: Log) -> Configuration:
     except ConfigError as error:
         _log_warnings(error.warnings, log)
         raise StartError(_log_errors(error, log)) from error
+    INHERITED.seal()
     try:
         log.apply(configuration.log_settings())
     except LogError as error:

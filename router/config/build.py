@@ -29,7 +29,7 @@ from router.config.entities import (
 )
 from router.config.errors import Problems
 from router.config.jsontext import JsonValue
-from router.config.password import NOT_IN_ENVIRONMENT, is_missing
+from router.config.password import NOT_IN_ENVIRONMENT, fault, is_missing
 from router.config.ports import PORTS, port_number
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from router.config.validate import Entity
@@ -130,7 +130,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
     """Return an sslProfile. Its files are not looked at."""
     name = entity.optional_text("name")
     identity = f"sslProfile/{name}"
-    password = entity.optional_text("password")
+    password = _secret(entity, "password", problems)
     file = entity.optional_text("passwordFile")
     if password is None and file is not None:
         password = f"file:{file}"
@@ -182,7 +182,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
         http=entity.flag("http") or root is not None,
         healthz=entity.flag("healthz"),
         metrics=entity.flag("metrics"),
-        metrics_token=entity.optional_text("metricsToken"),
+        metrics_token=_secret(entity, "metricsToken", problems),
         websockets=entity.flag("websockets"),
         http_root=root,
         proxy_networks=_proxy_networks(entity, problems),
@@ -197,7 +197,7 @@ def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
         **_endpoint(entity, problems),
         family=entity.optional_text("protocolFamily"),
         sasl_username=entity.optional_text("saslUsername") or None,
-        sasl_password=entity.optional_text("saslPassword"),
+        sasl_password=_secret(entity, "saslPassword", problems),
         verify_hostname=entity.flag("verifyHostname"),
         websockets=entity.flag("websockets"),
         websocket_path=_websocket_path(entity, problems),
@@ -237,6 +237,14 @@ def _websocket_path(entity: Entity, problems: Problems) -> str:
     return path
 
 
+def _secret(entity: Entity, attribute: str, problems: Problems) -> str | None:
+    """Return a password as written: itself, or where it is."""
+    written = entity.optional_text(attribute)
+    if written is not None and (reason := fault(written)) is not None:
+        problems.error(entity.line_of(attribute), f"{entity.type.long_name}: {attribute}: {reason}")
+    return written
+
+
 def _proxy(entity: Entity, problems: Problems) -> ProxyConfig | None:
     """Return the proxy of a connector."""
     host = (entity.optional_text("proxyHost") or "").strip()
@@ -248,7 +256,7 @@ def _proxy(entity: Entity, problems: Problems) -> ProxyConfig | None:
             problems.warn("CONN_MGR", entity.line_of(attribute), f"{attribute} means nothing without proxyHost")
     if not host:
         return None
-    return ProxyConfig(host, entity.text("proxyPort").strip(), user, entity.optional_text("proxyPassword"))
+    return ProxyConfig(host, entity.text("proxyPort").strip(), user, _secret(entity, "proxyPassword", problems))
 
 
 def _endpoint(entity: Entity, problems: Problems) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from router.config.entities import (
     SslProfileConfig,
     VhostConfig,
 )
-from router.config.password import in_file
+from router.config.password import file_of
 from router.config.roles import BETWEEN_ROUTERS
 from router.websocket.site import EVERY_ORIGIN, is_local
 
@@ -153,8 +153,8 @@ def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger
 
 def _secret(configuration: Configuration, entity: EntityConfig, what: str, written: str) -> Iterator[Danger]:
     """The file of a password, if it is in one."""
-    if in_file(written):
-        yield from _file(configuration, entity, what, written.partition(":")[2])
+    if (path := file_of(written)) is not None:
+        yield from _file(configuration, entity, what, path)
 
 
 def _file(configuration: Configuration, entity: EntityConfig, what: str, path: str) -> Iterator[Danger]:

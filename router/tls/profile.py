@@ -92,8 +92,8 @@ def use_of(endpoint: EndpointConfig) -> Use:
 def files_of(config: SslProfileConfig) -> tuple[str, ...]:
     """All files that a profile names."""
     named = [config.certificate_file, config.key_file, config.trusted_file, config.uid_mapping_file]
-    if config.password is not None and password.in_file(config.password):
-        named.append(config.password.partition(":")[2])
+    if config.password is not None:
+        named.append(password.file_of(config.password))
     return tuple(path for path in named if path is not None)
 
 

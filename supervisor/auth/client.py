@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import supervisor
+from router.environment import child_environment
 from router.log import LEVELS, MODULES, Log
 from supervisor.auth.messages import Answer as Reply
 from supervisor.auth.messages import (
@@ -224,7 +225,7 @@ class AuthenticationProcess:
                 self._command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**child_environment(), "PYTHONPATH": path},
             )
             self._pidfd = os.pidfd_open(self._process.pid)
         except OSError as error:

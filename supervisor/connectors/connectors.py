@@ -210,7 +210,7 @@ class _Connector:
         try:
             return await self._owner.files.run(lambda: password.find(written), PASSWORD_SECONDS)
         except OSError as error:
-            path = written.partition(":")[2]
+            path = password.file_of(written) or ""
             return password.Password(written, password.not_read(path, error.strerror or str(error)))
 
     def _remark(self, found: password.Password) -> None:

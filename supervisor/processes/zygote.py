@@ -19,6 +19,8 @@ from typing import Final, NoReturn, cast
 
 from msgspec.structs import replace
 
+from router import environment
+from router.config.inherited import INHERITED
 from router.control.codec import decode_fork_request, encode_fork
 from router.control.handover import ForkAnswer
 from router.control.setup import WorkerSetup
@@ -98,6 +100,8 @@ def _serve(
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the workers
     adopt_process(parent, f"{name}-zygote", "zygote")
+    environment.reduce(INHERITED.area)
+    INHERITED.forget()
     entry = cast(Callable[[WorkerSetup], int], importlib.import_module(module).run)
     gc.collect()
     gc.freeze()  # what is here is never collected in the workers: their pages stay shared

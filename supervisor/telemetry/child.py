@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import supervisor
+from router.environment import child_environment
 from router.log import Log
 
 MODULE: Final = "supervisor.telemetry.process"
@@ -77,7 +78,7 @@ class TelemetryProcess:
                 [sys.executable, "-P", "-m", MODULE, *words],
                 pass_fds=(theirs.fileno(), self._region),
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**child_environment(), "PYTHONPATH": path},
             )
             self._pidfd = os.pidfd_open(self._process.pid)
         except OSError as error:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from router.config.entities import ListenerConfig
-from router.config.password import find, in_file
+from router.config.password import find, in_file, is_elsewhere
 from router.log import WARNING, Log
 from supervisor.runtime.threads import Threads
 
@@ -48,7 +48,7 @@ class Tokens:
             text = error.strerror or "it takes too long"
             self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name}: {text}")
             return ""
-        if found.text == written and written.partition(":")[0] in ("file", "env"):
+        if found.text == written and is_elsewhere(written):
             self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name} cannot be read")
             return ""
         return found.text

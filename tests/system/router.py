@@ -95,7 +95,8 @@ class Router:
     """One router: a supervisor process with its family.
 
     The `router` section is made here (id QDR, workerThreads); one among `sections` adds to it. `text` replaces all.
-    `options`: of the command line, besides the configuration. `complete` adds sections to each configuration.
+    `options`: of the command line, besides the configuration. `before`: a command in front of it, which it ends with.
+    `complete` adds sections to each configuration.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Router:
     ) -> None:
         self.workers = workers
         self.options = options
+        self.before: Sequence[str] = ()
         self.complete = complete
         self.directory = directory
         self.config = directory / "sluice.conf"
@@ -139,7 +141,7 @@ class Router:
     def spawn(self) -> None:
         """Start the process without waiting for it to listen."""
         self._ended = False
-        words = [*command(), "run", "-c", str(self.config), *self.options]
+        words = [*self.before, *command(), "run", "-c", str(self.config), *self.options]
         reading, writing = os.pipe()
         with open(os.devnull, "r+b") as null, open(writing, "wb") as stderr:
             streams = null.fileno(), null.fileno(), stderr.fileno()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from router.config.password import PLAIN_TEXT, find, is_missing
+from router.config.password import PLAIN_TEXT, fault, file_of, find, is_elsewhere, is_missing
 
 UNSAFE = ("CONN_MGR", "warning", PLAIN_TEXT)
 
@@ -64,3 +64,65 @@ def test_only_regular_files_are_read(tmp_path):
         assert found.remark[2].startswith(f"Unable to open password file {path}, error: ")
     os.close(reader)
     os.close(writer)
+
+
+@pytest.fixture
+def credentials(tmp_path, monkeypatch):
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    return tmp_path
+
+
+def test_a_credential(credentials):
+    (credentials / "broker").write_bytes(b"secret\nmore")
+    assert find("credential:broker") == ("secret", None)
+    assert fault("credential:broker") is None
+    assert file_of("credential:broker") == f"{credentials}/broker"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/shadow", "a\0b"])
+def test_a_name_that_is_none_of_a_credential_is_refused(credentials, name):
+    assert fault(f"credential:{name}") == f"'{name}' is no name of a credential"
+
+
+def test_a_credential_that_is_missing_is_told_with_its_path(credentials):
+    text = f"there is no credential 'broker': {credentials}/broker: No such file or directory"
+    assert fault("credential:broker") == text
+    remark = ("CONN_MGR", "error", f"Unable to find a password: {text}")
+    assert find("credential:broker") == ("credential:broker", remark)
+
+
+def test_credentials_that_are_missing_are_told(monkeypatch):
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    told = fault("credential:broker")
+    assert told is not None
+    assert told.startswith("there are no credentials: CREDENTIALS_DIRECTORY is not set")
+    assert file_of("credential:broker") is None
+
+
+def test_a_credential_that_is_too_long_is_refused(credentials):
+    (credentials / "broker").write_bytes(b"x" * 5000)
+    assert fault("credential:broker") == "credential 'broker': it has more than 4096 octets"
+
+
+def test_a_descriptor():
+    reading, writing = os.pipe()
+    os.write(writing, b"secret\n")
+    os.close(writing)
+    os.set_inheritable(reading, True)
+    assert fault(f"fd:{reading}") is None
+    assert find(f"fd:{reading}") == ("secret", None)
+
+
+@pytest.mark.parametrize("written", ["fd:", "fd:x", "fd:-3", "fd: 3", "fd:٣"])
+def test_what_is_no_descriptor_is_refused(written):
+    assert fault(written) == f"'{written[3:]}' is no number of a descriptor"
+
+
+@pytest.mark.parametrize("written", ["secret", "pass:fd:3", "file:/nowhere", "env:SLUICE_TEST_NOTHING"])
+def test_other_forms_are_not_refused(written):
+    assert fault(written) is None
+
+
+@pytest.mark.parametrize(("written", "elsewhere"), [("fd:3", True), ("env:X", True), ("fd", False), ("pass:x", False)])
+def test_a_place_is_told_from_a_password(written, elsewhere):
+    assert is_elsewhere(written) is elsewhere

@@ -1,0 +1,56 @@
+"""Variables of the environment: which a child gets, and that one that was erased is seen nowhere."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from router.environment import child_environment, is_needed
+
+ERASE = """
+import os
+from router.environment import find_area, reduce
+
+area = find_area()
+del os.environ["TOKEN"]
+area.erase(["TOKEN"])
+if os.fork() == 0:
+    print(open(f"/proc/{os.getpid()}/environ").read().replace(chr(0), "|"), flush=True)
+    reduce(area)
+    print(open(f"/proc/{os.getpid()}/environ").read().replace(chr(0), "|"), sorted(os.environ), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.starts
+def test_erased_variable_is_not_shown_in_proc():
+    given = {"A": "1", "TOKEN": "hunter2", "TOKENS": "2", "LANG": "C", "PYTHONPATH": os.getcwd()}
+    words = [sys.executable, "-c", ERASE]
+    done = subprocess.run(words, env=given, capture_output=True, text=True, timeout=60, check=True)
+    first, second = done.stdout.splitlines()
+    assert "hunter2" not in done.stdout
+    assert "A=1|TOKEN=|" in first
+    assert "|TOKENS=2|LANG=C|" in first
+    for shown in ("A=|", "TOKENS=|", "|LANG=C|", "'LANG'"):
+        assert shown in second
+    assert "'A'" not in second
+
+
+def test_child_gets_what_libraries_need(monkeypatch):
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("SLUICE_FLAVOUR", "debug")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials/x")
+    found = child_environment()
+    assert {"LC_ALL": "C.UTF-8", "SLUICE_FLAVOUR": "debug"}.items() <= found.items()
+    assert "PATH" in found
+    assert not {"AWS_SECRET_ACCESS_KEY", "CREDENTIALS_DIRECTORY"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"), [("PATH", True), ("PYTHONPATH", True), ("PATHS", False), ("SLUICE", False)]
+)
+def test_is_needed(name, needed):
+    assert is_needed(name) is needed
