@@ -7,6 +7,7 @@ memory of the process, for processes that were forked from it, too. So a variabl
 import ctypes
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 ENVIRONMENT_BEGIN: Final = 50  # fields of /proc/PID/stat, counted from 1
@@ -60,8 +61,14 @@ def is_needed(name: str) -> bool:
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment for a process that this one starts: what libraries need, and variables of the router."""
-    return {name: value for name, value in os.environ.items() if is_needed(name) or name.startswith(OWN)}
+    """Return the environment for a program that this one starts: what libraries need, and variables of the router.
+
+    Modules are found where this one is, without the current folder.
+    """
+    found = {name: value for name, value in os.environ.items() if is_needed(name) or name.startswith(OWN)}
+    here = str(Path(__file__).resolve().parent.parent)
+    found["PYTHONPATH"] = os.pathsep.join(filter(None, [here, found.get("PYTHONPATH")]))
+    return found
 
 
 def reduce(area: Area | None) -> None:

@@ -17,6 +17,7 @@ from router.config.entities import Configuration
 from router.control.setup import RouterFacts, WorkerSetup
 from router.interworker.region import Region
 from router.log import Log
+from router.reach import find_obstacle
 from router.stats.sums import AddressCounters
 from router.version import VERSION
 from supervisor.composition import RouterCore
@@ -74,6 +75,8 @@ def run(
     directory = None
     try:
         identity = find_identity(*become)
+        if identity is not None and (obstacle := find_obstacle(identity.drop)) is not None:
+            raise PrivilegeError(f"user {become[0] or '-'}, group {become[1] or '-'} cannot run it: {obstacle}")
         keys = make_keys()
         region = Region.create(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
         eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]

@@ -4,6 +4,8 @@ import os
 import pwd
 from pathlib import Path
 
+from router.reach import find_obstacle
+
 _STARTED = b"\0"  # the report of a daemon that has started; any other report is the text of an error
 _ENDED_SILENTLY = "the detached router ended before it had started"
 _READ_SIZE = 65536  # octets
@@ -86,6 +88,8 @@ def _become(user: str) -> None:
     except (KeyError, ValueError) as error:
         raise DaemonError(f"Can't look up user {user}") from error
     try:
+        if (obstacle := find_obstacle(lambda: os.setuid(number))) is not None:
+            raise DaemonError(f"Can't become user {user}: that user cannot run the router: {obstacle}")
         os.setuid(number)
     except OSError as error:
         raise DaemonError(f"Can't become user {user}: {error.strerror}") from error

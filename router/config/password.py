@@ -51,9 +51,9 @@ def is_elsewhere(written: str) -> bool:
 
 
 def fault(written: str) -> str | None:
-    """Return why the configuration cannot be used with this; None if it can. Reads a descriptor, and takes a variable over.
+    """Return why the configuration cannot be used with this; None if it can.
 
-    Files and variables that are missing are told of when the password is used, as in Dispatch.
+    Files and variables that are missing are told of when the password is used, as in Dispatch. A descriptor is read.
     """
     form, colon, rest = written.partition(":")
     if not colon:

@@ -11,10 +11,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
-import supervisor
 from router.environment import child_environment
 from router.log import LEVELS, MODULES, Log
 from supervisor.auth.messages import Answer as Reply
@@ -219,13 +217,11 @@ class AuthenticationProcess:
         self._restart = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            folder = str(Path(supervisor.__file__).resolve().parent.parent)
-            path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
             self._process = subprocess.Popen(
                 self._command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                env={**child_environment(), "PYTHONPATH": path},
+                env=child_environment(),
             )
             self._pidfd = os.pidfd_open(self._process.pid)
         except OSError as error:

@@ -12,10 +12,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
-import supervisor
 from router.environment import child_environment
 from router.log import Log
 
@@ -70,15 +68,13 @@ class TelemetryProcess:
         """Start one. It knows nothing of this process but a socket and the counters."""
         self._restart = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        folder = str(Path(supervisor.__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
         words = [str(theirs.fileno()), str(self._region), str(os.getpid()), self._name]
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", MODULE, *words],
                 pass_fds=(theirs.fileno(), self._region),
                 stdin=subprocess.DEVNULL,
-                env={**child_environment(), "PYTHONPATH": path},
+                env=child_environment(),
             )
             self._pidfd = os.pidfd_open(self._process.pid)
         except OSError as error:

@@ -108,7 +108,7 @@ def router(_shared: Router, bystanders: BystanderSite | None, request: pytest.Fi
 
 @pytest.fixture
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    """Start private routers: start(sections, workers=1, text=None, options=()).
+    """Start private routers: start(sections, workers=1, text=None, options=(), program=()).
 
     They are stopped, with all checks, after the test. In adversarial tests they have bystanders, unless their
     configuration is given as text.
@@ -124,12 +124,13 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
         workers: int = 1,
         text: str | None = None,
         options: Sequence[str] = (),
+        program: Sequence[str] = (),
     ) -> Router:
         directory = tmp_path / f"router{next(numbers)}"
         directory.mkdir()
         given = [listener()] if sections is None else sections
         watched = adversarial and text is None
-        router = Router(directory, given, workers, text, options, with_bystanders if watched else tuple)
+        router = Router(directory, given, workers, text, options, with_bystanders if watched else tuple, program)
         routers.append(router)
         router.start()
         if watched:

@@ -95,8 +95,8 @@ class Router:
     """One router: a supervisor process with its family.
 
     The `router` section is made here (id QDR, workerThreads); one among `sections` adds to it. `text` replaces all.
-    `options`: of the command line, besides the configuration. `before`: a command in front of it, which it ends with.
-    `complete` adds sections to each configuration.
+    `options`: of the command line, besides the configuration. `program`: words that start
+    the command. `complete` adds sections to each configuration.
     """
 
     def __init__(
@@ -107,10 +107,11 @@ class Router:
         text: str | None = None,
         options: Sequence[str] = (),
         complete: Callable[[Iterable[Section]], Iterable[Section]] = tuple,
+        program: Sequence[str] = (),
     ) -> None:
         self.workers = workers
         self.options = options
-        self.before: Sequence[str] = ()
+        self.program: Sequence[str] = program or command()
         self.complete = complete
         self.directory = directory
         self.config = directory / "sluice.conf"
@@ -141,7 +142,7 @@ class Router:
     def spawn(self) -> None:
         """Start the process without waiting for it to listen."""
         self._ended = False
-        words = [*self.before, *command(), "run", "-c", str(self.config), *self.options]
+        words = [*self.program, "run", "-c", str(self.config), *self.options]
         reading, writing = os.pipe()
         with open(os.devnull, "r+b") as null, open(writing, "wb") as stderr:
             streams = null.fileno(), null.fileno(), stderr.fileno()

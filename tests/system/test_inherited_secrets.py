@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.http import get
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import Router, Section, command, listener, poll
 
 SECRETS = {"env:TOKEN": "1-from-a-variable", "fd:7": "2-from-a-descriptor", "credential:token": "3-from-systemd"}
 UNRELATED = "4-not-named-by-anybody"
@@ -34,7 +34,7 @@ class Started(Router):
         credentials.mkdir()
         (credentials / "token").write_text(f"{SECRETS['credential:token']}\n")
         (self.directory / "descriptor").write_text(f"{SECRETS['fd:7']}\n")
-        self.before = ("sh", "-c", f'exec "$@" 7<{self.directory}/descriptor', "sh")
+        self.program = ("sh", "-c", f'exec "$@" 7<{self.directory}/descriptor', "sh", *command())
         return self
 
     def environment(self) -> dict[str, str]:

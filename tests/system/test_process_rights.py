@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from router.process import BEHIND, CAP_DAC_OVERRIDE, KEPT, SHORT_SLICE_NS
+from tests.other_user import program_for
 from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.peer.pki import Pki, pki
@@ -79,10 +80,9 @@ def parts(router: Router) -> dict[str, list[int]]:
 def test_rights(start: Start, tmp_path: Path, options: tuple[str, ...]) -> None:
     if options and os.getuid() != 0:
         pytest.skip("only root can switch users")
-    # The interpreter of a checkout may be out of reach for that user, and this process starts a program of its own.
-    sections = [] if options else users(tmp_path)
-    router = start([*sections, listener()], 2, options=options)
-    wanted = {"supervisor": 1, "zygote": 1, "worker": 2, **({} if options else {"authentication": 1})}
+    program = program_for("nobody") if options else ()
+    router = start([*users(tmp_path), listener()], 2, options=options, program=program)
+    wanted = {"supervisor": 1, "zygote": 1, "worker": 2, "authentication": 1}
     poll(lambda: {part: len(pids) for part, pids in parts(router).items()} == wanted, "all processes are there")
     own = int(status(os.getpid())["CapPrm"], 16)
     for part, pids in parts(router).items():

@@ -15,6 +15,7 @@ import pytest
 
 from router.cli.start import DEFAULT_CONFIGS
 from router.version import VERSION
+from tests.other_user import modules, program_out_of_reach, python_for
 
 ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.starts
@@ -39,6 +40,7 @@ class Shell:
 
     def __init__(self, folder):
         self.folder = folder
+        self.python, self.path = sys.executable, []
         self.record = folder / "record"
         package = folder / "lib" / "supervisor"
         package.mkdir(parents=True)
@@ -50,9 +52,9 @@ class Shell:
     def __call__(self, command, *words):
         module = {"sluice": "main", "qdrouterd": "qdrouterd"}[command]
         program = f"import sys; sys.argv[0] = 'bin/{command}'; from router.cli.{module} import main; sys.exit(main())"
-        path = os.pathsep.join([str(self.folder / "lib"), str(ROOT)])
+        path = os.pathsep.join([str(self.folder / "lib"), str(ROOT), *self.path])
         return subprocess.run(
-            [sys.executable, "-c", program, *words],
+            [self.python, "-c", program, *words],
             env={**os.environ, "PYTHONPATH": path, "RECORD": str(self.record)},
             cwd=self.folder,
             capture_output=True,
@@ -268,8 +270,17 @@ def test_daemon_switches_user():
         folder = Path(name)
         folder.chmod(0o777)
         shell = Shell(folder)
+        shell.python, shell.path = python_for("nobody"), [modules()]
         done = shell("qdrouterd", "-d", "-c", "good.conf", "-P", str(folder / "pid"), "-U", "nobody")
         assert wait_for_record(shell, done)["user"] == pwd.getpwnam("nobody").pw_uid
+
+
+def test_daemon_with_a_user_that_cannot_run_it_is_refused(shell):
+    program_out_of_reach("nobody")  # or skips
+    done = shell("qdrouterd", "-d", "-c", "good.conf", "-U", "nobody")
+    assert done.returncode == 1
+    assert "bin/qdrouterd: Can't become user nobody: that user cannot run the router: /" in done.stderr
+    assert not shell.record.exists()
 
 
 def test_sluice_version(shell):

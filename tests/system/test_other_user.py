@@ -1,0 +1,49 @@
+"""`sluice run --user`: the router works as that user, or does not start."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import subprocess
+from pathlib import Path
+
+from tests.other_user import program_for, program_out_of_reach
+from tests.peer.peer import Peer
+from tests.system.fixtures import Start
+from tests.system.http import get
+from tests.system.router import ROOT, Router, listener
+
+USER = "nobody"
+AS_USER = ("--user", USER)
+
+
+def test_router_as_another_user_checks_passwords_and_answers_pages(start: Start, tmp_path: Path) -> None:
+    """Both need programs and modules that are loaded after the change."""
+    program = program_for(USER)
+    users = tmp_path / "users"
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    command = [str(ROOT / ".venv" / "bin" / "sluice"), "passwd", str(users), "alice"]
+    subprocess.run(command, input="secret\n", text=True, capture_output=True, timeout=60, check=True)
+    os.chown(users, pwd.getpwnam(USER).pw_uid, -1)
+    sections = [
+        ("saslUsers", {"name": "people", "file": users}),
+        listener(saslUsers="people", saslMechanisms="PLAIN"),
+        listener("web", http=True),
+    ]
+    router = start(sections, options=AS_USER, program=program)
+    peer = Peer(router.port)
+    assert peer.sasl("PLAIN", b"\0alice\0secret").code == 0
+    peer.drop()
+    assert get(router.ports["web"], "/metrics").status == 200
+    assert get(router.ports["web"], "/metrics", **{"Accept-Charset": "us-ascii"}).status == 200
+
+
+def test_router_with_an_interpreter_out_of_reach_is_refused_with_its_path(tmp_path: Path) -> None:
+    router = Router(tmp_path, [listener()], options=AS_USER, program=program_out_of_reach(USER))
+    router.spawn()
+    line = router.wait_log(r"\(critical\) The router cannot start: user nobody, group - cannot run it: (.*)", 30.0)[1]
+    assert re.match(r"/\S* may not be (entered, on the way to|run|read)", line)
+    assert router.wait_exit() == 1
+    assert "Operational" not in router.log

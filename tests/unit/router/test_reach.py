@@ -1,0 +1,50 @@
+"""Whether another user can run this program: what is tried in a forked process, and which path is named."""
+
+import os
+import sys
+
+import pytest
+
+from router import reach
+from router.reach import find_obstacle
+
+pytestmark = pytest.mark.starts
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+def test_the_same_user_has_no_obstacle():
+    assert find_obstacle(lambda: None) is None
+
+
+def test_a_user_that_one_cannot_become_is_told():
+    def become() -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    assert find_obstacle(become) == f"{sys.executable}: Operation not permitted"
+
+
+@as_root
+def test_a_folder_that_may_not_be_entered_is_named(tmp_path, monkeypatch):
+    closed = tmp_path / "closed"
+    (closed / "modules").mkdir(parents=True)
+    closed.chmod(0o700)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.getuid() and folder.parent != folder and "pytest" in str(folder):
+            folder.chmod(0o755)
+    monkeypatch.setattr(sys, "path", [str(closed / "modules")])
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(os, "__file__", "/bin/true")
+    monkeypatch.setattr(reach, "__file__", "/bin/true")
+    told = find_obstacle(lambda: os.setuid(65534))
+    assert told == f"{closed} may not be entered, on the way to {closed}/modules"
+
+
+def test_a_module_that_cannot_be_loaded_is_told(monkeypatch):
+    monkeypatch.setattr(reach, "TRIED", ("no_such_module",))
+    assert find_obstacle(lambda: None) == "ModuleNotFoundError: No module named 'no_such_module'"
+
+
+def test_a_program_that_does_not_end_is_told(monkeypatch):
+    monkeypatch.setattr(reach, "SECONDS", 0.05)
+    monkeypatch.setattr(reach, "TRIED", ("time; time.sleep(60)",))
+    assert find_obstacle(lambda: None) == f"{sys.executable} does not start within 0.05 seconds"
