@@ -2,8 +2,8 @@
 
 import os
 import pwd
-from pathlib import Path
 
+from router.files import open_own
 from router.reach import find_obstacle
 
 _STARTED = b"\0"  # the report of a daemon that has started; any other report is the text of an error
@@ -64,7 +64,8 @@ class Daemon:
             os.close(null)
         if pidfile is not None:
             try:
-                Path(pidfile).write_text(f"{os.getpid()}\n")
+                with open(open_own(pidfile, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC), "w") as file:
+                    file.write(f"{os.getpid()}\n")
             except (OSError, ValueError) as error:
                 raise DaemonError(f"Can't write pidfile {pidfile}") from error
         if user is not None:

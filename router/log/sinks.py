@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from router.files import open_own
 from router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
 from router.log.settings import LogError
 
@@ -42,9 +43,10 @@ class Sink:
         # Neither open nor write wait: of a FIFO that nobody reads, or does not read fast enough.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
-            self._descriptor = os.open(name, flags, FILE_MODE)
+            self._descriptor = open_own(name, flags, FILE_MODE)
         except (OSError, ValueError) as error:
-            raise LogError(f"Failed to open log file '{name}'") from error
+            reason = f": {error.strerror}" if isinstance(error, OSError) and error.errno == errno.ELOOP else ""
+            raise LogError(f"Failed to open log file '{name}'{reason}") from error
         self._owned = True
 
     @property

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from router.files import create_new
 from router.telemetry.schema import TABLES, TIME, VERSION, Row, time_column
 
 Encode = Callable[[str, list[Row]], bytes]
 
+FILE_MODE: Final = 0o640  # the tables name users, hosts and addresses
 MOST_WAITING: Final = 1_000_000  # rows that wait while the disk takes none; beyond it the oldest are dropped
 _MIB: Final = 1 << 20
 _HOUR: Final = 3600.0
@@ -194,7 +196,7 @@ def _write(path: Path, octets: bytes) -> None:
     """Have a file with these octets on the disk, or none. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with path.open("wb") as file:
+        with open(create_new(str(path), FILE_MODE), "wb") as file:
             file.write(octets)
             file.flush()
             os.fsync(file.fileno())

@@ -11,6 +11,7 @@ Both sides speak lines of JSON. To this process: `setup`, `rows` (of a table), `
 import base64
 import importlib.util
 import json
+import os
 import select
 import signal
 import socket
@@ -26,6 +27,7 @@ from router.telemetry.writer import Encode, Writer
 from supervisor.processes.zygote import IGNORED, adopt_process
 from supervisor.telemetry.counting import Counting, Known, Rows
 
+UMASK: Final = 0o027  # folders and files are for this user and its group, with -d, too
 READ_SIZE: Final = 1 << 18
 ANSWER_SECONDS: Final = 5.0  # for what is new; then the rows are written with what is known
 LIVE_ROWS: Final = 100  # of one message
@@ -265,6 +267,7 @@ def main(words: Sequence[str]) -> int:
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     adopt_process(parent, name, "telemetry")
+    os.umask(UMASK)
     Process(socket.socket(fileno=descriptor), Region.attach(region, writes=False)).run()
     return 0
 

@@ -315,6 +315,16 @@ def test_news_of_another_log(make_log):
         mine.add_news({"NONE": [0] * 7}, [])
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has links of other users")
+def test_log_file_that_is_a_link_of_another_user_is_refused(tmp_path):
+    (tmp_path / "log").symlink_to("victim")
+    os.lchown(tmp_path / "log", 65534, 65534)
+    text = f"Failed to open log file '{tmp_path}/log': It is a symbolic link that root has not made"
+    with pytest.raises(LogError, match=re.escape(text)):
+        Log(LogSettings({"DEFAULT": ModuleSettings(output=str(tmp_path / "log"))}))
+    assert not (tmp_path / "victim").exists()
+
+
 def test_files_are_opened_anew(tmp_path):
     path = tmp_path / "router.log"
     log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))

@@ -161,3 +161,18 @@ def test_files_that_cannot_show_do_so_later_and_their_rows_do_not_come_again(tmp
     blocked.rmdir()
     made.publish(2, b"state")
     assert len(files(tmp_path)) == 2
+
+
+def test_files_are_closed_to_others_and_planted_links_are_not_followed(tmp_path, clock):
+    made = writer(tmp_path, clock)
+    victim = tmp_path / "victim"
+    victim.write_text("own")
+    temporary = made.state_path.with_name(f".{made.state_path.name}.tmp")
+    temporary.parent.mkdir(parents=True)
+    temporary.symlink_to(victim)
+    made.add("fact_worker", [row(clock)])
+    made.publish(1, b"state")
+    assert victim.read_text() == "own"
+    assert made.load() == b"state"
+    for path in (made.state_path, *files(tmp_path)):
+        assert path.lstat().st_mode & 0o137 == 0, path
