@@ -12,7 +12,8 @@ _FOREIGN: Final = "It is a symbolic link that root has not made"
 def open_own(path: str, flags: int, mode: int = 0o666) -> int:
     """Open a file. With root's rights, follow a symbolic link in its place only if root has made it.
 
-    Nobody else then decides which file is opened. Raises OSError and ValueError. Folders on the way are followed: they have to be out of the reach of others.
+    Nobody else then decides which file is opened. Folders on the way are followed: they have to be out of the reach of
+    others. Raises OSError and ValueError.
     """
     if os.geteuid() != 0:
         return os.open(path, flags, mode)

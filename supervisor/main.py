@@ -84,8 +84,8 @@ def run(
         name = os.path.basename(program)
         core = RouterCore(configuration, log, addresses, counters.reset, test_hooks=test_hooks, program=name)
         directory = PrivateDirectory()
-        endpoint = f"ipc://{directory.path}/deltas"
-        setup = _setup(configuration, log, region.fd, eventfds, endpoint, keys, test_hooks)
+        path = str(directory.path)
+        setup = _setup(configuration, log, region.fd, eventfds, path, keys, test_hooks)
         parent = zygote.start(setup, _cores(workers), worker_module, name, identity)
     except (OSError, RuntimeError, PrivilegeError) as error:
         log.critical("SERVER", f"The router cannot start: {error}")
@@ -101,7 +101,7 @@ def run(
             core,
             parent,
             region,
-            endpoint,
+            path,
             keys,
             VERSION,
             counters,
@@ -128,7 +128,7 @@ def _setup(
     log: Log,
     region_fd: int,
     eventfds: list[int],
-    endpoint: str,
+    directory: str,
     keys: Keys,
     test_hooks: bool,
 ) -> WorkerSetup:
@@ -157,7 +157,7 @@ def _setup(
         eventfds=eventfds,
         handover_fd=-1,
         control_fd=-1,
-        pub_endpoint=endpoint,
+        directory=directory,
         server_public=keys.server_public,
         client_public=keys.client_public,
         client_secret=keys.client_secret,

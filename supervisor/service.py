@@ -69,7 +69,7 @@ class Supervisor:
         core: RouterCore,
         zygote: Zygote,
         region: Region,
-        endpoint: str,
+        directory: str,
         keys: Keys,
         version: str,
         counters: AddressCounters,
@@ -77,8 +77,8 @@ class Supervisor:
         become: Identity | None = None,
         give: Callable[[int, int], None] = lambda user, group: None,
     ) -> None:
-        """become: who the process is once the ports are open. give(user, group): the socket of the workers is theirs
-        then."""
+        """directory: of the sockets of deltas. become: who the process is once the ports are open. give(user, group):
+        that directory is theirs then."""
         self._configuration = configuration
         self._version = version
         self._zygote = zygote
@@ -93,7 +93,7 @@ class Supervisor:
         self._ended: asyncio.Future[int] = loop.create_future()  # the signal, or 0 - exit status of a failure
         self._channels = Channels(
             loop,
-            endpoint,
+            directory,
             keys,
             receive=self._receive,
             subscribed=self._subscribed,

@@ -23,7 +23,7 @@ from router.control.codec import (
 from router.control.framing import Frames, pack
 from router.control.handover import Handover, Moved, PageRequest
 from router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
-from router.control.names import DELTA_TOPIC, identity
+from router.control.names import DELTA_TOPIC, deltas_path, identity
 from router.control.ops import Op
 from router.control.setup import WorkerSetup
 
@@ -70,7 +70,7 @@ class SocketChannels:
 
     def __init__(self, setup: WorkerSetup) -> None:
         self._context = zmq.Context()
-        self._deltas = self._connect(zmq.SUB, setup, setup.pub_endpoint)
+        self._deltas = self._bind(setup)
         self._messages = socket.socket(fileno=setup.control_fd)
         self._messages.setblocking(False)
         self._frames = Frames()
@@ -82,16 +82,18 @@ class SocketChannels:
         self._handover = socket.socket(fileno=setup.handover_fd)
         self._handover.setblocking(False)
 
-    def _connect(self, kind: int, setup: WorkerSetup, endpoint: str) -> "zmq.Socket[bytes]":
-        sock = self._context.socket(kind)
+    def _bind(self, setup: WorkerSetup) -> "zmq.Socket[bytes]":
+        """The supervisor connects, and takes the name of the socket away then."""
+        own = identity(setup.worker, setup.generation)
+        sock = self._context.socket(zmq.SUB)
         sock.setsockopt(zmq.LINGER, 0)
         sock.setsockopt(zmq.RCVHWM, 0)
         sock.setsockopt(zmq.SNDHWM, 0)
-        sock.setsockopt(zmq.IDENTITY, identity(setup.worker, setup.generation))
+        sock.setsockopt(zmq.IDENTITY, own)
         sock.curve_serverkey = setup.server_public
         sock.curve_publickey = setup.client_public
         sock.curve_secretkey = setup.client_secret
-        sock.connect(endpoint)
+        sock.bind(f"ipc://{deltas_path(setup.directory, own)}")
         return sock
 
     def announcers(self) -> list[int]:

@@ -35,7 +35,7 @@ class WorkerSetup(Record, frozen=True):
     eventfds: list[int]
     handover_fd: int
     control_fd: int
-    pub_endpoint: str
+    directory: str  # of the sockets of deltas
     server_public: bytes
     client_public: bytes
     client_secret: bytes

@@ -7,6 +7,8 @@ checks again before it ends.
 """
 
 import asyncio
+import contextlib
+import os
 import secrets
 import select
 import socket
@@ -20,6 +22,7 @@ from zmq.utils import z85
 from router.control.codec import ControlError, decode_events, encode, encode_delta, join_octets
 from router.control.framing import FrameError, Frames, pack
 from router.control.messages import Event, Order
+from router.control.names import deltas_path
 from router.control.ops import Op
 
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"  # RFC 27: where ZeroMQ asks whether a peer may connect
@@ -33,6 +36,10 @@ MESSAGES_A_WAKE: Final = 256
 # Plain numbers: each use of one of ZeroMQ's flags makes an object.
 _NO_WAIT: Final = int(zmq.NOBLOCK)
 _INPUT: Final = int(zmq.POLLIN)
+
+# Between attempts to connect to a worker that does not listen yet, or for lack of a descriptor.
+FIRST_RETRY_MS: Final = 4
+MOST_RETRY_MS: Final = 200
 
 READ_OCTETS: Final = 1 << 18  # of one worker in one wake; nothing while messages of it wait
 
@@ -101,7 +108,7 @@ class Channels:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        endpoint: str,
+        directory: str,
         keys: Keys,
         *,
         receive: Callable[[bytes, list[tuple[Event, bytes | None]]], None],
@@ -110,6 +117,7 @@ class Channels:
         flush: Callable[[], None],
     ) -> None:
         self._loop = loop
+        self._directory = directory
         self._client_public = z85.decode(keys.client_public)
         self._receive = receive
         self._subscribed = subscribed
@@ -124,15 +132,19 @@ class Channels:
         self._context = zmq.Context()
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind(ZAP_ENDPOINT)
-        self._pub = self._bind(zmq.XPUB, endpoint, keys)
+        self._pub = self._open_deltas(keys)
         self._asked = True  # there may be subscriptions
         loop.add_reader(_number(self._zap, zmq.FD), self._answer_zap)
         loop.add_reader(_number(self._pub, zmq.FD), self._ask)
         loop.add_reader(self._ready.fileno(), self.wake)
 
-    def _bind(self, kind: int, endpoint: str, keys: Keys) -> "zmq.Socket[bytes]":
-        opened = self._context.socket(kind)
+    def _open_deltas(self, keys: Keys) -> "zmq.Socket[bytes]":
+        """The socket connects to the workers: libzmq tries again when there is no descriptor for that, whereas for one
+        that it would have to accept it ends the process (docs/decisions/0056-workers-bind.md)."""
+        opened = self._context.socket(zmq.XPUB)
         opened.set(zmq.LINGER, 0)
+        opened.set(zmq.RECONNECT_IVL, FIRST_RETRY_MS)
+        opened.set(zmq.RECONNECT_IVL_MAX, MOST_RETRY_MS)
         # No limit: a worker that does not read is killed for its missing acknowledgements.
         opened.set(zmq.SNDHWM, 0)
         opened.set(zmq.RCVHWM, 0)
@@ -140,15 +152,15 @@ class Channels:
         opened.set(zmq.CURVE_SECRETKEY, keys.server_secret)
         opened.set(zmq.CURVE_PUBLICKEY, keys.server_public)
         opened.set(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
-        opened.bind(endpoint)
         return opened
 
     # Workers
 
     def connect(self, identity: bytes, opened: socket.socket) -> None:
-        """A worker will have the other end of this socket."""
+        """A worker will have the other end of this socket, and listen at the path of its identity."""
         opened.setblocking(False)
         line = _Line(identity, opened)
+        self._pub.connect(self._endpoint(identity))
         self._lines[identity] = self._open[line.number] = line
         self._ready.register(line.number, select.EPOLLIN)
 
@@ -159,6 +171,16 @@ class Channels:
             self._open.pop(line.number, None)
             self._waiting.pop(line, None)
             line.close()
+            self._pub.disconnect(self._endpoint(identity))
+            self._hide(identity)
+
+    def _endpoint(self, identity: bytes) -> str:
+        return f"ipc://{deltas_path(self._directory, identity)}"
+
+    def _hide(self, identity: bytes) -> None:
+        """Take the name of a worker's socket away: nobody can connect to it any more."""
+        with contextlib.suppress(OSError):  # it has none, or the directory is another user's that the router has become
+            os.unlink(deltas_path(self._directory, identity))
 
     def publish(self, epoch: int, ops: list[Op]) -> None:
         """Send a delta to all workers. From `flush` only."""
@@ -242,6 +264,8 @@ class Channels:
             except zmq.Again:
                 return
             if message[:1] == b"\x01":
+                if message[1:] in self._lines:
+                    self._hide(message[1:])
                 self._subscribed(message[1:])
 
     def _answer_zap(self) -> None:

@@ -1,4 +1,4 @@
-"""A directory that only the router's user can enter, for the one socket that needs a name (decision 0050).
+"""A directory that only the router's user can enter, for the sockets that need a name (decisions 0050, 0056).
 
 Other users, and other containers that share the network of a pod, cannot reach what is in it. It goes with the router.
 What a killed router leaves behind is removed by the next one: whoever lives holds a lock.
@@ -15,7 +15,7 @@ from typing import Final
 
 PREFIX: Final = "sluice-"
 LOCK: Final = "lock"
-MOST_PATH: Final = 100  # octets of a socket's path: the kernel takes 107
+MOST_PATH: Final = 90  # octets: with the name of a socket the kernel takes 107
 SHARED_MEMORY: Final = "/dev/shm"
 
 
@@ -38,7 +38,7 @@ class PrivateDirectory:
                 return
             path.rmdir()
             faults.append(f"{base}: its path is too long")
-        raise OSError(f"no directory for the socket of the workers: {'; '.join(faults)}")
+        raise OSError(f"no directory for the sockets of the workers: {'; '.join(faults)}")
 
     def give(self, user: int, group: int) -> None:
         """Make it another user's; -1: the same. Raises OSError."""

@@ -181,7 +181,7 @@ class InProcessWorker(Worker):
             eventfds=router.eventfds,
             handover_fd=-1,
             control_fd=-1,
-            pub_endpoint="",
+            directory="",
             server_public=b"",
             client_public=b"",
             client_secret=b"",

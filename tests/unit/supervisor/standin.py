@@ -4,7 +4,7 @@ A client of it writes JSON lines. Each is a control message to send to the super
 in); what the supervisor says about the connection comes back as lines. Two lines are for the stand-in itself:
 `{"t": "table"}` returns all ops applied so far, `{"t": "die"}` ends the process with SIGKILL.
 
-The environment variable STANDIN_FAULT makes it faulty: `start` dies before it is ready, `hang` does nothing in
+The environment variable SLUICE_STANDIN_FAULT makes it faulty: `start` dies before it is ready, `hang` does nothing in
 the first generation.
 """
 
@@ -23,7 +23,7 @@ from router.control.codec import decode_delta, decode_handover, decode_orders
 from router.control.framing import Frames, pack
 from router.control.message import Message
 from router.control.messages import Ack, Closed, Drain, Order, Ready, Snapshot
-from router.control.names import identity
+from router.control.names import deltas_path, identity
 from router.control.ops import Op
 from router.control.setup import WorkerSetup
 from router.interworker.region import Region
@@ -46,7 +46,7 @@ class StandIn:
         self.outbox: list[Message | dict[str, Any]] = []  # also messages that no worker would send
         self.ended = False
         self.context = zmq.Context()
-        self.sub = self.connect(setup.pub_endpoint)
+        self.sub = self.bind(f"ipc://{deltas_path(setup.directory, self.name)}")
         self.ctl = socket.socket(fileno=setup.control_fd)
         self.frames = Frames()
         self.handover = socket.socket(fileno=setup.handover_fd)
@@ -57,14 +57,14 @@ class StandIn:
         self.sub.subscribe(b"d")
         self.sub.subscribe(self.name)
 
-    def connect(self, endpoint: str) -> "zmq.Socket[bytes]":
+    def bind(self, endpoint: str) -> "zmq.Socket[bytes]":
         opened = self.context.socket(zmq.SUB)
         opened.setsockopt(zmq.LINGER, 0)
         opened.setsockopt(zmq.IDENTITY, self.name)
         opened.curve_serverkey = self.setup.server_public
         opened.curve_publickey = self.setup.client_public
         opened.curve_secretkey = self.setup.client_secret
-        opened.connect(endpoint)
+        opened.bind(endpoint)
         return opened
 
     def tell(self, message: Message | dict[str, Any]) -> None:
@@ -158,8 +158,8 @@ def with_defaults(message: Message) -> dict[str, Any]:
 
 
 def run(setup: WorkerSetup) -> int:
-    if os.environ.get("STANDIN_FAULT") == "start":
+    if os.environ.get("SLUICE_STANDIN_FAULT") == "start":
         return 1
-    if os.environ.get("STANDIN_FAULT") == "hang" and setup.generation == 1:
+    if os.environ.get("SLUICE_STANDIN_FAULT") == "hang" and setup.generation == 1:
         threading.Event().wait()
     return StandIn(setup).run()

@@ -1,5 +1,6 @@
 """The worker's end of the channels to the supervisor: connections that are handed over, and turns of what it says."""
 
+import contextlib
 import os
 import secrets
 import socket
@@ -14,6 +15,7 @@ from router.control.framing import Frames, pack
 from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
 from router.control.messages import MESSAGES_A_PART, Ack, Closed, Forwarded, Gone, Local, Log
 from router.control.messages import Control as Order
+from router.control.names import deltas_path
 from router.control.ops import AddressGone
 from router.control.setup import WorkerSetup
 from supervisor.processes.channels import make_keys
@@ -23,7 +25,7 @@ from tests.unit.workers.loops import LoopRouter, SocketPeer
 from workers.control import HANDOVER_OCTETS, MESSAGES_A_WAKE, OPS_A_WAKE, Control, SocketChannels
 
 
-def worker_setup(handover, control, keys, endpoint):
+def worker_setup(handover, control, keys, directory):
     """handover, control: the worker's ends of its pairs."""
     return WorkerSetup(
         worker=0,
@@ -33,7 +35,7 @@ def worker_setup(handover, control, keys, endpoint):
         eventfds=[],
         handover_fd=handover.detach(),
         control_fd=control.detach(),
-        pub_endpoint=endpoint,
+        directory=directory,
         server_public=keys.server_public,
         client_public=keys.client_public,
         client_secret=keys.client_secret,
@@ -48,9 +50,9 @@ class Setup:
 
     def __init__(self):
         self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keys, endpoint = make_keys(), f"ipc://@test-{secrets.token_hex(8)}"
+        keys, directory = make_keys(), f"@test-{secrets.token_hex(8)}"
         self.channel, control = socket.socketpair()
-        setup = worker_setup(far, control, keys, endpoint)
+        setup = worker_setup(far, control, keys, directory)
         self.adopted: list[tuple[Any, int]] = []
         self.control = Control(
             SocketChannels(setup),
@@ -159,13 +161,13 @@ class Supervising:
     """A control, and the other ends of its sockets."""
 
     def __init__(self):
-        keys, endpoint = make_keys(), f"ipc://@test-{secrets.token_hex(8)}"
+        keys, directory = make_keys(), f"@test-{secrets.token_hex(8)}"
         self.context = zmq.Context()
-        self.deltas = self.bind(zmq.XPUB, endpoint, keys)
+        self.deltas = self.connect(directory, keys)
         self.channel, control = socket.socketpair()
         self.frames = Frames()
         self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        setup = worker_setup(far, control, keys, endpoint)
+        setup = worker_setup(far, control, keys, directory)
         self.messages: list[Any] = []
         self.epochs: list[int] = []
         self.later: list[Any] = []
@@ -179,19 +181,23 @@ class Supervising:
             lambda: self.has_time,
         )
         for _ in range(2):  # subscriptions
+            while not self.deltas.poll(1):  # the worker sends them once it has seen that somebody has connected
+                with contextlib.suppress(BlockingIOError):
+                    self.control.channels.receive_delta()
             self.deltas.recv()
 
     def on_message(self, message, raw):
         assert isinstance(message, Gone | Order)
         self.messages.append((message.conn, raw))
 
-    def bind(self, kind, endpoint, keys):
-        bound = self.context.socket(kind)
-        bound.setsockopt(zmq.LINGER, 0)
-        bound.curve_server = True
-        bound.curve_secretkey = keys.server_secret
-        bound.bind(endpoint)
-        return bound
+    def connect(self, directory, keys):
+        made = self.context.socket(zmq.XPUB)
+        made.setsockopt(zmq.LINGER, 0)
+        made.setsockopt(zmq.RECONNECT_IVL, 1)
+        made.curve_server = True
+        made.curve_secretkey = keys.server_secret
+        made.connect(f"ipc://{deltas_path(directory, b'w0.1')}")
+        return made
 
     def answers(self, first, count):
         messages: Any = [Gone(number) for number in range(first, first + count)]

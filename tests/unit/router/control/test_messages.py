@@ -238,7 +238,7 @@ def test_setup_does_not_show_its_secret() -> None:
         eventfds=[4, 5],
         handover_fd=6,
         control_fd=6,
-        pub_endpoint="ipc://@pub",
+        directory="/private",
         server_public=b"server",
         client_public=b"client",
         client_secret=b"SECRET",

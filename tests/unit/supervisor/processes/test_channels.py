@@ -27,7 +27,7 @@ class Setup:
         self.to_send: list[tuple[bytes, int]] = []
         self.directory = PrivateDirectory()
         self.channels = Channels(
-            asyncio.get_running_loop(), f"ipc://{self.directory.path}/deltas", make_keys(), receive=self.receive,
+            asyncio.get_running_loop(), str(self.directory.path), make_keys(), receive=self.receive,
             subscribed=lambda topic: None, refuse=lambda *refused: self.refused.append(refused), flush=self.flush,
         )  # fmt: skip
 
