@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from router.environment import child_environment
-from router.log import LEVELS, MODULES, Log
+from router.log import CRITICAL, LEVELS, MODULES, Log
 from supervisor.auth.messages import Answer as Reply
 from supervisor.auth.messages import (
     Begin,
@@ -215,7 +215,11 @@ class AuthenticationProcess:
     def _start(self) -> None:
         """Start one. It knows nothing of this process but a socket: no memory, no keys, no other descriptor."""
         self._restart = None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            self._not_started(error)
+            return
         try:
             self._process = subprocess.Popen(
                 self._command(theirs.fileno()),
@@ -226,9 +230,7 @@ class AuthenticationProcess:
             self._pidfd = os.pidfd_open(self._process.pid)
         except OSError as error:
             ours.close()
-            self._log.critical("AUTHSERVICE", f"The authentication process cannot be started: {error.strerror}")
-            self._end_process()
-            self._start_later()
+            self._not_started(error)
             return
         finally:
             theirs.close()
@@ -240,6 +242,12 @@ class AuthenticationProcess:
         self._loop.add_reader(self._pidfd, self._died)
         if self._configuration is not None:
             self._send(self._configuration)
+
+    def _not_started(self, error: OSError) -> None:
+        text = f"The authentication process cannot be started: {error.strerror}"
+        self._log.repeated(CRITICAL, "AUTHSERVICE", "start", text)
+        self._end_process()
+        self._start_later()
 
     def _start_later(self) -> None:
         if self._restart is None and self._configuration is not None:

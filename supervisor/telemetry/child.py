@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from router.environment import child_environment
-from router.log import Log
+from router.log import ERROR, Log
 
 MODULE: Final = "supervisor.telemetry.process"
 LOG_MODULE: Final = "SERVER"
@@ -67,7 +67,11 @@ class TelemetryProcess:
     def start(self) -> None:
         """Start one. It knows nothing of this process but a socket and the counters."""
         self._restart = None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            self._not_started(error)
+            return
         words = [str(theirs.fileno()), str(self._region), str(os.getpid()), self._name]
         try:
             self._process = subprocess.Popen(
@@ -79,9 +83,7 @@ class TelemetryProcess:
             self._pidfd = os.pidfd_open(self._process.pid)
         except OSError as error:
             ours.close()
-            self._log.error(LOG_MODULE, f"The telemetry process cannot be started: {error.strerror}")
-            self._clear()
-            self._start_later()
+            self._not_started(error)
             return
         finally:
             theirs.close()
@@ -174,6 +176,12 @@ class TelemetryProcess:
         self._log.error(LOG_MODULE, f"The telemetry process is started again: {why}")
         if self._loop.time() - self._started > OLD:
             self._pause = FIRST_PAUSE
+        self._clear()
+        self._start_later()
+
+    def _not_started(self, error: OSError) -> None:
+        text = f"The telemetry process cannot be started: {error.strerror}"
+        self._log.repeated(ERROR, LOG_MODULE, "start telemetry", text)
         self._clear()
         self._start_later()
 

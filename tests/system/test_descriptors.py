@@ -1,0 +1,206 @@
+"""A router that runs out of descriptors, at each call that needs one: nothing ends by it, and all works afterwards."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Performative, frame_octets
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.wire import PeerError
+from tests.system.fixtures import Start, pass_one
+from tests.system.http import get
+from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.test_process_rights import users
+
+#: The walk begins with so many descriptors beyond those in use, and ends with so many less than are in use: what ends
+#: then gives some back, and what replaces it finds each number of them once.
+FREE, TAKEN = 5, 8
+#: Seconds that clients wait for a router that may never answer.
+PATIENCE = 0.3
+#: Lines about the shortage that the whole walk may write: each kind once, and its count each 10 seconds.
+MOST_LINES = 60
+_INIT = Performative("sasl-init", mechanism="PLAIN", initial_response=b"\0alice\0secret")
+LOGIN = SASL_HEADER + frame_octets(_INIT.encode(), kind=1)
+OPEN = AMQP_HEADER + frame_octets(Performative("open", container_id="short").encode())
+PAGE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Limited:
+    """A process whose limit of descriptors is lowered."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+
+    def leave(self, count: int) -> None:
+        """Leave it `count` free descriptors below its limit; less than none: so many in use are above it."""
+        with suppress(ProcessLookupError, FileNotFoundError):
+            used = sorted(int(name) for name in os.listdir(f"/proc/{self.pid}/fd"))
+            free = [number for number in range(used[-1] + FREE + 2) if number not in used]
+            limit = free[count] if count >= 0 else min(free[0], used[count])
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (limit, self.before[1]))
+
+    def restore(self) -> None:
+        with suppress(ProcessLookupError):
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, self.before)
+
+
+class Scene:
+    """A router with all that needs descriptors, and a broker for its connector."""
+
+    def __init__(self, start: Start, tmp_path: Path, broker: socket.socket) -> None:
+        self.sections: list[Section] = [
+            *users(tmp_path),
+            listener(),
+            listener("web", http=True),
+            ("log", {"module": "SERVER", "enable": "debug+"}),
+            ("connector", {"host": "127.0.0.1", "port": broker.getsockname()[1], "name": "broker"}),
+            ("telemetry", {"path": tmp_path / "telemetry", "interval": 1, "fileSeconds": 1}),
+        ]
+        self.router: Router = start(self.sections, 2)
+        self.broker = broker
+        self.clients: list[socket.socket] = []
+
+    def visit(self) -> None:
+        """Clients open, log in and ask for a page, a few of each; they get answers or not, and leave."""
+        ports = self.router.ports
+        with ExitStack() as stack:
+            opened = []
+            for port, octets in [(ports[""], OPEN), (ports["named"], LOGIN), (ports["web"], PAGE)] * 3:
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+                with suppress(OSError):
+                    client.sendall(octets)
+                opened.append(client)
+            until = time.monotonic() + PATIENCE
+            while opened and (left := until - time.monotonic()) > 0:
+                for client in select.select(opened, [], [], left)[0]:
+                    opened.remove(client)
+        while select.select([self.broker], [], [], 0)[0]:  # a connector that is refused tries again
+            self.broker.accept()[0].close()
+
+    def reload(self, extra: bool) -> None:
+        """Have the configuration read again, with one listener more or less."""
+        more = [listener("extra")] if extra else []
+        self.router.configure([*self.sections, *more])
+        os.kill(self.router.pid, signal.SIGHUP)
+
+    def kill(self, event: str) -> None:
+        """Kill a process of a kind, of which another one is to come. Of workers one that is ready: it is no failure of
+        the router that workers which are killed again and again while they start are given up."""
+        for pid in titled(self.router, f"sluice: {event}"):
+            if event != "worker" or f"(process {pid}) is ready" in self.router.log:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                return
+
+    def look_for_workers(self) -> None:
+        """Wait until the killed worker is replaced; with few descriptors it is not, which takes the whole time."""
+        with suppress(AssertionError):
+            poll(lambda: not self.router.alive or len(workers(self.router)) == 2, "replaced", 3 * PATIENCE)
+
+    def serves(self) -> bool:
+        with suppress(OSError, PeerError):
+            peer = Peer(self.router.ports["named"])
+            try:
+                return (
+                    peer.sasl("PLAIN", b"\0alice\0secret").code == 0
+                    and get(self.router.ports["web"], "/metrics").status == 200
+                )
+            finally:
+                peer.drop()
+        return False
+
+    def check(self) -> None:
+        """All works."""
+        router = self.router
+        assert router.alive, router.tail(100)
+        poll(lambda: len(workers(router)) == 2, "all workers are there", 30.0)
+        poll(self.serves, "clients are served", 60.0)
+        into, out = Peer.opened(router.port), Peer.opened(router.port)
+        receiver = out.receiver("afterwards", 5)
+        pass_one(into.sender("afterwards"), receiver)
+        before = len(router.lines)
+        self.reload(extra=False)
+        router.wait_log("Configuration reloaded from", 30.0, after=before)
+        rows = Management(into).query("router")
+        assert rows
+        for peer in (into, out):
+            peer.drop()
+        poll(lambda: self._dialled(), "the connector tries again", 30.0)
+        assert "Traceback" not in router.log, router.tail(200)
+        told = [line for line in router.lines if "Too many open files" in line or "no file descriptor is left" in line]
+        assert 0 < len(told) < MOST_LINES, "\n".join(told)
+
+    def _dialled(self) -> bool:
+        return bool(select.select([self.broker], [], [], 0)[0])
+
+
+def workers(router: Router) -> list[int]:
+    return titled(router, "sluice: worker")
+
+
+def titled(router: Router, title: str) -> list[int]:
+    found = []
+    for each in router.family():
+        with suppress(psutil.NoSuchProcess):
+            if title in " ".join(each.cmdline()):
+                found.append(each.pid)
+    return found
+
+
+@pytest.fixture
+def broker() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", free_port())) as made:
+        yield made
+
+
+@pytest.mark.parametrize("event", ["clients", "worker", "authentication", "telemetry", "reload"])
+def test_supervisor_without_descriptors_goes_on(
+    start: Start, tmp_path: Path, broker: socket.socket, event: str
+) -> None:
+    scene = Scene(start, tmp_path, broker)
+    poll(scene.serves, "clients are served")
+    supervisor = Limited(scene.router.pid)
+    try:
+        for free in range(FREE, -TAKEN - 1, -1):
+            supervisor.leave(free)
+            if event == "reload":
+                scene.reload(extra=free % 2 == 0)
+            elif event != "clients":
+                scene.kill(event)
+            if event == "worker":  # a worker that starts takes what there is before clients do
+                scene.look_for_workers()
+            scene.visit()
+            assert scene.router.alive, scene.router.tail(100)
+    finally:
+        supervisor.restore()
+    scene.check()
+
+
+def test_worker_without_descriptors_goes_on(start: Start, tmp_path: Path, broker: socket.socket) -> None:
+    scene = Scene(start, tmp_path, broker)
+    poll(scene.serves, "clients are served")
+    before = workers(scene.router)
+    limited = [Limited(pid) for pid in before]
+    try:
+        for free in range(FREE, -TAKEN - 1, -1):
+            for each in limited:
+                each.leave(free)
+            scene.visit()
+    finally:
+        for each in limited:
+            each.restore()
+    assert workers(scene.router) == before, "no worker has ended"
+    scene.check()
