@@ -2,10 +2,12 @@
 
 A connection carries one request and lives for seconds, unless it asks for WebSocket: then it leaves, with what was
 read of it. When a new one needs room, connections without a request are closed first, then those that do not read the
-answer, so slow clients cannot keep probes and scrapers out.
+answer, so slow clients cannot keep probes and scrapers out. A host that has its share makes room for itself; when there
+is no room at all, the host with most connections makes it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -14,9 +16,12 @@ from router.websocket.handshake import answer, asks
 from router.websocket.http import END, HeadError, parse_request
 from router.websocket.site import Site
 from supervisor.runtime.deadline import Deadline
+from supervisor.runtime.remote_hosts import HostShares, remote_host
 
 MAX_CONNECTIONS: Final = 64  # of all HTTP listeners together
-MAX_PEEKS: Final = 64
+MOST_OF_HOST: Final = 32  # of these
+MAX_ARRIVING: Final = 128  # connections before that: they may speak TLS, or their handshake is not complete
+MOST_ARRIVING_OF_HOST: Final = 32
 MAX_REQUEST: Final = 16384  # octets of request line and headers
 REQUEST_TIME: Final = 10.0  # seconds for a request to arrive
 HALF_CLOSED_TIME: Final = 1.0  # seconds for a request to be looked at whose client sends no more
@@ -33,8 +38,8 @@ class Gate:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.peeking = 0  # connections of which it is not known yet whether they speak TLS
-        self.refused: dict[str, int] = dict.fromkeys(("full", "slow", "large"), 0)
+        self.arriving: Final = HostShares(MAX_ARRIVING, MOST_ARRIVING_OF_HOST)
+        self.refused: dict[str, int] = dict.fromkeys(("full", "host", "slow", "large"), 0)
         self._asking: dict[Guard, None] = {}  # no whole request yet, in order of arrival
         self._answering: dict[Guard, None] = {}  # in order of request
 
@@ -45,14 +50,26 @@ class Gate:
 
     def enter(self, guard: "Guard") -> bool:
         """A new connection; False when there is no room, even after closing idle and unread ones."""
-        if self.connections >= MAX_CONNECTIONS:
+        counts = Counter(each.host for each in (*self._asking, *self._answering))
+        if counts[guard.host] >= MOST_OF_HOST:
+            self.refused["host"] += 1
+            last = self._idle(guard.host)
+        elif self.connections >= MAX_CONNECTIONS:
             self.refused["full"] += 1
-            last = next(iter(self._asking), None) or next((each for each in self._answering if each.unread), None)
-            if last is None:
-                return False
-            last.abort()
+            last = next(filter(None, (self._idle(host) for host, _ in counts.most_common())), None)
+        else:
+            self._asking[guard] = None
+            return True
+        if last is None:
+            return False
+        last.abort()
         self._asking[guard] = None
         return True
+
+    def _idle(self, host: str) -> "Guard | None":
+        """The connection of a host that is closed before others of it; None: all are being answered."""
+        asking = next((each for each in self._asking if each.host == host), None)
+        return asking or next((each for each in self._answering if each.host == host and each.unread), None)
 
     def asked(self, guard: "Guard") -> None:
         """Its request is here."""
@@ -80,10 +97,12 @@ class Guard(asyncio.Protocol):
         listener: ListenerConfig,
         make: Callable[[], asyncio.Protocol],
         upgrade: Callable[[asyncio.Transport, bytes], bool],
+        address: str,
     ) -> None:
-        """upgrade(transport, octets): give the connection away, with what its client has said, which asks for
-        WebSocket. False: that cannot be now."""
+        """address: of the client. upgrade(transport, octets): give the connection away, with what its client has said,
+        which asks for WebSocket. False: that cannot be now."""
         self.listener = listener
+        self.host: Final = remote_host(address)
         self._gate = gate
         self._make = make
         self._upgrade = upgrade

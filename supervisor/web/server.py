@@ -29,7 +29,7 @@ from supervisor.telemetry.collect import Collector
 from supervisor.telemetry.families import Builder, HttpCounts
 from supervisor.telemetry.health import Health
 from supervisor.web.files import Files
-from supervisor.web.guard import MAX_PEEKS, MAX_REQUEST, REQUEST_TIME, Gate, Guard
+from supervisor.web.guard import MAX_REQUEST, REQUEST_TIME, Gate, Guard
 from supervisor.web.https import HttpsContexts
 from supervisor.web.pages import Answer, MetricsPage, Pages
 from supervisor.web.tokens import Tokens
@@ -170,12 +170,12 @@ class HttpService:
             opened.close()
             return
         connection.page = True
-        self._start(self._serve_page(connection.origin, opened))
+        self._start(self._serve_page(connection.origin, connection.peer.rpartition(":")[0], opened))
 
-    async def _serve_page(self, config: ListenerConfig, opened: socket.socket) -> None:
+    async def _serve_page(self, config: ListenerConfig, host: str, opened: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Guard(self._gate, config, self._server, lambda transport, octets: False), opened
+                lambda: Guard(self._gate, config, self._server, lambda transport, octets: False, host), opened
             )
         except OSError as error:
             self._log.debug("HTTP", f"Request to listener {config.name} failed: {error.strerror or error}")
@@ -199,16 +199,13 @@ class HttpService:
         try:
             if is_proxy(address[0], config.proxy_networks):
                 address = await self._proxies.client(accepted, address[:2])
-            context = await self._secure(config, accepted)
-            if context is not None and config.websockets and self._acceptor.take_encrypted(listener, accepted, address):
-                return
-            await self._loop.connect_accepted_socket(
-                lambda: Guard(self._gate, config, self._server, partial(self._give, listener, address)),
-                accepted,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else REQUEST_TIME,
-                ssl_shutdown_timeout=None if context is None else SHUTDOWN_TIME,
-            )
+            if not self._gate.arriving.take(address[0]):
+                self._gate.refused["host"] += 1
+                raise _NotServedError("too many clients, or of its host, have sent nothing yet")
+            try:
+                await self._take(listener, accepted, address)
+            finally:
+                self._gate.arriving.give_back(address[0])
         except ProxyError as error:
             self._log.repeated(WARNING, "HTTP", "proxy", refused_proxy(address[0], listener.text, error))
             accepted.close()
@@ -221,6 +218,20 @@ class HttpService:
         except Exception:  # noqa: BLE001 - logged with its trace
             self._log.critical("HTTP", f"Connection to listener {config.name}: {traceback.format_exc()}".rstrip())
             accepted.close()
+
+    async def _take(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> None:
+        """Hand over to the guard, or to a worker, after the handshake of TLS. Raises _NotServedError and OSError."""
+        config = listener.config
+        context = await self._secure(config, accepted)
+        if context is not None and config.websockets and self._acceptor.take_encrypted(listener, accepted, address):
+            return
+        await self._loop.connect_accepted_socket(
+            lambda: Guard(self._gate, config, self._server, partial(self._give, listener, address), address[0]),
+            accepted,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else REQUEST_TIME,
+            ssl_shutdown_timeout=None if context is None else SHUTDOWN_TIME,
+        )
 
     async def _secure(self, config: ListenerConfig, accepted: socket.socket) -> ssl.SSLContext | None:
         """What to speak TLS with, or None: HTTP (brokers-and-edge.md H-6). Raises _NotServedError and OSError."""
@@ -238,17 +249,12 @@ class HttpService:
 
     async def _first_octet(self, accepted: socket.socket) -> bytes:
         """What the client sends first, left to be read; empty when it sends nothing."""
-        self._gate.peeking += 1
         try:
-            if self._gate.peeking > MAX_PEEKS:
-                raise _NotServedError("too many clients have sent nothing yet")
             async with asyncio.timeout(REQUEST_TIME):
                 return await _peek(self._loop, accepted)
         except TimeoutError as error:
             self._gate.refused["slow"] += 1
             raise OSError("nothing has come") from error
-        finally:
-            self._gate.peeking -= 1
 
     def _rest(self, listener: Listener, opened: socket.socket, error: OSError) -> None:
         """Accepting failed for a temporary reason: try again later."""

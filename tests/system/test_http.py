@@ -20,8 +20,8 @@ from tests.system.test_bad_starts import fails
 pytestmark = pytest.mark.adversarial
 
 SECTIONS = [WEB, listener("bare", http=True, metrics=False, healthz=False)]
-#: As many connections as the router keeps for HTTP.
-MOST = 64
+#: As many connections as the router keeps for HTTP of one host.
+MOST = 32
 
 
 @pytest.fixture
@@ -144,14 +144,28 @@ def test_half_closed_connections_are_answered(router: Router, sockets: list[sock
 
 def test_connections_that_ask_nothing_do_not_keep_others_out(router: Router, sockets: list[socket.socket]) -> None:
     web = router.ports["web"]
-    full = scrape(web).sum("sluice_http_refused_total", reason="full")
+    before = scrape(web).sum("sluice_http_refused_total", reason="host")
     for _ in range(2 * MOST):
         dial(web, sockets, b"GET /healthz HT")
     assert get(web, "/healthz").status == 200
-    poll(lambda: scrape(web).sum("sluice_http_refused_total", reason="full") - full >= MOST, "the first have gone")
+    poll(lambda: scrape(web).sum("sluice_http_refused_total", reason="host") - before >= MOST, "the first have gone")
     assert scrape(web).sum("sluice_http_connections") <= MOST
     sockets[0].settimeout(PATIENCE)
     assert everything(sockets[0]) == b""  # the oldest went first
+
+
+def test_host_with_many_half_requests_takes_no_place_of_others(router: Router, sockets: list[socket.socket]) -> None:
+    """A request of another host that comes slowly is not closed to make room."""
+    web = router.ports["web"]
+    slow = dial(web, sockets, b"GET /healthz HTTP/1.0\r\n")
+    for number in range(5 * MOST):
+        hostile = (f"127.0.0.{66 + number % 2}", 0)
+        opened = socket.create_connection(("127.0.0.1", web), PATIENCE, source_address=hostile)
+        sockets.append(opened)
+        opened.sendall(b"GET /healthz HT")
+    assert get(web, "/healthz").status == 200
+    slow.sendall(b"\r\n")
+    assert everything(slow).endswith(b"OK\n")
 
 
 def test_slow_requests_end(router: Router, sockets: list[socket.socket]) -> None:

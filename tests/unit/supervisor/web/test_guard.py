@@ -16,8 +16,8 @@ LARGE = bytes(32 << 20)  # more than the kernel takes
 class Answering(asyncio.Protocol):
     """In the place of the library: answers whatever comes."""
 
-    def __init__(self, gate):
-        self.guard = Guard(gate, LISTENER, lambda: self, lambda transport, octets: False)
+    def __init__(self, gate, host="127.0.0.1"):
+        self.guard = Guard(gate, LISTENER, lambda: self, lambda transport, octets: False, host)
 
     def connection_made(self, transport):
         self.transport = transport
@@ -57,5 +57,77 @@ def test_who_does_not_read_the_answer_goes_when_another_wants_in(monkeypatch):
         gate.abort_all()
         server.close()
         await server.wait_closed()
+
+    asyncio.run(scenario())
+
+
+class Transport(asyncio.Transport):
+    """A connection that is open, and writes into nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.closed = False
+
+    def get_extra_info(self, name, default=None):
+        return default
+
+    def write(self, data):
+        pass
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def close(self):
+        self.closed = True
+
+    abort = close
+
+
+def arrive(gate, address):
+    transport = Transport()
+    one = Guard(gate, LISTENER, asyncio.Protocol, lambda transport, octets: False, address)
+    one.connection_made(transport)
+    return one, transport
+
+
+def test_host_with_its_share_makes_room_for_itself():
+    async def scenario():
+        gate = Gate(asyncio.get_running_loop())
+        other = arrive(gate, "127.0.0.2")
+        crowd = [arrive(gate, "127.0.0.1") for _ in range(guard.MOST_OF_HOST + 5)]
+        assert [transport.closed for _, transport in crowd] == [True] * 5 + [False] * guard.MOST_OF_HOST
+        assert not other[1].closed
+        assert gate.refused["host"] == 5
+        for each, _ in crowd[5:]:
+            each.asked()
+        late = arrive(gate, "127.0.0.1")
+        assert late[1].closed, "all that it has are being answered"
+        assert not arrive(gate, "127.0.0.3")[1].closed
+        gate.abort_all()
+
+    asyncio.run(scenario())
+
+
+def test_host_with_most_connections_makes_room_for_another(monkeypatch):
+    monkeypatch.setattr(guard, "MAX_CONNECTIONS", PLACES)
+
+    async def scenario():
+        gate = Gate(asyncio.get_running_loop())
+        one = arrive(gate, "127.0.0.2")  # the oldest
+        crowd = [arrive(gate, "127.0.0.1") for _ in range(PLACES - 1)]
+        others = [arrive(gate, f"127.0.0.{number}") for number in range(3, 5)]
+        assert [transport.closed for _, transport in (one, *crowd, *others)] == [False, True, True, False, False, False]
+        assert gate.refused["full"] == 2
+        gate.abort_all()
+
+    asyncio.run(scenario())
+
+
+def test_network_of_64_bits_is_one_host():
+    async def scenario():
+        gate = Gate(asyncio.get_running_loop())
+        crowd = [arrive(gate, f"2001:db8::{number:x}") for number in range(guard.MOST_OF_HOST + 1)]
+        assert crowd[0][1].closed
+        gate.abort_all()
 
     asyncio.run(scenario())
