@@ -5,6 +5,7 @@ import resource
 
 from router.control.setup import WorkerSetup
 from router.process import come_soon
+from router.seccomp import deny_system_calls
 from workers.worker import Worker
 
 
@@ -15,4 +16,5 @@ def run(setup: WorkerSetup) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     come_soon()
+    deny_system_calls()
     return Worker(setup).run()

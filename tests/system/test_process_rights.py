@@ -95,6 +95,18 @@ def test_rights(start: Start, tmp_path: Path, options: tuple[str, ...]) -> None:
             poll(lambda pid=pid, kept=kept: _capabilities(pid) == {kept}, f"{part} has given up its rights")  # type: ignore[misc]
 
 
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="no filter for this machine")
+def test_workers_have_a_filter_of_system_calls(start: Start) -> None:
+    """Those that replace others, too; the supervisor starts programs, and has none."""
+    router = start([listener()], 2)
+    first = parts(router)["worker"]
+    os.kill(first[0], 9)
+    poll(lambda: first[0] not in parts(router)["worker"] and len(parts(router)["worker"]) == 2, "it is replaced", 30.0)
+    for pid in parts(router)["worker"]:
+        poll(lambda pid=pid: status(pid)["Seccomp"] == "2", "the worker has a filter")  # type: ignore[misc]
+    assert status(router.pid)["Seccomp"] == status(os.getpid())["Seccomp"]
+
+
 def test_messages_come_before_passwords(start: Start, tmp_path: Path) -> None:
     """Where cores are scarce, who checks passwords comes last."""
     router = start([*users(tmp_path), listener()], 1)
