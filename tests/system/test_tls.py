@@ -17,6 +17,7 @@ import pytest
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
+from tests.other_user import program_for
 from tests.peer.frames import SASL_HEADER
 from tests.peer.management import Management, ManagementError
 from tests.peer.peer import Peer
@@ -343,7 +344,7 @@ def test_root_is_dropped(start: Start, tls: Tls, made: Pki) -> None:
     """And no process can leave its memory in a file."""
     nobody = pwd.getpwnam("nobody")
     sections = [profile(made), secure(), secure("https", http=True, requireSsl=True)]
-    router = start(sections, 2, options=["--user", "nobody"])
+    router = start(sections, 2, options=["--user", "nobody"], program=program_for("nobody"))
     tls(router)
     assert get(router.ports["https"], made.context(), "/metrics")[0] == 200
     for process in router.family():
