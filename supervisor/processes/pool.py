@@ -90,6 +90,7 @@ class Pool:
         self._moved = moved
         self._forking: deque[Worker] = deque()  # asked for, in order
         self._failed_starts: deque[float] = deque(maxlen=MAX_FAILED_STARTS)
+        self._late: set[Worker] = set()  # those that are killed because they were not ready in time
         self._watch: Deadline | None = None
         self._stopping = False
         self._all_gone = asyncio.Event()
@@ -265,8 +266,9 @@ class Pool:
                 f"Worker {worker.index} (process {worker.pid}) died with {connections} connections; "
                 "a new one replaces it",
             )
-        else:
+        elif worker not in self._late:  # else it may only have waited, as for a descriptor of this process: try on
             self._failed_start(worker)
+        self._late.discard(worker)
         self._changed()
 
     def _failed_start(self, worker: Worker) -> None:
@@ -291,6 +293,7 @@ class Pool:
                 "SERVER",
                 f"Worker {worker.index} (process {worker.pid}) is not ready after {START_DEADLINE:.0f} seconds",
             )
+            self._late.add(worker)
             self.kill(worker)
 
     def watch(self) -> None:

@@ -5,7 +5,7 @@ in); what the supervisor says about the connection comes back as lines. Two line
 `{"t": "table"}` returns all ops applied so far, `{"t": "die"}` ends the process with SIGKILL.
 
 The environment variable SLUICE_STANDIN_FAULT makes it faulty: `start` dies before it is ready, `hang` does nothing in
-the first generation.
+the first generation, `hang always` in all.
 """
 
 import json
@@ -160,6 +160,7 @@ def with_defaults(message: Message) -> dict[str, Any]:
 def run(setup: WorkerSetup) -> int:
     if os.environ.get("SLUICE_STANDIN_FAULT") == "start":
         return 1
-    if os.environ.get("SLUICE_STANDIN_FAULT") == "hang" and setup.generation == 1:
+    fault = os.environ.get("SLUICE_STANDIN_FAULT")
+    if fault == "hang always" or (fault == "hang" and setup.generation == 1):
         threading.Event().wait()
     return StandIn(setup).run()

@@ -409,6 +409,13 @@ def test_a_worker_that_hangs_at_its_start_is_replaced(start, clients):
     supervisor.wait_for(r"Worker \d \(process \d+\) is not ready after", 2)
 
 
+def test_workers_that_hang_at_their_start_do_not_end_the_router(start):
+    """They may wait for a descriptor of the supervisor; those that die by themselves would end it."""
+    supervisor = start(DEADLINE="0.1", SLUICE_STANDIN_FAULT="hang always")
+    supervisor.wait_for(r"Worker \d \(process \d+\) is not ready after", 8)
+    assert not [line for line in supervisor.lines if "Shutting down" in line]
+
+
 def test_out_of_descriptors_new_connections_are_refused_and_then_taken_again(start, clients):
     supervisor = start()
     supervisor.port()
