@@ -96,12 +96,11 @@ class LiveConfiguration:
         """Make an entity. Raises ChangeError."""
 
         def made() -> tuple[list[Change], EntityConfig, _Warnings]:
+            self._check_files(_kind(entity_type), attributes, None)
             try:
                 entity, warnings = create(_kind(entity_type), name, attributes, self._inventory)
             except RequestError as error:
                 raise ChangeError(error.status, str(error)) from error
-            if not self.configuration.router.files_by_management:
-                check_files(entity, None)
             return [_change("create", entity, None, entity)], entity, warnings
 
         return (yield from self._carry_out(made))
@@ -111,12 +110,11 @@ class LiveConfiguration:
 
         def made() -> tuple[list[Change], EntityConfig, _Warnings]:
             present = self._present(entity)
+            self._check_files(present.entity_type, attributes, present)
             try:
                 new, warnings = update(present, attributes, self.configuration)
             except RequestError as error:
                 raise ChangeError(error.status, str(error)) from error
-            if not self.configuration.router.files_by_management:
-                check_files(new, present)
             return [_change("update", new, present, new)], new, warnings
 
         return (yield from self._carry_out(made))
@@ -132,6 +130,11 @@ class LiveConfiguration:
             return [_change("delete", each, each, None) for each in gone], None, []
 
         return (yield from self._carry_out(made))
+
+    def _check_files(self, kind: EntityType, attributes: object, present: EntityConfig | None) -> None:
+        """Raises ChangeError."""
+        if not self.configuration.router.files_by_management:
+            check_files(kind, attributes, present)
 
     def _present(self, entity: EntityConfig) -> EntityConfig:
         """The present state of the entity. Raises ChangeError."""

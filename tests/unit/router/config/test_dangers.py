@@ -108,7 +108,9 @@ def vhost(**group: object) -> str:
 def test_vhosts() -> None:
     everybody = {"users": "*", "remoteHosts": "*", "sources": "*"}
     (danger,) = found(POLICY + vhost(**everybody, targets="*"))
-    assert danger == "vhost 'v', group 'g': everybody may send to every address, and to $management: targets, or management: none"
+    text = "vhost 'v', group 'g': everybody may send to every address, and to $management: targets, or management: none"
+    assert danger == text
+    assert found(POLICY + vhost(**everybody, targets="*", management="read")) == []
     assert found(POLICY + vhost(**everybody, targets="orders")) == []
     (danger,) = found(POLICY + vhost(users="C=US,O=Client,CN=alice", remoteHosts="*"), True)
     assert "users are 'C=US', 'O=Client' …" in danger
