@@ -73,6 +73,7 @@ class Tls(Struct, omit_defaults=True, kw_only=True, gc=False):
     subject: list[tuple[str, str]] | None = None
     issuer: list[tuple[str, str]] | None = None  # in the same form
     fingerprints: dict[str, str] = {}
+    names: dict[str, str] = {}  # the first alternative name of a kind: host (d), URI (i), e-mail address (e)
 
 
 class Opened(Message, kw_only=True):

@@ -79,6 +79,8 @@ class Credentials(Struct, kw_only=True, gc=False, frozen=True):
     key: str | None = None  # PEM
     password: str | None = None  # of the key
     trusted: str | None = None  # PEM: certificates of authorities, and their revocation lists
+    revoked: str | None = None  # PEM: lists from URLs, which each authority has to have; None: they are not demanded
+    closes_revoked: bool = False  # connections whose certificate a new list names
     ciphers: str | None = None  # OpenSSL's list for TLS 1.2 and older; None: its default
     protocols: list[str] = []  # as TLSv1.2; none: TLSv1.2 and TLSv1.3
     ticket_key: bytes = b""  # 80 octets that encrypt session tickets: the same in all workers; none: no tickets

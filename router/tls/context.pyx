@@ -3,8 +3,10 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 from router.tls.openssl cimport *
+from router.tls.stapling cimport ask_for_status
 
 import time
+from math import inf
 
 # A session that was made without a certificate of the client is none for listeners that demand one.
 SESSION_CONTEXT = b"sluice"
@@ -21,6 +23,7 @@ cdef enum:
     CERTIFICATES_MOST = 65536  # octets of all certificates that a peer may present
     READ_BUFFER = 65536        # octets that one read of a socket may bring
     DAY = 86400
+    NAME_MOST = 256            # octets of an authority's name in texts
 
 
 class TlsError(ValueError):
@@ -72,6 +75,34 @@ cdef int give_password(char* buffer, int size, int rwflag, void* userdata) noexc
     return password.size
 
 
+cdef int verify(X509_STORE_CTX* verification, void* argument) noexcept nogil:
+    """Verify the peer's chain.
+
+    A certificate with alternative names is for the hosts that those name, whatever its common name is (RFC 9525). A
+    revocation list that is out of date is no certificate that has expired: the error that stands for it has no alert of
+    its own, so that the peer gets `certificate_unknown`.
+    """
+    cdef X509* certificate = X509_STORE_CTX_get0_cert(verification)
+    cdef int good
+    if certificate is not NULL and X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1) >= 0:
+        X509_VERIFY_PARAM_set_hostflags(
+            X509_STORE_CTX_get0_param(verification),
+            X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT)
+    good = X509_verify_cert(verification)
+    if good <= 0 and X509_STORE_CTX_get_error(verification) == X509_V_ERR_CRL_HAS_EXPIRED:
+        X509_STORE_CTX_set_error(verification, STALE_LIST)
+    return good > 0
+
+
+cdef double seconds_of(const ASN1_TIME* moment):
+    """Seconds since the epoch; infinite where there is no such time."""
+    cdef int days = 0, seconds = 0
+    if moment is NULL or not ASN1_TIME_diff(&days, &seconds, NULL, moment):
+        ERR_clear_error()
+        return inf
+    return time.time() + DAY * days + seconds
+
+
 cdef class TlsContext:
     """Owner: whoever made it. Its connections keep it.
 
@@ -81,6 +112,7 @@ cdef class TlsContext:
 
     def __cinit__(self, credentials, *, server, verify_peer=False):
         self.server = server
+        self.list_ends = {}
         self.context = SSL_CTX_new(TLS_server_method() if server else TLS_client_method())
         if self.context is NULL:
             raise MemoryError("TLS context")
@@ -107,6 +139,10 @@ cdef class TlsContext:
             raise TlsError("certificates", "there is no certificate")
         if credentials.trusted is not None:
             self.trust(credentials.trusted)
+        if credentials.revoked is not None:
+            self.use_lists(credentials.revoked)
+            self.demand_lists()
+        SSL_CTX_set_cert_verify_callback(self.context, verify, NULL)
         if server:
             if verify_peer and credentials.trusted is None:
                 raise TlsError("peer", "there is no certificate of an authority for those of clients")
@@ -118,6 +154,7 @@ cdef class TlsContext:
             if credentials.trusted is None:
                 SSL_CTX_set_default_verify_paths(self.context)
             SSL_CTX_set_verify(self.context, SSL_VERIFY_PEER, NULL)
+            ask_for_status(self.context)
 
     def __dealloc__(self):
         SSL_CTX_free(self.context)
@@ -164,7 +201,6 @@ cdef class TlsContext:
         cdef bytes octets = text.encode()
         cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
         cdef X509* certificate
-        cdef int days = 0, seconds = 0
         cdef bint first = True
         if bio is NULL:
             raise MemoryError("certificates")
@@ -181,9 +217,10 @@ cdef class TlsContext:
                             raise TlsError("certificates", last_error())
                     elif not SSL_CTX_add1_chain_cert(self.context, certificate):
                         raise TlsError("certificates", last_error())
-                    if ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(certificate)):
-                        end = time.time() + DAY * days + seconds
-                        self.expires = end if first else min(self.expires, end)
+                    end = seconds_of(X509_get0_notAfter(certificate))
+                    if first:
+                        self.valid_from, self.valid_until = seconds_of(X509_get0_notBefore(certificate)), end
+                    self.expires = end if first else min(self.expires, end)
                 finally:
                     X509_free(certificate)
                 first = False
@@ -225,8 +262,7 @@ cdef class TlsContext:
         cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
         cdef X509_STORE* store = SSL_CTX_get_cert_store(self.context)
         cdef X509* certificate
-        cdef X509_CRL* revoked
-        cdef int found = 0, lists = 0
+        cdef int found = 0
         if bio is NULL:
             raise MemoryError("certificates of authorities")
         try:
@@ -244,7 +280,18 @@ cdef class TlsContext:
             at_end("trusted")
         finally:
             BIO_free(bio)
-        bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
+        self.use_lists(text)
+        if self.lists:
+            self.demand_lists()
+        return 0
+
+    cdef int use_lists(self, str text) except -1:
+        """Revocation lists; a list that others have replaced does no harm."""
+        cdef bytes octets = text.encode()
+        cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
+        cdef X509_STORE* store = SSL_CTX_get_cert_store(self.context)
+        cdef X509_CRL* revoked
+        cdef char[NAME_MOST] name
         if bio is NULL:
             raise MemoryError("revocation lists")
         try:
@@ -252,15 +299,22 @@ cdef class TlsContext:
                 revoked = PEM_read_bio_X509_CRL(bio, NULL, give_password, NULL)
                 if revoked is NULL:
                     break
-                lists += 1
+                self.lists += 1
                 X509_STORE_add_crl(store, revoked)
+                X509_NAME_oneline(X509_CRL_get_issuer(revoked), name, NAME_MOST)
+                authority = name.decode("ascii", "replace")
+                end = seconds_of(X509_CRL_get0_nextUpdate(revoked))
+                self.list_ends[authority] = max(end, self.list_ends.get(authority, 0.0))
                 X509_CRL_free(revoked)
             at_end("trusted")
         finally:
             BIO_free(bio)
-        if lists:
-            X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL)
         return 0
+
+    def demand_lists(self):
+        """Refuse what is revoked, and every certificate whose authority has no list."""
+        X509_STORE_set_flags(
+            SSL_CTX_get_cert_store(self.context), X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL)
 
     cdef int use_tickets(self, bytes key, bytes context) except -1:
         """Sessions are resumed by tickets only, which any worker can read. context: of the listeners that take them."""

@@ -10,16 +10,24 @@ cdef extern from "openssl/ssl.h" nogil:
     ctypedef struct X509
     ctypedef struct X509_CRL
     ctypedef struct X509_STORE
+    ctypedef struct X509_STORE_CTX
+    ctypedef struct X509_REVOKED
     ctypedef struct X509_NAME
     ctypedef struct X509_NAME_ENTRY
     ctypedef struct X509_VERIFY_PARAM
     ctypedef struct ASN1_OBJECT
     ctypedef struct ASN1_STRING
     ctypedef struct ASN1_TIME
+    ctypedef struct ASN1_INTEGER
+    ctypedef struct GENERAL_NAME
+    ctypedef struct GENERAL_NAMES
+    ctypedef struct STACK_OF_X509 "STACK_OF(X509)"
+    ctypedef struct STACK_OF_X509_CRL "STACK_OF(X509_CRL)"
     ctypedef struct EVP_PKEY
     ctypedef struct EVP_MD
     ctypedef void (*message_callback)(int sent, int version, int kind, const void* data, size_t size, SSL* ssl,
                                       void* argument) noexcept
+    ctypedef int (*verify_callback)(X509_STORE_CTX* verification, void* argument) noexcept
     ctypedef int (*pem_password_cb)(char* buffer, int size, int rwflag, void* userdata) noexcept
 
     int TLS1_VERSION, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION
@@ -31,8 +39,10 @@ cdef extern from "openssl/ssl.h" nogil:
     uint64_t SSL_OP_NO_SSLv3, SSL_OP_NO_TLSv1, SSL_OP_NO_TLSv1_1, SSL_OP_NO_TLSv1_2, SSL_OP_NO_TLSv1_3
     long SSL_SESS_CACHE_OFF
     int SSL3_RT_HEADER, SSL3_RT_INNER_CONTENT_TYPE, SSL3_RT_APPLICATION_DATA, SSL_RECEIVED_SHUTDOWN
-    int X509_V_OK
-    int X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS
+    int X509_V_OK, X509_V_ERR_CERT_REVOKED, X509_V_ERR_UNABLE_TO_GET_CRL, X509_V_ERR_CRL_HAS_EXPIRED
+    # Of lists with extensions that are not used here; it stands for a list that is out of date, see context.pyx.
+    int STALE_LIST "X509_V_ERR_CRL_PATH_VALIDATION_ERROR"
+    int X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT
     unsigned long X509_V_FLAG_CRL_CHECK, X509_V_FLAG_CRL_CHECK_ALL, X509_V_FLAG_PARTIAL_CHAIN
 
     const SSL_METHOD* TLS_server_method()
@@ -53,6 +63,7 @@ cdef extern from "openssl/ssl.h" nogil:
     int SSL_CTX_set_default_verify_paths(SSL_CTX* context)
     int SSL_CTX_add_client_CA(SSL_CTX* context, X509* certificate)
     void SSL_CTX_set_verify(SSL_CTX* context, int mode, void* callback)
+    void SSL_CTX_set_cert_verify_callback(SSL_CTX* context, verify_callback callback, void* argument)
     void SSL_CTX_set_verify_depth(SSL_CTX* context, int depth)
     int SSL_CTX_set_session_id_context(SSL_CTX* context, const unsigned char* data, unsigned int size)
     long SSL_CTX_set_session_cache_mode(SSL_CTX* context, long mode)
@@ -87,12 +98,29 @@ cdef extern from "openssl/ssl.h" nogil:
     const char* SSL_CIPHER_get_name(const SSL_CIPHER* cipher)
     int SSL_CIPHER_get_bits(const SSL_CIPHER* cipher, int* of_algorithm)
     X509* SSL_get1_peer_certificate(const SSL* ssl)
+    STACK_OF_X509* SSL_get0_verified_chain(const SSL* ssl)
+    int sk_X509_num(const STACK_OF_X509* chain)
+    X509* sk_X509_value(const STACK_OF_X509* chain, int at)
+    int SSL_version(const SSL* ssl)
+    long SSL_get_extms_support(SSL* ssl)
+    int SSL_export_keying_material(SSL* ssl, unsigned char* out, size_t size, const char* label, size_t label_size,
+                                   const unsigned char* context, size_t context_size, int use_context)
     long SSL_get_verify_result(const SSL* ssl)
+    void SSL_set_verify_result(SSL* ssl, long result)
+    SSL_CTX* SSL_get_SSL_CTX(const SSL* ssl)
     const char* X509_verify_cert_error_string(long result)
 
 cdef extern from "openssl/x509v3.h" nogil:
     int X509_VERIFY_PARAM_set1_ip_asc(X509_VERIFY_PARAM* param, const char* text)
     unsigned long X509_VERIFY_PARAM_set_flags(X509_VERIFY_PARAM* param, unsigned long flags)
+    void X509_VERIFY_PARAM_set_hostflags(X509_VERIFY_PARAM* param, unsigned int flags)
+    int NID_subject_alt_name
+    int GEN_EMAIL, GEN_DNS, GEN_URI
+    void* X509_get_ext_d2i(const X509* certificate, int kind, int* critical, int* at)
+    int sk_GENERAL_NAME_num(const GENERAL_NAMES* names)
+    GENERAL_NAME* sk_GENERAL_NAME_value(const GENERAL_NAMES* names, int at)
+    void* GENERAL_NAME_get0_value(const GENERAL_NAME* name, int* kind)
+    void GENERAL_NAMES_free(GENERAL_NAMES* names)
 
 cdef extern from "openssl/x509.h" nogil:
     void X509_free(X509* certificate)
@@ -100,7 +128,26 @@ cdef extern from "openssl/x509.h" nogil:
     int X509_STORE_add_cert(X509_STORE* store, X509* certificate)
     int X509_STORE_add_crl(X509_STORE* store, X509_CRL* revoked)
     int X509_STORE_set_flags(X509_STORE* store, unsigned long flags)
+    X509_STORE_CTX* X509_STORE_CTX_new()
+    void X509_STORE_CTX_free(X509_STORE_CTX* verification)
+    int X509_STORE_CTX_init(X509_STORE_CTX* verification, X509_STORE* store, X509* certificate, STACK_OF_X509* others)
+    X509* X509_STORE_CTX_get0_cert(const X509_STORE_CTX* verification)
+    X509_VERIFY_PARAM* X509_STORE_CTX_get0_param(const X509_STORE_CTX* verification)
+    int X509_STORE_CTX_get_error(const X509_STORE_CTX* verification)
+    void X509_STORE_CTX_set_error(X509_STORE_CTX* verification, int error)
+    STACK_OF_X509_CRL* X509_STORE_CTX_get1_crls(const X509_STORE_CTX* verification, const X509_NAME* issuer)
+    int sk_X509_CRL_num(const STACK_OF_X509_CRL* lists)
+    X509_CRL* sk_X509_CRL_value(const STACK_OF_X509_CRL* lists, int at)
+    void sk_X509_CRL_pop_free(STACK_OF_X509_CRL* lists, void (*free)(X509_CRL*) noexcept)
+    int X509_verify_cert(X509_STORE_CTX* verification)
+    int X509_get_ext_by_NID(const X509* certificate, int kind, int after)
+    X509_NAME* X509_get_issuer_name(const X509* certificate)
+    const ASN1_INTEGER* X509_get0_serialNumber(const X509* certificate)
+    int X509_CRL_get0_by_serial(X509_CRL* revoked, X509_REVOKED** found, const ASN1_INTEGER* serial)
+    X509_NAME* X509_CRL_get_issuer(const X509_CRL* revoked)
+    const ASN1_TIME* X509_CRL_get0_nextUpdate(const X509_CRL* revoked)
     X509_NAME* X509_get_subject_name(const X509* certificate)
+    char* X509_NAME_oneline(const X509_NAME* name, char* text, int size)
     int X509_NAME_entry_count(const X509_NAME* name)
     X509_NAME_ENTRY* X509_NAME_get_entry(const X509_NAME* name, int at)
     ASN1_OBJECT* X509_NAME_ENTRY_get_object(const X509_NAME_ENTRY* entry)
@@ -109,8 +156,11 @@ cdef extern from "openssl/x509.h" nogil:
     const EVP_MD* EVP_sha1()
     const EVP_MD* EVP_sha256()
     const EVP_MD* EVP_sha512()
+    const ASN1_TIME* X509_get0_notBefore(const X509* certificate)
     const ASN1_TIME* X509_get0_notAfter(const X509* certificate)
     int ASN1_TIME_diff(int* days, int* seconds, const ASN1_TIME* earlier, const ASN1_TIME* later)
+    const unsigned char* ASN1_STRING_get0_data(const ASN1_STRING* string)
+    int ASN1_STRING_length(const ASN1_STRING* string)
     int ASN1_STRING_to_UTF8(unsigned char** text, const ASN1_STRING* string)
     void EVP_PKEY_free(EVP_PKEY* key)
 

@@ -1,5 +1,7 @@
 """What a TLS connection has negotiated, and who the peer is."""
-from router.tls.openssl cimport SSL
+from router.tls.openssl cimport SSL, SSL_CTX
 
 cdef object negotiated(SSL* ssl)
+cdef bytes channel_binding(SSL* ssl)
 cdef bint expired(SSL* ssl)
+cdef bint revoked(SSL* ssl, SSL_CTX* context) except -1

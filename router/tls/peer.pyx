@@ -9,17 +9,21 @@ cdef extern from "openssl/x509.h" nogil:
 cdef enum:
     DIGEST_MOST = 64
     TEXT_MOST = 128
+    BINDING_SIZE = 32
+
+cdef bytes BINDING_LABEL = b"EXPORTER-Channel-Binding"  # RFC 9266, 4.1
 
 
 cdef object negotiated(SSL* ssl):
     """`Tls` of an established connection."""
     cdef const SSL_CIPHER* cipher = SSL_get_current_cipher(ssl)
     cdef X509* certificate = SSL_get1_peer_certificate(ssl)
-    subject, issuer, fingerprints = None, None, {}
+    subject, issuer, fingerprints, names = None, None, {}, {}
     if certificate is not NULL:
         try:
             subject = names_of(X509_get_subject_name(certificate))
             issuer = names_of(X509_get_issuer_name(certificate))
+            names = alternative_names(certificate)
             fingerprints = {
                 "1": fingerprint(certificate, EVP_sha1()),
                 "2": fingerprint(certificate, EVP_sha256()),
@@ -35,7 +39,22 @@ cdef object negotiated(SSL* ssl):
         subject=subject,
         issuer=issuer,
         fingerprints=fingerprints,
+        names=names,
     )
+
+
+cdef bytes channel_binding(SSL* ssl):
+    """The binding `tls-exporter` (RFC 9266) of an established connection.
+
+    None with TLS 1.2 without extended master secret, where the value would not be that of one connection.
+    """
+    cdef unsigned char[BINDING_SIZE] octets
+    if SSL_version(ssl) < TLS1_3_VERSION and SSL_get_extms_support(ssl) != 1:
+        return None
+    if SSL_export_keying_material(ssl, octets, BINDING_SIZE, BINDING_LABEL, len(BINDING_LABEL), NULL, 0, 0) != 1:
+        ERR_clear_error()
+        return None
+    return octets[:BINDING_SIZE]
 
 
 cdef bint expired(SSL* ssl):
@@ -47,6 +66,46 @@ cdef bint expired(SSL* ssl):
     ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(certificate))
     X509_free(certificate)
     return days < 0 or seconds < 0
+
+
+cdef bint revoked(SSL* ssl, SSL_CTX* context) except -1:
+    """Whether a revocation list of the context names a certificate of the peer's chain.
+
+    Of a resumed session OpenSSL has the peer's own certificate only.
+    """
+    cdef X509_STORE_CTX* lists = X509_STORE_CTX_new()
+    cdef X509* own = SSL_get1_peer_certificate(ssl)
+    cdef STACK_OF_X509* chain = SSL_get0_verified_chain(ssl)
+    cdef int at
+    cdef bint found = False
+    try:
+        if lists is NULL or not X509_STORE_CTX_init(lists, SSL_CTX_get_cert_store(context), NULL, NULL):
+            raise MemoryError("revocation lists")
+        if own is not NULL:
+            found = listed(lists, own)
+        if chain is not NULL:
+            for at in range(1, sk_X509_num(chain)):
+                found = found or listed(lists, sk_X509_value(chain, at))
+    finally:
+        X509_free(own)
+        X509_STORE_CTX_free(lists)
+    return found
+
+
+cdef bint listed(X509_STORE_CTX* lists, X509* certificate) noexcept:
+    """Whether a list of the certificate's issuer names it."""
+    cdef STACK_OF_X509_CRL* own = X509_STORE_CTX_get1_crls(lists, X509_get_issuer_name(certificate))
+    cdef X509_REVOKED* entry
+    cdef int at
+    cdef bint found = False
+    if own is NULL:
+        return False
+    for at in range(sk_X509_CRL_num(own)):
+        # 2: it was on hold, and is not any more.
+        found = found or X509_CRL_get0_by_serial(
+            sk_X509_CRL_value(own, at), &entry, X509_get0_serialNumber(certificate)) == 1
+    sk_X509_CRL_pop_free(own, X509_CRL_free)
+    return found
 
 
 cdef list names_of(const X509_NAME* name):
@@ -74,6 +133,30 @@ cdef list names_of(const X509_NAME* name):
             found.append((label, text[:size].decode("utf-8", "replace")))
         finally:
             CRYPTO_free(text, b"", 0)
+    return found
+
+
+cdef dict alternative_names(const X509* certificate):
+    """The first subject alternative name of each kind, by its letter in `uidFormat`.
+
+    A name with characters that no name of its kind has (a NUL, blanks, letters beyond ASCII) is left out: it could look
+    like another one.
+    """
+    cdef GENERAL_NAMES* names = <GENERAL_NAMES*>X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL)
+    cdef ASN1_STRING* string
+    cdef int at, kind
+    cdef dict found = {}
+    if names is NULL:
+        ERR_clear_error()
+        return found
+    for at in range(sk_GENERAL_NAME_num(names)):
+        string = <ASN1_STRING*>GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names, at), &kind)
+        if kind != GEN_DNS and kind != GEN_URI and kind != GEN_EMAIL:
+            continue
+        text = ASN1_STRING_get0_data(string)[:ASN1_STRING_length(string)].decode("latin-1")
+        if text and text.isascii() and text.isprintable() and " " not in text:
+            found.setdefault("d" if kind == GEN_DNS else "i" if kind == GEN_URI else "e", text)
+    GENERAL_NAMES_free(names)
     return found
 
 

@@ -19,7 +19,7 @@ MAX_FILE: Final = 4 << 20  # octets; a file with all public authorities has a qu
 # go without what it was to hold.
 UNREADABLE: Final = "\n"
 PASSWORD_FORMS: Final = ("pass", "literal")
-UID_LETTERS: Final = "csloun125"  # of `uidFormat`
+UID_LETTERS: Final = "csloun125die"  # of `uidFormat`; Dispatch has those up to 5
 READABLE_BY_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 # Attributes of a profile, by the part of the credentials that OpenSSL finds fault with.

@@ -10,6 +10,7 @@ EXTERNAL: Final = "EXTERNAL"
 SEPARATOR: Final = ";"
 _FIELDS: Final = {"c": "C", "s": "ST", "l": "L", "o": "O", "u": "OU", "n": "CN"}
 _DIGESTS: Final = "125"  # SHA-1, SHA-256, SHA-512, as `Tls.fingerprints` has them
+_NAMES: Final = "die"  # alternative names: host, URI, e-mail address, as `Tls.names` has them
 _SPECIAL: Final = frozenset(',+"\\<>;=')  # in a name: RFC 4514 wants a backslash before them
 
 Subject = Sequence[tuple[str, str]]
@@ -41,7 +42,8 @@ def formatted(uid_format: str, tls: Tls) -> str | None:
     fields: dict[str, str] = {}
     for name, value in tls.subject or ():
         fields.setdefault(name, value)  # the first, where there are several
-    parts = [tls.fingerprints.get(each) if each in _DIGESTS else fields.get(_FIELDS[each]) for each in uid_format]
+    others = {**tls.fingerprints, **tls.names}
+    parts = [others.get(each) if each in _DIGESTS + _NAMES else fields.get(_FIELDS[each]) for each in uid_format]
     return SEPARATOR.join(part for part in parts if part) or None
 
 

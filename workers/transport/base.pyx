@@ -157,6 +157,14 @@ cdef class Transport:
             return None
         return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.rest_size)
 
+    def channel_binding(self):
+        """The octets that a login may be bound to (`tls-exporter`), the same at both ends; None: there are none."""
+        return None
+
+    def revoked(self, context):
+        """Whether a revocation list of a `TlsContext` names a certificate that the peer has shown."""
+        return False
+
     def round_trip(self):
         """µs to the peer and back, as TCP knows it; 0: not known."""
         cdef tcp_info info

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from router.tls.context cimport TlsContext
 from router.tls.openssl cimport *
-from router.tls.peer cimport expired, negotiated
+from router.tls.peer cimport channel_binding, expired, negotiated, revoked
 from workers.poller cimport READABLE, WRITABLE
 from workers.transport.base cimport (
     HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, HANDSHAKE_STEPS, HANDSHAKE_WAITS, Handshake, Transport,
@@ -148,9 +148,21 @@ cdef class TlsTransport(Transport):
         if text is NULL:
             return "unexpected eof while reading"
         said = text.decode("ascii", "replace")
-        if verified != X509_V_OK and not self.context.server:
+        if verified == STALE_LIST:
+            said += ": the revocation list of an authority is out of date"
+        elif verified != X509_V_OK and (
+                not self.context.server or verified == X509_V_ERR_CERT_REVOKED
+                or verified == X509_V_ERR_UNABLE_TO_GET_CRL):
             said += f": {X509_verify_cert_error_string(verified).decode('ascii', 'replace')}"
         return said
+
+    def channel_binding(self):
+        """See Transport."""
+        return None if self.ssl is NULL or self.failed else channel_binding(self.ssl)
+
+    def revoked(self, TlsContext context not None):
+        """See Transport."""
+        return self.ssl is not NULL and context.lists > 0 and revoked(self.ssl, context.context)
 
     # -- octets -----------------------------------------------------------------------------------------------------
 

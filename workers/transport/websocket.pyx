@@ -104,6 +104,12 @@ cdef class WebSocketTransport(Transport):
         if not self.client and self.fd >= 0 and not self.established:
             self.loop.call_at(self.loop.scheduler.now + HANDSHAKE_MS, self.too_slow)
 
+    def channel_binding(self):
+        return self.below.channel_binding()
+
+    def revoked(self, context):
+        return self.below.revoked(context)
+
     def too_slow(self):
         """End the connection if its handshake, or the page that it asked for, is not complete in time."""
         if self.fd < 0 or self.established:

@@ -11,8 +11,11 @@ DN = "C=US,ST=NC,L=Raleigh,OU=Dev,O=Client,CN=127.0.0.1"
 DIGESTS = {"1": "a" * 40, "2": "b" * 64, "5": "c" * 128}
 
 
-def tls(subject=SUBJECT):
-    return Tls(protocol="TLSv1.3", cipher="x", ssf=256, subject=subject, fingerprints=DIGESTS)
+NAMES = {"d": "host.example", "i": "spiffe://net.example/shop", "e": "shop@example.org"}
+
+
+def tls(subject=SUBJECT, names=NAMES):
+    return Tls(protocol="TLSv1.3", cipher="x", ssf=256, subject=subject, fingerprints=DIGESTS, names=names)
 
 
 def external(uid_format, names=None, subject=SUBJECT):
@@ -32,6 +35,9 @@ def external(uid_format, names=None, subject=SUBJECT):
         ("1", DIGESTS["1"]),
         ("c1", "US;" + DIGESTS["1"]),
         ("125", ";".join(DIGESTS.values())),
+        ("i", "spiffe://net.example/shop"),
+        ("nd", "127.0.0.1;host.example"),
+        ("e", "shop@example.org"),
         ("x", DN),
         ("cx", DN),
         ("N", DN),
@@ -46,6 +52,14 @@ def test_fields_that_are_absent_are_left_out():
     assert external("con", subject=[("O", "Client"), ("CN", "x")]) == "Client;x"
     assert external("cs", subject=[("O", "Client")]) == "O=Client"
     assert external("u", subject=[("OU", "first"), ("OU", "second")]) == "first"
+
+
+def test_alternative_names_without_a_subject_name_the_user():
+    nameless = tls([], {"i": "spiffe://net.example/shop"})
+    assert user_of("EXTERNAL", "", nameless, "i", None) == "spiffe://net.example/shop"
+    assert user_of("EXTERNAL", "", nameless, "i", {"spiffe://net.example/shop": "shop"}) == "shop"
+    for uid_format in (None, "d", "n"):
+        assert user_of("EXTERNAL", "", nameless, uid_format, None) is None
 
 
 def test_a_letter_without_meaning():
