@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -58,17 +59,38 @@ class Material(Struct, frozen=True):
     """The contents of the files of a profile.
 
     names: users by what `uidFormat` makes of their certificates; None: as it makes them. expires: seconds since the
-    epoch when the first certificate of ours does; None: there is none. faults: in the credentials. names_fault: in the
-    file of names. digest: of the credentials.
+    epoch when the first certificate of ours does; None: there is none. valid: from when until when our own certificate
+    is valid; None: there is none. list_ends: by authority, when its revocation list expires. faults: in the
+    credentials. names_fault: in the file of names. digest: of the credentials.
     """
 
     credentials: Credentials
     names: Mapping[str, str] | None
     expires: float | None
+    valid: tuple[float, float] | None
+    list_ends: Mapping[str, float]
     faults: Sequence[Fault]
     names_fault: Fault | None
     remarks: Sequence[Remark]
     digest: bytes
+
+    def untimely(self, now: float) -> str | None:
+        """Why our own certificate is of no use at this time, in seconds since the epoch; None: nothing is wrong."""
+        if self.valid is None:
+            return None
+        start, end = self.valid
+        if now < start:
+            return f"the certificate is not valid before {_moment(start)}"
+        return f"the certificate has expired on {_moment(end)}" if now >= end else None
+
+    def stale_lists(self, now: float) -> list[str]:
+        """The authorities whose revocation lists are out of date: no certificate below them is taken."""
+        return [authority for authority, end in self.list_ends.items() if end <= now]
+
+
+def _moment(seconds: float) -> str:
+    """A time as texts have it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
 def uses_of(configuration: Configuration) -> dict[str, set[Use]]:
@@ -130,7 +152,7 @@ def read_profile(config: SslProfileConfig, uses: Iterable[Use]) -> Material:
         ciphers=config.ciphers,
         protocols=list(config.protocols),
     )
-    expires = None
+    expires, valid, list_ends = None, None, {}
     for use in sorted({*uses} or {Use(server=False, verify_peer=True)}):
         try:
             context = TlsContext(credentials, server=use.server, verify_peer=use.verify_peer)
@@ -139,9 +161,10 @@ def read_profile(config: SslProfileConfig, uses: Iterable[Use]) -> Material:
             if all(each.attribute != fault.attribute for each in faults):
                 faults.append(fault)
         else:
-            expires = context.expires or None
+            expires, list_ends = context.expires or None, context.list_ends
+            valid = (context.valid_from, context.valid_until) if context.valid_until else None
     names, names_fault = _names(config.uid_mapping_file)
-    return Material(credentials, names, expires, faults, names_fault, remarks, _digest(credentials))
+    return Material(credentials, names, expires, valid, list_ends, faults, names_fault, remarks, _digest(credentials))
 
 
 def unknown_letter(uid_format: str) -> str | None:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ ROTATION: Final = 86400.0  # seconds for which tickets are of use
 DAY: Final = 86400
 WARN_DAYS: Final = (30, 7, 1)  # until certificates expire
 _LEVELS: Final = {"error": ERROR, "warning": WARNING, "info": INFO}
-_NOTHING: Final = Material(Credentials(), None, None, (), None, (), b"")
+_NOTHING: Final = Material(Credentials(), None, None, None, {}, (), None, (), b"")
 
 _Job = tuple[SslProfileConfig, frozenset[Use]]
 _Jobs = Mapping[str, _Job]
@@ -54,16 +54,20 @@ class Held:
     """A profile, and what workers have of it. Owner: TlsProfiles.
 
     config: None: listeners or connectors name it, and it is not there. material: what is in use. newest: what was read
-    last, in use or not. problem: why that is not used.
+    last, in use or not; its faults. problem: why that is not used. early: only because its certificate is not valid
+    yet. stale: authorities whose revocation lists are out of date.
     """
 
-    __slots__ = ("config", "material", "newest", "problem", "warned")
+    __slots__ = ("config", "early", "faults", "material", "newest", "problem", "stale", "warned")
 
     def __init__(self, config: SslProfileConfig | None, material: Material) -> None:
         self.config = config
         self.material = material
         self.newest = material
+        self.faults: Sequence[Fault] = ()
         self.problem: str | None = None
+        self.early = False
+        self.stale: Sequence[str] = ()
         self.warned: int | None = None  # days until expiry that were warned of last
 
     @property
@@ -75,7 +79,16 @@ class Held:
         """The same, for later."""
         other = Held(self.config, self.material)
         other.newest, other.problem, other.warned = self.newest, self.problem, self.warned
+        other.faults, other.early, other.stale = self.faults, self.early, self.stale
         return other
+
+    def judge(self, material: Material) -> Sequence[Fault]:
+        """What is wrong with what was read. A certificate out of its time is used only if there is no better one."""
+        now = time.time()
+        reason = material.untimely(now)
+        if material.faults or reason is None or not self.usable or self.material.untimely(now) is not None:
+            return material.faults
+        return [Fault("certFile", self.config.certificate_file if self.config else None, reason)]
 
 
 class TlsProfiles(Subsystem):
@@ -155,8 +168,9 @@ class TlsProfiles(Subsystem):
         for each in change.entities:
             if isinstance(each.old, SslProfileConfig) and isinstance(each.new, SslProfileConfig):
                 found, held = materials[each.new.name], self.held[each.new.name]
-                if found.faults and held.usable:
-                    raise ChangeError(400, f"sslProfile '{each.new.name}': {found.faults[0]}")
+                faults = held.judge(found)
+                if faults and held.usable:
+                    raise ChangeError(400, f"sslProfile '{each.new.name}': {faults[0]}")
         if change.whole and not change.undo:
             for name, found in materials.items():
                 known = self.held.get(name)
@@ -259,21 +273,23 @@ class TlsProfiles(Subsystem):
         new = held is None or held.config is None
         if held is None:
             held = self.held[name] = Held(None, _NOTHING)
-        before, was_usable, read_before = held.material, held.usable, held.newest
+        before, was_usable, read_before, faults_before = held.material, held.usable, held.newest, held.faults
         held.config, held.newest = config, material
+        held.faults = held.judge(material)
+        held.early = held.faults is not material.faults and material.valid is not None
         if new:
             self._log.info("CONN_MGR", f"Created SSL Profile with name {name} ")
             if config.uid_format is not None and config.uid_mapping_file is not None:
                 text = f"Added profile name {name}, profile file location {config.uid_mapping_file}"
                 self._log.info("DISPLAYNAME", f"{text} to DisplayNameService")
         self._remark(material.remarks, () if new else read_before.remarks)
-        self._tell_faults(held, material, () if new else read_before.faults, kept=was_usable)
+        self._tell_faults(held, () if new else faults_before, kept=was_usable)
         if material.names_fault is not None:
             if new or material.names_fault != read_before.names_fault:
                 kept = "" if before.names is None else "; the names before stay in use"
                 self._log.error("DISPLAYNAME", f"sslProfile '{name}': {material.names_fault}{kept}")
             material = replace(material, names=before.names)
-        if material.faults and was_usable:
+        if held.faults and was_usable:
             held.material = replace(before, names=material.names)
             return
         held.material = material
@@ -289,15 +305,15 @@ class TlsProfiles(Subsystem):
         if self._replaced is not None:
             self._replaced(config, epoch)
 
-    def _tell_faults(self, held: Held, material: Material, before: Iterable[Fault], *, kept: bool) -> None:
+    def _tell_faults(self, held: Held, before: Iterable[Fault], *, kept: bool) -> None:
         assert held.config is not None
-        if not material.faults:
+        if not held.faults:
             if held.problem is not None:
                 self._log.notice("CONN_MGR", f"sslProfile '{held.config.name}' has no faults any more")
             held.problem = None
             return
-        held.problem = f"{material.faults[0]}" + ("; the credentials before stay in use" if kept else "")
-        for fault in material.faults:
+        held.problem = f"{held.faults[0]}" + ("; the credentials before stay in use" if kept else "")
+        for fault in held.faults:
             if fault not in before:
                 name = f"sslProfile '{held.config.name}'{_at(held.config, fault)}"
                 text = "the credentials before stay in use" if kept else "connections are refused"
@@ -325,6 +341,8 @@ class TlsProfiles(Subsystem):
             text = "in use" if days is None else f"in use, the certificate expires in {days} days"
             if days is not None and days < 0:
                 text = "in use, the certificate has expired"
+            if held.stale:
+                text += f", the revocation list of {held.stale[0]} is out of date"
             found.append((name, held.usable, text if held.problem is None else held.problem))
         return found
 
@@ -334,8 +352,19 @@ class TlsProfiles(Subsystem):
         return held.material.credentials if held is not None and held.usable else None
 
     def look_at_expiry(self, name: str) -> None:
-        """Warn when certificates expire soon, once for each number of days."""
-        held, left = self.held[name], self.days_left(name)
+        """Warn when certificates expire soon, once for each number of days, and of revocation lists that have expired.
+        Use newer credentials whose time has come."""
+        held = self.held[name]
+        if held.early and held.config is not None and held.newest.untimely(time.time()) is None:
+            self.take(held.config, held.newest)
+            return
+        stale = held.material.stale_lists(time.time())
+        for authority in stale:
+            if authority not in held.stale:
+                text = f"the revocation list of {authority} is out of date: certificates below it are refused"
+                self._log.error("CONN_MGR", f"sslProfile '{name}': {text}")
+        held.stale = stale
+        left = self.days_left(name)
         if left is None:
             return
         due = min((days for days in WARN_DAYS if left < days), default=None)

@@ -77,13 +77,27 @@ class Pki:
         directory.mkdir()
         return Pki(directory, self)
 
-    def revocations(self, *revoked: Issued) -> bytes:
-        """A list (PEM) of the authority with these certificates."""
+    def revocations(self, *revoked: Issued, until: datetime | None = None) -> bytes:
+        """A list (PEM) of the authority with these certificates. until: its next update; None: in 30 days."""
         for each in revoked:
             _openssl("ca", *self._as_ca(), "-revoke", each.certificate)
         made = self._directory / "revoked.pem"
-        _openssl("ca", *self._as_ca(), "-gencrl", "-crldays", 30, "-out", made)
+        start = datetime.now(tz=UTC) - timedelta(days=2)
+        end = datetime.now(tz=UTC) + timedelta(days=30) if until is None else until
+        times = ("-crl_lastupdate", start.strftime(_TIME), "-crl_nextupdate", end.strftime(_TIME))
+        _openssl("ca", *self._as_ca(), "-gencrl", *times, "-out", made)
         return made.read_bytes()
+
+    def status(self, issued: Issued) -> Path:
+        """The authority's answer of OCSP about a certificate, as servers staple it."""
+        request, made = self._directory / "status.request", self._directory / "status.der"
+        own = ("-issuer", self.trusted, "-cert", issued.certificate)
+        _openssl("ocsp", *own, "-reqout", request)
+        self._as_ca()
+        signer = ("-rsigner", self.trusted, "-rkey", self.authority.key, "-CA", self.trusted)
+        answer = ("-index", self._directory / "index", "-ndays", 1, "-reqin", request, "-respout", made)
+        _openssl("ocsp", *signer, *answer)
+        return made
 
     def _sign(self, start: datetime, end: datetime, request: Path, extensions: Path, into: Path) -> None:
         times = ("-startdate", start.strftime(_TIME), "-enddate", end.strftime(_TIME))

@@ -1,6 +1,7 @@
 """The files of an sslProfile: what they hold, and what is wrong with them (security.md T-1, T-2, T-11, T-12, T-25)."""
 
 import json
+import re
 import time
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_letter_without_meaning(made):
     assert found.remarks == [
         ("CONN_MGR", "warning", "sslProfile 'p': Unrecognized component ',' in uidFormat: users have the whole name")
     ]
-    assert read_profile(server(made, uidFormat="csloun125"), [SERVER]).remarks == []
+    assert read_profile(server(made, uidFormat="csloun125die"), [SERVER]).remarks == []
 
 
 def test_a_file_without_a_key(made):
@@ -219,3 +220,21 @@ def test_ciphers_that_nobody_has_named():
     """The versions that only others than the usual ciphers go with have what OpenSSL says."""
     assert default_ciphers([]) == default_ciphers(["TLSv1.2"]) == SERVER_CIPHERS
     assert default_ciphers(["TLSv1.2", "TLSv1.1"]) is default_ciphers(["TLSv1"]) is None
+
+
+def test_certificate_out_of_its_time_is_untimely(made):
+    found = read_profile(server(made), [SERVER])
+    assert found.valid is not None
+    start, end = found.valid
+    assert found.untimely(start) is None
+    assert re.fullmatch(r"the certificate is not valid before \d{4}-.* UTC", found.untimely(start - 1) or "")
+    assert re.fullmatch(r"the certificate has expired on \d{4}-.* UTC", found.untimely(end) or "")
+    assert read_profile(profile(caCertFile=made.trusted), [CLIENT]).untimely(end) is None, "there is none"
+
+
+def test_list_past_its_next_update_is_stale(made, revoked, tmp_path):
+    both = tmp_path / "both.pem"
+    both.write_text(made.trusted.read_text() + revoked)
+    found = read_profile(profile(caCertFile=both), [CLIENT])
+    assert found.stale_lists(time.time()) == []
+    assert found.stale_lists(time.time() + 31 * 86400) == ["/CN=authority"]

@@ -1,0 +1,187 @@
+"""Names, times and revocation of certificates: users of clients, hosts of connectors, rotation."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.pki import Issued, Pki, Swapped, pki
+from tests.peer.wire import PeerError
+from tests.system.fixtures import Start
+from tests.system.router import Router, Section, free_port, listener
+
+SPIFFE = "spiffe://net.example/shop"
+REFUSED = (ssl.SSLError, ConnectionError, PeerError)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp(), "certificates")
+
+
+def profile(made: Pki, own: Issued | None = None, **attributes: Any) -> Section:
+    own = own or made.server
+    given = {"certFile": own.certificate, "privateKeyFile": own.key, "caCertFile": made.trusted}
+    return "sslProfile", {"name": "p", **given, **attributes}
+
+
+def mutual(**attributes: Any) -> Section:
+    return listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, **attributes)
+
+
+def opened(router: Router, made: Pki, client: Issued) -> Peer:
+    """A client that has logged in by its certificate."""
+    dialled = socket.create_connection(("127.0.0.1", router.ports["mutual"]), timeout=10)
+    peer = Peer(made.context(client).wrap_socket(dialled, server_hostname="localhost"))
+    try:
+        peer.open(mechanism="EXTERNAL")
+    except BaseException:
+        peer.drop()
+        raise
+    return peer
+
+
+def users(router: Router) -> list[str | None]:
+    """Of the connections by EXTERNAL."""
+    with Peer.opened(router.port) as peer:
+        return [row["user"] for row in Management(peer).query("connection") if row["sasl"] == "EXTERNAL"]
+
+
+@pytest.mark.parametrize(
+    ("letters", "user"),
+    [("i", SPIFFE), ("d", "shop.example"), ("e", "shop@example.org"), ("di", f"shop.example;{SPIFFE}")],
+)
+def test_uid_format_with_letters_of_alternative_names_names_the_user(
+    start: Start, made: Pki, letters: str, user: str
+) -> None:
+    """The first of each kind counts, and no subject is needed."""
+    names = f"IP:127.0.0.1,DNS:shop.example,DNS:other.example,URI:{SPIFFE},URI:spiffe://x,email:shop@example.org"
+    client = made.issue("shop", "/", names=names)
+    router = start([profile(made, uidFormat=letters), mutual(), listener()])
+    with opened(router, made, client):
+        assert users(router) == [user]
+
+
+def test_uid_format_without_such_a_name_refuses_a_nameless_client(start: Start, made: Pki) -> None:
+    client = made.issue("only-host", "/", names="DNS:shop.example")
+    router = start([profile(made, uidFormat="i"), mutual(), listener()])
+    with opened(router, made, client) as peer:
+        assert peer.expect_close() == ("amqp:unauthorized-access", "the certificate names no user")
+
+
+@contextmanager
+def served(context: ssl.SSLContext) -> Iterator[int]:
+    """The port of a server that shakes hands with whoever comes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    accepted = server.accept()[0]
+                    with context.wrap_socket(accepted, server_side=True) as secured:
+                        secured.recv(1)
+                except ssl.SSLError:
+                    continue
+                except OSError:
+                    return
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"), [(None, True), ("DNS:localhost", True), ("IP:127.0.0.1", False), (f"URI:{SPIFFE}", False)]
+)
+def test_connector_compares_the_common_name_only_without_alternative_names(
+    start: Start, made: Pki, names: str | None, taken: bool
+) -> None:
+    """Alternative names of another kind are names, too (RFC 9525)."""
+    own = made.issue("named", "/CN=localhost", names=names)
+    with served(made.server_context(own)) as port:
+        place = {"host": "localhost", "port": port, "sslProfile": "p"}
+        router = start([profile(made), ("connector", place), listener()])
+        if taken:
+            router.wait_log(r"Connection to localhost:\d+ failed: (?!.*verify)")
+            assert "certificate verify failed" not in router.log
+        else:
+            router.wait_log(r"failed: .*certificate verify failed: hostname mismatch")
+
+
+@pytest.mark.parametrize(("later", "reason"), [(False, "has expired on"), (True, "is not valid before")])
+def test_certificate_out_of_its_time_replaces_no_good_one(
+    start: Start, made: Pki, tmp_path: Path, later: bool, reason: str
+) -> None:
+    directory = tmp_path / "secret"
+    directory.mkdir()
+    swapped = Swapped(directory, made.server)
+    router = start([profile(made, swapped.issued), mutual(), listener()])
+    bad = made.issue("untimely", "/CN=localhost", names="DNS:localhost", days=1 if later else -1, later=later)
+    swapped.put(bad.certificate.read_bytes(), bad.key.read_bytes())
+    router.wait_log(rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the credentials before stay in use")
+    opened(router, made, made.client).drop()
+    good = made.issue("timely", "/CN=localhost", names="DNS:localhost")
+    swapped.put(good.certificate.read_bytes(), good.key.read_bytes())
+    router.wait_log("sslProfile 'p': new credentials are in use")
+    opened(router, made, made.client).drop()
+
+
+def test_list_that_is_out_of_date_is_called_so(start: Start, made: Pki, tmp_path: Path) -> None:
+    """In the log; and the client is not told that its certificate has expired."""
+    trusted = tmp_path / "trusted.pem"
+    yesterday = datetime.now(tz=UTC) - timedelta(days=1)
+    trusted.write_bytes(made.trusted.read_bytes() + made.revocations(until=yesterday))
+    router = start([profile(made, caCertFile=trusted), mutual(), listener()])
+    text = r"the revocation list of /CN=authority is out of date: certificates below it are refused"
+    router.wait_log(rf"CONN_MGR \(error\) sslProfile 'p': {text}")
+    with pytest.raises(REFUSED) as refusal:
+        opened(router, made, made.client)
+    assert "EXPIRED" not in str(refusal.value).upper()
+    assert "certificate unknown" in str(refusal.value)
+    router.wait_log("certificate verify failed: the revocation list of an authority is out of date")
+    trusted.with_name("new").write_bytes(made.trusted.read_bytes() + made.revocations())
+    os.replace(trusted.with_name("new"), trusted)
+    router.wait_log("sslProfile 'p': new credentials are in use")
+    opened(router, made, made.client).drop()
+
+
+@contextmanager
+def stapling(issued: Issued, status: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """A server that staples an answer of OCSP to its certificate, with its port; it writes what clients send."""
+    port = free_port()
+    words = ["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-quiet", "-status_file", str(status)]
+    words += ["-cert", str(issued.certificate), "-key", str(issued.key)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield port, process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("revoked", [False, True])
+def test_connector_refuses_a_server_that_staples_its_revocation(
+    start: Start, tmp_path_factory: pytest.TempPathFactory, revoked: bool
+) -> None:
+    made = pki(tmp_path_factory.getbasetemp(), f"stapling-{revoked}")
+    made.revocations(*([made.server] if revoked else []))
+    with stapling(made.server, made.status(made.server)) as (port, server):
+        place = {"host": "localhost", "port": port, "sslProfile": "p", "saslMechanisms": "ANONYMOUS"}
+        router = start([profile(made, made.client), ("connector", place), listener()])
+        if revoked:
+            router.wait_log(r"failed: .*invalid status response: certificate revoked")
+        else:
+            assert server.stdout is not None
+            assert server.stdout.read(4) == b"AMQP", "the handshake is complete"
+            assert "SSL Failure" not in router.log
