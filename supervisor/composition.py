@@ -114,8 +114,7 @@ class RouterCore(Core):
         self.placements = Placements()
         self.affinity = Affinity(self.workers, self.placements, router.remembered_containers)
         self.connections = Connections(
-            self.workers, table, epochs, self.profiles, admission, self.tls.user_of, self.affinity, events, trail,
-            log,
+            self.workers, table, epochs, self.profiles, admission, self.tls, self.affinity, events, trail, log
         )
         self.policy.join(self.connections)
         self.authentication = Authentication(

@@ -11,6 +11,8 @@ import string
 import unicodedata
 from typing import Any
 
+from router.config import allowed_routers
+from router.config.allowed_routers import AllowedRouter
 from router.config.build_auth import words
 from router.config.entities import (
     DEFAULT_LINK_CAPACITY,
@@ -31,7 +33,7 @@ from router.config.errors import Problems
 from router.config.jsontext import JsonValue
 from router.config.password import NOT_IN_ENVIRONMENT, fault, is_missing
 from router.config.ports import PORTS, port_number
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
+from router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from router.config.validate import Entity
 from router.log import DEFAULT, Clock, ModuleSettings, parse_enable
 from router.websocket.site import origin_fault
@@ -292,7 +294,23 @@ def _endpoint(entity: Entity, problems: Problems) -> dict[str, Any]:
         "open_properties": entity.map("openProperties"),
         "message_components": _message_components(entity, problems),
         "policy_vhost": entity.optional_text("policyVhost") or None,
+        "allowed_routers": _allowed_routers(entity, problems),
     }
+
+
+def _allowed_routers(entity: Entity, problems: Problems) -> tuple[AllowedRouter, ...]:
+    """Return the routers that may join by a listener or connector."""
+    found: tuple[AllowedRouter, ...] = ()
+    fault = None
+    try:
+        found = allowed_routers.parse(entity.optional_text("allowedRouters") or "")
+    except ValueError as error:
+        fault = str(error)
+    if found and entity.text("role") not in BETWEEN_ROUTERS:
+        fault = f"it is for the roles {', '.join(BETWEEN_ROUTERS)}"
+    if fault is not None:
+        problems.error(entity.line_of("allowedRouters"), f"{entity.type.long_name}: allowedRouters: {fault}")
+    return found
 
 
 def _check_length(entity: Entity, attribute: str, most: int, problems: Problems) -> None:

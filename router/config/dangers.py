@@ -79,6 +79,9 @@ def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[
         if not listener.authenticate_peer:
             text = f"{name}: any router may join: authenticatePeer: yes, saslMechanisms: EXTERNAL and an sslProfile"
             yield _danger(configuration, listener, text + " with caCertFile", worst=True)
+        elif not listener.allowed_routers and listener.verifies_peer:
+            text = f"{name}: whoever has a certificate of the authority may join as a router: allowedRouters"
+            yield _danger(configuration, listener, text)
     elif listener.http and listener.websockets and not listener.authenticate_peer:
         text = f"{name}: whoever reaches it has the console: authenticatePeer: yes and TLS, or host: localhost"
         yield _danger(configuration, listener, text, worst=True)

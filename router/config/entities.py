@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from router.addressing.pattern import canonical, from_prefix
+from router.config.allowed_routers import AllowedRouter
 from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, EntityType
 from router.log import LogSettings, ModuleSettings
@@ -136,6 +137,7 @@ class EndpointConfig(EntityConfig, frozen=True, kw_only=True):
     open_properties: Mapping[str, JsonValue]
     message_components: str  # parts of messages that log module MESSAGE writes: names by commas, `all` or `none`
     ssl_profile: str | None
+    allowed_routers: tuple[AllowedRouter, ...] = ()  # of roles between routers: who may join; none: everybody
     multi_tenant: bool = False
     policy_vhost: str | None = None  # instead of the host name that the open has
 

@@ -3,9 +3,9 @@
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from router.config.entities import ConnectorConfig, ListenerConfig
 from router.config.roles import BETWEEN_ROUTERS
@@ -27,6 +27,7 @@ from supervisor.connections.connections import (
     log_opened,
     report_ended,
 )
+from supervisor.connections.membership import Membership
 from supervisor.connections.tenants import tenant_of
 from supervisor.connections.unopened import Unopened
 from supervisor.edge.bundles import Bundles
@@ -46,6 +47,16 @@ NAMELESS: Final = Deny(UNAUTHORIZED, "the certificate names no user")
 DROPS_AHEAD: Final = 2  # epochs that workers may be behind: other changes wait for no more of them
 
 
+class Identities(Protocol):
+    """What certificates say of peers."""
+
+    def user_of(self, connection: Connection, message: Opened) -> str | None:
+        """The user of a connection whose open has come."""
+
+    def peer_of(self, connection: Connection, message: Opened) -> str | None:
+        """Return who is at the other end of it, whichever side has opened it."""
+
+
 class Connections(Subsystem):
     """All connections. Owner: the core."""
 
@@ -56,13 +67,12 @@ class Connections(Subsystem):
         epochs: Epochs[Any],
         profiles: ListenerProfiles,
         admission: Admission,
-        user_of: Callable[[Connection, Opened], str | None],
+        identities: Identities,
         affinity: Affinity,
         events: Events,
         trail: AuditTrail,
         log: Log,
     ) -> None:
-        """user_of: who a connection is that an open has come from."""
         self.opened: dict[int, Connection] = {}  # with an AMQP open, by number, in order of opening
         self.accepted = 0  # ever, those closed since included
         self.denied = 0  # sockets refused by the limit of all connections
@@ -71,7 +81,8 @@ class Connections(Subsystem):
         self._epochs = epochs
         self._profiles = profiles
         self._admission = admission
-        self._user_of = user_of
+        self._identities = identities
+        self._membership = Membership(identities.peer_of, log)
         self._affinity = affinity
         self._asked: dict[int, Opened] = {}  # opens that are not decided, by number
         self._events = events
@@ -236,7 +247,7 @@ class Connections(Subsystem):
         connection.tls = message.tls
         connection.container = message.container
         connection.hostname = message.hostname
-        connection.user = self._user_of(connection, message)
+        connection.user = self._identities.user_of(connection, message)
         connection.properties = message.properties or None
         self._asked[connection.number] = message
         if not connection.moved and self._affinity.place(connection):
@@ -261,6 +272,10 @@ class Connections(Subsystem):
                 return
         if connection.initiator is None and message.mechanism == EXTERNAL and not connection.user:
             self.decided(connection, NAMELESS)
+            return
+        stranger = self._membership.refusal(connection, message)
+        if stranger is not None:
+            self.decided(connection, stranger)
             return
         unfit = self._bundles.unfit(connection)
         if unfit is not None:

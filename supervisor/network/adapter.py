@@ -134,12 +134,14 @@ class Routers(Subsystem):
 
     # Inter-router connections
 
-    def link_up(self, connection: int, cost: int, ours: bool, now: float | None = None) -> None:
-        """The control link of a connection is there. ours: at the other end is Sluice."""
+    def link_up(
+        self, connection: int, cost: int, ours: bool, now: float | None = None, *, only: str | None = None
+    ) -> None:
+        """The control link of a connection is there. ours: at the other end is Sluice. only: see the engine."""
         if connection not in self._bits:
             taken = set(self._bits.values())
             self._bits[connection] = next(bit for bit in range(len(taken) + 1) if bit not in taken)
-        self.engine.link_up(connection, cost, ours, _now(now))
+        self.engine.link_up(connection, cost, ours, _now(now), only)
 
     def link_down(self, connection: int, now: float | None = None) -> None:
         """It is gone."""

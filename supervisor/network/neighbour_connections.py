@@ -36,7 +36,7 @@ KINDS: Final = {"control": "router-control", "data": "inter-router", "stream": "
 class Network(Protocol):
     """The protocol between routers, as inter-router connections call it; they are identified by number."""
 
-    def link_up(self, conn: int, cost: int, ours: bool) -> None:
+    def link_up(self, conn: int, cost: int, ours: bool, *, only: str | None = None) -> None:
         """Control messages can be sent. cost: agreed by both ends. ours: the other end is Sluice, too."""
 
     def link_down(self, conn: int) -> None:
@@ -170,7 +170,9 @@ class Neighbours(Subsystem):
             link.owner = CONTROL_ADDRESS
             neighbour.control_out = link
             if self._network is not None:
-                self._network.link_up(connection.number, neighbour.cost, neighbour.ours)
+                # Whom allowedRouters has admitted by its container id has no other id.
+                only = connection.container if connection.origin.allowed_routers else None
+                self._network.link_up(connection.number, neighbour.cost, neighbour.ours, only=only)
         elif message.kind == "control":
             neighbour.control_in = link
         self._links.add(connection, message.link, link, message.text)

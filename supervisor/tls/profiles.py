@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from router.config.entities import Configuration, ConnectorConfig, EndpointConfig, ListenerConfig, SslProfileConfig
-from router.control.messages import Opened
+from router.control.messages import Opened, Tls
 from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Op
 from router.log import ERROR, INFO, WARNING, Log
 from router.tls.profile import Fault, Material, Remark, Use, read_profile, unknown_letter, use_of, uses_of
@@ -391,14 +391,23 @@ class TlsProfiles(Subsystem):
         """The user of a connection whose open has come."""
         if connection.initiator is not None:
             return message.user
+        return self._identity(connection, message.mechanism, message.user, message.tls)
+
+    def peer_of(self, connection: Connection, message: Opened) -> str | None:
+        """Return who is at the other end of a connection: if the router opened it, the server by its certificate."""
+        if connection.initiator is None:
+            return self.user_of(connection, message)
+        return self._identity(connection, EXTERNAL, None, message.tls)
+
+    def _identity(self, connection: Connection, mechanism: str | None, user: str | None, tls: Tls | None) -> str | None:
         name = connection.origin.ssl_profile
         held = None if name is None else self.held.get(name)
         uid_format = None if held is None or held.config is None else held.config.uid_format
-        if message.mechanism == EXTERNAL and uid_format and (letter := unknown_letter(uid_format)):
+        if mechanism == EXTERNAL and uid_format and (letter := unknown_letter(uid_format)):
             self._log.critical("SERVER", f"[C{connection.number}] Unrecognized component '{letter}' in uidFormat ")
         names = None if held is None else held.material.names
         prefix = "" if held is None or held.config is None else held.config.user_prefix
-        return user_of(message.mechanism, message.user, message.tls, uid_format, names, prefix)
+        return user_of(mechanism, user, tls, uid_format, names, prefix)
 
     # Workers
 

@@ -103,12 +103,13 @@ class Engine:
 
     # -- inputs
 
-    def link_up(self, link: int, cost: int, ours: bool, now: float) -> None:
+    def link_up(self, link: int, cost: int, ours: bool, now: float, only: str | None = None) -> None:
         """The outgoing control link of an inter-router connection is attached; again: its cost has changed.
 
         ours: the other end is Sluice too (several connections to it are a bundle, it may know more than 128 routers).
+        only: the id that the other end may have; None: any.
         """
-        self._neighbours.link_up(link, cost, ours, now)
+        self._neighbours.link_up(link, cost, ours, now, only)
         self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
         self._nodes.warn()
 

@@ -6,7 +6,7 @@ from typing import Final
 from supervisor.network.protocol.damping import Damping
 from supervisor.network.protocol.messages import Hello, encode_hello
 from supervisor.network.protocol.nodes import LocalRouter
-from supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, Outbox
+from supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, WARNING, Outbox
 from supervisor.network.protocol.paths import Edges
 from supervisor.network.protocol.timers import Timers
 
@@ -25,15 +25,17 @@ class Link:
         "instance",
         "named_peer",
         "number",
+        "only",
         "ours",
         "peer",
         "process",
     )
 
-    def __init__(self, number: int, cost: int, ours: bool) -> None:
+    def __init__(self, number: int, cost: int, ours: bool, only: str | None) -> None:
         self.number = number
         self.cost = cost
         self.ours = ours
+        self.only = only  # the id that the router on it may have; None: any
         self.peer: str | None = None  # sender of HELLO on it
         self.confirmed: float | None = None  # when its last HELLO named this router
         self.instance: int | None = None  # of its last HELLO
@@ -97,10 +99,10 @@ class Neighbours:
 
     # -- links
 
-    def link_up(self, number: int, cost: int, ours: bool, now: float) -> None:
+    def link_up(self, number: int, cost: int, ours: bool, now: float, only: str | None = None) -> None:
         link = self.links.get(number)
         if link is None:
-            link = self.links[number] = Link(number, cost, ours)
+            link = self.links[number] = Link(number, cost, ours, only)
             self._send_hello(link)
         elif link.cost != cost:
             link.cost = cost
@@ -147,6 +149,10 @@ class Neighbours:
     def hello(self, number: int, message: Hello, now: float) -> bool:
         """A HELLO has come. True: each router gets the HELLOs of the other."""
         link = self.links[number]
+        if link.only is not None and message.id != link.only:
+            text = f"HELLO of router '{message.id}' dropped: it came from '{link.only}', and allowedRouters counts"
+            self._outbox.log("ROUTER_HELLO", WARNING, text, "another id")
+            return False
         if message.id == self._local.id:
             if message.instance != self._local.instance or message.process not in (0, self._local.process):
                 self.log_duplicate()

@@ -30,6 +30,8 @@ SAFE = {
     "saslMechanisms": "SCRAM-SHA-256",
 }  # fmt: skip
 
+NETWORK = {"role": "inter-router", "saslMechanisms": "EXTERNAL"}
+
 
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -42,7 +44,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_safe_listeners() -> None:
     safe = POLICY + PROFILE + USERS
     assert found(safe + section("listener", **SAFE)) == []
-    assert found(safe + section("listener", **{**SAFE, "role": "inter-router", "saslMechanisms": "EXTERNAL"})) == []
+    assert found(safe + section("listener", **{**SAFE, **NETWORK, "allowedRouters": "CN=r1"})) == []
     assert found(section("listener", name="l", host="localhost", port=5672, http="yes")) == []
     assert found(section("listener", name="l", host="127.0.0.1", port=5672)) == []
 
@@ -58,6 +60,7 @@ def test_safe_listeners() -> None:
         ({"http": "yes", "allowedOrigins": "*"}, "lets every web page use it", False),
         ({"role": "inter-router", "authenticatePeer": "no"}, "any router may join", True),
         ({"role": "edge", "authenticatePeer": "no"}, "any router may join", True),
+        (NETWORK, "may join as a router: allowedRouters", False),
     ],
 )
 def test_listeners(changes: dict[str, str], text: str, worst: bool) -> None:

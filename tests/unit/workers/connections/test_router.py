@@ -57,7 +57,7 @@ class Recorder:
     def __init__(self):
         self.heard = []
 
-    def link_up(self, conn, cost, ours):
+    def link_up(self, conn, cost, ours, only=None):
         self.heard.append(("up", conn, cost, ours))
 
     def link_down(self, conn):

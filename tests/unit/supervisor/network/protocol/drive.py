@@ -63,8 +63,8 @@ class Driven:
     def clear(self) -> None:
         self.sent, self.changes, self.log, self.octets = [], [], [], []
 
-    def up(self, link: int, cost: int = 1, ours: bool = False) -> None:
-        self.engine.link_up(link, cost, ours, self.now)
+    def up(self, link: int, cost: int = 1, ours: bool = False, only: str | None = None) -> None:
+        self.engine.link_up(link, cost, ours, self.now, only)
         self.settle()
 
     def down(self, link: int) -> None:

@@ -415,3 +415,16 @@ def test_hellos_that_are_not_for_neighbours_make_none() -> None:
     )
     a.receive(1, tail, "X")
     assert a.changes == []
+
+
+def test_hello_of_another_id_than_the_link_is_for_makes_no_neighbour() -> None:
+    a = Driven()
+    a.up(1, only="B")
+    a.hello(1, "C")
+    a.run(1)
+    assert {sent.message.seen for sent in a.of(Hello) if isinstance(sent.message, Hello)} == {()}
+    text = "HELLO of router 'C' dropped: it came from 'B', and allowedRouters counts"
+    assert [line.text for line in a.log if line.module == "ROUTER_HELLO"] == [text]
+    a.clear()
+    a.hello(1, "B")
+    assert a.paths().keys() == {"B"}

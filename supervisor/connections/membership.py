@@ -1,0 +1,34 @@
+"""Admission to the network by a listener or connector that names its routers (`allowedRouters`)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from router.config.allowed_routers import admits
+from router.control.messages import Opened
+from router.log import WARNING, Log
+from supervisor.connections.admission import Deny
+from supervisor.connections.connections import Connection
+
+STRANGER: Final = Deny("amqp:unauthorized-access", "this router is not among those that may join (allowedRouters)")
+
+
+class Membership:
+    """Judge of opens of other routers. Owner: the connections."""
+
+    def __init__(self, peer_of: Callable[[Connection, Opened], str | None], log: Log) -> None:
+        """peer_of: finds who is at the other end, by its login or its certificate."""
+        self._peer_of: Final = peer_of
+        self._log: Final = log
+
+    def refusal(self, connection: Connection, message: Opened) -> Deny | None:
+        """Return why the peer may not join; None if it may, or if everybody may."""
+        endpoint = connection.origin
+        if not endpoint.allowed_routers:
+            return None
+        identity = self._peer_of(connection, message)
+        if admits(endpoint.allowed_routers, identity, message.container):
+            return None
+        text = f"[C{connection.number}] Router '{message.container}' ({identity or 'nobody'}) from {connection.peer}"
+        text += f" may not join: allowedRouters of {endpoint.type} '{endpoint.name}' does not name it"
+        self._log.repeated(WARNING, "ROUTER_CORE", f"allowedRouters {endpoint.identity}", text)
+        return STRANGER
