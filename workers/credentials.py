@@ -4,7 +4,7 @@ from typing import Final
 
 from router.tls.context import TlsContext, TlsError
 
-from router.control.ops import Credentials, CredentialsGone, CredentialsOp
+from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Profile
 from router.process import hide_memory
 
 UNKNOWN: Final = "it is not known"
@@ -36,6 +36,17 @@ class CredentialStore:
         """Whether they name authorities, which certificates of clients can be compared with."""
         credentials = self._known.get(name)
         return credentials is not None and credentials.trusted is not None
+
+    def closes_revoked(self, name: str) -> bool:
+        """Whether connections end when their certificate is revoked."""
+        credentials = self._known.get(name)
+        return credentials is not None and credentials.closes_revoked
+
+    def of_endpoint(self, profile: Profile, *, server: bool) -> TlsContext:
+        """The context of connections of a listener (`server`) or connector that names credentials. Raises TlsError."""
+        assert profile.tls is not None
+        verify_peer = profile.verify_peer and (not profile.websockets or self.trusts(profile.tls))
+        return self.context(profile.tls, server=server, verify_peer=verify_peer)
 
     def context(self, name: str, *, server: bool, verify_peer: bool) -> TlsContext:
         """What a connection is made with. Raises TlsError."""

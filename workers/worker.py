@@ -49,6 +49,7 @@ from workers.inprocess import InProcess
 from workers.links.routed import RoutedEnds
 from workers.loop import Loop, bound_heap
 from workers.poller import Poller
+from workers.revocations import Revocations
 from workers.slots import SlotPool
 from workers.stuck import StuckScan
 from workers.transport.base import Transport
@@ -139,6 +140,7 @@ class Worker:
         self.rules: dict[int, NameRules] = {}  # of the policy, by number
         self.quotas: dict[int, TenantQuota] = {}  # of those that have some
         self.credentials = CredentialStore()
+        self.revocations = Revocations(self)
         self.clients: dict[int, ConnectionHandler] = {}
         self.questions = 0
         self.admissions = Admissions(self)
@@ -358,6 +360,7 @@ class Worker:
                 self.profiles.pop(op.key, None)
             case CredentialsOp() | CredentialsGone():
                 self.credentials.apply(op)
+                self.revocations.changed(op.name)
             case LogOp():
                 self.use_log(op.settings, op.opened)
             case TraceOp():
@@ -447,9 +450,7 @@ class Worker:
     def _secured(self, client: ConnectionHandler, descriptor: int) -> TlsTransport:
         """A transport over TLS. Raises TlsError."""
         profile, initiate = client.profile, client.initiate
-        assert profile.tls is not None
-        verify_peer = profile.verify_peer and (not profile.websockets or self.credentials.trusts(profile.tls))
-        context = self.credentials.context(profile.tls, server=initiate is None, verify_peer=verify_peer)
+        context = self.credentials.of_endpoint(profile, server=initiate is None)
         host = None if initiate is None else initiate.host
         return TlsTransport(self.loop, descriptor, client.connection, context, host, profile.verify_hostname)
 

@@ -158,6 +158,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         user_prefix=entity.text("userPrefix"),
         retires_old=entity.text("oldConnections") == "retire",
         retired_per_second=entity.number("oldConnectionsPerSecond"),
+        closes_revoked=entity.text("revokedConnections") == "close",
         lines=entity.lines,
     )
 

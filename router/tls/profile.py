@@ -151,6 +151,7 @@ def read_profile(config: SslProfileConfig, uses: Iterable[Use]) -> Material:
         trusted=trusted,
         ciphers=config.ciphers,
         protocols=list(config.protocols),
+        closes_revoked=config.closes_revoked,
     )
     expires, valid, list_ends = None, None, {}
     for use in sorted({*uses} or {Use(server=False, verify_peer=True)}):

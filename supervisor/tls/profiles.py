@@ -293,10 +293,12 @@ class TlsProfiles(Subsystem):
             held.material = replace(before, names=material.names)
             return
         held.material = material
-        if new or material.digest != before.digest:
+        replaced = new or material.digest != before.digest
+        if replaced or material.credentials.closes_revoked != before.credentials.closes_revoked:
             epoch = self._table.change(self._op(name))
-            held.warned = None
-            if was_usable:
+            if replaced:
+                held.warned = None
+            if replaced and was_usable:
                 self._epochs.call_when_all(epoch, lambda: self._in_use(config, epoch))
         self.look_at_expiry(name)
 
@@ -430,23 +432,11 @@ class TlsProfiles(Subsystem):
         """Tickets have a key for each set of credentials: a session counts for no other."""
         material = self.held[name].material
         key = hashlib.shake_256(self._secret + material.digest + name.encode()).digest(TICKET_KEY)
-        return CredentialsOp(name, _with_key(material.credentials, key))
+        return CredentialsOp(name, replace(material.credentials, ticket_key=key))
 
     def _forget(self, name: str) -> None:
         del self.held[name]
         self._table.change(CredentialsGone(name))
-
-
-def _with_key(credentials: Credentials, key: bytes) -> Credentials:
-    return Credentials(
-        certificates=credentials.certificates,
-        key=credentials.key,
-        password=credentials.password,
-        trusted=credentials.trusted,
-        ciphers=credentials.ciphers,
-        protocols=credentials.protocols,
-        ticket_key=key,
-    )
 
 
 def _jobs(configuration: Configuration) -> _Jobs:

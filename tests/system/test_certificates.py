@@ -23,6 +23,7 @@ from tests.system.fixtures import Start
 from tests.system.router import Router, Section, free_port, listener
 
 SPIFFE = "spiffe://net.example/shop"
+REVOKED = ("amqp:unauthorized-access", "the certificate of this connection has been revoked")
 REFUSED = (ssl.SSLError, ConnectionError, PeerError)
 
 
@@ -185,3 +186,44 @@ def test_connector_refuses_a_server_that_staples_its_revocation(
             assert server.stdout is not None
             assert server.stdout.read(4) == b"AMQP", "the handshake is complete"
             assert "SSL Failure" not in router.log
+
+
+@pytest.mark.parametrize("what", ["keep", "close"])
+def test_connection_of_a_certificate_that_is_revoked(start: Start, made: Pki, tmp_path: Path, what: str) -> None:
+    """Others stay; lists count for authorities in between, too."""
+    trusted = tmp_path / "trusted.pem"
+    below = made.below(f"intermediate-{what}")
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(below.client.certificate.read_bytes() + below.trusted.read_bytes())
+    own, other = made.issue(f"own-{what}", "/CN=own"), made.issue(f"other-{what}", "/CN=other")
+
+    def trust(*revoked: Issued) -> None:
+        new = tmp_path / "new"
+        new.write_bytes(made.trusted.read_bytes() + made.revocations(*revoked) + below.revocations())
+        os.replace(new, trusted)
+
+    trust()
+    router = start([profile(made, caCertFile=trusted, revokedConnections=what), mutual(), listener()], 3)
+    peers = [opened(router, made, each) for each in (own, Issued(chain, below.client.key), other)]
+    trust(own, below.authority)
+    router.wait_log("sslProfile 'p': new credentials are in use")
+    for peer in peers[:2] if what == "close" else ():
+        assert peer.expect_close() == REVOKED
+    for peer in peers[2:] if what == "close" else peers:
+        peer.barrier()
+    for peer in peers:
+        peer.drop()
+
+
+def test_revoked_connections_are_closed_when_the_profile_says_so_later(start: Start, made: Pki, tmp_path: Path) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(made.trusted.read_bytes() + made.revocations())
+    router = start([profile(made, caCertFile=trusted), mutual(), listener()])
+    client = made.issue("late", "/CN=late")
+    with opened(router, made, client) as peer, Peer.opened(router.port) as own:
+        trusted.with_name("new").write_bytes(made.trusted.read_bytes() + made.revocations(client))
+        os.replace(trusted.with_name("new"), trusted)
+        router.wait_log("sslProfile 'p': new credentials are in use")
+        peer.barrier()
+        Management(own).update("sslProfile", "sslProfile/p", revokedConnections="close")
+        assert peer.expect_close() == REVOKED

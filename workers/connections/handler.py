@@ -37,6 +37,7 @@ from workers.links.edge_streams import EdgeStreams
 from workers.links.initiated import InitiatedLink
 from workers.links.record import LinkRecord, NoRoom, check_attach
 from workers.links.streams import SPARE_CHANNELS
+from workers.revocations import REVOKED
 
 if TYPE_CHECKING:
     from workers.links.routed import RoutedEnd
@@ -298,6 +299,9 @@ class ConnectionHandler:
         if isinstance(message, control.Denied):
             self._deny(message.condition, message.description)
             return
+        if self.worker.revocations.is_revoked(self):  # since its handshake
+            self._deny(*REVOKED)
+            return
         self.edge = message.edge
         self.tenant = message.tenant
         if message.limits is not None:
@@ -527,6 +531,10 @@ class ConnectionHandler:
         else:
             self.graceful = True
             self.connection.close(message.condition, message.description)
+
+    def revoked(self) -> None:
+        """A new revocation list names a certificate that the peer has shown."""
+        self.connection.close(*REVOKED)
 
     def link(self, message: control.Link) -> None:
         """Attach a link that the router attached."""

@@ -195,6 +195,7 @@ def test_attributes_in_reporting_order():
         ("sslProfile", "userPrefix"),
         ("sslProfile", "oldConnections"),
         ("sslProfile", "oldConnectionsPerSecond"),
+        ("sslProfile", "revokedConnections"),
         ("sslProfile", "expiresInDays"),
         ("listener", "saslUsers"),
         ("listener", "tokenIssuers"),
