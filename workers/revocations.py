@@ -32,7 +32,7 @@ class Revocations:
             self._later()
 
     def is_revoked(self, client: "ConnectionHandler") -> bool:
-        """Whether a list names a certificate that the peer has shown, in a profile that wants such connections closed."""
+        """Whether a list names a certificate that the peer has shown, and the profile closes such connections."""
         profile, credentials = client.profile, self._worker.credentials
         if profile.tls is None or client.transport is None or not credentials.closes_revoked(profile.tls):
             return False

@@ -27,7 +27,12 @@ def words(text: str | None) -> tuple[str, ...]:
 
 def build_sasl_users(entity: Entity) -> SaslUsersConfig:
     """Return a file of users; whether it can be read shows when it is."""
-    return SaslUsersConfig(**_common(entity), users_file=entity.text("file"), user_prefix=entity.text("userPrefix"))
+    return SaslUsersConfig(
+        **_common(entity),
+        users_file=entity.text("file"),
+        user_prefix=entity.text("userPrefix"),
+        closes_deleted=entity.text("onChange") == "close",
+    )
 
 
 def check_users_file(entity: Entity, problems: Problems) -> None:

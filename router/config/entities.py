@@ -339,6 +339,7 @@ class SaslUsersConfig(EntityConfig, frozen=True, kw_only=True):
 
     users_file: str
     user_prefix: str
+    closes_deleted: bool = True  # connections of users that a new file does not have
 
 
 class TokenIssuerConfig(EntityConfig, frozen=True, kw_only=True):

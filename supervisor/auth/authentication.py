@@ -6,7 +6,7 @@ whose exchange it is, and keeps what the process says of a user.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -32,7 +32,17 @@ from supervisor.audit.trail import AuditTrail
 from supervisor.auth.cbs import ADDRESS, TokenNode
 from supervisor.auth.client import AuthenticationProcess
 from supervisor.auth.failures import FailedLogins
-from supervisor.auth.messages import Accepted, Challenge, Configured, Facts, Offer, ProviderState, Refused
+from supervisor.auth.messages import (
+    Accepted,
+    Challenge,
+    Configured,
+    Facts,
+    Missing,
+    Offer,
+    ProviderState,
+    Refused,
+    UsersRead,
+)
 from supervisor.auth.messages import Answer as Reply
 from supervisor.auth.providers import asks, context, providers
 from supervisor.configuration.change import ConfigurationChange
@@ -43,6 +53,7 @@ from supervisor.runtime.waker import Cancellable, Waker
 from supervisor.subsystem import Subsystem
 
 EXPIRED: Final = ("amqp:unauthorized-access", "the token of this connection has expired")
+DELETED: Final = ("amqp:unauthorized-access", "the user of this connection has been deleted")
 MOST_RENEWALS: Final = 8  # tokens of a connection that are looked at: clients send one for each of their links
 MOST_PAUSE: Final = 3600.0  # seconds between two looks at a token that expires later
 LEFT: Final = "the client left before it was answered"
@@ -97,6 +108,7 @@ class Authentication(Subsystem):
         self._exchanges: dict[int, int] = {}  # by number of the connection
         self._claims: dict[int, _Claim] = {}  # of clients that have chosen a mechanism, by number of the connection
         self._facts: dict[int, Facts] = {}  # of users who have logged in, by number of the connection
+        self._deleted: set[int] = set()  # numbers of connections whose user is gone before they have opened
         self._expiries: dict[int, Cancellable] = {}
         self._renewals: Counter[int] = Counter()  # tokens that are being looked at, by number of the connection
 
@@ -136,8 +148,12 @@ class Authentication(Subsystem):
         if wanted is None and self._process is None:
             return
         if self._process is None:
-            self._process = AuthenticationProcess(self._waker.loop, self._name, self._log, self._configured)
+            self._process = AuthenticationProcess(
+                self._waker.loop, self._name, self._log, self._configured, on_users=self._users_changed
+            )
         self._process.configure(wanted, start=start)
+        for each in configuration.of_type(SaslUsersConfig.type):
+            self._confirm(each.name)
         if not self._takes_tokens and any(listener.token_issuers for listener in configuration.listeners):
             self._takes_tokens = True
             node = TokenNode(self._opened, self.renew, self._may_answer, self._in_process.send)
@@ -173,6 +189,42 @@ class Authentication(Subsystem):
     def _configured(self, report: Configured) -> None:
         for kind, name, text in report.problems:
             self._log.error("AUTHSERVICE", f"{kind} {name} cannot be used: {text}")
+
+    # Users that are deleted
+
+    def _users_changed(self, report: UsersRead | Missing) -> None:
+        if isinstance(report, UsersRead):
+            self._confirm(report.file)
+        else:
+            self._close_deleted(report.file, {*report.users})
+        self._waker.wake()
+
+    def _confirm(self, file: str) -> None:
+        """Ask whether the users of established connections are in a file still, where that ends connections."""
+        if self._process is None or not self._closes_deleted(file):
+            return
+        accounts = (facts.account for facts in self._facts.values())
+        users = {account[1] for account in accounts if account is not None and account[0] == file}
+        self._process.confirm(file, sorted(users))
+
+    def _close_deleted(self, file: str, users: Collection[str]) -> None:
+        closed = 0
+        for number, facts in self._facts.items():
+            if facts.account is None or facts.account[0] != file or facts.account[1] not in users:
+                continue
+            connection = self._connections.opened.get(number)
+            if connection is None:
+                self._deleted.add(number)
+            elif not connection.closing:
+                self._connections.close(connection, *DELETED)
+                closed += 1
+        if closed:
+            unit = "connection of deleted users is" if closed == 1 else "connections of deleted users are"
+            self._log.notice("AUTHSERVICE", f"saslUsers {file}: {closed} {unit} closed")
+
+    def _closes_deleted(self, file: str) -> bool:
+        found = (each for each in self._configuration.of_type(SaslUsersConfig.type) if each.name == file)
+        return any(isinstance(each, SaslUsersConfig) and each.closes_deleted for each in found)
 
     # Exchanges
 
@@ -259,8 +311,11 @@ class Authentication(Subsystem):
         facts = self._facts.get(connection.number)
         if facts is not None and facts.expires is not None:
             self._expire_at(connection, facts.expires)
+        if connection.number in self._deleted:
+            self._connections.close(connection, *DELETED)
 
     def connection_closed(self, connection: Connection) -> None:
+        self._deleted.discard(connection.number)
         self._facts.pop(connection.number, None)
         timer = self._expiries.pop(connection.number, None)
         if timer is not None:

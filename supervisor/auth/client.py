@@ -23,10 +23,12 @@ from supervisor.auth.messages import (
     Check,
     Configure,
     Configured,
+    Confirm,
     Context,
     Init,
     LogLine,
     MessageError,
+    Missing,
     Offer,
     ProviderState,
     Reader,
@@ -35,6 +37,7 @@ from supervisor.auth.messages import (
     Request,
     Respond,
     States,
+    UsersRead,
     decode_report,
     encode,
 )
@@ -50,6 +53,7 @@ MOST_EXCHANGES: Final = 10_000
 MOST_OF_HOST: Final = 1_000
 MOST_WAITING: Final = 16 << 20  # octets that the process has not read: it hangs, or has too much to do
 READ_SIZE: Final = 1 << 18
+CONFIRMED_AT_ONCE: Final = 256  # names in a message
 
 OnReply = Callable[[Reply], object]
 
@@ -74,12 +78,15 @@ class AuthenticationProcess:
         log: Log,
         on_configured: Callable[[Configured], object],
         command: Callable[[int], list[str]] | None = None,
+        on_users: Callable[[UsersRead | Missing], object] | None = None,
     ) -> None:
-        """name: of the program. command: that starts the process with this descriptor, in tests."""
+        """name: of the program. command: that starts the process with this descriptor, in tests. on_users: called when
+        a file of users was read, and with the users that it does not have."""
         self._loop: Final = loop
         self._name: Final = f"{name}-auth"
         self._log: Final = log
         self._on_configured: Final = on_configured
+        self._on_users: Final = on_users
         self._command: Final = command or self._usual_command
         self._configuration: Configure | None = None
         self._exchanges: dict[int, _Exchange] = {}
@@ -159,6 +166,11 @@ class AuthenticationProcess:
         """It is gone."""
         if self._end(number) is not None:
             self._send(Cancel(number))
+
+    def confirm(self, file: str, users: Sequence[str]) -> None:
+        """Ask which of these users a file has no more; nothing is answered while there is no process."""
+        for first in range(0, len(users), CONFIRMED_AT_ONCE):
+            self._send(Confirm(file, list(users[first : first + CONFIRMED_AT_ONCE])))
 
     def _begin(self, context: Context, make: Callable[[int], Request], on_reply: OnReply) -> int:
         number, self._next = self._next, self._next + 1
@@ -297,8 +309,8 @@ class AuthenticationProcess:
 
     def _send(self, message: Request) -> None:
         if self._socket is None:
-            if isinstance(message, Cancel | Configure):
-                return  # a new process gets its configuration when it starts
+            if isinstance(message, Cancel | Configure | Confirm):
+                return  # a new process gets its configuration when it starts, and reports when it has read files
             self._refuse_soon(message)
             return
         self._outbox += encode(message)
@@ -369,6 +381,9 @@ class AuthenticationProcess:
                     self._on_configured(report)
             case States():
                 self.states = report.states
+            case UsersRead() | Missing():
+                if self._on_users is not None:
+                    self._on_users(report)
             case LogLine():
                 level, module = LEVELS.get(report.level), report.module
                 if level is not None and module in MODULES:

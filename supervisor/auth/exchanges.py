@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct, field
 
@@ -90,21 +90,35 @@ class _Mechanism(Protocol):
 
 
 class _Local:
-    """A mechanism of our own; `pool` where it takes long. prefix: of the users that it finds."""
+    """A mechanism of our own; `pool` where it takes long. file: of its users, if it has one."""
 
-    def __init__(self, exchange: ServerExchange, pool: Pool | None = None, prefix: str = "") -> None:
+    def __init__(self, exchange: ServerExchange, pool: Pool | None = None, file: "_File | None" = None) -> None:
         self._exchange: Final = exchange
         self._pool: Final = pool
-        self._prefix: Final = prefix
+        self._file: Final = file
 
     async def step(self, response: bytes) -> Answer:
         if self._pool is None:
             answer = self._exchange.step(response)
         else:
             answer = await self._pool.run(partial(self._exchange.step, response))
-        if self._prefix and isinstance(answer, Success):
-            return Success(self._prefix + answer.user, answer.additional, answer.facts)
-        return answer
+        return self._file.named(answer) if self._file is not None and isinstance(answer, Success) else answer
+
+
+class _File(NamedTuple):
+    """The file of users that an exchange is about."""
+
+    name: str
+    prefix: str  # of the names of its users
+    find: Callable[[], Users | None]  # as it is now
+
+    def named(self, success: Success) -> Answer:
+        """The user as the router knows it. The file may have changed while the client answered."""
+        present = self.find()
+        if present is None or success.user not in present.users:
+            return refused("the user has been deleted")
+        facts = Facts(account=(self.name, success.user))
+        return Success(self.prefix + success.user, success.additional, {"facts": facts})
 
 
 class _OfLibrary:
@@ -359,11 +373,11 @@ class Exchanges:
             return _OfLibrary(running.library, name, self._pools.library)
         if name in BEARERS:
             return _Local(BEARERS[name](self._token_check(context)), self._pools.tokens)
-        users = self._users(context) or Users({})
-        prefix = self.providers.prefixes.get(context.users or "", "")
+        users, file_name = self._users(context) or Users({}), context.users or ""
+        file = _File(file_name, self.providers.prefixes.get(file_name, ""), partial(self._users, context))
         if name in HASHES:
-            return _Local(ScramServer(name, users), prefix=prefix)
-        return _Local(PlainServer(users), self._pools.passwords, prefix)
+            return _Local(ScramServer(name, users), file=file)
+        return _Local(PlainServer(users), self._pools.passwords, file)
 
     def _token_check(self, context: Context) -> Callable[[str, str], Success | Failure]:
         providers = self.providers

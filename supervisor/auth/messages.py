@@ -154,7 +154,14 @@ class Check(Struct, tag=True):
         return f"Check({self.exchange})"
 
 
-Request = Configure | Begin | Init | Respond | Cancel | Check
+class Confirm(Struct, tag=True):
+    """Users of established connections by passwords; answered with `Missing` where a file has some of them no more."""
+
+    file: str  # name of a UsersFile
+    users: list[str]  # as they are in the file
+
+
+Request = Configure | Begin | Init | Respond | Cancel | Check | Confirm
 
 
 # -- process to supervisor ----------------------------------------------------------------------------------------
@@ -189,6 +196,7 @@ class Facts(Struct, kw_only=True):
 
     groups: list[str] = []  # by a claim of its token, for policy
     token: tuple[str, str] | None = None  # its issuer, and whom it calls the user
+    account: tuple[str, str] | None = None  # the name of its UsersFile, and its own name there
     expires: float | None = None  # seconds since the epoch: its token
     # Addresses that an authentication service allows: sources and targets; None: it says nothing of them.
     sources: list[str] | None = None
@@ -237,8 +245,21 @@ class States(Struct, tag=True):
     states: list[ProviderState]
 
 
+class UsersRead(Struct, tag=True):
+    """A file of users has been read, for the first time or again."""
+
+    file: str
+
+
+class Missing(Struct, tag=True):
+    """Of users that `Confirm` named, those that their file does not have."""
+
+    file: str
+    users: list[str]
+
+
 Answer = Offer | Challenge | Accepted | Refused
-Report = Configured | Answer | LogLine | States
+Report = Configured | Answer | LogLine | States | UsersRead | Missing
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)

@@ -26,9 +26,11 @@ from supervisor.auth.messages import (
     Check,
     Configure,
     Configured,
+    Confirm,
     Init,
     LogLine,
     MessageError,
+    Missing,
     ProviderState,
     Reader,
     Report,
@@ -37,6 +39,7 @@ from supervisor.auth.messages import (
     States,
     TokenIssuer,
     UsersFile,
+    UsersRead,
     decode_request,
     encode,
 )
@@ -65,6 +68,7 @@ class Process(asyncio.Protocol):
         self._library: Library | None = None
         self._exchanges: Final = Exchanges(loop, Providers(), Attempts(), self.send)
         self._one_configuration: Final = asyncio.Lock()
+        self._read: dict[str, Users | None] = {}  # files of users, by name, as the supervisor knows them
         self._told: list[ProviderState] = []  # what the supervisor knows
         self._early: (
             list[Begin | Init | Respond | Check | Cancel] | None
@@ -115,6 +119,8 @@ class Process(asyncio.Protocol):
     def _handle(self, message: Request) -> None:
         if isinstance(message, Configure):
             self._loop.create_task(self._configure_next(message)).add_done_callback(self._configured)
+        elif isinstance(message, Confirm):
+            self._confirm(message)
         elif self._early is not None:
             self._early.append(message)
         else:
@@ -132,6 +138,14 @@ class Process(asyncio.Protocol):
                 self._exchanges.check(message)
             case Cancel():
                 self._exchanges.cancel(message)
+
+    def _confirm(self, message: Confirm) -> None:
+        find = self._exchanges.providers.users.get(message.file)
+        found = None if find is None else find()
+        if found is not None:  # as long as a file was never read nobody is missing
+            missing = [user for user in message.users if user not in found.users]
+            if missing:
+                self.send(Missing(message.file, missing))
 
     # The configuration
 
@@ -187,6 +201,11 @@ class Process(asyncio.Protocol):
         if states != self._told:
             self._told = states
             self.send(States(states))
+        read = {each.name: found.value for each, found in self._users.items()}
+        before, self._read = self._read, read
+        for name, value in read.items():
+            if value is not None and value is not before.get(name):
+                self.send(UsersRead(name))
 
     async def watch_states(self) -> None:
         """Tell the supervisor what changes."""

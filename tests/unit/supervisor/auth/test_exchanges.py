@@ -44,6 +44,9 @@ def check_token(names, token):
     return Success("alice", facts={"facts": Facts(groups=list(names))}) if token == "good" else refused("expired")
 
 
+ACCOUNT = ("u", "guest")
+
+
 class World:
     """Exchanges, and what they send."""
 
@@ -142,7 +145,7 @@ def test_logins():
             ("EXTERNAL", b"", {"external": "CN=a"}, "CN=a"),
         ):
             number, answer = await each.log_in(mechanism, response, **options)
-            assert answer == Accepted(number, user, Facts())
+            assert answer == Accepted(number, user, Facts(account=ACCOUNT if user == "guest" else None))
         number, answer = await each.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
         assert answer == Accepted(number, "alice", Facts(groups=["i"]))
         client = ScramClient("SCRAM-SHA-256", "guest", "secret")
@@ -161,9 +164,27 @@ def test_users_of_a_file_have_its_prefix():
         users = {"u": lambda: USERS}
         each = World(Providers(users=users, prefixes={"u": "file:", "v": "other:"}, check_token=check_token))
         number, answer = await each.log_in("PLAIN", b"\0guest\0secret")
-        assert answer == Accepted(number, "file:guest", Facts())
+        assert answer == Accepted(number, "file:guest", Facts(account=ACCOUNT))
         number, answer = await each.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
         assert answer == Accepted(number, "alice", Facts(groups=["i"]))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("present", [Users({}), USERS.with_user("other", [])])
+def test_user_that_is_deleted_during_the_exchange_is_refused(present):
+    async def run():
+        found = [USERS]
+        each = World(Providers(users={"u": lambda: found[-1]}))
+        scram = ScramClient("SCRAM-SHA-256", "guest", "secret")
+        number, challenge = await each.log_in("SCRAM-SHA-256", scram.response)
+        found.append(present)
+        each.exchanges.respond(Respond(number, scram.step(challenge.octets)))
+        answer = await each.answer(number, 3)
+        if "guest" in present.users:
+            assert isinstance(answer, Accepted)
+        else:
+            assert answer == Refused(number, "SASL(-13): authentication failure: the user has been deleted")
 
     asyncio.run(run())
 
@@ -243,7 +264,7 @@ def test_those_who_guess_do_not_delay_others(monkeypatch):
             each.exchanges.init(Init(number, "PLAIN", b"\0guest\0wrong"))
             guessing.append(number)
         number, answer = await each.log_in("PLAIN", b"\0guest\0secret", host="10.0.0.2")
-        assert answer == Accepted(number, "guest", Facts())
+        assert answer == Accepted(number, "guest", Facts(account=ACCOUNT))
         for one in guessing:
             assert len(each.answers(one)) == 1
             each.exchanges.cancel(Cancel(one))
@@ -270,7 +291,7 @@ def test_a_provider_that_hangs_keeps_nobody_else_waiting(monkeypatch):
             each.exchanges.init(Init(number, "XOAUTH2", b"user=me\x01auth=Bearer x\x01\x01"))
             numbers.append(number)
         number, answer = await each.log_in("PLAIN", b"\0guest\0secret")
-        assert answer == Accepted(number, "guest", Facts())
+        assert answer == Accepted(number, "guest", Facts(account=ACCOUNT))
         texts = [(await each.answer(one, 2)).text for one in numbers]
         assert texts[:2] == ["SASL(-8): the provider did not answer in time"] * 2
         assert all("no thread for the provider" in text for text in texts[2:])

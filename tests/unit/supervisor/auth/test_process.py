@@ -20,10 +20,12 @@ from supervisor.auth.messages import (
     Configure,
     Context,
     Library,
+    Missing,
     Offer,
     Refused,
     TokenIssuer,
     UsersFile,
+    UsersRead,
 )
 from tests import sasldb
 from tests.unit.supervisor.auth.waiting import soon
@@ -61,7 +63,10 @@ class Client:
         self.log = Log(QUIET)
         self.configured: list[Any] = []
         loop = asyncio.get_running_loop()
-        self.process = AuthenticationProcess(loop, "sluice", self.log, self.configured.append, command)
+        self.users: list[Any] = []
+        self.process = AuthenticationProcess(
+            loop, "sluice", self.log, self.configured.append, command, on_users=self.users.append
+        )
         self.process.configure(configuration)
 
     async def ask(self, call, replies):
@@ -136,6 +141,25 @@ def test_a_changed_file_counts(users):
         while not isinstance(await client.plain("other", "new", host="another"), Accepted):
             pass
         assert isinstance(await client.plain("guest", "secret"), Refused)
+
+    run(test, configuration(users))
+
+
+def test_users_that_a_new_file_does_not_have_are_missing(users):
+    async def test(client):
+        await soon(lambda: client.users == [UsersRead("u")])
+        client.process.confirm("u", ["guest", "other"])
+        client.process.confirm("unknown", ["guest"])
+        await soon(lambda: client.users[1:] == [Missing("u", ["other"])])
+        users.write_text(Users({}).text())
+        await soon(lambda: client.users[2:] == [UsersRead("u")])
+        names = [f"user{number}" for number in range(300)]
+        client.process.confirm("u", names)
+        await soon(lambda: len(client.users) == 5)
+        assert [name for each in client.users[3:] for name in each.users] == names
+        users.write_text("guest\n")  # what was read before stays in force
+        await soon(lambda: "the user has no verifier" in client.process.states[0].text)
+        assert len(client.users) == 5
 
     run(test, configuration(users))
 
