@@ -10,6 +10,7 @@ import secrets
 import string
 import unicodedata
 from typing import Any
+from urllib.parse import urlsplit
 
 from router.config import allowed_routers
 from router.config.allowed_routers import AllowedRouter
@@ -42,6 +43,7 @@ MAX_ROUTER_ID = 127  # characters; Dispatch's limit, which other routers rely on
 GENERATED_ID = 15  # random characters of a generated router id
 CLIENT_ROLES = (NORMAL, ROUTE_CONTAINER)  # listeners that work without a network of routers
 INVALID = "ValidationError"  # kind of errors
+MOST_LIST_URLS = 16
 _SHOWN = 80  # characters of a host in a text
 MAX_WORKERS = 64  # workers that the shared memory has room for
 # Octets of data that go to a worker with each connection, in a message of limited size.
@@ -158,9 +160,32 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         user_prefix=entity.text("userPrefix"),
         retires_old=entity.text("oldConnections") == "retire",
         retired_per_second=entity.number("oldConnectionsPerSecond"),
+        list_urls=_list_urls(entity, problems),
+        list_refresh_seconds=entity.number("crlRefreshSeconds"),
         closes_revoked=entity.text("revokedConnections") == "close",
         lines=entity.lines,
     )
+
+
+def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:
+    """Return the URLs of revocation lists of an sslProfile."""
+    urls = words(entity.optional_text("crlUrl"))
+    fault = None
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in url
+        except ValueError:
+            good = False
+        if not good:
+            fault = f"'{url[:_SHOWN]}' is no URL that begins with http:// or https://, without user and password"
+    if len(urls) > MOST_LIST_URLS:
+        fault = f"{len(urls)} URLs, and at most {MOST_LIST_URLS} are fetched"
+    if urls and fault is None and entity.optional_text("caCertFile") is None:
+        fault = "caCertFile has to name the authorities that have signed the lists"
+    if fault is not None:
+        problems.error(entity.line_of("crlUrl"), f"{entity.type.long_name}: crlUrl: {fault}")
+    return urls
 
 
 def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:

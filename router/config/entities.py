@@ -106,6 +106,8 @@ class SslProfileConfig(EntityConfig, frozen=True, kw_only=True):
     user_prefix: str
     retires_old: bool  # connections that were made with credentials before
     retired_per_second: int
+    list_urls: tuple[str, ...]  # of revocation lists
+    list_refresh_seconds: int
     closes_revoked: bool  # connections whose certificate a new revocation list names
     lines: Mapping[str, int] = field(default_factory=dict)
 

@@ -73,6 +73,7 @@ class Material(Struct, frozen=True):
     names_fault: Fault | None
     remarks: Sequence[Remark]
     digest: bytes
+    digest_of_files: bytes  # without the lists from URLs
 
     def untimely(self, now: float) -> str | None:
         """Why our own certificate is of no use at this time, in seconds since the epoch; None: nothing is wrong."""
@@ -119,8 +120,11 @@ def files_of(config: SslProfileConfig) -> tuple[str, ...]:
     return tuple(path for path in named if path is not None)
 
 
-def read_profile(config: SslProfileConfig, uses: Iterable[Use]) -> Material:
-    """Read and check. Takes as long as the file systems do, and raises nothing because of a file."""
+def read_profile(config: SslProfileConfig, uses: Iterable[Use], revoked: str | None = None) -> Material:
+    """Read and check. Takes as long as the file systems do, and raises nothing because of a file.
+
+    revoked: lists (PEM) from the URLs of the profile; None: it has no URLs.
+    """
     faults: list[Fault] = []
     remarks: list[Remark] = []
 
@@ -149,6 +153,7 @@ def read_profile(config: SslProfileConfig, uses: Iterable[Use]) -> Material:
         key=key,
         password=secret,
         trusted=trusted,
+        revoked=revoked,
         ciphers=config.ciphers,
         protocols=list(config.protocols),
         closes_revoked=config.closes_revoked,
@@ -165,7 +170,7 @@ def read_profile(config: SslProfileConfig, uses: Iterable[Use]) -> Material:
             expires, list_ends = context.expires or None, context.list_ends
             valid = (context.valid_from, context.valid_until) if context.valid_until else None
     names, names_fault = _names(config.uid_mapping_file)
-    return Material(credentials, names, expires, valid, list_ends, faults, names_fault, remarks, _digest(credentials))
+    return Material(credentials, names, expires, valid, list_ends, faults, names_fault, remarks, *_digests(credentials))
 
 
 def unknown_letter(uid_format: str) -> str | None:
@@ -226,9 +231,9 @@ def _names(path: str | None) -> tuple[Mapping[str, str] | None, Fault | None]:
     return found, None
 
 
-def _digest(credentials: Credentials) -> bytes:
-    """The same for the same contents. Of no use to find out a secret: it never leaves the process."""
-    parts = (
+def _digests(credentials: Credentials) -> tuple[bytes, bytes]:
+    """Those of all contents, and without the lists from URLs. Of no use to find out a secret: they stay here."""
+    files = (
         credentials.certificates,
         credentials.key,
         credentials.password,
@@ -236,4 +241,6 @@ def _digest(credentials: Credentials) -> bytes:
         credentials.ciphers,
         " ".join(credentials.protocols),
     )
-    return hashlib.sha256(json.dumps(parts).encode()).digest()
+    of_files = hashlib.sha256(json.dumps(files).encode()).digest()
+    lists = b"" if credentials.revoked is None else b"lists" + credentials.revoked.encode()
+    return hashlib.sha256(of_files + lists).digest(), of_files

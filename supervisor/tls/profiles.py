@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -39,11 +39,21 @@ ROTATION: Final = 86400.0  # seconds for which tickets are of use
 DAY: Final = 86400
 WARN_DAYS: Final = (30, 7, 1)  # until certificates expire
 _LEVELS: Final = {"error": ERROR, "warning": WARNING, "info": INFO}
-_NOTHING: Final = Material(Credentials(), None, None, None, {}, (), None, (), b"")
+_NOTHING: Final = Material(Credentials(), None, None, None, {}, (), None, (), b"", b"")
 
 _Job = tuple[SslProfileConfig, frozenset[Use]]
 _Jobs = Mapping[str, _Job]
 Materials = Mapping[str, Material]
+
+
+class Lists(Protocol):
+    """Revocation lists that profiles have from URLs."""
+
+    def lists(self, config: SslProfileConfig) -> str | None:
+        """Those of a profile (PEM), as far as they are there; None: it has no URLs."""
+
+    def problem(self, name: str) -> str | None:
+        """What is wrong with those of a profile; None: nothing."""
 
 
 class TlsStartError(Exception):
@@ -107,6 +117,11 @@ class TlsProfiles(Subsystem):
         self._before: dict[str, Held] = {}  # as they were before the last change
         self._first: Callable[[], None] | None = None
         self._replaced: Callable[[SslProfileConfig, int], None] | None = None
+        self._lists: Lists | None = None
+
+    def use_lists(self, lists: Lists) -> None:
+        """Have revocation lists from URLs."""
+        self._lists = lists
 
     def when_replaced(self, call: Callable[[SslProfileConfig, int], None]) -> None:
         """Call with the profile when all workers use new credentials instead of others, and with the epoch from which
@@ -265,7 +280,14 @@ class TlsProfiles(Subsystem):
     def _read(self, jobs: _Jobs) -> "asyncio.Future[Materials]":
         if self._threads is None:
             self._threads = Threads(self._waker.loop, "sslProfile", MAX_READERS)
-        return self._threads.run(partial(_read_all, jobs), READ_SECONDS)
+        lists = {name: self._lists_of(config) for name, (config, _) in jobs.items()}
+        return self._threads.run(partial(_read_all, jobs, lists), READ_SECONDS)
+
+    def _lists_of(self, config: SslProfileConfig) -> str | None:
+        """None: the profile has no URLs. Until the first list is there, none is: then no peer is trusted."""
+        if self._lists is not None:
+            return self._lists.lists(config)
+        return "" if config.list_urls else None
 
     def _use(self, name: str, config: SslProfileConfig, material: Material) -> None:
         """Use what was read, unless it is broken and there is something that is not."""
@@ -299,10 +321,15 @@ class TlsProfiles(Subsystem):
             if replaced:
                 held.warned = None
             if replaced and was_usable:
-                self._epochs.call_when_all(epoch, lambda: self._in_use(config, epoch))
+                files = material.digest_of_files != before.digest_of_files
+                self._epochs.call_when_all(epoch, lambda: self._in_use(config, epoch, files=files))
         self.look_at_expiry(name)
 
-    def _in_use(self, config: SslProfileConfig, epoch: int) -> None:
+    def _in_use(self, config: SslProfileConfig, epoch: int, *, files: bool) -> None:
+        """files: those are new, not only lists from URLs, for which no connection is made again."""
+        if not files:
+            self._log.info("CONN_MGR", f"sslProfile '{config.name}': new revocation lists are in use")
+            return
         self._log.notice("CONN_MGR", f"sslProfile '{config.name}': new credentials are in use")
         if self._replaced is not None:
             self._replaced(config, epoch)
@@ -345,6 +372,9 @@ class TlsProfiles(Subsystem):
                 text = "in use, the certificate has expired"
             if held.stale:
                 text += f", the revocation list of {held.stale[0]} is out of date"
+            missing = None if self._lists is None else self._lists.problem(name)
+            if missing is not None:
+                text += f", {missing}"
             found.append((name, held.usable, text if held.problem is None else held.problem))
         return found
 
@@ -444,8 +474,8 @@ def _jobs(configuration: Configuration) -> _Jobs:
     return {each.name: (each, frozenset(uses.get(each.name, ()))) for each in configuration.ssl_profiles}
 
 
-def _read_all(jobs: _Jobs) -> Materials:
-    return {name: read_profile(config, uses) for name, (config, uses) in jobs.items()}
+def _read_all(jobs: _Jobs, lists: Mapping[str, str | None]) -> Materials:
+    return {name: read_profile(config, uses, lists[name]) for name, (config, uses) in jobs.items()}
 
 
 def _endpoints(change: ConfigurationChange) -> Iterable[EndpointConfig]:

@@ -17,6 +17,7 @@ from router.log import WARNING, Log
 from router.tls.profile import files_of
 from supervisor.runtime.threads import Threads
 from supervisor.subsystem import Subsystem
+from supervisor.tls.list_cache import ListCache
 from supervisor.tls.profiles import Materials, TlsProfiles
 
 INTERVAL: Final = 1.0  # seconds between two looks
@@ -35,6 +36,9 @@ class CredentialWatch(Subsystem):
         self._profiles: Final = profiles
         self._log: Final = log
         self._task: asyncio.Task[None] | None = None
+        self._stale: set[str] = set()  # profiles that have other revocation lists than when they were read
+        self._lists: Final = ListCache(loop, log, self._stale.add)
+        profiles.use_lists(self._lists)
         # By name: the files as they were when they were read last, and as they have been since the last look.
         self._read: dict[str, tuple[SslProfileConfig, _States]] = {}
         self._seen: dict[str, _States] = {}
@@ -45,6 +49,7 @@ class CredentialWatch(Subsystem):
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        self._lists.stop()
 
     async def _run(self) -> None:
         threads = Threads(self._loop, "credentials", MAX_THREADS)
@@ -61,6 +66,7 @@ class CredentialWatch(Subsystem):
     async def _look(self, threads: Threads) -> None:
         """Raises OSError, also when it takes too long."""
         configs = {name: held.config for name, held in self._profiles.held.items() if held.config is not None}
+        self._lists.look(configs)
         if not configs:
             return
         files = {name: files_of(config) for name, config in configs.items()}
@@ -70,8 +76,9 @@ class CredentialWatch(Subsystem):
             read = self._read.get(name)
             # Of a profile that has just been configured, files may have changed since they were read for that.
             known = read is not None and read[0] is config and read[1] == states[name]
-            if not known and states[name] == self._seen.get(name):
+            if name in self._stale or (not known and states[name] == self._seen.get(name)):
                 due.append(name)
+        self._stale.clear()
         self._seen = states
         self._read = {name: read for name, read in self._read.items() if name in configs}
         for name in configs:

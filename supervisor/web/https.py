@@ -145,7 +145,7 @@ def _context(credentials: Credentials, verify_peer: bool) -> ssl.SSLContext:
         context.set_ciphers(ciphers)
     _load(context, credentials)
     if credentials.trusted is not None:
-        _trust(context, credentials.trusted)
+        _trust(context, credentials.trusted, credentials.revoked)
     context.verify_mode = ssl.CERT_REQUIRED if verify_peer else ssl.CERT_NONE
     return context
 
@@ -159,11 +159,11 @@ def _load(context: ssl.SSLContext, credentials: Credentials) -> None:
         context.load_cert_chain(path, password=credentials.password or "")
 
 
-def _trust(context: ssl.SSLContext, text: str) -> None:
-    """Certificates of authorities; with revocation lists among them, what is revoked is refused."""
-    with _file(text) as path:
+def _trust(context: ssl.SSLContext, text: str, revoked: str | None) -> None:
+    """Certificates of authorities; with revocation lists among them, or from URLs, what is revoked is refused."""
+    with _file(f"{text}\n{revoked or ''}") as path:
         context.load_verify_locations(path)
-    if context.cert_store_stats()["crl"]:
+    if revoked is not None or context.cert_store_stats()["crl"]:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
 
 

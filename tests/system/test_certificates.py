@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,84 @@ def test_revoked_connections_are_closed_when_the_profile_says_so_later(start: St
         peer.barrier()
         Management(own).update("sslProfile", "sslProfile/p", revokedConnections="close")
         assert peer.expect_close() == REVOKED
+
+
+def get(router: Router, made: Pki, client: Issued) -> bytes:
+    """The answer to a request for the health of a router."""
+    dialled = socket.create_connection(("127.0.0.1", router.ports["https"]), timeout=10)
+    with made.context(client).wrap_socket(dialled, server_hostname="localhost") as secured:
+        secured.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        if not (octets := secured.recv(4096)):
+            raise ConnectionError("no answer")
+        return octets
+
+
+class ListServer:
+    """Serves a revocation list to whoever asks, or an error where there is none."""
+
+    def __init__(self) -> None:
+        self.octets: bytes | None = None
+        self.asked = 0
+        served = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                served.asked += 1
+                body = served.octets
+                self.send_response(200 if body is not None else 503)
+                self.send_header("Content-Length", str(len(body or b"")))
+                self.end_headers()
+                self.wfile.write(body or b"")
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the library
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/ca.crl"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def list_server() -> Iterator[ListServer]:
+    server = ListServer()
+    yield server
+    server.close()
+
+
+def test_lists_from_a_url_are_demanded_kept_and_renewed(start: Start, made: Pki, list_server: ListServer) -> None:
+    """Without one nobody is let in; one that cannot be renewed counts on; a new one closes what it names."""
+    soon = datetime.now(tz=UTC) + timedelta(seconds=40)
+    revoked, other = made.issue("by-url", "/CN=by-url"), made.issue("by-url-other", "/CN=other")
+    own = profile(made, crlUrl=list_server.url, crlRefreshSeconds=10, revokedConnections="close")
+    https = listener("https", sslProfile="p", http=True, websockets=False, authenticatePeer=True, requireSsl=True)
+    router = start([own, mutual(), https, listener()], 3)
+    router.wait_log(r"sslProfile 'p': revocation list \S+: HTTP status 503; connections are refused")
+    with pytest.raises(REFUSED):
+        opened(router, made, other)
+    with pytest.raises(REFUSED):
+        get(router, made, other)
+    list_server.octets = made.revocations(until=soon)
+    router.wait_log(r"sslProfile 'p': revocation list \S+ holds until ", 15.0)
+    router.wait_log("sslProfile 'p': new revocation lists are in use")
+    peers = [opened(router, made, each) for each in (revoked, other)]
+    list_server.octets, asked = None, list_server.asked
+    router.wait_log(r"HTTP status 503; the list before counts until it ends", 20.0)
+    assert list_server.asked > asked
+    opened(router, made, other).drop()
+    list_server.octets = made.revocations(revoked)
+    assert peers[0].expect_close(timeout=20.0) == REVOKED
+    with pytest.raises(REFUSED):
+        opened(router, made, revoked)
+    with pytest.raises(REFUSED):
+        get(router, made, revoked)
+    assert get(router, made, other).startswith(b"HTTP/1.1 200 ")
+    peers[1].barrier()
+    for peer in peers:
+        peer.drop()

@@ -195,6 +195,8 @@ def test_attributes_in_reporting_order():
         ("sslProfile", "userPrefix"),
         ("sslProfile", "oldConnections"),
         ("sslProfile", "oldConnectionsPerSecond"),
+        ("sslProfile", "crlUrl"),
+        ("sslProfile", "crlRefreshSeconds"),
         ("sslProfile", "revokedConnections"),
         ("sslProfile", "expiresInDays"),
         ("listener", "saslUsers"),

@@ -1,0 +1,145 @@
+"""Which revocation lists are kept, when they are fetched again, and what is told, without a network."""
+
+import asyncio
+import time
+
+import pytest
+
+from router.config.errors import ConfigError
+from router.config.load import load_text
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.tls import list_cache
+from supervisor.tls.list_cache import ListCache
+from supervisor.tls.lists import ListError, RevocationList
+from tests.unit.supervisor.auth.waiting import soon
+
+NOW = time.time()
+URL = "http://ca.example/list"
+
+
+def profile(urls=URL, **attributes):
+    given = {"caCertFile": "/ca", **({"crlUrl": urls} if urls else {}), **attributes}
+    lines = "".join(f"{name}: {value}\n" for name, value in given.items())
+    return load_text("x.conf", f"sslProfile {{\nname: p\n{lines}}}\n").ssl_profiles[0]
+
+
+def made(pem, begins=NOW - 60, ends=NOW + 86400):
+    return RevocationList(pem, begins, ends)
+
+
+class Setup:
+    def __init__(self):
+        self.answers = {}
+        self.asked = []
+        self.renewed: list[str] = []
+        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
+        self.cache = ListCache(asyncio.get_running_loop(), self.log, self.renewed.append, self.fetch)
+
+    async def fetch(self, url, trusted_file, threads):
+        self.asked.append((url, trusted_file))
+        answer = self.answers.get(url, ListError("HTTP status 404"))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def look(self, *configs, times):
+        """Look until so many were asked for."""
+        self.cache.look({each.name: each for each in configs})
+        await soon(lambda: len(self.asked) >= times)
+        await asyncio.sleep(0)
+
+    def lines(self):
+        return [entry.text for entry in self.log.recent()]
+
+
+def run(scenario):
+    asyncio.run(_run(scenario))
+
+
+async def _run(scenario):
+    setup = Setup()
+    await scenario(setup)
+    setup.cache.stop()
+
+
+def test_profile_without_urls_demands_no_lists():
+    async def scenario(setup):
+        config = profile("")
+        await setup.look(config, times=0)
+        assert (setup.cache.lists(config), setup.cache.problem("p")) == (None, None)
+
+    run(scenario)
+
+
+def test_lists_of_a_profile_are_those_that_are_there():
+    async def scenario(setup):
+        config = profile(f"{URL} {URL}2")
+        assert setup.cache.lists(config) == ""
+        setup.answers = {URL: made("one"), URL + "2": ListError("HTTP status 404")}
+        await setup.look(config, times=2)
+        assert setup.cache.lists(config) == "one"
+        assert setup.cache.problem("p") == f"revocation list {URL}2: HTTP status 404"
+        assert setup.renewed == ["p"]
+        (failed,) = [line for line in setup.lines() if "404" in line]
+        assert failed == f"sslProfile 'p': revocation list {URL}2: HTTP status 404; connections are refused"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (ListError("HTTP status 500"), "HTTP status 500"),
+        (made("old", NOW - 61), "it is older than the one before"),
+        (made("ended", NOW, NOW - 1), "it is out of date"),
+        (KeyError("x"), "KeyError: 'x'"),
+    ],
+)
+def test_list_that_cannot_be_renewed_is_kept(monkeypatch, answer, reason):
+    monkeypatch.setattr(list_cache, "LEAST_PAUSE", 0.0)
+
+    async def scenario(setup):
+        config = profile(crlRefreshSeconds=10)
+        setup.answers[URL] = made("one", ends=time.time() + 0.2)
+        await setup.look(config, times=1)
+        setup.answers[URL] = answer
+        while len(setup.asked) < 2:
+            await setup.look(config, times=1)
+            await asyncio.sleep(0.01)
+        assert setup.cache.lists(config) == "one"
+        assert setup.cache.problem("p") == f"revocation list {URL}: {reason}"
+        assert any(line.endswith(f"{reason}; the list before counts until it ends") for line in setup.lines())
+        assert setup.renewed == ["p"]
+
+    run(scenario)
+
+
+def test_list_is_fetched_again_after_its_time_and_not_before():
+    async def scenario(setup):
+        config = profile()
+        setup.answers[URL] = made("one")
+        for _ in range(3):
+            await setup.look(config, times=1)
+        assert setup.asked == [(URL, "/ca")]
+        await setup.look(profile(caCertFile="/other"), times=2)
+        assert setup.asked[1:] == [(URL, "/other")], "other authorities: the list is to be checked again"
+        setup.cache.look({})
+        assert setup.cache.lists(config) == ""
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("urls", "trusted", "fault"),
+    [
+        ("ftp://ca.example/list", "/ca", "is no URL that begins with http"),
+        ("http://user:secret@ca.example/", "/ca", "is no URL that begins with http"),
+        ("http:///list", "/ca", "is no URL that begins with http"),
+        (URL, None, "caCertFile has to name the authorities"),
+        (" ".join([URL] * 17), "/ca", "17 URLs, and at most 16 are fetched"),
+    ],
+)
+def test_url_that_cannot_be_used_is_refused(urls, trusted, fault):
+    lines = f"crlUrl: {urls}\n" + (f"caCertFile: {trusted}\n" if trusted else "")
+    with pytest.raises(ConfigError, match=f"x.conf:3: .*crlUrl: .*{fault}"):
+        load_text("x.conf", f"sslProfile {{\nname: p\n{lines}}}\n")
