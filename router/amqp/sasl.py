@@ -31,6 +31,10 @@ class ClientExchange(Protocol):
     @property
     def user(self) -> str: ...
 
+    def choose(self, offered: Sequence[str]) -> bool:
+        """The server offers these mechanisms, this one among them. False: it cannot be used on this connection."""
+        ...
+
     @property
     def computes(self) -> bool:
         """Whether the next `step` takes long, as long as the server likes."""
@@ -236,7 +240,8 @@ class SaslClient:
     def _pick(self, offer: object) -> bytes:
         offered = [offer] if isinstance(offer, str) else offer if isinstance(offer, list) else []
         self.offered = [str(name) for name in offered if isinstance(name, str)]
-        self.picked = next((each for each in self.mechanisms if each.name in self.offered), None)
+        known = (each for each in self.mechanisms if each.name in self.offered)
+        self.picked = next((each for each in known if each.choose(self.offered)), None)
         if self.picked is None:
             self.done = True
             self.error = (UNAUTHORIZED, "SASL(-4): no mechanism available:  (Authentication failed [mech=none])")

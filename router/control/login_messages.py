@@ -11,6 +11,10 @@ class SaslBegin(Message, kw_only=True):
     conn: int
     external: str | None = None  # user by its certificate
     encryption: int = 0  # strength (ssf) of TLS
+    binding: bytes | None = None  # `tls-exporter`, where the listener offers mechanisms that need it
+
+    def __repr__(self) -> str:
+        return f"SaslBegin({self.conn})"
 
 
 class SaslInit(Message, kw_only=True):

@@ -36,6 +36,7 @@ class Profile(Struct, rename="camel", kw_only=True, gc=False, frozen=True):
     cost: int
     sasl_mechanisms: list[str] | None  # that may be used; None: all
     asks_for_sasl: bool = False  # the supervisor says what is offered, and who clients are
+    binds_logins: bool = False  # mechanisms with channel binding among them
     max_frame_size: int
     max_sessions: int
     max_session_frames: int | None

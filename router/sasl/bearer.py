@@ -1,7 +1,7 @@
 """OAUTHBEARER (RFC 7628) and XOAUTH2: a token instead of a password."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from router.amqp.sasl import ExchangeError
@@ -100,6 +100,10 @@ class OAuthBearerClient:
 
     def __repr__(self) -> str:
         return f"OAuthBearerClient({self.user!r})"
+
+    def choose(self, offered: Sequence[str]) -> bool:
+        """See ClientExchange."""
+        return True
 
     def step(self, challenge: bytes) -> bytes:
         """See ClientExchange. A server that wants to hear the first response gets it."""

@@ -1,20 +1,25 @@
-"""SCRAM (RFC 5802, 7677) without channel binding: messages, the server's side, the client's."""
+"""SCRAM (RFC 5802, 7677): messages, the server's side, the client's.
+
+Mechanisms with `-PLUS` bind the exchange to the TLS connection (`tls-exporter`, RFC 9266): whoever stands between
+client and server has another connection to each, and so another binding.
+"""
 
 import base64
 import binascii
 import hashlib
 import hmac
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from router.amqp.sasl import ExchangeError
 from router.sasl.mechanism import MAX_NAME, MAX_NONCE, MAX_RESPONSE, Answer, Challenge, Success, protocol_error, refused
 from router.sasl.saslprep import PrepareError, prepare
-from router.sasl.verifiers import HASHES, Verifiers, client_key, salted_password, stored_key
+from router.sasl.verifiers import HASHES, PLUS, Verifiers, client_key, salted_password, stored_key
 
 NONCE_OCTETS: Final = 24
 MOST_ITERATIONS: Final = 5_000_000  # that a client lets a server ask of it
+BINDING_TYPE: Final = "tls-exporter"
 WRONG_PROOF: Final = "Password verification failed"
 
 
@@ -82,10 +87,22 @@ def _base64(text: str) -> bytes:
 class ScramServer:
     """One exchange as the server."""
 
-    def __init__(self, name: str, verifiers: Verifiers, nonce: Callable[[], str] = new_nonce) -> None:
-        """name: of the mechanism. nonce: makes the server's part of it."""
-        self._name: Final = name
-        self._hash: Final = HASHES[name]
+    def __init__(
+        self,
+        name: str,
+        verifiers: Verifiers,
+        nonce: Callable[[], str] = new_nonce,
+        *,
+        binding: bytes = b"",
+        offers_bound: bool = False,
+    ) -> None:
+        """name: of the mechanism. nonce: makes the server's part of it. binding: of the connection, where the mechanism
+        has `-PLUS`. offers_bound: such mechanisms were offered."""
+        self._name: Final = name.removesuffix(PLUS)
+        self._bound: Final = name.endswith(PLUS)
+        self._binding: Final = binding
+        self._offers_bound: Final = offers_bound
+        self._hash: Final = HASHES[self._name]
         self._verifiers: Final = verifiers
         self._nonce_part: Final = nonce
         self._started = False
@@ -112,11 +129,9 @@ class ScramServer:
         authorization, second, bare = rest.partition(",")
         if not comma or not second:
             raise ScramError("the GS2 header is malformed")
-        if flag.startswith("p="):
-            # The mechanism without -PLUS has no channel binding: who asks for it is in between, or errs.
-            return refused("channel binding is not supported")
-        if flag not in ("n", "y"):
-            raise ScramError("the GS2 flag is malformed")
+        refusal = self._flag_refusal(flag)
+        if refusal is not None:
+            return refused(refusal)
         if authorization and (not authorization.startswith("a=") or not saslname(authorization[2:])):
             raise ScramError("the authorization identity is malformed")
         self._gs2 = f"{flag},{authorization},"
@@ -140,6 +155,21 @@ class ScramServer:
         self._messages = f"{bare},{first}"
         return Challenge(first.encode())
 
+    def _flag_refusal(self, flag: str) -> str | None:
+        """Why a client with this GS2 flag is refused (RFC 5802, 6). Raises ScramError."""
+        if flag.startswith("p="):
+            if not self._bound:
+                # A mechanism without -PLUS has no channel binding: the peer is in between, or errs.
+                return "channel binding is not supported"
+            return None if flag[2:] == BINDING_TYPE else f"the channel binding is not {BINDING_TYPE}"
+        if flag not in ("n", "y"):
+            raise ScramError("the GS2 flag is malformed")
+        if self._bound:
+            return "the mechanism has a channel binding, and the client sends none"
+        if flag == "y" and self._offers_bound:
+            return "the client has not seen the offer of channel binding: somebody has changed it"
+        return None
+
     def _final(self, text: str) -> Answer:
         without_proof, comma, proof_item = text.rpartition(",")
         items = attributes(without_proof) if comma else []
@@ -148,7 +178,8 @@ class ScramServer:
         if any(name in ("c", "r", "p", "m") for name, _ in items[2:]):
             raise ScramError("the last message has an attribute that has no place there")
         # Both are compared whole: a flag, or a nonce, that somebody changed on the way does not pass.
-        binding = hmac.compare_digest(_base64(items[0][1]), self._gs2.encode())
+        expected = self._gs2.encode() + (self._binding if self._bound else b"")
+        binding = hmac.compare_digest(_base64(items[0][1]), expected)
         nonce = hmac.compare_digest(items[1][1].encode(), self._nonce.encode())
         proof = _base64(proof_item[2:])
         if not binding:
@@ -171,20 +202,49 @@ class ScramServer:
 class ScramClient:
     """One exchange as the client. It demands the server's proof of knowing the password, too."""
 
-    def __init__(self, name: str, user: str, password: str, nonce: Callable[[], str] = new_nonce) -> None:
-        """Raises PrepareError."""
+    def __init__(
+        self,
+        name: str,
+        user: str,
+        password: str,
+        nonce: Callable[[], str] = new_nonce,
+        *,
+        find_binding: Callable[[], bytes | None] | None = None,
+    ) -> None:
+        """find_binding: finds that of the connection, None if it has none; None: mechanisms with `-PLUS` are not
+        wanted. It is called when the server's offer has come, as TLS is complete then. Raises PrepareError."""
         self.name: Final = name
         self.user: Final = user
-        self._hash: Final = HASHES[name]
+        self._bound: Final = name.endswith(PLUS)
+        self._find_binding: Final = find_binding
+        self._gs2 = "n,,"
+        self._binding = b""
+        self._hash: Final = HASHES[name.removesuffix(PLUS)]
         self._password: Final = prepare(password)
         self._nonce: Final = nonce()
         self._bare: Final = f"n={quoted(prepare(user))},r={self._nonce}"
-        self.response: Final = f"n,,{self._bare}".encode()
         self._expected: bytes | None = None  # the server's signature
         self._proven = False
 
     def __repr__(self) -> str:
         return f"ScramClient({self.name}, {self.user!r})"
+
+    @property
+    def response(self) -> bytes:
+        """See ClientExchange."""
+        return f"{self._gs2}{self._bare}".encode()
+
+    def choose(self, offered: Sequence[str]) -> bool:
+        """See ClientExchange. Without a binding there is no mechanism with one; a client that could have used one says
+        that it was offered none."""
+        binding = None if self._find_binding is None else self._find_binding()
+        if self._bound:
+            if binding is None:
+                return False
+            self._gs2, self._binding = f"p={BINDING_TYPE},,", binding
+        elif binding is not None and not any(name.endswith(PLUS) for name in offered):
+            self._gs2 = "y,,"
+        return True
 
     @property
     def computes(self) -> bool:
@@ -228,7 +288,8 @@ class ScramClient:
         if not salt_octets:
             raise ScramError("the salt is empty")
         salted = salted_password(self._hash, self._password, salt_octets, int(count))
-        without_proof = f"c={base64.b64encode(b'n,,').decode()},r={nonce}"
+        binding = base64.b64encode(self._gs2.encode() + self._binding).decode()
+        without_proof = f"c={binding},r={nonce}"
         message = f"{self._bare},{first},{without_proof}".encode()
         signature = hmac.digest(stored_key(self._hash, salted), message, self._hash)
         proof = bytes(a ^ b for a, b in zip(client_key(self._hash, salted), signature, strict=True))

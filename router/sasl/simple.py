@@ -1,5 +1,6 @@
 """ANONYMOUS (RFC 4505), EXTERNAL (RFC 4422, appendix A) and PLAIN (RFC 4616): the client speaks once."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from router.amqp.sasl import ExchangeError
@@ -78,6 +79,10 @@ class OneResponse(NamedTuple):
     name: str
     response: bytes
     user: str
+
+    def choose(self, offered: Sequence[str]) -> bool:
+        """See ClientExchange."""
+        return True
 
     @property
     def computes(self) -> bool:

@@ -250,7 +250,9 @@ class Authentication(Subsystem):
         if self._process is None or not asks(listener, router):
             self._refuse(connection, "nobody can authenticate here")
             return
-        known = context(listener, router, connection.number, connection.peer, message.external, message.encryption)
+        known = context(
+            listener, router, connection.number, connection.peer, message.external, message.encryption, message.binding
+        )
         number = self._process.begin(known, lambda reply: self._replied(connection, reply))
         self._exchanges[connection.number] = number
 

@@ -20,7 +20,7 @@ from router.sasl.mechanism import Answer, Challenge, Failure, ServerExchange, Su
 from router.sasl.scram import ScramServer
 from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
 from router.sasl.users import Users
-from router.sasl.verifiers import HASHES
+from router.sasl.verifiers import BOUND, HASHES, PLUS
 from supervisor.auth import messages
 from supervisor.auth.attempts import Attempts, TooManyAttempts
 from supervisor.auth.library import Library, LibraryError, LibraryExchange
@@ -338,6 +338,8 @@ class Exchanges:
         names = [EXTERNAL]
         users = self._users(context)
         if users is not None:
+            if context.binding is not None:
+                names += [name for name in BOUND if name.removesuffix(PLUS) in users.mechanisms]
             names += users.mechanisms
         if context.issuers:
             names += BEARERS
@@ -357,7 +359,7 @@ class Exchanges:
         if name not in running.offered:
             return Failure(NOT_OFFERED)
         running.mechanism = self._mechanism(running, name, message.hostname)
-        if name in HASHES and isinstance(running.mechanism, _Local):
+        if name.removesuffix(PLUS) in HASHES and isinstance(running.mechanism, _Local):
             return await running.mechanism.step(message.response)  # the proof comes with the next response
         return await self._step(running, message.response)
 
@@ -375,8 +377,10 @@ class Exchanges:
             return _Local(BEARERS[name](self._token_check(context)), self._pools.tokens)
         users, file_name = self._users(context) or Users({}), context.users or ""
         file = _File(file_name, self.providers.prefixes.get(file_name, ""), partial(self._users, context))
-        if name in HASHES:
-            return _Local(ScramServer(name, users), file=file)
+        if name.removesuffix(PLUS) in HASHES:
+            bound = any(each in BOUND for each in running.offered)
+            scram = ScramServer(name, users, binding=context.binding or b"", offers_bound=bound)
+            return _Local(scram, file=file)
         return _Local(PlainServer(users), self._pools.passwords, file)
 
     def _token_check(self, context: Context) -> Callable[[str, str], Success | Failure]:

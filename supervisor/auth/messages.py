@@ -106,6 +106,10 @@ class Context(Struct, kw_only=True):
     anonymous: bool = True  # ANONYMOUS may be offered: not with `authenticatePeer: yes`
     external: str | None = None  # user by the certificate of the peer; None: there is none
     encryption: int = 0  # strength (ssf) of TLS; 0: there is none
+    binding: bytes | None = None  # `tls-exporter` of its connection; None: there is none
+
+    def __repr__(self) -> str:
+        return f"Context([C{self.connection}], {self.host!r})"
 
 
 class Begin(Struct, tag=True):

@@ -44,9 +44,15 @@ def asks(listener: ListenerConfig, router: RouterConfig) -> bool:
 
 
 def context(
-    listener: ListenerConfig, router: RouterConfig, connection: int, peer: str, external: str | None, encryption: int
+    listener: ListenerConfig,
+    router: RouterConfig,
+    connection: int,
+    peer: str,
+    external: str | None,
+    encryption: int,
+    binding: bytes | None = None,
 ) -> Context:
-    """What an exchange has to know. peer: `ip:port`."""
+    """What an exchange has to know. peer: `ip:port`. binding: see Context."""
     return Context(
         connection=connection,
         host=peer.rpartition(":")[0],
@@ -58,6 +64,7 @@ def context(
         anonymous=not listener.authenticate_peer,
         external=external,
         encryption=encryption,
+        binding=binding,
     )
 
 

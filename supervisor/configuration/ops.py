@@ -8,6 +8,7 @@ from router.addressing.settings import Setting
 from router.config.entities import AddressConfig, ConnectorConfig, ListenerConfig
 from router.config.roles import BETWEEN_ROUTERS
 from router.control.ops import FailoverServer, Profile, ProfileOp
+from router.sasl.verifiers import BOUND
 
 # Seconds from the TCP connection of a connector until the peer's open must arrive.
 CONNECTOR_HANDSHAKE: Final = 30
@@ -26,12 +27,15 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
     authenticate_peer = require_encryption = verifies_peer = False
     verify_hostname, path = True, "/"
     origins: tuple[str, ...] = ()
+    binds_logins = False
     if isinstance(endpoint, ListenerConfig):
         authenticate_peer, require_encryption = endpoint.authenticate_peer, endpoint.require_encryption
         verifies_peer = endpoint.verifies_peer
         handshake = endpoint.initial_handshake_timeout_seconds
         websockets = endpoint.http
         origins = endpoint.allowed_origins
+        wanted = endpoint.sasl_mechanisms
+        binds_logins = endpoint.sasl_users is not None and (wanted is None or not {*BOUND}.isdisjoint(wanted))
         servers = [FailoverServer(server.scheme, server.host, server.port) for server in endpoint.failover_servers]
     else:
         verify_hostname = endpoint.verify_hostname
@@ -46,6 +50,7 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
         sasl_mechanisms=None if endpoint.sasl_mechanisms is None else list(endpoint.sasl_mechanisms),
         authenticate_peer=authenticate_peer,
         asks_for_sasl=asks_for_sasl,
+        binds_logins=binds_logins,
         max_frame_size=endpoint.max_frame_size,
         max_sessions=endpoint.max_sessions,
         max_session_frames=endpoint.max_session_frames,

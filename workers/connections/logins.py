@@ -57,6 +57,8 @@ class Login:
         event = login_messages.SaslBegin(conn=handler.number)
         if tls is not None:
             event.external, event.encryption = subject(tls), tls.ssf
+            if handler.profile.binds_logins:
+                event.binding = handler.transport.channel_binding()
         handler.worker.control.send_event(event)
         handler.worker.admissions.expect(handler)
 
@@ -127,5 +129,6 @@ def client(handler: "ConnectionHandler", initiate: Initiate) -> SaslClient:
         initiate.password,
         socket.gethostname(),
         external=handler.profile.tls is not None,
+        find_binding=None if handler.profile.tls is None else handler.transport.channel_binding,
     )
     return SaslClient(list(mechanisms), initiate.host, lambda work: handler.worker.background.run(work, answered))

@@ -154,6 +154,9 @@ def test_user_and_password():
     class Sure:
         name, response, user, computes, refusal = "PLAIN", b"\0u\0secret", "u", False, ""
 
+        def choose(self, offered):
+            return offered == ["PLAIN"]
+
         def step(self, challenge):
             assert challenge == b"sure?"
             return b"yes"

@@ -10,7 +10,7 @@ from router.amqp.sasl import ExchangeError
 from router.sasl.mechanism import Challenge, Failure, Success
 from router.sasl.scram import ScramClient, ScramServer, attributes, quoted, saslname
 from router.sasl.users import Users
-from router.sasl.verifiers import HASHES, make
+from router.sasl.verifiers import BOUND, HASHES, PLUS, make
 
 # mechanism, client's nonce, server's part, salt, proof, server's signature; user `user`, password `pencil`.
 RFC = {
@@ -252,3 +252,74 @@ def test_a_client_demands_the_proof_of_the_server():
         client.finish(b"v=" + base64.b64encode(b"\0" * 32))
     assert client.step(answer.additional or b"") == b""  # as a challenge before the outcome
     client.finish(None)
+
+
+BINDING = bytes(range(32))
+
+
+def bound_server(binding=BINDING, name="SCRAM-SHA-256-PLUS"):
+    return ScramServer(name, store(name.removesuffix(PLUS)), binding=binding, offers_bound=True)
+
+
+def bound_client(binding=BINDING, name="SCRAM-SHA-256-PLUS", offered=BOUND):
+    client = ScramClient(name, "user", "pencil", find_binding=lambda: binding)
+    return client, client.choose(offered)
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_exchange_with_the_binding_of_both_sides_succeeds(name):
+    client, chosen = bound_client(name=name)
+    assert chosen
+    assert client.response.startswith(b"p=tls-exporter,,n=user,r=")
+    scram = bound_server(name=name)
+    answer = scram.step(client.step(challenge(scram.step(client.response))))
+    assert isinstance(answer, Success)
+    client.finish(answer.additional)
+
+
+def test_exchange_with_another_binding_is_refused():
+    client, _ = bound_client(bytes(32))
+    scram = bound_server()
+    answer = scram.step(client.step(challenge(scram.step(client.response))))
+    assert isinstance(answer, Failure)
+    assert "the channel binding differs" in answer.text
+
+
+def test_client_without_a_binding_chooses_no_mechanism_with_one():
+    assert not bound_client(None)[1]
+    client, chosen = bound_client(None, "SCRAM-SHA-256", ["SCRAM-SHA-256"])
+    assert chosen
+    assert client.response.startswith(b"n,,")
+
+
+@pytest.mark.parametrize(
+    ("offered", "flag"),
+    [(["SCRAM-SHA-256"], b"y,,"), (["SCRAM-SHA-256", "SCRAM-SHA-1-PLUS"], b"n,,"), (BOUND, b"n,,")],
+)
+def test_client_with_a_binding_says_that_it_was_offered_none(offered, flag):
+    client, _ = bound_client(name="SCRAM-SHA-256", offered=offered)
+    assert client.response.startswith(flag)
+
+
+@pytest.mark.parametrize(
+    ("scram", "first", "text"),
+    [
+        (bound_server, b"n,,", "the mechanism has a channel binding, and the client sends none"),
+        (bound_server, b"y,,", "the mechanism has a channel binding, and the client sends none"),
+        (bound_server, b"p=tls-unique,,", "the channel binding is not tls-exporter"),
+        (bound_server, b"p=,,", "the channel binding is not tls-exporter"),
+        (lambda: ScramServer("SCRAM-SHA-256", store(), offers_bound=True), b"y,,", "has not seen the offer of channel"),
+        (lambda: ScramServer("SCRAM-SHA-256", store(), offers_bound=True), b"p=tls-exporter,,", "is not supported"),
+    ],
+)
+def test_flag_that_does_not_fit_the_offer_is_refused(scram, first, text):
+    answer = scram().step(first + b"n=user,r=abc")
+    assert isinstance(answer, Failure)
+    assert text in answer.text
+    assert answer.credentials
+
+
+def test_client_that_cannot_bind_is_served_beside_the_offer():
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil")
+    scram = ScramServer("SCRAM-SHA-256", store(), offers_bound=True)
+    assert isinstance(scram.step(client.step(challenge(scram.step(client.response)))), Success)

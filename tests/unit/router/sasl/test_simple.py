@@ -7,7 +7,7 @@ from router.sasl.client import CLIENT_MECHANISMS, ways_in
 from router.sasl.mechanism import BAD_PASSWORD, Challenge, Failure, Success
 from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer, anonymous_client, plain_client
 from router.sasl.users import Users
-from router.sasl.verifiers import make
+from router.sasl.verifiers import BOUND, make
 
 USERS = Users({"guest": {"SCRAM-SHA-1": make("SCRAM-SHA-1", "s3cret", 4096)}})
 
@@ -89,6 +89,8 @@ def test_a_client_takes_the_strongest_that_it_can():
     """security.md S-10."""
     scram = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
     assert names(CLIENT_MECHANISMS, "u", "p") == ["EXTERNAL", *scram, "PLAIN", "ANONYMOUS"]
+    found = ways_in(lambda name: True, "u", "p", "here", find_binding=lambda: b"b")
+    assert [each.name for each in found] == ["EXTERNAL", *BOUND, *scram, "PLAIN", "ANONYMOUS"]
     assert names(CLIENT_MECHANISMS) == ["EXTERNAL", "ANONYMOUS"]
     assert names(CLIENT_MECHANISMS, "u") == ["EXTERNAL", "ANONYMOUS"]
     assert names(["PLAIN", "ANONYMOUS"], "u", "p") == ["PLAIN", "ANONYMOUS"]

@@ -91,6 +91,9 @@ class World:
         ({"users": None, "issuers": ["i"], "anonymous": False}, ["OAUTHBEARER", "XOAUTH2"]),
         ({"mechanisms": ["PLAIN", "NONSENSE", "SCRAM-SHA-1"]}, ["SCRAM-SHA-1", "PLAIN"]),
         ({"mechanisms": ["EXTERNAL"]}, []),
+        ({"binding": b"b"}, ["SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS", *SCRAM, "PLAIN", "ANONYMOUS"]),
+        ({"binding": b"b", "mechanisms": ["SCRAM-SHA-256-PLUS"]}, ["SCRAM-SHA-256-PLUS"]),
+        ({"mechanisms": ["SCRAM-SHA-256-PLUS"]}, []),
         ({"users": "never"}, ["ANONYMOUS"]),
         ({"users": "unknown"}, ["ANONYMOUS"]),
         ({"users": None, "library": True}, []),
@@ -167,6 +170,31 @@ def test_users_of_a_file_have_its_prefix():
         assert answer == Accepted(number, "file:guest", Facts(account=ACCOUNT))
         number, answer = await each.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
         assert answer == Accepted(number, "alice", Facts(groups=["i"]))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "binding", "admitted"),
+    [
+        ("SCRAM-SHA-256-PLUS", b"b" * 32, True),
+        ("SCRAM-SHA-512-PLUS", b"c" * 32, False),
+        ("SCRAM-SHA-256", b"b" * 32, False),  # it says that it was offered nothing better
+        ("SCRAM-SHA-256", None, True),
+    ],
+)
+def test_login_is_bound_to_its_connection(mechanism, binding, admitted):
+    async def run():
+        each = World()
+        scram = ScramClient(mechanism, "guest", "secret", find_binding=lambda: binding)
+        assert scram.choose([mechanism])
+        number, _ = await each.offer(binding=b"b" * 32)
+        each.exchanges.init(Init(number, mechanism, scram.response))
+        answer = await each.answer(number, 2)
+        if isinstance(answer, Challenge):
+            each.exchanges.respond(Respond(number, scram.step(answer.octets)))
+            answer = await each.answer(number, 3)
+        assert isinstance(answer, Accepted if admitted else Refused)
 
     asyncio.run(run())
 

@@ -1,0 +1,202 @@
+"""SCRAM with channel binding: logins over TLS that nobody in between can pass on."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from router.sasl.scram import ScramClient
+from router.sasl.users import Users
+from router.sasl.verifiers import make
+from tests.peer.frames import SASL_HEADER
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.pki import Pki, pki
+from tests.system.fixtures import Start
+from tests.system.router import Router, Section, listener
+
+BOUND = ["SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS"]
+NO_EXTENDED_MASTER_SECRET = 1  # an option of OpenSSL that the standard library has no name for
+SCRAM = ["SCRAM-SHA-512", "SCRAM-SHA-256"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp(), "binding")
+
+
+def profile(made: Pki, **attributes: object) -> Section:
+    own = {"certFile": made.server.certificate, "privateKeyFile": made.server.key, "caCertFile": made.trusted}
+    return "sslProfile", {"name": "p", **own, **attributes}
+
+
+@pytest.fixture
+def server(start: Start, made: Pki, tmp_path: Path) -> Router:
+    """Listeners over TLS: `all`, `bound` (nothing else), `unbound`; and one with both, and without TLS."""
+    users = Users({}, b"k" * 32).with_user("guest", [make(name, "secret", 4096) for name in SCRAM])
+    (tmp_path / "users").write_text(users.text())
+    shared = {"sslProfile": "p", "saslUsers": "u", "authenticatePeer": True}
+    return start(
+        [
+            profile(made),
+            ("saslUsers", {"name": "u", "file": tmp_path / "users"}),
+            listener("all", **shared),
+            listener("bound", saslMechanisms=" ".join(BOUND), **shared),
+            listener("unbound", saslMechanisms=" ".join(SCRAM), **shared),
+            listener("web", http=True, **{**shared, "authenticatePeer": False}),
+            listener(),
+        ],
+        3,
+    )
+
+
+def secured(
+    server: Router, made: Pki, name: str, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, options: int = 0
+) -> Peer:
+    context = made.context()
+    context.maximum_version = version
+    context.options |= options
+    dialled = socket.create_connection(("127.0.0.1", server.ports[name]), timeout=10)
+    return Peer(context.wrap_socket(dialled, server_hostname="localhost"))
+
+
+def offered(peer: Peer) -> list[str]:
+    assert peer.header(SASL_HEADER) == SASL_HEADER
+    return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
+
+
+def test_mechanisms_with_binding_are_offered_over_tls_only(server: Router, made: Pki) -> None:
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        with secured(server, made, "all", version) as peer:
+            assert offered(peer) == [*BOUND, *SCRAM, "PLAIN"]
+    with Peer(server.ports["all"]) as peer:
+        assert offered(peer) == [*SCRAM, "PLAIN"]
+    with secured(server, made, "all", ssl.TLSVersion.TLSv1_2, NO_EXTENDED_MASTER_SECRET) as peer:
+        assert offered(peer) == [*SCRAM, "PLAIN"]
+    with secured(server, made, "bound") as peer:
+        assert offered(peer) == BOUND
+    with secured(server, made, "unbound") as peer:
+        assert offered(peer) == SCRAM
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "change", "reason"),
+    [
+        ("SCRAM-SHA-256", (b"n,,", b"y,,"), "the client has not seen the offer of channel binding"),
+        ("SCRAM-SHA-256-PLUS", (b"n,,", b"n,,"), "the mechanism has a channel binding, and the client sends none"),
+        ("SCRAM-SHA-256-PLUS", (b"n,,", b"p=tls-unique,,"), "the channel binding is not tls-exporter"),
+    ],
+)
+def test_client_that_was_offered_less_is_refused(
+    server: Router, made: Pki, mechanism: str, change: tuple[bytes, bytes], reason: str
+) -> None:
+    first = ScramClient("SCRAM-SHA-256", "guest", "secret").response.replace(*change, 1)
+    with secured(server, made, "all") as peer:
+        offered(peer)
+        peer.frame("sasl-init", mechanism=mechanism, initial_response=first)
+        assert peer.expect("sasl-outcome").code == 1
+    server.wait_log(reason)
+
+
+def connector(server: Router, port: int, made: Pki, **attributes: object) -> list[Section]:
+    place = {"host": "localhost", "port": port, "sslProfile": "p", "role": "route-container"}
+    login = {"saslUsername": "guest", "saslPassword": "pass:secret"}
+    return [profile(made), ("connector", {**place, **login, **attributes}), listener()]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "attributes", "mechanism"),
+    [
+        ("all", "TLSv1.3", {}, "SCRAM-SHA-512-PLUS"),
+        ("all", "TLSv1.2", {}, "SCRAM-SHA-512-PLUS"),
+        ("all", "TLSv1.3", {"saslMechanisms": "SCRAM-SHA-256-PLUS PLAIN"}, "SCRAM-SHA-256-PLUS"),
+        ("all", "TLSv1.3", {"saslMechanisms": "SCRAM-SHA-256"}, "SCRAM-SHA-256"),
+        ("bound", "TLSv1.3", {}, "SCRAM-SHA-512-PLUS"),
+        ("unbound", "TLSv1.3", {}, "SCRAM-SHA-512"),
+        ("web", "TLSv1.3", {"websockets": True}, "SCRAM-SHA-512-PLUS"),
+    ],
+)
+def test_connector_binds_its_login_where_it_is_offered(
+    start: Start, server: Router, made: Pki, name: str, version: str, attributes: dict[str, object], mechanism: str
+) -> None:
+    _, *rest = connector(server, server.ports[name], made, **attributes)
+    client = start([profile(made, protocols=version), *rest])
+    client.wait_log(rf"Connection Opened: dir=out host=localhost:\d+ vhost= encrypted={version} auth={mechanism} ")
+    with Peer.opened(server.port) as peer:
+        (row,) = [row for row in Management(peer).query("connection") if row["user"] == "guest"]
+    assert (row["sasl"], row["isAuthenticated"]) == (mechanism, True)
+
+
+class Interceptor:
+    """Stands between client and server, with a certificate that the client takes, and passes on what they say."""
+
+    def __init__(self, made: Pki, port: int, change: tuple[bytes, bytes] | None) -> None:
+        """change: of what the server says."""
+        self._made, self._to, self._change = made, port, change
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        inner = self._made.server_context(self._made.server)
+        outer = self._made.context()
+        while True:
+            try:
+                accepted = self._socket.accept()[0]
+            except OSError:
+                return
+            here = inner.wrap_socket(accepted, server_side=True)
+            dialled = socket.create_connection(("127.0.0.1", self._to), timeout=30)
+            there = outer.wrap_socket(dialled, server_hostname="localhost")
+            for source, sink, change in ((here, there, None), (there, here, self._change)):
+                threading.Thread(target=_pump, args=(source, sink, change), daemon=True).start()
+
+
+def _pump(source: ssl.SSLSocket, sink: ssl.SSLSocket, change: tuple[bytes, bytes] | None) -> None:
+    with contextlib.suppress(OSError):
+        while octets := source.recv(65536):
+            sink.sendall(octets if change is None else octets.replace(*change))
+    for each in (source, sink):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def intercepted(made: Pki, server: Router, name: str, change: tuple[bytes, bytes] | None) -> Iterator[int]:
+    between = Interceptor(made, server.ports[name], change)
+    yield between.port
+    between.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("all", None, "the channel binding differs from that of the first message"),
+        ("all", (b"-PLUS", b"-LESS"), "the client has not seen the offer of channel binding"),
+        ("unbound", None, None),
+    ],
+)
+def test_interceptor_with_a_good_certificate_gets_nobody_in(
+    start: Start, server: Router, made: Pki, name: str, change: tuple[bytes, bytes] | None, reason: str | None
+) -> None:
+    """Without binding it does: the last row."""
+    with intercepted(made, server, name, change) as port:
+        client = start(connector(server, port, made))
+        if reason is None:
+            client.wait_log(r"Connection Opened: dir=out host=localhost:\d+ .* auth=SCRAM-SHA-512 ")
+        else:
+            server.wait_log(reason)
+            client.wait_log(r"Authentication failed \[mech=SCRAM-SHA-512")
+            assert "Connection Opened: dir=out" not in client.log
