@@ -113,9 +113,10 @@ cdef class TlsContext:
     def __cinit__(self, credentials, *, server, verify_peer=False):
         self.server = server
         self.list_ends = {}
+        ERR_clear_error()
         self.context = SSL_CTX_new(TLS_server_method() if server else TLS_client_method())
-        if self.context is NULL:
-            raise MemoryError("TLS context")
+        if self.context is NULL:  # OpenSSL's own configuration allows nothing, as when its FIPS module is missing
+            raise TlsError("ciphers", f"OpenSSL allows none: {last_error()}")
         ERR_clear_error()
         SSL_CTX_set_options(self.context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION
                             | SSL_OP_CIPHER_SERVER_PREFERENCE)

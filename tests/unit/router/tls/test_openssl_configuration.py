@@ -1,0 +1,35 @@
+"""A configuration of OpenSSL that allows nothing, as one for FIPS whose module is not installed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.starts
+
+CONFIGURATION = """openssl_conf = all
+[all]
+alg_section = algorithms
+[algorithms]
+default_properties = fips=yes
+"""
+PROGRAM = """
+from router.tls.context import TlsContext, TlsError
+from router.control.ops import Credentials
+for server in (True, False):
+    try:
+        TlsContext(Credentials(), server=server)
+    except TlsError as error:
+        print(error.part, error)
+"""
+
+
+def test_configuration_that_allows_no_cipher_is_a_fault_of_the_profile(tmp_path):
+    path = tmp_path / "openssl.cnf"
+    path.write_text(CONFIGURATION)
+    environment = {**os.environ, "OPENSSL_CONF": str(path)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == ["ciphers OpenSSL allows none: library has no ciphers"] * 2
