@@ -12,7 +12,7 @@ from router.record import Record
 HASHES: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1")
 PLUS: Final = "-PLUS"  # behind a mechanism: with channel binding
-# Those that are offered, the strongest first. They have the verifiers of the mechanisms without `-PLUS`.
+# Mechanisms with it that are offered, the strongest first. They use the verifiers of the mechanisms without it.
 BOUND: Final = ("SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS")
 DEFAULT_ITERATIONS: Final = 15000  # of new verifiers: each login with PLAIN costs the router these
 LEAST_ITERATIONS: Final = 4096  # RFC 5802, 5.1; RFC 7677, 4

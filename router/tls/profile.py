@@ -232,7 +232,7 @@ def _names(path: str | None) -> tuple[Mapping[str, str] | None, Fault | None]:
 
 
 def _digests(credentials: Credentials) -> tuple[bytes, bytes]:
-    """Those of all contents, and without the lists from URLs. Of no use to find out a secret: they stay here."""
+    """Digests of all contents, and without the lists from URLs. They tell nobody a secret, for they stay here."""
     files = (
         credentials.certificates,
         credentials.key,

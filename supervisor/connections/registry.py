@@ -48,7 +48,7 @@ DROPS_AHEAD: Final = 2  # epochs that workers may be behind: other changes wait 
 
 
 class Identities(Protocol):
-    """What certificates say of peers."""
+    """Names of peers, by their logins and certificates."""
 
     def user_of(self, connection: Connection, message: Opened) -> str | None:
         """The user of a connection whose open has come."""

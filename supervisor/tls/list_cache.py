@@ -55,7 +55,7 @@ class ListCache:
         return "".join(source.found.pem for source in found if source is not None and source.found is not None)
 
     def problem(self, name: str) -> str | None:
-        """What is wrong with the first list of a profile that has not been renewed."""
+        """Return what is wrong with the first list of a profile that has not been renewed."""
         for (profile, url), source in self._sources.items():
             if profile == name and source.problem is not None:
                 return f"revocation list {url}: {source.problem}"

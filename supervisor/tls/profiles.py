@@ -50,10 +50,10 @@ class Lists(Protocol):
     """Revocation lists that profiles have from URLs."""
 
     def lists(self, config: SslProfileConfig) -> str | None:
-        """Those of a profile (PEM), as far as they are there; None: it has no URLs."""
+        """Return the lists of a profile (PEM) that are there; None: it has no URLs."""
 
     def problem(self, name: str) -> str | None:
-        """What is wrong with those of a profile; None: nothing."""
+        """Return what is wrong with the lists of a profile; None: nothing."""
 
 
 class TlsStartError(Exception):
@@ -93,7 +93,7 @@ class Held:
         return other
 
     def judge(self, material: Material) -> Sequence[Fault]:
-        """What is wrong with what was read. A certificate out of its time is used only if there is no better one."""
+        """Return the faults of what was read. A certificate out of its time is used only if there is no better one."""
         now = time.time()
         reason = material.untimely(now)
         if material.faults or reason is None or not self.usable or self.material.untimely(now) is not None:

@@ -71,7 +71,7 @@ def test_changed_list_is_refused(made, pem):
 
 
 def fetched(answer, made, then=None):
-    """What comes of a server that answers so, and how often it was asked."""
+    """Fetch from a server that answers so; gives the list and the requests."""
     asked = []
 
     async def serve(reader, writer):
