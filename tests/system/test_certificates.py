@@ -76,8 +76,10 @@ def test_uid_format_with_letters_of_alternative_names_names_the_user(
         assert users(router) == [user]
 
 
-def test_uid_format_without_such_a_name_refuses_a_nameless_client(start: Start, made: Pki) -> None:
-    client = made.issue("only-host", "/", names="DNS:shop.example")
+@pytest.mark.parametrize("names", ["DNS:shop.example", "URI:spiffe://net.example/a b", "email:spiffe://x"])
+def test_uid_format_without_such_a_name_refuses_a_nameless_client(start: Start, made: Pki, names: str) -> None:
+    """A name with a blank is no URI, and could look like two."""
+    client = made.issue("nameless", "/", names=names)
     router = start([profile(made, uidFormat="i"), mutual(), listener()])
     with opened(router, made, client) as peer:
         assert peer.expect_close() == ("amqp:unauthorized-access", "the certificate names no user")
