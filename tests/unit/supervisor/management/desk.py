@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -96,6 +97,8 @@ class Desk:
         self.reachable = True
         self.later: deque[Callable[[], None]] = deque()
         self.loop = asyncio.new_event_loop()
+        # One that is collected open is a warning, which pytest counts as an error of some other test.
+        weakref.finalize(self, self.loop.close)
         core = self.core
         core.waker.connect(self.loop, lambda: None)
         self.services = add_services(
