@@ -9,6 +9,8 @@ cdef class Quota:
     cdef uint32_t deliveries(self, uint64_t mean) noexcept
     # Frames of so many octets that the window of one session may promise now, 0: none.
     cdef uint32_t frames(self, uint32_t size) noexcept
+    # No more octets may be held, and the rates are not used up: messages that have begun may be finished.
+    cdef bint full(self) noexcept
     # Ask again later: calls `grant_again` of a link, or `room_again` of a session. Each waits once.
     cdef int wait_link(self, object link) except -1
     cdef int wait_session(self, object session) except -1

@@ -12,6 +12,9 @@ cdef class Quota:
     cdef uint32_t frames(self, uint32_t size) noexcept:
         return UINT32_MAX
 
+    cdef bint full(self) noexcept:
+        return False
+
     cdef int wait_link(self, object link) except -1:
         return 0
 

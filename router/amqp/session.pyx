@@ -58,6 +58,7 @@ cdef enum:
     WINDOW_MOST = 8192
     WINDOW_SHORT = 2048
     FRAMES_MEASURED = 64       # before the window follows their length
+    FINISHING_FRAMES = 2       # of the window in which a session finishes messages at the bound of a quota
     FRAME_OVERHEAD = 32        # octets of a transfer frame that are not its payload, about
     HELD_WINDOW_OCTETS = 1048576  # the same while something is held up
     SLOTS_A_UNIT = 16          # slots of a map that are walked for one unit of work
@@ -268,7 +269,8 @@ cdef class Session(SessionReports):
         cdef Quota quota = self.connection.quota
         if quota is not None and not quota.frames(self.connection.local_max_frame):
             quota.wait_session(self)
-            return 0
+            # Parts of messages that nobody can take yet would fill a bound for good.
+            return FINISHING_FRAMES if quota.full() and self.any_unrouted() else 0
         if held < HOLD_OCTETS and (not self.connection.full() or held + whole + self.awaited() < self.little()):
             if held == 0:
                 self.pressed = False

@@ -32,6 +32,7 @@ cdef class SessionLinks(Channel):
     cdef int detach(self, const uint8_t* p, const uint8_t* end) except -1
     cdef Endpoint link_of(self, uint32_t handle)
     cdef bint any_goes_on(self) noexcept
+    cdef bint any_unrouted(self) noexcept
     cdef int release(self, Endpoint link) except -1
     cdef int link_gone(self, Endpoint link) except -1
     cdef bint any_left(self) except *

@@ -202,6 +202,14 @@ cdef class SessionLinks(Channel):
         self.went_on = None
         return False
 
+    cdef bint any_unrouted(self) noexcept:
+        """Whether a message is coming in that cannot be routed before more of it is here."""
+        cdef Endpoint link
+        for link in self.by_handle.values():
+            if link.octets_unrouted():
+                return True
+        return False
+
     cdef void survey(self, Survey* found) noexcept:
         """Whoever is first seen to hold something may still be about to move."""
         cdef Endpoint link

@@ -25,6 +25,7 @@ cdef class TenantQuota(Quota):
     cdef object call_at        # (ms, function)
     cdef Scope scopes[SCOPES_MOST]
     cdef int count
+    cdef bint bounds_octets    # of those that are held
     cdef set connections
     cdef dict links            # that wait for credit, in order
     cdef dict sessions         # that wait for a window
@@ -36,4 +37,6 @@ cdef class TenantQuota(Quota):
     cdef uint64_t messages_left(self) noexcept
     cdef uint64_t octets_left(self) noexcept
     cdef void note_buffered(self, uint64_t now) noexcept
+    cdef int wait(self, dict waiting, object waiter) except -1
+    cdef void look_later(self) noexcept
     cdef int wake_at(self, uint64_t ns) except -1

@@ -27,7 +27,7 @@ cdef inline void use_up(uint64_t* until, uint64_t cost, uint64_t now) noexcept n
     """Advance the time up to which a rate is used up. Time that nobody has used is over."""
     cdef uint64_t seen = load64(until, RELAXED)
     if seen < now:
-        # Where another worker is first, it has done the same.
+        # Another worker that is first has done the same.
         compare_exchange64(until, &seen, now, False, RELAXED, RELAXED)
     fetch_add64(until, cost, RELAXED)
 
@@ -53,14 +53,15 @@ cdef class TenantQuota(Quota):
             scope.octet_ns = <double>SECOND / octets if octets else 0.0
             scope.buffered_most = buffered
             scope.buffered = 0
+            self.bounds_octets = self.bounds_octets or buffered != 0
             self.count += 1
 
     def join(self, Connection connection not None):
-        """A connection shares it from now on."""
+        """Count a connection that shares it."""
         self.connections.add(connection)
 
     def leave(self, Connection connection not None):
-        """That connection is gone, or has another quota."""
+        """Count that connection no more: it is gone, or has another quota."""
         self.connections.discard(connection)
         self.note_buffered(self.clock.now_ns)
 
@@ -79,6 +80,9 @@ cdef class TenantQuota(Quota):
                 use_up(&scope.slot.octets_until, <uint64_t>(scope.octet_ns * octets + 0.5), now)
         if now - self.looked_at >= LOOK_NS:
             self.note_buffered(now)
+        if self.bounds_octets and not self.due:
+            # What has just come is stored after this, and perhaps nothing more comes.
+            self.look_later()
 
     cdef uint64_t tokens(self, uint64_t until, uint64_t cost_ns, uint64_t now) noexcept:
         """Messages or octets of so many ns each that are left of a rate."""
@@ -138,6 +142,19 @@ cdef class TenantQuota(Quota):
             return 0
         return <uint32_t>max(min(messages, octets // max(mean, 1), <uint64_t>UINT32_MAX), 1)
 
+    cdef bint full(self) noexcept:
+        cdef uint64_t most = self.clock.now_ns + SECOND
+        cdef bint found = False
+        cdef Scope* scope
+        cdef int i
+        for i in range(self.count):
+            scope = &self.scopes[i]
+            if load64(&scope.slot.octets_until, RELAXED) >= most \
+                    or load64(&scope.slot.messages_until, RELAXED) + scope.message_ns > max(most, scope.message_ns):
+                return False
+            found = found or (scope.buffered_most and scope.buffered >= scope.buffered_most)
+        return found
+
     cdef uint32_t frames(self, uint32_t size) noexcept:
         cdef uint64_t messages = self.messages_left()
         cdef uint64_t octets = self.octets_left()
@@ -146,15 +163,15 @@ cdef class TenantQuota(Quota):
         return <uint32_t>max(min(messages, octets // max(size, 1), <uint64_t>UINT32_MAX), 1)
 
     cdef int wait_link(self, object link) except -1:
-        if link in self.links:
-            return 0
-        self.links[link] = None
-        return self.wake_at(self.wanted)
+        return self.wait(self.links, link)
 
     cdef int wait_session(self, object session) except -1:
-        if session in self.sessions:
+        return self.wait(self.sessions, session)
+
+    cdef int wait(self, dict waiting, object waiter) except -1:
+        if waiter in waiting:
             return 0
-        self.sessions[session] = None
+        waiting[waiter] = None
         return self.wake_at(self.wanted)
 
     cdef int wake_at(self, uint64_t ns) except -1:
@@ -206,6 +223,8 @@ cdef class TenantQuota(Quota):
         cdef Scope* scope
         cdef int i, worker
         self.looked_at = now
+        if not self.bounds_octets:
+            return
         for connection in self.connections:
             if connection.content is not NULL:
                 held += connection.content.held
@@ -223,5 +242,8 @@ cdef class TenantQuota(Quota):
         self.reported = held
         if held and not self.due:
             # Others wait for what becomes free here, though nothing comes any more.
-            self.due = self.clock.now + LOOK_MS
-            self.call_at(self.due, self.look)
+            self.look_later()
+
+    cdef void look_later(self) noexcept:
+        self.due = self.clock.now + LOOK_MS
+        self.call_at(self.due, self.look)

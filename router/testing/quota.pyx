@@ -21,7 +21,7 @@ cdef class WaitingLink(Link):
 
 
 cdef class Worker:
-    """One worker with one quota. scopes: as of TenantQuota. now: ns."""
+    """A worker with one quota. scopes: as of TenantQuota. now: ns."""
     cdef Scheduler scheduler
     cdef TenantQuota quota
     cdef Connection connection

@@ -18,15 +18,11 @@ from tests.system.edges import EDGES, EdgeView, edge
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
 from tests.system.http import get
 from tests.system.network import CONVERGENCE
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import EVERYTHING, Router, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)
 pytestmark = pytest.mark.adversarial
 
-EVERYTHING = {
-    "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
-    "allowAnonymousSender": True,
-}  # fmt: skip
 LINK_FULL = ("amqp:resource-limit-exceeded", "link disallowed by local policy")
 FULL = ("amqp:resource-limit-exceeded", "connection disallowed by local policy")
 
@@ -50,6 +46,7 @@ SECTIONS: list[Section] = [
     vhost("group-messages", {"maxMessagesPerSecond": RATE}),
     vhost("octets", maxOctetsPerSecond=OCTETS),
     vhost("buffered", maxBufferedOctets=BUFFERED),
+    vhost("parts", maxBufferedOctets=50_000),
 ]
 
 
@@ -202,7 +199,7 @@ def test_octets_have_a_rate(connect: Connect, fresh: Fresh, management: Manageme
         sender.send(message.message("x" * size), settled=True)
     _come([receiver], count)
     taken = time.monotonic() - begun
-    # One message may come on credit that it did not know to be too much.
+    # A message may come on credit that was granted before anything was known of its size.
     assert taken > (count * size - size) / OCTETS - 1.5 - (0 if frames == 1 else 1.5), taken
 
 
@@ -284,7 +281,7 @@ def test_edge_router_has_the_quota_for_its_clients(start: Start, workers: int) -
 
 
 def test_killed_worker_leaves_nothing_held(start: Start) -> None:
-    """What its connections held no longer counts for the others."""
+    """Octets that its connections held no longer count for the others."""
     policy: Section = "policy", {"enableVhostPolicy": True}
     limited = vhost("buffered", maxBufferedOctets=BUFFERED)
     router = start([listener(), policy, vhost("$default"), limited], 3)
@@ -301,3 +298,19 @@ def test_killed_worker_leaves_nothing_held(start: Start) -> None:
         for peer in peers:
             peer.drop()
         poll(lambda: state(management, "buffered")["bufferedOctets"] == 0, "nothing is held", 30.0)
+
+
+def test_messages_in_parts_are_finished_at_the_bound(connect: Connect, fresh: Fresh, management: Management) -> None:
+    """Parts of messages that are not routed yet fill the bound, and none of them would ever be complete."""
+    address = fresh()
+    receiver = connect(hostname="parts").receiver(address, 100)
+    peer = connect(hostname="parts")
+    senders = [peer.sender(address) for _ in range(8)]
+    # Before its properties are complete, a message cannot be routed.
+    long = message.properties(to="x" * 30_000, user_id=b"") + message.message("whole")
+    for sender in senders:
+        sender.send(long[:15_000], more=True)
+    poll(lambda: state(management, "parts")["bufferedOctets"] > 50_000, "parts are held")
+    for sender in senders:
+        sender.send(long[15_000:])
+    assert len(receiver.receive(8)) == 8
