@@ -24,7 +24,7 @@ Event = Mapping[str, Any]
 
 
 class _Window:
-    """What has come of one kind."""
+    """Events of one kind that have come."""
 
     __slots__ = ("began", "combined", "count", "lines", "since", "time")
 

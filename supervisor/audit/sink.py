@@ -1,4 +1,4 @@
-"""One audit log: its queue, its thread, and the numbers of its lines."""
+"""An audit log: its queue, its thread, and the numbers of its lines."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -52,7 +52,7 @@ def context(
     encryption: int,
     binding: bytes | None = None,
 ) -> Context:
-    """What an exchange has to know. peer: `ip:port`. binding: see Context."""
+    """Return the facts that an exchange needs. peer: `ip:port`. binding: see Context."""
     return Context(
         connection=connection,
         host=peer.rpartition(":")[0],

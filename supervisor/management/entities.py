@@ -129,7 +129,7 @@ def _vhost_stats(context: Context) -> Iterator[Entity]:
 
 
 def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:
-    """What a vhost and its groups use."""
+    """Return the use of a vhost and of its groups."""
     own = shares.get(VHOST, Share()).shown()
     del own["connections"]
     return {

@@ -15,8 +15,11 @@ from supervisor.policy.stats import VhostStats
 
 
 class OpenFacts(NamedTuple):
-    """What the decision about an open depends on. peer: `ip:port`; user None: nobody is known. service: addresses that
-    an authentication service lets the user send to, and receive from. groups: in the user's token."""
+    """Facts that the decision about an open depends on.
+
+    peer: `ip:port`; user None: nobody is known. service: addresses that an authentication service lets the user send
+    to, and receive from. groups: in the user's token.
+    """
 
     number: int
     user: str | None
@@ -40,7 +43,7 @@ class OpenFacts(NamedTuple):
 
 
 class Grant:
-    """What one connection may do, from its open to its end. Owner: the policy."""
+    """Rights and use of one connection, from its open to its end. Owner: the policy."""
 
     __slots__ = (
         "announced", "attaches", "bounds", "connection", "facts", "group", "links", "receivers", "senders", "stats",
@@ -134,7 +137,7 @@ class Grant:
         trail.denied(self.facts.who(vhost), kind, {"of": of, "reason": reason, "group": kind.group or None, **detail})
 
     def kind(self, reason: str) -> Kind:
-        """What a refusal is counted by."""
+        """Return the labels that a refusal is counted by."""
         return Kind(
             NO_VHOST if self.vhost is None else self.vhost.name,
             "" if self.group is None else self.group.config.name,

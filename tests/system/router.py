@@ -38,6 +38,11 @@ Section = tuple[str, dict[str, Any]]
 SETTINGS: list[Section] = [
     ("address", {"prefix": name, "distribution": name}) for name in ("closest", "balanced", "multicast", "unavailable")
 ]
+#: A group of a vhost whose users may do everything.
+EVERYTHING: dict[str, Any] = {
+    "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
+    "allowAnonymousSender": True,
+}  # fmt: skip
 #: Management may name files.
 FILES: Section = ("router", {"allowFilesByManagement": True})
 

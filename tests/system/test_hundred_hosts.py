@@ -43,7 +43,7 @@ SCRAM = SASL_HEADER + frame_octets(
 
 
 class Client:
-    """One connection of a host."""
+    """A connection of a host."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -99,7 +99,7 @@ async def rounds(port: int) -> list[float]:
 
 
 class Attack:
-    """What the hostile host does, at once and again: whatever the router closes is opened anew."""
+    """Connections of the hostile host, all kinds at once: whatever the router closes is opened anew."""
 
     def __init__(self, router: Router) -> None:
         ports = router.ports

@@ -16,15 +16,11 @@ from tests.peer.peer import Peer
 from tests.system.edges import EDGES, edge
 from tests.system.fixtures import Start, pass_one
 from tests.system.network import CONVERGENCE, interior, ports
-from tests.system.router import FILES, Router, Section, listener, poll
+from tests.system.router import EVERYTHING, FILES, Router, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)
 pytestmark = pytest.mark.adversarial
 
-EVERYTHING = {
-    "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
-    "allowAnonymousSender": True,
-}  # fmt: skip
 UNAUTHORIZED = ("amqp:unauthorized-access", "link disallowed by local policy")
 
 

@@ -15,14 +15,9 @@ from tests.peer.frames import coordinator, source, target
 from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import EVERYTHING, Router, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
-
-EVERYTHING = {
-    "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
-    "allowAnonymousSender": True,
-}  # fmt: skip
 
 
 def vhost(hostname: str, group: dict[str, Any], **attributes: Any) -> Section:

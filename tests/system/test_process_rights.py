@@ -97,7 +97,7 @@ def test_rights(start: Start, tmp_path: Path, options: tuple[str, ...]) -> None:
 
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="no filter for this machine")
 def test_workers_have_a_filter_of_system_calls(start: Start) -> None:
-    """Those that replace others, too; the supervisor starts programs, and has none."""
+    """Workers that replace others have it, too; the supervisor starts programs, and has none."""
     router = start([listener()], 2)
     first = parts(router)["worker"]
     os.kill(first[0], 9)

@@ -97,7 +97,7 @@ class Desk:
         self.reachable = True
         self.later: deque[Callable[[], None]] = deque()
         self.loop = asyncio.new_event_loop()
-        # One that is collected open is a warning, which pytest counts as an error of some other test.
+        # Collected open, it is a warning, which pytest counts as an error of some other test.
         weakref.finalize(self, self.loop.close)
         core = self.core
         core.waker.connect(self.loop, lambda: None)
