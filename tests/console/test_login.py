@@ -15,7 +15,7 @@ from tests.console.scene import url, web
 from tests.console.test_pages import row, rows
 from tests.peer.peer import Peer
 from tests.peer.pki import pki
-from tests.system.network import ports
+from tests.system.network import interior, ports
 from tests.system.router import SETTINGS, Router, listener
 from tests.system.secured import ITERATIONS, SCRAM
 
@@ -143,3 +143,40 @@ def test_a_policy_that_lets_nobody_manage(page: Any, tmp_path: Path) -> None:
         page.get_by_text("may not manage the router").wait_for()
     finally:
         router.kill()
+
+
+def test_reader_sees_all_pages_and_changes_nothing(page: Any, tmp_path: Path) -> None:
+    """A group with management: read, also at another router of the network."""
+    (port,) = ports(1)
+    group = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True}
+    policy: list[Any] = [
+        ("policy", {"enableVhostPolicy": True}),
+        ("vhost", {"hostname": "watchers", "groups": {"all": {**group, "management": "read"}}}),
+        ("vhost", {"hostname": "$default", "groups": {"all": group}}),
+    ]  # fmt: skip
+    routers = []
+    for name, to in (("North", ()), ("South", (port,))):
+        (tmp_path / name).mkdir()
+        listens = port if name == "North" else None
+        own = Router(tmp_path / name, [*interior(name, listens, to), web(policyVhost="watchers"), *policy])
+        routers.append(own)
+        own.start()
+    with Peer.opened(routers[0].port, container_id="somebody"), Peer.opened(routers[1].port, container_id="beyond"):
+        for place, table, text in (
+            ("overview", "Routers", "South"), ("connections", "Connections", "somebody"),
+            ("connections?router=South", "Connections", "beyond"), ("vhosts", "Vhosts", "watchers"),
+        ):  # fmt: skip
+            page.goto(url(routers[0], place))
+            row(page, table, text).wait_for()
+        for place in ("topology", "addresses", "links", "workers", "log", "explain", "entities"):
+            page.goto(url(routers[0], place))
+            page.locator("h1").wait_for()
+            assert page.get_by_role("alert").count() == 0, place
+        page.goto(url(routers[0], "connections"))
+        row(page, "Connections", "somebody").click()
+        page.get_by_role("button", name="Close …").click()
+        page.get_by_role("dialog").get_by_role("button", name="Close the connection").click()
+        page.get_by_text("The management role 'read' does not include UPDATE").wait_for()
+        page.screenshot(path=tmp_path / "refused.png")
+    for own in routers:
+        own.kill()
