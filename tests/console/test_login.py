@@ -177,6 +177,5 @@ def test_reader_sees_all_pages_and_changes_nothing(page: Any, tmp_path: Path) ->
         page.get_by_role("button", name="Close …").click()
         page.get_by_role("dialog").get_by_role("button", name="Close the connection").click()
         page.get_by_text("The management role 'read' does not include UPDATE").wait_for()
-        page.screenshot(path=tmp_path / "refused.png")
     for own in routers:
         own.kill()
