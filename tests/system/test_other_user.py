@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
+
+import pytest
 
 from tests.other_user import program_for, program_out_of_reach
 from tests.peer.peer import Peer
@@ -18,12 +22,15 @@ USER = "nobody"
 AS_USER = ("--user", USER)
 
 
-def test_router_as_another_user_checks_passwords_and_answers_pages(start: Start, tmp_path: Path) -> None:
+def test_router_as_another_user_checks_passwords_and_answers_pages(
+    start: Start, request: pytest.FixtureRequest
+) -> None:
     """Both need programs and modules that are loaded after the change."""
     program = program_for(USER)
-    users = tmp_path / "users"
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
+    folder = Path(tempfile.mkdtemp())  # those of pytest are closed to others, each time one begins
+    request.addfinalizer(lambda: shutil.rmtree(folder))
+    folder.chmod(0o755)
+    users = folder / "users"
     command = [str(ROOT / ".venv" / "bin" / "sluice"), "passwd", str(users), "alice"]
     subprocess.run(command, input="secret\n", text=True, capture_output=True, timeout=60, check=True)
     os.chown(users, pwd.getpwnam(USER).pw_uid, -1)

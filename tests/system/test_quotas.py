@@ -215,7 +215,7 @@ def test_octets_held_are_bounded_for_all_connections_together(
     payload = message.message("x" * 10_000)
     sent = 0
     begun = time.monotonic()
-    while sent < 400 and time.monotonic() - begun < 10:
+    while sent < 400 and time.monotonic() - begun < 60:
         ready = [sender for sender in senders if sender.credit and sender.session.remote_window > 0]
         if not ready:
             if state(management, "buffered")["bufferedOctets"] >= BUFFERED:
