@@ -152,6 +152,8 @@ def test_the_page(walk: Walk) -> None:
     assert "red.example" in walk.run(walk.take("sluice stat"))
     refused = walk.take("sluice manage")
     assert refused.output.strip() in walk.run(Step(refused.command, ""), code=1)
+
+    walk.take("sluice run -c router.conf 3<")  # an example of a form: there is no such file
     assert walk.steps == []
 
 
