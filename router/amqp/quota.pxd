@@ -1,8 +1,12 @@
 """Limits that several connections share: asked before credit or a window is granted."""
 from libc.stdint cimport uint32_t, uint64_t
 
+from router.amqp.meter cimport Meter
+
 # Owner: the worker; connections hold references. The base has no limits.
 cdef class Quota:
+    cdef Meter* queued         # messages of other workers that wait for consumers of these connections, or NULL
+    cdef Meter* queued_meter(self) except NULL
     # Count octets of a transfer that has come. first: the transfer begins a delivery.
     cdef void charge(self, uint64_t octets, bint first) noexcept
     # Deliveries that one link may be granted now, 0: none. mean: octets of a delivery of this link so far.

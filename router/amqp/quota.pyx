@@ -1,8 +1,20 @@
 """Limits that several connections share."""
 from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 
+from router.amqp.meter cimport meter_new, meter_release
+
 
 cdef class Quota:
+    def __dealloc__(self):
+        if self.queued is not NULL:
+            meter_release(self.queued)
+
+    cdef Meter* queued_meter(self) except NULL:
+        # Without an owner: such messages are of no incoming link here.
+        if self.queued is NULL:
+            self.queued = meter_new(NULL, NULL)
+        return self.queued
+
     cdef void charge(self, uint64_t octets, bint first) noexcept:
         pass
 

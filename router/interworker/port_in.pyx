@@ -10,6 +10,7 @@ from router.amqp.codec cimport Slice
 from router.amqp.endpoint cimport is_detached
 from router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
 from router.amqp.meter cimport MeterHold, meter_new, meter_release
+from router.amqp.quota cimport Quota
 from router.amqp.link cimport Link
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
 from router.amqp.states cimport plain_state
@@ -62,6 +63,15 @@ cdef bint has_copy(const InDelivery* d, const DeliveryNode* downstream) noexcept
 cdef int refuse_transfer(uint32_t size) except -1:
     """Raise MalformedRecordError. A function of its own keeps the stack frame of its caller small."""
     raise MalformedRecordError(f"TRANSFER of {size} octets")
+
+
+cdef int count_queued(ConsumerLink link, Message* m) except -1:
+    """Count a message that waits for a consumer: against the quota of its connection, as that of its producer's is in
+    another worker."""
+    cdef Quota quota = None if link is None else link.session.connection.quota
+    if quota is not None:
+        message_meter(m, quota.queued_meter())
+    return 0
 
 
 cdef class Inflow:
@@ -125,6 +135,8 @@ cdef class PortIn(ReportingNode):
         if c.stored is not NULL:
             if hold is not None and not head.flags & F_MORE:
                 message_meter(c.stored, hold.meter)
+            elif not head.flags & F_MORE and head.count:
+                count_queued(self.link_of(r.targets), c.stored)
             message_routed(c.stored)
             if not head.flags & F_MORE:
                 message_release(c.stored)
@@ -172,6 +184,7 @@ cdef class PortIn(ReportingNode):
             self.no_target(d)
         self.progress = 1
         if c.stored is not NULL:
+            count_queued(link, c.stored)
             message_routed(c.stored)
             message_release(c.stored)
             c.stored = NULL

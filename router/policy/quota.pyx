@@ -228,6 +228,8 @@ cdef class TenantQuota(Quota):
         for connection in self.connections:
             if connection.content is not NULL:
                 held += connection.content.held
+        if self.queued is not NULL:
+            held += self.queued.held
         for i in range(self.count):
             scope = &self.scopes[i]
             if not scope.buffered_most:
