@@ -35,6 +35,7 @@ cdef class TenantQuota(Quota):
     cdef uint64_t wanted       # ns: when what was last asked for can be had
     cdef uint64_t tokens(self, uint64_t until, uint64_t cost_ns, uint64_t now) noexcept
     cdef uint64_t messages_left(self) noexcept
+    cdef uint32_t units(self, uint64_t size) noexcept
     cdef uint64_t octets_left(self) noexcept
     cdef void note_buffered(self, uint64_t now) noexcept
     cdef int wait(self, dict waiting, object waiter) except -1

@@ -81,7 +81,7 @@ cdef class TenantQuota(Quota):
         if now - self.looked_at >= LOOK_NS:
             self.note_buffered(now)
         if self.bounds_octets and not self.due:
-            # What has just come is stored after this, and perhaps nothing more comes.
+            # These octets are stored after this call, and perhaps nothing more comes.
             self.look_later()
 
     cdef uint64_t tokens(self, uint64_t until, uint64_t cost_ns, uint64_t now) noexcept:
@@ -135,12 +135,16 @@ cdef class TenantQuota(Quota):
                 left = min(left, max(found // max(load64(&scope.slot.links, RELAXED), 1), 1))
         return left
 
-    cdef uint32_t deliveries(self, uint64_t mean) noexcept:
+    cdef uint32_t units(self, uint64_t size) noexcept:
+        """Return how many messages of so many octets a link or session may be granted now, 0: none."""
         cdef uint64_t messages = self.messages_left()
         cdef uint64_t octets = self.octets_left()
         if messages == 0 or octets == 0:
             return 0
-        return <uint32_t>max(min(messages, octets // max(mean, 1), <uint64_t>UINT32_MAX), 1)
+        return <uint32_t>max(min(messages, octets // max(size, 1), <uint64_t>UINT32_MAX), 1)
+
+    cdef uint32_t deliveries(self, uint64_t mean) noexcept:
+        return self.units(mean)
 
     cdef bint full(self) noexcept:
         cdef uint64_t most = self.clock.now_ns + SECOND
@@ -156,11 +160,7 @@ cdef class TenantQuota(Quota):
         return found
 
     cdef uint32_t frames(self, uint32_t size) noexcept:
-        cdef uint64_t messages = self.messages_left()
-        cdef uint64_t octets = self.octets_left()
-        if messages == 0 or octets == 0:
-            return 0
-        return <uint32_t>max(min(messages, octets // max(size, 1), <uint64_t>UINT32_MAX), 1)
+        return self.units(size)
 
     cdef int wait_link(self, object link) except -1:
         return self.wait(self.links, link)
