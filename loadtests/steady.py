@@ -237,6 +237,16 @@ class Clients(MessagingHandler):
             self._done.clear()
             self.stopping = False
 
+    def without_progress(self, limit: float) -> list[Sender]:
+        """The senders of which nothing more is accepted within `limit` seconds; returns as soon as there are none."""
+        before = [(sender, len(sender.accepted)) for sender in self.senders]
+        until = time.monotonic() + limit
+        while True:
+            stuck = [sender for sender, count in before if len(sender.accepted) == count]
+            if not stuck or time.monotonic() > until:
+                return stuck
+            time.sleep(TICK)
+
     @property
     def accepted(self) -> int:
         """Messages accepted, of all senders."""

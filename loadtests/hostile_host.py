@@ -1,0 +1,275 @@
+"""`python -m loadtests.hostile_host`: does a hostile host delay the log-ins of others?
+
+A hundred hosts (addresses of the loopback interface) log in at a router once a second with a password; one of them is
+hostile in every way that needs none. The same log-ins go to a second router, in the same seconds, that nobody attacks:
+both share the machine. Exit status: 0 when the attacked one's median and worst log-in are at most twice the other's;
+1 otherwise; 2 when it could not begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtests.processes import ROOT, MeasureError, Router, raise_file_limit
+from tests.peer.frames import SASL_HEADER, Performative, frame_octets, parse_frame
+from tests.peer.pki import pki
+
+HONEST = [f"127.0.1.{number + 1}" for number in range(99)]
+HOSTILE = "127.0.0.66"
+#: Times that each honest host logs in at each router, a second apart.
+ROUNDS = 4
+PATIENCE = 20.0  # seconds for one log-in
+#: Seconds below which a median and the worst log-in are good enough, however quick they are at the other router.
+FLOOR_MEDIAN, FLOOR_WORST = 0.15, 1.5
+WORKERS = 2
+#: Of each kind.
+SILENT, HANDSHAKES, OPEN_EXCHANGES, GUESSERS, HALF_REQUESTS = 300, 150, 150, 100, 100
+#: The beginning of a ClientHello.
+HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Of the listeners of a router."""
+
+    users: int
+    tls: int
+    web: int
+
+
+def plain(user: str, password: str) -> bytes:
+    init = Performative("sasl-init", mechanism="PLAIN", initial_response=f"\0{user}\0{password}".encode())
+    return SASL_HEADER + frame_octets(init.encode(), kind=1)
+
+
+SCRAM = SASL_HEADER + frame_octets(
+    Performative("sasl-init", mechanism="SCRAM-SHA-256", initial_response=b"n,,n=alice,r=abc").encode(), kind=1
+)
+
+
+class Client:
+    """A connection of a host."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def dial(cls, port: int, host: str, octets: bytes) -> Client:
+        made = cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0)))
+        made.writer.write(octets)
+        return made
+
+    async def outcome(self) -> int | None:
+        """The code of the outcome of SASL; None: the router has closed without one."""
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await self.reader.readexactly(len(SASL_HEADER))
+            while True:
+                size = await self.reader.readexactly(4)
+                frame = parse_frame(size + await self.reader.readexactly(int.from_bytes(size) - 4))
+                if frame.name == "sasl-outcome":
+                    return int(frame.code)
+        return None
+
+    def drop(self) -> None:
+        self.writer.transport.abort()
+
+
+async def log_in(port: int, host: str) -> float:
+    """Log in; return the seconds until the outcome, which has to be OK."""
+    began = time.monotonic()
+    client = await Client.dial(port, host, plain("alice", "secret"))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            code = await client.outcome()
+    finally:
+        client.drop()
+    assert code == 0, f"{host} is refused: {code}"
+    return time.monotonic() - began
+
+
+async def rounds(port: int) -> list[float]:
+    """Let each honest host log in once a second, one after the other within each."""
+
+    async def each(host: str, at: float) -> list[float]:
+        taken = []
+        for number in range(ROUNDS):
+            await asyncio.sleep(max(0.0, at + number - time.monotonic()))
+            taken.append(await log_in(port, host))
+        return taken
+
+    begin = time.monotonic()
+    found = await asyncio.gather(*(each(host, begin + number / len(HONEST)) for number, host in enumerate(HONEST)))
+    return [seconds for taken in found for seconds in taken]
+
+
+class Attack:
+    """Connections of the hostile host, all kinds at once: whatever the router closes is opened anew."""
+
+    def __init__(self, ports: Ports) -> None:
+        kinds = [
+            (SILENT, ports.users, b""),
+            (HANDSHAKES, ports.tls, HALF_HELLO),
+            (OPEN_EXCHANGES, ports.users, SCRAM),
+            (HALF_REQUESTS, ports.web, b"GET /metrics HT"),
+        ]
+        self._ports = ports
+        self._kinds = kinds
+        self.dialled = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        """Return when as many connections have been opened as the attack consists of."""
+        for count, port, octets in self._kinds:
+            self._start(count, lambda port=port, octets=octets: self._stay(port, octets))  # type: ignore[misc]
+        self._start(GUESSERS, self._guess)
+        async with asyncio.timeout(60):
+            while self.dialled < len(self._tasks):
+                await asyncio.sleep(0.01)
+
+    def _start(self, count: int, action: Callable[[], Awaitable[None]]) -> None:
+        self._tasks += [asyncio.ensure_future(self._again(action)) for _ in range(count)]
+
+    async def _again(self, action: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            with suppress(OSError):
+                await action()
+            await asyncio.sleep(0.2)
+
+    async def _dial(self, port: int, octets: bytes) -> Client:
+        client = await Client.dial(port, HOSTILE, octets)
+        self.dialled += 1
+        return client
+
+    async def _stay(self, port: int, octets: bytes) -> None:
+        client = await self._dial(port, octets)
+        try:
+            while await client.reader.read(4096):
+                pass
+        finally:
+            client.drop()
+
+    async def _guess(self) -> None:
+        client = await self._dial(self._ports.users, plain("alice", "wrong"))
+        try:
+            await client.outcome()
+        finally:
+            client.drop()
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def compare(attacked: Ports, calm: Ports) -> tuple[list[float], list[float]]:
+    """Seconds of the log-ins of the honest hosts at both, while the first is attacked; all of them succeed."""
+    for ports in (attacked, calm):
+        await log_in(ports.users, HONEST[0])
+    attack = Attack(attacked)
+    try:
+        await attack.begin()
+        return await asyncio.gather(rounds(attacked.users), rounds(calm.users))
+    finally:
+        await attack.end()
+
+
+CONFIGURATION = """\
+router {{
+    mode: standalone
+    id: {name}
+    workerThreads: {workers}
+}}
+log {{
+    module: DEFAULT
+    enable: warning+
+}}
+log {{
+    module: SERVER
+    enable: notice+
+}}
+saslUsers {{
+    name: people
+    file: {users}
+}}
+sslProfile {{
+    name: keys
+    certFile: {certificate}
+    privateKeyFile: {key}
+}}
+listener {{
+    name: users
+    host: 127.0.0.1
+    port: 0
+    saslUsers: people
+}}
+listener {{
+    name: tls
+    host: 127.0.0.1
+    port: 0
+    sslProfile: keys
+    requireSsl: yes
+    saslUsers: people
+}}
+listener {{
+    name: web
+    host: 127.0.0.1
+    port: 0
+    http: yes
+}}
+"""
+
+
+def make_users(file: Path) -> None:
+    """Write a file with the user `alice`."""
+    words = [str(ROOT / ".venv" / "bin" / "sluice"), "passwd", str(file), "alice", "--iterations", "4096"]
+    subprocess.run(words, input="secret\n", text=True, capture_output=True, timeout=60, check=True)
+
+
+def run(folder: Path) -> list[str]:
+    """Measure; prints what was seen, returns faults. Raises MeasureError."""
+    users = folder / "users"
+    make_users(users)
+    keys = pki(folder).server
+    texts = [
+        CONFIGURATION.format(name=name, workers=WORKERS, users=users, certificate=keys.certificate, key=keys.key)
+        for name in ("attacked", "calm")
+    ]
+    with Router(WORKERS, text=texts[0]) as attacked, Router(WORKERS, text=texts[1]) as calm:
+        during, beside = asyncio.run(compare(Ports(*attacked.ports), Ports(*calm.ports)))
+    faults = []
+    for what, mine, theirs, floor in (
+        ("median", statistics.median(during), statistics.median(beside), FLOOR_MEDIAN),
+        ("worst", max(during), max(beside), FLOOR_WORST),
+    ):
+        print(f"{what} log-in: {mine * 1000:.1f} ms; at a router beside it {theirs * 1000:.1f} ms")
+        if mine > 2 * max(theirs, floor):
+            faults.append(f"the {what} log-in took more than twice as long at the attacked router")
+    return faults
+
+
+def main() -> int:
+    """Run; returns the exit status."""
+    raise_file_limit()
+    try:
+        with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+            faults = run(Path(folder))
+    except (MeasureError, OSError, subprocess.SubprocessError) as error:
+        print(f"cannot measure: {error}", file=sys.stderr)
+        return 2
+    for fault in faults:
+        print(f"FAULT: {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
