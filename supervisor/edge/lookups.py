@@ -23,6 +23,7 @@ from supervisor.connections.connections import Connection
 from supervisor.edge import messages
 from supervisor.edge.messages import LookupAnswer
 from supervisor.linkroutes.local import LinkRoutes
+from supervisor.links.attach import COORDINATOR
 from supervisor.processes.worker import Worker
 from supervisor.runtime.waker import Waker
 
@@ -126,11 +127,11 @@ class Lookups:
 
         False: decide now.
         """
-        if self._send is None or connection.origin.role in (EDGE, INTER_EDGE) or attach.dynamic or attach.coordinator:
+        if self._send is None or connection.origin.role in (EDGE, INTER_EDGE):
             return False
-        if not attach.address:
+        text = asked_about(attach)
+        if text is None:
             return False
-        text = attach.address if attach.tenant is None else attach.tenant + normalise(attach.address)
         if self._scope(normalise(text)) != NETWORK:
             return False
         local = self._link_routes.match(attach.dir, normalise(text))
@@ -214,3 +215,12 @@ class Lookups:
             question.end(None)
         if late:
             self._send_some()
+
+
+def asked_about(attach: Attach) -> str | None:
+    """The address that an attach may reach by a link route of another router; None: it has none."""
+    if attach.coordinator:
+        return COORDINATOR
+    if attach.dynamic or not attach.address:
+        return None
+    return attach.address if attach.tenant is None else attach.tenant + normalise(attach.address)

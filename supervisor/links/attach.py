@@ -263,6 +263,8 @@ class Attaching(Subsystem):
             return NO_EXPIRATION
         if not served or connection.closing:
             return NO_ROUTE
+        if message.coordinator:
+            return Routed(connection, None, "", "", keeps_name=True)
         text = message.address or ""
         whole = text if message.tenant is None else message.tenant + normalise(text)
         return Routed(connection, None if whole == text else whole, "", "", keeps_name=True)
