@@ -49,6 +49,7 @@ class Record:
         "remotes",
         "scope",
         "treatment",
+        "users_epoch",
     )
 
     def __init__(self, number: int, record_key: str, treatment: str, priority: int | None, overflow: str) -> None:
@@ -72,6 +73,7 @@ class Record:
         self.edge_producers = 0  # … of these on edge connections
         self.holders = 0  # configuration objects and in-process users
         self.epoch = 0  # that announced it as it is now
+        self.users_epoch = 0  # that announced the last change of its consumers, here or at other routers
 
     def unused(self) -> bool:
         return not self.consumers and not self.producers and not self.holders and not self.remotes

@@ -211,6 +211,7 @@ class Table(Subsystem):
             record.edges = record.edges or {}
             record.edges[consumer] = way
         self._ops.append(ConsumerOp(record.id, worker, slot, generation, capacity, *way))
+        record.users_epoch = self.epoch + 1
         if first:
             self.local_changed(record)
         self._user_changed(record)
@@ -227,6 +228,7 @@ class Table(Subsystem):
             record.edges.pop(consumer, None)
             record.edges = record.edges or None
         self._ops.append(ConsumerGone(record.id, worker, slot, generation))
+        record.users_epoch = self.epoch + 1
         if not consumers:
             record.consumers = None
             self._idle.append(record)
@@ -240,6 +242,7 @@ class Table(Subsystem):
             record.remotes = {}
         record.remotes[index] = counters
         self._ops.append(RemoteOp(record.id, index, counters))
+        record.users_epoch = self.epoch + 1
         self._user_changed(record)
 
     def remove_remote(self, record: Record, index: int) -> None:
@@ -249,6 +252,7 @@ class Table(Subsystem):
             raise KeyError(index)
         self.give_id_back(remotes.pop(index))
         self._ops.append(RemoteGone(record.id, index))
+        record.users_epoch = self.epoch + 1
         if not remotes:
             record.remotes = None
             self._idle.append(record)

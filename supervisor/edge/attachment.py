@@ -63,6 +63,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     lookups: Lookups
     waker: Waker
     announces: Callable[[str], bool]  # whether the interior may know of an address, by key
+    heard: Callable[[Record], None]  # it is known whether there are destinations beyond
 
 
 class OwnLink:
@@ -167,8 +168,9 @@ class Attachment:
         self.shares: Final = parts.several and shares(connection)  # it can be one of several
         self.use = Use.NOTHING
         self.proxies: Final = Proxies(
-            parts.table, parts.epochs, parts.settings, parts.initiated_links, parts.waker, parts.announces
-        )
+            parts.table, parts.epochs, parts.settings, parts.initiated_links, parts.waker, parts.announces,
+            heard=parts.heard, after_answers=parts.lookups.after_answers,
+        )  # fmt: skip
         self.route_proxies: Final = RouteProxies(parts.router_id, parts.link_routes, parts.waker)
         self.active: Active | None = None
         self._since = 0.0  # when it was made

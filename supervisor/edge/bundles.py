@@ -14,11 +14,12 @@ from supervisor.connections.admission import Deny
 from supervisor.connections.connections import Connection
 
 PROPERTY: Final = "sluice.edge"  # in the open: of an edge router the text, of an interior router the version
-VERSION: Final = 3
+VERSION: Final = 4
 _MOST_COST: Final = 0x00FFFFFF
 _BUNDLES: Final = 1  # the versions that know …
 _UPLINKS: Final = 2
 _EARLY: Final = 3
+_TELLS: Final = 4
 UPLINKS: Final = "sluice.uplinks"  # in the open of an edge router: true, it has several uplinks at work
 INTER_EDGE_PROPERTY: Final = "sluice.inter-edge"  # in the open of an edge router to another one: the version, 1
 COST: Final = "qd.inter-router-cost"
@@ -101,6 +102,12 @@ def shares(connection: Connection) -> bool:
 def takes_early(connection: Connection) -> bool:
     """Whether the interior router at the other end can be asked for a link that is for no link route."""
     return _version(connection) >= _EARLY
+
+
+def tells(connection: Connection) -> bool:
+    """Whether the interior router at the other end says of each address with a producer here who is beyond, also that
+    nobody is."""
+    return _version(connection) >= _TELLS
 
 
 def shared(connection: Connection) -> bool:

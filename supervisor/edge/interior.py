@@ -17,6 +17,7 @@ from supervisor.addresses.record import Record
 from supervisor.addresses.table import Table
 from supervisor.connections.connections import Connection, Link
 from supervisor.edge import messages
+from supervisor.edge.bundles import mark_of
 from supervisor.edge.standby import Standby, Ways
 from supervisor.linkroutes.targets import Match
 from supervisor.links.attach import HEARTBEAT_KEY, LOOKUP_KEY, TRACKING_KEY, UPLINKS_KEY
@@ -45,13 +46,16 @@ class LinkRoutes(Protocol):
 class _Edge:
     """One bundle of edge connections, most often of one. Owner: the edges."""
 
-    __slots__ = ("number", "told", "tracking")
+    __slots__ = ("number", "ours", "told", "tracking")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, ours: bool) -> None:
+        """ours: it is a Sluice router, which waits to hear of each address; one of 1.19 hears only what it has to."""
         self.number = number
+        self.ours: Final = ours
         self.tracking: Link | None = None  # the link by which it hears of destinations
         # What it has heard, by key: of the addresses that it has producers for, with the number of their links.
-        self.told: dict[str, tuple[bool, int]] = {}
+        # None: nothing yet.
+        self.told: dict[str, tuple[bool | None, int]] = {}
 
 
 class Edges(Subsystem):
@@ -112,7 +116,7 @@ class Edges(Subsystem):
         """An edge router has attached the link by which it hears of destinations."""
         edge = self._edge(connection)
         edge.tracking = link
-        edge.told = {key: (False, links) for key, (_, links) in edge.told.items()}
+        edge.told = {key: (None, links) for key, (_, links) in edge.told.items()}
         self._changed.update(dict.fromkeys(edge.told))
 
     def produces(self, connection: Connection, link: Link) -> None:
@@ -121,15 +125,19 @@ class Edges(Subsystem):
         if record is None or record.key[0] != MOBILE or record.inproc:
             return
         edge = self._edge(connection)
-        _, links = edge.told.get(record.key, (False, 0))
-        edge.told[record.key] = (False, links + 1)  # each new link hears it
+        _, links = edge.told.get(record.key, (None, 0))
+        edge.told[record.key] = (None, links + 1)  # each new link hears it
         self._producing.setdefault(record.key, {})[edge.number] = edge
-        self._changed[record.key] = None
+        if record.users_epoch <= self._epochs.settled(self._table.epoch):
+            # In one go with the answer to the attach: an edge router of 1.19 has given its client credit already.
+            self._tell_if_changed(edge, record.key, record)
+        else:
+            self._changed[record.key] = None
 
     def _edge(self, connection: Connection) -> _Edge:
         edge = self._edges.get(connection.edge)
         if edge is None:
-            edge = self._edges[connection.edge] = _Edge(connection.edge)
+            edge = self._edges[connection.edge] = _Edge(connection.edge, mark_of(connection) != "")
         return edge
 
     def _user_changed(self, record: Record) -> None:
@@ -146,12 +154,17 @@ class Edges(Subsystem):
     def _tell_all(self, keys: Mapping[str, None]) -> None:
         for key in keys:
             record = self._table.records.get(key)
-            for number, edge in self._producing.get(key, {}).items():
-                told, links = edge.told[key]
-                reachable = record is not None and record.beyond(number)
-                if reachable != told and edge.tracking is not None:
-                    edge.told[key] = (reachable, links)
-                    self._tell(edge, key, reachable)
+            for edge in self._producing.get(key, {}).values():
+                self._tell_if_changed(edge, key, record)
+
+    def _tell_if_changed(self, edge: _Edge, key: str, record: Record | None) -> None:
+        told, links = edge.told[key]
+        reachable = record is not None and record.beyond(edge.number)
+        if edge.tracking is None or reachable == told:
+            return
+        edge.told[key] = (reachable, links)
+        if reachable or told or edge.ours:
+            self._tell(edge, key, reachable)
 
     def _tell(self, edge: _Edge, key: str, reachable: bool) -> None:
         link = edge.tracking

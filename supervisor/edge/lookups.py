@@ -46,21 +46,21 @@ class Beyond:
 
 
 class Question(Struct):
-    """An attach that waits. Owner: the look-ups."""
+    """What waits for an answer: an attach, or somebody who wants to know that all before it is answered. Owner: the
+    look-ups."""
 
-    worker: Worker
-    connection: Connection
-    attach: Attach
+    place: tuple[int, int]  # connection and link; of no attach: 0 and a number of its own
     text: str  # the address
+    sends: bool  # a client wants to send to it
     due: float
-    decide: Callable[[Worker, Attach, Beyond | None], None]
+    decide: Callable[[Beyond | None], None]
     key: str | None  # of the address that it is bound to if there is no link route; None: no proxy before the answer
     over: Callable[[], None] | None = None  # ends what is expected, see Expect
 
     def end(self, beyond: Beyond | None) -> None:
         """Decide. What the decision needs is wanted by then, so it is not closed."""
         try:
-            self.decide(self.worker, self.attach, beyond)
+            self.decide(beyond)
         finally:
             self.drop()
 
@@ -138,16 +138,36 @@ class Lookups:
         if local is not None and local.containers:
             return False
         early = sends_to(attach) if local is None else None
-        question = Question(worker, connection, attach, text, time.monotonic() + TIMEOUT, decide, early)
-        self._waiting[connection.number, attach.link] = question
-        self._send_some()
+        place = connection.number, attach.link
+        self._add(place, text, attach.dir == "in", lambda beyond: decide(worker, attach, beyond), early)
         return True
+
+    def after_answers(self, text: str, action: Callable[[], None]) -> None:
+        """Call `action` when the interior has done what it was sent before: its answer to a look-up says so.
+
+        text: the address to ask about. Also called when there is nobody to ask, or no answer in time.
+        """
+        if self._send is None:
+            action()
+        else:
+            self._add((0, next(self._numbers)), text, True, lambda _: action(), None)
+
+    def _add(
+        self,
+        place: tuple[int, int],
+        text: str,
+        sends: bool,
+        decide: Callable[[Beyond | None], None],
+        early: str | None,
+    ) -> None:
+        self._waiting[place] = Question(place, text, sends, time.monotonic() + TIMEOUT, decide, early)
+        self._send_some()
 
     def _send_some(self) -> None:
         while self._waiting and len(self._asked) < IN_FLIGHT and self._send is not None:
             _, question = self._waiting.popitem(last=False)
             correlation_id = f"client-{int(time.time()):016x}{next(self._numbers) & 0xFFFFFFFF:08x}"
-            octets = messages.lookup(question.text, question.attach.dir == "in", self._reply_to, correlation_id)
+            octets = messages.lookup(question.text, question.sends, self._reply_to, correlation_id)
             if self._send(octets):
                 self._asked[correlation_id] = question
                 if question.key is not None and self._expect is not None and question.text not in self._routed:
@@ -182,7 +202,7 @@ class Lookups:
         if self._waiting.pop((conn, link), None) is not None:
             return True
         for correlation_id, question in self._asked.items():
-            if question.connection.number == conn and question.attach.link == link:
+            if question.place == (conn, link):
                 del self._asked[correlation_id]
                 question.drop()
                 return True
@@ -192,7 +212,7 @@ class Lookups:
         """A connection is gone, with all its links."""
         for link in [link for number, link in self._waiting if number == conn]:
             del self._waiting[conn, link]
-        for each in [each for each, question in self._asked.items() if question.connection.number == conn]:
+        for each in [each for each, question in self._asked.items() if question.place[0] == conn]:
             self._asked.pop(each).drop()
 
     @property

@@ -17,7 +17,7 @@ from supervisor.addresses.record import Record
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import Table, TableFullError
 from supervisor.connections.connections import Connection, Link
-from supervisor.edge.bundles import takes_early
+from supervisor.edge.bundles import takes_early, tells
 from supervisor.links.attach import FALLBACK_CAPABILITY, NO_LINK_ROUTE, WAYPOINT_CAPABILITY, Accepted, Refused
 from supervisor.links.initiated import InitiatedLinks, Wanted
 from supervisor.processes.epochs import Epochs
@@ -52,10 +52,15 @@ class Proxies:
         announces: Callable[[str], bool],
         *,
         senders: bool = True,
+        heard: Callable[[Record], None] | None = None,
+        after_answers: Callable[[str, Callable[[], None]], None] | None = None,
     ) -> None:
         """announces(key): whether the router at the other end may know of an address. senders: it is an interior
-        router, to which producers here need links."""
+        router, to which producers here need links. heard(record): called when it is known whether there are
+        destinations beyond. after_answers: of the look-ups."""
         self._announces = announces
+        self.heard: Final = heard
+        self.after_answers: Final = after_answers
         self._sends = senders
         self._use = Use.NOTHING
         self.table: Final = table
@@ -138,6 +143,13 @@ class Proxies:
         """What the interior has said about destinations beyond; None: it has not been asked."""
         sender = self.senders.get(key)
         return None if sender is None else sender.reachable
+
+    def hears(self, record: Record) -> bool:
+        """Whether it is known if there are destinations beyond for an address with producers, or need not be."""
+        if not self.members or not self._sends or not self._announces(record.key):
+            return True
+        sender = self.senders.get(record.key)
+        return record.key not in self._changed if sender is None else sender.heard
 
     def again(self, key: str) -> None:
         """A link has ended: attach it again if it is still wanted."""
@@ -302,10 +314,28 @@ class _Sender(_Proxy):
     """A link by which messages of producers here go up. Owner: the proxies."""
 
     reachable = False
+    heard = False  # whether there are destinations is known, or will not be
     _up = False
+    _told = False  # the interior has said so, which may come before its answer to the attach
 
     def _kept(self) -> "dict[str, Any]":
         return self.owner.senders
+
+    def _hear(self) -> None:
+        if not self.heard:
+            self.heard = True
+            if self.owner.heard is not None:
+                self.owner.heard(self.record)
+
+    def _tell(self) -> None:
+        self._told = True
+        if self._up:
+            self._hear()
+
+    def ended(self, error: str | None) -> None:
+        """The interior has detached it, or there was no room."""
+        super().ended(error)
+        self._hear()
 
     def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
         """The interior has answered: it is used when there are destinations."""
@@ -314,12 +344,21 @@ class _Sender(_Proxy):
         self.known |= active
         self.link = link
         self.apply()
+        if active and self._told:
+            self._hear()
+        elif active and not tells(self.connection):
+            # It says nothing where nobody is beyond. What it says otherwise comes before its next answer.
+            if choosy(self.record) and self.owner.after_answers is not None:
+                self.owner.after_answers(self.key[2:], self._tell)
+            else:
+                self._tell()
         return None
 
     def track(self, reachable: bool) -> None:
         """There are destinations beyond, or not."""
         self.reachable = reachable
         self.apply()
+        self._tell()
 
     def apply(self) -> None:
         """Be a consumer of the address while there are destinations and messages go this way, or not."""
@@ -339,7 +378,9 @@ class _Sender(_Proxy):
         """It is not wanted any more. What is on its way still gets its outcome."""
         if not self._open:
             return
-        self.track(False)
+        self.reachable = False
+        self.apply()
+        self._hear()
         self._open = False
         owner = self.owner
         owner.over(self.connection)
@@ -358,6 +399,12 @@ def capability_of(phase: str, setting: Setting, *, outgoing: bool) -> str | None
     if number == (first if outgoing else last):
         return None
     return f"{WAYPOINT_CAPABILITY}.{number if outgoing else number + 1}"
+
+
+def choosy(record: Record) -> bool:
+    """Whether a message for an address may miss destinations that are not known yet: each of them gets a copy, or some
+    come before others."""
+    return record.treatment == MULTICAST or record.fallback is not None or record.primary is not None
 
 
 def announced(key: str) -> bool:

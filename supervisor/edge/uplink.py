@@ -22,6 +22,7 @@ from supervisor.edge import messages
 from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment, Parts
 from supervisor.edge.bearer import Bearer
 from supervisor.edge.bundles import shares, takes_bundles
+from supervisor.edge.first_credit import FirstCredit
 from supervisor.edge.lookups import Lookups
 from supervisor.edge.proxies import announced
 from supervisor.linkroutes.local import LinkAddress, LinkRoutes
@@ -65,6 +66,7 @@ class Uplink(Subsystem):
         in_process.handle(TRACKING_SERVICE, self._tracking)
         in_process.handle(ANSWER_SERVICE, self._answer)
         self.lookups: Final = Lookups(link_routes, waker, self.scope)
+        self.first_credit: Final = FirstCredit(self._hears)
         self._parts: Final = Parts(
             router_id=router.id,
             several=router.all_uplinks,
@@ -78,6 +80,7 @@ class Uplink(Subsystem):
             lookups=self.lookups,
             waker=waker,
             announces=self.announces,
+            heard=self.first_credit.heard,
         )
         table.watch_users(self._user_changed)
         link_routes.watch_local(self._link_route_changed)
@@ -122,6 +125,10 @@ class Uplink(Subsystem):
     def reachable(self, key: str) -> bool | None:
         """What the interior has said about destinations beyond; None: it has not been asked."""
         return None if self.attachment is None else self.attachment.proxies.reachable(key)
+
+    def _hears(self, record: Record) -> bool:
+        """Whether it is known who is beyond for an address."""
+        return self.attachment is None or self.attachment.proxies.hears(record)
 
     # Connections
 
@@ -191,6 +198,7 @@ class Uplink(Subsystem):
             self._replace(lost, bears)
         if bears:
             self.lookups.lost()
+            self.first_credit.give_up()
             if self.attachment is not None:
                 self.attachment.services_ready()
 
@@ -272,10 +280,12 @@ class Uplink(Subsystem):
         if self._several:
             self._bearer.step(self._attachments)
         self.lookups.step()
+        self.first_credit.step()
 
     @property
     def deadline(self) -> float:
-        return min(self.lookups.deadline, self._bearer.deadline, *(each.deadline for each in self._attachments), NEVER)
+        own = (self.lookups.deadline, self.first_credit.deadline, self._bearer.deadline)
+        return min(*own, *(each.deadline for each in self._attachments), NEVER)
 
 
 def _bundled(attachment: Attachment, connection: Connection) -> bool:

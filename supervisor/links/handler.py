@@ -212,11 +212,24 @@ class LinkHandler(Subsystem):
             self._table.add_producer(record, edge=connection.edge != 0)
             if self._edges is not None and connection.edge:
                 self._edges.produces(connection, link)
-        if record.epoch <= self._epochs.acknowledged(worker.index):
+            if self._uplink is not None and not connection.edge:
+
+                def go_on() -> None:
+                    self._answer(worker, link, answer, self._table.pending_epoch)
+
+                if self._uplink.first_credit.wait(record, go_on):
+                    return
+                self._answer(worker, link, answer, self._uplink.first_credit.epoch(record))
+                return
+        self._answer(worker, link, answer, record.epoch)
+
+    def _answer(self, worker: Worker, link: Link, answer: control.Attached, epoch: int) -> None:
+        """Answer an attach once its worker has an epoch."""
+        if epoch > self._epochs.acknowledged(worker.index):
+            self._epochs.when_one(worker.index, epoch, (worker, link, answer))
+        elif not link.closed:
             link.up = True
             worker.outbox.append(answer)
-        else:
-            self._epochs.when_one(worker.index, record.epoch, (worker, link, answer))
 
     def _detach(self, worker: Worker, message: control.Detach) -> None:
         connection = worker.connections.get(message.conn)

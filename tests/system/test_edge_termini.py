@@ -97,7 +97,7 @@ def test_transactions(network: Site, peers: list[Peer], place: str) -> None:
     wanted = coordinator(["amqp:local-transactions"])
     control = client.sender(wait=False, target=wanted)
     end = routed(broker)
-    assert end.remote.target == wanted
+    assert end.remote.fields["target"] == wanted
     control.wait_attached()
     control.wait_credit()
     declare = control.send(message.message("declare"))
@@ -157,7 +157,7 @@ def test_what_a_terminus_says_reaches_the_container(network: Site, peers: list[P
     wanted = source("tx.q", durable=UInt(2), expiry_policy=Symbol("never"), capabilities=[Symbol("shared")])
     receiver = client.receiver(wait=False, source=wanted)
     end = routed(broker)
-    assert end.remote.source.value == wanted.value
+    assert end.remote.fields["source"].value == wanted.value
     receiver.wait_attached()
     client.drop()
     end.wait_detached()

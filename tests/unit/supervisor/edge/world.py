@@ -87,6 +87,7 @@ class EdgeRouter:
         self.unanswered: set[str] = set()  # addresses that interior routers do not answer about
         self.told: dict[int, list[Precedence]] = {}  # what interior routers have been told, by connection
         self.asked: dict[int, list[Lookup]] = {}  # look-ups without an answer, by connection
+        self.answered: list[int] = []  # attaches that have been, by number of the link
         self.core = RouterCore(self.configuration, Log(QUIET), 4000, lambda number: None)
         self.worker = Worker(0, 1)
         self.worker.stage = Stage.STARTING
@@ -109,6 +110,7 @@ class EdgeRouter:
                 continue
             self._take_sends()
             orders, self.worker.outbox[:] = list(self.worker.outbox), []
+            self.answered += [order.link for order in orders if isinstance(order, messages.Attached)]
             links = [order for order in orders if isinstance(order, messages.Link | messages.Unlink)]
             if not links:
                 return

@@ -1,0 +1,121 @@
+"""What a new producer at edge router E sends first reaches everybody who is beyond, in every kind of edge network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.peer import message
+from tests.peer.frames import source
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.system.edges import EDGES, PEERS, Site, edge, peer_edge, with_edges
+from tests.system.network import CONVERGENCE, connector
+from tests.system.router import SETTINGS, Router, Section, poll
+
+WORKER_COUNTS = (1, 3)
+FALLBACK: Section = ("address", {"prefix": "fb", "enableFallback": True})
+#: Messages that a producer sends as soon as it has credit.
+BURST = 30
+#: Producers of new addresses.
+ROUNDS = 5
+
+
+@pytest.fixture(scope="module", params=["one uplink", "all uplinks", "several connections", "inter-edge"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """How E is connected."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kind: str) -> Iterator[Site]:
+    site = Site()
+
+    def start(name: str, sections: list[Section]) -> Router:
+        router = site.routers[name] = Router(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
+        router.start()
+        return router
+
+    try:
+        a = start("A", [*with_edges("A"), *SETTINGS, FALLBACK])
+        b = start("B", [*with_edges("B", a.ports["net"]), *SETTINGS, FALLBACK])
+        if kind == "all uplinks":
+            start("E", [*edge("E", a, b, uplinks="all"), *SETTINGS, FALLBACK])
+        elif kind == "several connections":
+            more = connector(a.ports[EDGES], role="edge", parallelConnections=3)
+            start("E", [*edge("E"), more, *SETTINGS, FALLBACK])
+        elif kind == "inter-edge":
+            f = start("F", [*peer_edge("F", b), *SETTINGS, FALLBACK])
+            start("E", [*peer_edge("E", a, to=[f.ports[PEERS]]), *SETTINGS, FALLBACK])
+            site.view("E").wait_peers("F")
+        else:
+            start("E", [*edge("E", a), *SETTINGS, FALLBACK])
+        site.ready("E", *({"F"} & site.routers.keys()))
+        yield site
+    finally:
+        site.stop()
+
+
+@pytest.fixture
+def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Interior routers A and B, edge router E, and in one kind of network F, shared by this module."""
+    request.node.routers = list(_network.routers.values())
+    yield _network
+    _network.drop()
+
+
+def burst(client: Peer, address: str) -> Sender:
+    """A new producer sends as soon as it may; all is accepted."""
+    sender = client.sender(address)
+    numbers = [sender.send(message.message(f"m{number}")) for number in range(BURST)]
+    assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+    return sender
+
+
+def consume(site: Site, place: str, address: str, capability: str | None = None) -> Receiver:
+    """A consumer that takes all of a burst, settled."""
+    given = {} if capability is None else {"source": source(address, capabilities=capability)}
+    return site.connect(place).receiver(address, BURST, snd_settle_mode=1, **given)
+
+
+def known(site: Site, key: str) -> None:
+    """Wait until A knows of a consumer at B."""
+
+    def there() -> bool:
+        row = site.view("A").address(key)
+        return row is not None and bool(row["remoteCount"])
+
+    poll(there, f"A knows of a consumer of {key} at B", CONVERGENCE)
+
+
+def bodies(receiver: Receiver) -> list[object]:
+    receiver.peer.until(lambda: len(receiver.deliveries) >= BURST, f"{BURST} messages")
+    return [message.body(delivery.payload) for delivery in receiver.deliveries]
+
+
+def test_every_copy_of_a_multicast_message(network: Site) -> None:
+    places = [place for place in ("E", "F", "B") if place in network.routers]
+    receivers: dict[str, list[Receiver]] = {}
+    for _ in range(ROUNDS):
+        address = network.fresh("multicast.")
+        receivers[address] = [consume(network, place, address) for place in places]
+    for address, there in receivers.items():
+        known(network, f"M0{address}")
+        if "F" in network.routers:
+            network.view("E").wait_consumers(f"M0{address}", 2)
+        burst(network.connect("E"), address)
+        for receiver in there:
+            assert bodies(receiver) == [f"m{number}" for number in range(BURST)]
+
+
+def test_a_fallback_here_waits_for_consumers_elsewhere(network: Site) -> None:
+    receivers: dict[str, tuple[Receiver, Receiver]] = {}
+    for _ in range(ROUNDS):
+        address = network.fresh("fb.")
+        receivers[address] = consume(network, "E", address, "qd.fallback"), consume(network, "B", address)
+    for address, (fallback, primary) in receivers.items():
+        known(network, f"M0{address}")
+        burst(network.connect("E"), address)
+        assert bodies(primary) == [f"m{number}" for number in range(BURST)]
+        assert not fallback.deliveries

@@ -1,0 +1,136 @@
+"""Producers at an edge router get no credit for some addresses until it is known who is beyond."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from router.control import messages
+from supervisor.connections.connections import Connection
+from supervisor.edge.bundles import PROPERTY, VERSION
+from supervisor.edge.first_credit import TIMEOUT
+from tests.unit.supervisor.edge.world import EdgeRouter, connector
+
+SETTINGS = """
+address {
+    prefix: all
+    distribution: multicast
+}
+address {
+    prefix: fb
+    enableFallback: yes
+}
+address {
+    prefix: near
+    distribution: multicast
+    scope: local
+}
+"""
+#: A version that says of each address who is beyond.
+OURS: dict[str, Any] = {PROPERTY: VERSION}
+
+
+@pytest.fixture
+def edge() -> EdgeRouter:
+    return EdgeRouter(connector("up"), connector("other"), SETTINGS)
+
+
+@pytest.fixture
+def client(edge: EdgeRouter) -> Connection:
+    return edge.client()
+
+
+def produce(edge: EdgeRouter, client: Connection, address: str, interior: Connection | None = None) -> int:
+    """A client attaches a sender; its address is of no link route. Gives the number of the link."""
+    number = edge.ask(client, "in", address)
+    if interior is not None:
+        edge.answer(interior)
+    return number
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+@pytest.mark.parametrize("address", ["all.a", "fb.a"])
+def test_credit_waits_until_the_interior_has_said_who_is_beyond(
+    edge: EdgeRouter, client: Connection, address: str, reachable: bool
+) -> None:
+    interior = edge.interior("A", **OURS)
+    number = produce(edge, client, address, interior)
+    assert number not in edge.answered
+    if address == "fb.a":
+        edge.track(interior, f"MF{address}", False)
+        assert number not in edge.answered, "it may be anywhere"
+    edge.track(interior, f"M0{address}", reachable)
+    assert number in edge.answered
+    assert edge.destinations(f"M0{address}") == ([interior.number] if reachable else [])
+    again = produce(edge, client, address, interior)
+    assert again in edge.answered, "it is known"
+
+
+@pytest.mark.parametrize("address", ["plain", "near.a"])
+def test_nothing_waits_where_nothing_can_be_missed(edge: EdgeRouter, client: Connection, address: str) -> None:
+    interior = edge.interior("A", **OURS)
+    number = edge.ask(client, "in", address)
+    if edge.asked.get(interior.number):
+        edge.answer(interior)
+    assert number in edge.answered
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_an_interior_of_the_original_answers_a_look_up_behind_what_it_says(
+    edge: EdgeRouter, client: Connection, reachable: bool
+) -> None:
+    """It says nothing where nobody is beyond."""
+    interior = edge.interior("A")
+    number = edge.ask(client, "in", "all.a")
+    edge.answer(interior)
+    assert number not in edge.answered
+    assert [question.address for question in edge.asked[interior.number]] == ["all.a"], "asked again, for the order"
+    if reachable:
+        edge.track(interior, "M0all.a", True)
+    else:
+        edge.answer(interior)
+    assert number in edge.answered
+    assert edge.destinations("M0all.a") == ([interior.number] if reachable else [])
+
+
+def test_what_is_said_before_the_link_is_answered_counts_once_it_is(edge: EdgeRouter, client: Connection) -> None:
+    edge.unanswered.add("all.a")
+    interior = edge.interior("A", **OURS)
+    number = produce(edge, client, "all.a", interior)
+    edge.track(interior, "M0all.a", True)
+    assert number not in edge.answered, "the link cannot be used yet"
+    (link,) = [ref for ref, link in edge.links.items() if link.address == "all.a"]
+    edge.core.receive(edge.worker, messages.Linked(interior.number, edge._numbers[link], True, None))
+    edge.settle()
+    assert edge.destinations("M0all.a") == [interior.number]
+    assert number in edge.answered
+
+
+def test_credit_is_there_where_nobody_can_say_who_is_beyond(edge: EdgeRouter, client: Connection) -> None:
+    assert produce(edge, client, "all.a") in edge.answered, "there is no uplink"
+    interior = edge.interior("A", **OURS)
+    waits = produce(edge, client, "all.b", interior)
+    assert waits not in edge.answered
+    edge.close(interior)
+    assert waits in edge.answered
+
+
+def test_nobody_waits_for_ever(edge: EdgeRouter, client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = produce(edge, client, "all.a", edge.interior("A", **OURS))
+    now = time.monotonic()
+    assert now < edge.uplink.deadline <= now + TIMEOUT
+    monkeypatch.setattr(time, "monotonic", lambda: now + TIMEOUT + 0.1)
+    edge.settle()
+    assert number in edge.answered
+    assert len(edge.uplink.first_credit) == 0
+
+
+def test_a_producer_that_goes_while_it_waits_is_not_answered(edge: EdgeRouter, client: Connection) -> None:
+    interior = edge.interior("A", **OURS)
+    number = produce(edge, client, "all.a", interior)
+    edge.detach(client, number)
+    edge.track(interior, "M0all.a", True)
+    assert number not in edge.answered
+    assert "M0all.a" not in edge.core.table.records
