@@ -97,7 +97,7 @@ def test_transactions(network: Site, peers: list[Peer], place: str) -> None:
     wanted = coordinator(["amqp:local-transactions"])
     control = client.sender(wait=False, target=wanted)
     end = routed(broker)
-    assert end.remote.fields["target"] == wanted
+    assert end.remote.target == wanted
     control.wait_attached()
     control.wait_credit()
     declare = control.send(message.message("declare"))
@@ -157,7 +157,7 @@ def test_what_a_terminus_says_reaches_the_container(network: Site, peers: list[P
     wanted = source("tx.q", durable=UInt(2), expiry_policy=Symbol("never"), capabilities=[Symbol("shared")])
     receiver = client.receiver(wait=False, source=wanted)
     end = routed(broker)
-    assert end.remote.fields["source"].value == wanted.value
+    assert end.remote.source.value == wanted.value
     receiver.wait_attached()
     client.drop()
     end.wait_detached()
@@ -170,12 +170,12 @@ def test_a_dynamic_node_is_the_edge_routers_own(network: Site, role: str) -> Non
     client, other = network.connect("E"), network.connect("B")
     if role == "receiver":
         receiver = client.receiver(source=source(dynamic=True))
-        text = receiver.remote.source.value[0]
+        text = receiver.wait_attached().source.value[0]
         assert text.startswith("amqp:/_edge/E/temp.")
         sender = other.sender(text)
     else:
         sender = client.sender(target=target(dynamic=True), credit=False)
-        text = sender.remote.target.value[0]
+        text = sender.wait_attached().target.value[0]
         assert text.startswith("amqp:/_$temp.")
         receiver = other.receiver(text)
         sender.wait_credit(timeout=CONVERGENCE)
