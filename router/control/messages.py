@@ -421,6 +421,13 @@ class Decided(Message):
     link: int
 
 
+class Postponed(Message):
+    """The answer waits for another router: answers to later attaches wait for it, but the supervisor goes on with them."""
+
+    conn: int
+    link: int
+
+
 class Pair(Message, kw_only=True):
     """Make the container's link of a pair."""
 
@@ -561,7 +568,7 @@ class Taken(Message):
     control: list[Count] = field(default_factory=list)  # the same for control messages, which count separately
 
 
-Answer = Attached | Refused | Decided | Paired  # to an attach
+Answer = Attached | Refused | Decided | Postponed | Paired  # to an attach
 Order = (
     Snapshot
     | SaslOffer
@@ -576,6 +583,7 @@ Order = (
     | Attached
     | Refused
     | Decided
+    | Postponed
     | Pair
     | Paired
     | Unpair

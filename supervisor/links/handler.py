@@ -92,9 +92,11 @@ class LinkHandler(Subsystem):
         if denied is not None:
             worker.outbox.append(_forbidden(message, denied.condition))
             return
-        if self._uplink is None or not self._uplink.lookups.ask(
+        if self._uplink is not None and self._uplink.lookups.ask(
             worker, connection, message, self._decide, self._attaching.sends_to
         ):
+            worker.outbox.append(control.Postponed(connection.number, message.link))
+        else:
             self._decide(worker, message, None)
 
     def _decide(self, worker: Worker, message: control.Attach, beyond: Beyond | None) -> None:
@@ -218,6 +220,7 @@ class LinkHandler(Subsystem):
                     self._answer(worker, link, answer, self._table.pending_epoch)
 
                 if self._uplink.first_credit.wait(record, go_on):
+                    worker.outbox.append(control.Postponed(connection.number, link.number))
                     return
                 self._answer(worker, link, answer, self._uplink.first_credit.epoch(record))
                 return

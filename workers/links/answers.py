@@ -3,6 +3,9 @@
 The supervisor decides in that order, but some decisions wait for acknowledgements of workers. A client that attaches a
 receiver for replies and then a sender must have its reply address before it has credit. Answers of a container to a
 routed link come at any time, and delay no others.
+
+What waits for another router is nothing that the supervisor has to decide any more: its answer may come by a connection
+of this worker, on which attaches would wait until there are few questions.
 """
 
 from collections import OrderedDict
@@ -28,7 +31,7 @@ class Answers:
         """count(n): change of the number of attaches that wait for the supervisor's decision."""
         self._count = count
         # By number of the link, in the order of the attaches; None: not decided yet. A `decided` delays no other, and
-        # the answer after it is sent when it comes.
+        # the answer after it is sent when it comes. A `postponed` delays others until that answer comes.
         self._sessions: dict[Session, OrderedDict[int, control.Answer | None]] = {}
 
     def expect(self, record: "LinkRecord") -> None:
@@ -41,7 +44,7 @@ class Answers:
         session = record.link.session
         waiting = self._sessions.get(session)
         if waiting is None or record.number not in waiting:
-            if not isinstance(answer, control.Decided):
+            if not isinstance(answer, control.Decided | control.Postponed):
                 yield answer  # for a link that the router attached, or one that was decided to be routed
             return
         if waiting[record.number] is None:
@@ -57,7 +60,7 @@ class Answers:
         answer = waiting.pop(record.number)
         if answer is None:
             self._count(-1)
-        return answer
+        return None if isinstance(answer, control.Postponed) else answer
 
     def due(self, session: Session) -> Iterator[Decision]:
         """Answers of a session to send now."""
@@ -66,7 +69,7 @@ class Answers:
             return
         while waiting:
             number, answer = next(iter(waiting.items()))
-            if answer is None or session.ended:
+            if answer is None or isinstance(answer, control.Postponed) or session.ended:
                 return
             del waiting[number]
             if not isinstance(answer, control.Decided):
