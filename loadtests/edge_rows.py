@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,18 +15,22 @@ from statistics import median
 from typing import Any
 
 import psutil
+from router.amqp.codec import encode_described, encode_string, encode_uint
 
 from loadtests.edge_crowd import Crowd
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings, cpu_seconds
 from loadtests.network_rows import KNOWN_LIMIT, LOSSES, Flow, hop, interior, through, wait_known, wire
 from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Relay, Router, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
+from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, frame
+from loadtests.storm import Client as StormClient
 from router.amqp.message import Message
 from router.cli.client import Client
 from router.cli.options import Target, Url
 from router.client.blocking import connect
 
 FIRST_ADDRESSES = 300
+MANY_LINKS = 5000  # of one client
 EDGES = 200
 FEW_EDGES = 20
 ADDRESSES = 20  # of each
@@ -179,6 +184,50 @@ def first_messages(bench: Bench) -> list[Figure]:
             for part, used in cpu.items()
         ),
     ]
+
+
+def attaches(bench: Bench) -> list[Figure]:
+    """A client attaches thousands of receivers at once, at an interior router and at its edge router in turn: how long
+    until all are answered."""
+    seconds: dict[str, list[float]] = {"interior": [], "edge": []}
+    cpu: dict[str, list[float]] = {"interior": [], "edge": []}
+    with uplink(bench) as (e, a):
+        for round_ in range(bench.effort.rounds):
+            for name, router in (("interior", a), ("edge", e)):
+                before = cpu_seconds(router.pid)
+                seconds[name].append(_attach(router, f"{name}/{round_}"))
+                wait_connections(router, "normal", lambda there: there <= 1)
+                cpu[name].append((cpu_seconds(router.pid) - before) / MANY_LINKS)
+    ratio = median(seconds["edge"]) / median(seconds["interior"])
+    return [
+        Figure("edge: many attaches, time", 1000 * median(seconds["edge"]), f"ms for {MANY_LINKS:,}", None),
+        Figure("edge: … beside an interior router", ratio, "times its time", at_most(1.3)),
+        *(Figure(f"{name}: attach and end, CPU", 1e6 * median(each), "µs a link", None) for name, each in cpu.items()),
+    ]
+
+
+def _attach(router: Router, prefix: str) -> float:
+    """Seconds until that many receivers are answered that a client attaches in one write."""
+    octets = b"".join(
+        frame(
+            ATTACH, encode_string(f"l{handle}"), encode_uint(handle), TRUE, NULL, NULL,
+            encode_described(SOURCE, [encode_string(f"{prefix}/{handle}")]), encode_described(TARGET, []),
+        )
+        for handle in range(MANY_LINKS)
+    )  # fmt: skip
+    client = StormClient(router.port)
+    try:
+        client.send(BEGUN)
+        client.wait(BEGIN)
+        writer = threading.Thread(target=client.send, args=(octets,))
+        began = time.monotonic()
+        writer.start()
+        client.wait(ATTACH, MANY_LINKS)
+        took = time.monotonic() - began
+        writer.join()
+        return took
+    finally:
+        client.close()
 
 
 def _cpu(router: Router, name: str) -> dict[str, float]:

@@ -22,11 +22,11 @@ from typing import Literal
 
 from router.config.load import load_text
 from router.control import messages
+from router.control.edge_properties import EDGE, UPLINKS
 from router.control.names import CONTROL_KEY
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import Connection
-from supervisor.edge.bundles import PROPERTY, UPLINKS
 from supervisor.edge.messages import Precedence, precedence
 from supervisor.network.neighbour_connections import BUNDLE_PROPERTY
 from supervisor.processes.worker import Stage, Worker
@@ -163,7 +163,7 @@ class Simulation:
         """An edge router connects."""
         connection = self.core.connections.adopt(self._worker, self._listener, "127.0.0.1:1", "127.0.0.1:2")
         self.connections.append(connection)
-        self._open(connection, f"E{number}", {PROPERTY: f"{number:016x}", **({UPLINKS: True} if self._several else {})})
+        self._open(connection, f"E{number}", {EDGE: f"{number:016x}", **({UPLINKS: True} if self._several else {})})
         self._attach(connection, "in", None)
         self._attach(connection, "out", f"E{number}", DOWNLINK)
         self._attach(connection, "out", "_$qd.edge_addr_tracking")

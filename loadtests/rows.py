@@ -11,7 +11,7 @@ from statistics import median
 
 from loadtests.console_rows import console
 from loadtests.consoles_rows import consoles, first_paint
-from loadtests.edge_rows import edge_storm, first_messages, idle_edges, one_peer, one_uplink, uplink_lost
+from loadtests.edge_rows import attaches, edge_storm, first_messages, idle_edges, one_peer, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, MB, MIB, WARM_SECONDS, Bench, Readings
@@ -254,6 +254,7 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "edge-peers": one_peer,
     "edge-switch": uplink_lost,
     "edge-first": first_messages,
+    "edge-attach": attaches,
     "edge-idle": idle_edges,
     "edge-storm": edge_storm,
     "storms": storms,

@@ -252,9 +252,7 @@ class Worker:
                 client = self.clients.get(message.conn)
                 if client is not None:
                     client.sasl_answer(message)
-            case (
-                control.Attached() | control.Refused() | control.Decided() | control.Postponed() | control.Detached()
-            ):
+            case control.Attached() | control.Refused() | control.Decided() | control.Postponed() | control.Detached():
                 self.on_answer(message)
             case control.Send():
                 assert raw is not None

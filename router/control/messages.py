@@ -422,7 +422,7 @@ class Decided(Message):
 
 
 class Postponed(Message):
-    """The answer waits for another router: answers to later attaches wait for it, but the supervisor goes on with them."""
+    """The answer waits for another router. Answers to later attaches wait for it; the supervisor goes on with them."""
 
     conn: int
     link: int

@@ -9,19 +9,16 @@ from typing import Any, Final
 
 from router.amqp.errors import NOT_ALLOWED
 from router.config.roles import EDGE, INTER_EDGE
+from router.control import edge_properties
 from supervisor.addresses.record import HERE, Way
 from supervisor.connections.admission import Deny
 from supervisor.connections.connections import Connection
 
-PROPERTY: Final = "sluice.edge"  # in the open: of an edge router the text, of an interior router the version
-VERSION: Final = 4
 _MOST_COST: Final = 0x00FFFFFF
 _BUNDLES: Final = 1  # the versions that know …
 _UPLINKS: Final = 2
 _EARLY: Final = 3
 _TELLS: Final = 4
-UPLINKS: Final = "sluice.uplinks"  # in the open of an edge router: true, it has several uplinks at work
-INTER_EDGE_PROPERTY: Final = "sluice.inter-edge"  # in the open of an edge router to another one: the version, 1
 COST: Final = "qd.inter-router-cost"
 MOST_MARK: Final = 64  # characters
 NO_EDGE: Final = "A connection of role inter-edge is between two edge routers of Sluice, and both ends have that role."
@@ -73,19 +70,19 @@ class Bundles:
 
 def mark_of(connection: Connection) -> str:
     """The mark of the edge router at the other end; empty: it has none."""
-    text = (connection.properties or {}).get(PROPERTY)
+    text = (connection.properties or {}).get(edge_properties.EDGE)
     return text if isinstance(text, str) and len(text) <= MOST_MARK else ""
 
 
 def _is_peer(connection: Connection) -> bool:
-    version = (connection.properties or {}).get(INTER_EDGE_PROPERTY)
+    version = (connection.properties or {}).get(edge_properties.BETWEEN_EDGES)
     return isinstance(version, int) and not isinstance(version, bool) and version >= 1
 
 
 def _key(connection: Connection) -> Any:
     if connection.initiator is not None or connection.origin.role == INTER_EDGE:
         return "other routers"
-    text = (connection.properties or {}).get(PROPERTY)
+    text = (connection.properties or {}).get(edge_properties.EDGE)
     return (connection.container, text) if isinstance(text, str) else connection.number
 
 
@@ -110,12 +107,17 @@ def tells(connection: Connection) -> bool:
     return _version(connection) >= _TELLS
 
 
+def takes_several(connection: Connection) -> bool:
+    """Whether the interior router at the other end takes several look-ups in a message."""
+    return _version(connection) >= _TELLS
+
+
 def shared(connection: Connection) -> bool:
     """Whether the edge router at the other end has several uplinks at work."""
-    return connection.initiator is None and (connection.properties or {}).get(UPLINKS) is True
+    return connection.initiator is None and (connection.properties or {}).get(edge_properties.UPLINKS) is True
 
 
 def _version(connection: Connection) -> int:
     """What the interior router at the other end says; 0: it says nothing."""
-    version = (connection.properties or {}).get(PROPERTY)
+    version = (connection.properties or {}).get(edge_properties.EDGE)
     return version if isinstance(version, int) and not isinstance(version, bool) else 0

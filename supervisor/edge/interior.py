@@ -227,19 +227,20 @@ class Edges(Subsystem):
         question = messages.read_lookup(message.octets)
         if question.reply_to is None:
             return  # it could not be answered
-        status, is_link_route, has_destinations = messages.NOT_FOUND, False, False
-        if question.fault is not None:
-            status = question.fault
-        else:
-            direction: Direction = "in" if question.sender else "out"
-            match = self._link_routes.match(direction, normalise(question.address))
-            if match is not None:
-                status, is_link_route = messages.FOUND, True
-                has_destinations = _served(match)
-        answer = messages.lookup_answer(
-            question.reply_to, question.correlation_id, status, is_link_route, has_destinations
-        )
+        found = bytes(map(self._kind, question.asked)) if question.fault is None else bytes((messages.NO_LINK_ROUTE,))
+        status = question.fault
+        if status is None:
+            status = messages.FOUND if question.several or found[0] != messages.NO_LINK_ROUTE else messages.NOT_FOUND
+        answer = messages.lookup_answer(question.reply_to, question, status, found)
         self._in_process.send(question.reply_to, answer, message.worker_index)
+
+    def _kind(self, asked: messages.Asked) -> int:
+        """What is known of an address that is asked about."""
+        direction: Direction = "in" if asked.sender else "out"
+        match = self._link_routes.match(direction, normalise(asked.address))
+        if match is None:
+            return messages.NO_LINK_ROUTE
+        return messages.SERVED if _served(match) else messages.UNSERVED
 
 
 def _announced_by(connection: Connection) -> int:

@@ -21,14 +21,18 @@ from router.config.roles import EDGE, INTER_EDGE
 from router.control.messages import Attach
 from supervisor.connections.connections import Connection
 from supervisor.edge import messages
-from supervisor.edge.messages import LookupAnswer
+from supervisor.edge.bundles import takes_several
+from supervisor.edge.messages import Asked, LookupAnswer
 from supervisor.linkroutes.local import LinkRoutes
 from supervisor.links.attach import COORDINATOR
 from supervisor.processes.worker import Worker
 from supervisor.runtime.waker import Waker
 
 TIMEOUT: Final = 3.0  # seconds
-IN_FLIGHT: Final = 32  # questions; more wait for answers
+IN_FLIGHT: Final = 32  # questions, each in its own message; more wait for answers
+SEVERAL_IN_FLIGHT: Final = 2  # messages to a router of ours: what comes meanwhile goes together
+TOGETHER: Final = 256  # questions in a message to a router of ours
+TOGETHER_CHARACTERS: Final = 32768  # of their addresses, but for the first
 MOST_ROUTED: Final = 1000  # addresses of link routes that are remembered
 NEVER: Final = math.inf
 
@@ -65,10 +69,15 @@ class Question(Struct):
             self.drop()
 
     def drop(self) -> None:
-        """Nobody waits for it any more."""
+        """Nothing is expected because of it any more."""
         if self.over is not None:
             self.over()
             self.over = None
+
+    def forget(self) -> None:
+        """Nobody waits for its answer any more; its place among those of its message is left."""
+        self.drop()
+        self.decide, self.key = _nobody, None
 
 
 class Lookups:
@@ -86,11 +95,13 @@ class Lookups:
         self._reply_to = ""
         self._numbers = itertools.count(1)
         self.unanswered = 0  # given up, or with an answer that says nothing
-        self._asked: OrderedDict[str, Question] = OrderedDict()  # by correlation-id, in order of time
-        self._waiting: OrderedDict[tuple[int, int], Question] = OrderedDict()  # by connection and link, not sent yet
+        self._several = False  # the interior router takes several questions in a message
+        self._asked: OrderedDict[str, list[Question]] = OrderedDict()  # by correlation-id, in order of time
+        self._places: dict[int, dict[int, Question]] = {}  # the same by connection and link
+        self._waiting = WaitingQuestions()
 
     def __len__(self) -> int:
-        return len(self._asked) + len(self._waiting)
+        return sum(map(len, self._asked.values())) + len(self._waiting)
 
     def use(
         self, connection: Connection, reply_to: str, send: Callable[[bytes], bool], expect: Expect | None = None
@@ -99,6 +110,7 @@ class Lookups:
         if connection is not self._connection:
             self._routed.clear()
         self._connection, self._reply_to, self._send, self._expect = connection, reply_to, send, expect
+        self._several = takes_several(connection)
 
     def lost(self) -> None:
         """The uplink is gone: decide without it."""
@@ -108,9 +120,8 @@ class Lookups:
 
     def give_up(self) -> None:
         """Decide all that wait as if nothing were beyond."""
-        questions = [*self._asked.values(), *self._waiting.values()]
-        self._asked.clear()
-        self._waiting.clear()
+        questions = [each for correlation_id in list(self._asked) for each in self._take(correlation_id)]
+        questions += self._waiting.take(len(self._waiting), math.inf)
         for question in questions:
             question.end(None)
 
@@ -160,34 +171,44 @@ class Lookups:
         decide: Callable[[Beyond | None], None],
         early: str | None,
     ) -> None:
-        self._waiting[place] = Question(place, text, sends, time.monotonic() + TIMEOUT, decide, early)
-        self._send_some()
+        self._waiting.add(Question(place, text, sends, time.monotonic() + TIMEOUT, decide, early))
+        if not self._several:
+            self._send_some()  # else with all others of this wake
 
     def _send_some(self) -> None:
-        while self._waiting and len(self._asked) < IN_FLIGHT and self._send is not None:
-            _, question = self._waiting.popitem(last=False)
+        most = (TOGETHER, TOGETHER_CHARACTERS) if self._several else (1, 0)
+        in_flight = SEVERAL_IN_FLIGHT if self._several else IN_FLIGHT
+        while len(self._asked) < in_flight and self._send is not None and (questions := self._waiting.take(*most)):
             correlation_id = f"client-{int(time.time()):016x}{next(self._numbers) & 0xFFFFFFFF:08x}"
-            octets = messages.lookup(question.text, question.sends, self._reply_to, correlation_id)
-            if self._send(octets):
-                self._asked[correlation_id] = question
+            asked = [Asked(each.text, each.sends) for each in questions]
+            if not self._send(messages.lookup(asked, self._several, self._reply_to, correlation_id)):
+                for question in questions:
+                    question.end(None)
+                continue
+            self._asked[correlation_id] = questions
+            for question in questions:
+                connection, link = question.place
+                self._places.setdefault(connection, {})[link] = question
                 if question.key is not None and self._expect is not None and question.text not in self._routed:
                     question.over = self._expect(question.key)
-            else:
-                question.end(None)
 
     def answered(self, answer: LookupAnswer) -> None:
         """The interior has answered."""
-        question = self._asked.pop(answer.correlation_id, None)
-        if question is None:
+        questions = self._take(answer.correlation_id)
+        if not questions:
             return  # it came too late
-        beyond = None
-        self.unanswered += answer.status not in (messages.FOUND, messages.NOT_FOUND)
-        if answer.status == messages.FOUND and answer.is_link_route and self._connection is not None:
-            beyond = Beyond(self._connection, answer.has_destinations)
-        if question.key is not None:
-            self._remember(question.text, beyond is not None)
+        found = answer.found
+        if answer.status not in (messages.FOUND, messages.NOT_FOUND) or len(found) != len(questions):
+            self.unanswered += len(questions)
+            found = bytes((messages.NO_LINK_ROUTE,)) * len(questions)
         self._send_some()
-        question.end(beyond)
+        for question, kind in zip(questions, found, strict=True):
+            beyond = None
+            if kind != messages.NO_LINK_ROUTE and self._connection is not None:
+                beyond = Beyond(self._connection, kind == messages.SERVED)
+            if question.key is not None:
+                self._remember(question.text, beyond is not None)
+            question.end(beyond)
 
     def _remember(self, text: str, routed: bool) -> None:
         """An address that a client sends to is of a link route, or of none."""
@@ -197,44 +218,118 @@ class Lookups:
             if len(self._routed) > MOST_ROUTED:
                 self._routed.popitem(last=False)
 
-    def forget(self, conn: int, link: int) -> bool:
-        """A link is gone. True: it waited for an answer."""
-        if self._waiting.pop((conn, link), None) is not None:
-            return True
-        for correlation_id, question in self._asked.items():
-            if question.place == (conn, link):
-                del self._asked[correlation_id]
-                question.drop()
-                return True
-        return False
+    def _take(self, correlation_id: str) -> list[Question]:
+        """Remove and return the questions of a message."""
+        questions = self._asked.pop(correlation_id, [])
+        for question in questions:
+            connection, link = question.place
+            if self._places.get(connection, {}).get(link) is question:
+                self._leave(connection, link)
+        return questions
+
+    def _leave(self, connection: int, link: int) -> None:
+        del self._places[connection][link]
+        if not self._places[connection]:
+            del self._places[connection]
+
+    def forget(self, conn: int, link: int) -> None:
+        """A link is gone."""
+        question = self._places.get(conn, {}).get(link)
+        if question is not None:
+            self._leave(conn, link)
+            question.forget()
+        self._waiting.forget(conn, link)
 
     def forget_connection(self, conn: int) -> None:
         """A connection is gone, with all its links."""
-        for link in [link for number, link in self._waiting if number == conn]:
-            del self._waiting[conn, link]
-        for each in [each for each, question in self._asked.items() if question.place[0] == conn]:
-            self._asked.pop(each).drop()
+        for question in self._places.pop(conn, {}).values():
+            question.forget()
+        self._waiting.forget_connection(conn)
 
     @property
     def deadline(self) -> float:
         """When the next question is given up."""
-        first = next(iter(self._asked.values()), None) or next(iter(self._waiting.values()), None)
-        return NEVER if first is None else first.due
+        first = next(iter(self._asked.values()), None)
+        return min(NEVER if first is None else first[0].due, self._waiting.due)
 
     def step(self) -> None:
-        """Give up what has no answer in time."""
+        """Ask what has come in this wake, and give up what has no answer in time."""
+        self._send_some()
         now = time.monotonic()
         if now < self.deadline:
             return
-        late = [each for each, question in self._asked.items() if question.due <= now]
-        questions = [self._asked.pop(each) for each in late]
-        waiting = [place for place, question in self._waiting.items() if question.due <= now]
-        questions += [self._waiting.pop(place) for place in waiting]
+        late = [each for each, questions in self._asked.items() if questions[0].due <= now]
+        questions = [question for each in late for question in self._take(each)]
+        questions += self._waiting.take_due(now)
         self.unanswered += len(questions)
         for question in questions:
             question.end(None)
-        if late:
-            self._send_some()
+        self._send_some()
+
+
+class WaitingQuestions:
+    """Questions that are not sent yet: connections take turns, whatever each of them has asked. Owner: the look-ups."""
+
+    def __init__(self) -> None:
+        self._by_connection: OrderedDict[int, OrderedDict[int, Question]] = OrderedDict()  # by link, in order
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, question: Question) -> None:
+        """A question comes."""
+        connection, link = question.place
+        self._by_connection.setdefault(connection, OrderedDict())[link] = question
+        self._count += 1
+
+    def take(self, most: int, characters: float) -> list[Question]:
+        """Remove and return the next ones, of at most so many characters, but one at least."""
+        taken: list[Question] = []
+        while self._by_connection and len(taken) < most:
+            connection, questions = next(iter(self._by_connection.items()))
+            question = next(iter(questions.values()))
+            characters -= len(question.text)
+            if taken and characters < 0:
+                break
+            self._remove(connection, question.place[1])
+            taken.append(question)
+            if connection in self._by_connection:
+                self._by_connection.move_to_end(connection)
+        return taken
+
+    def _remove(self, connection: int, link: int) -> None:
+        questions = self._by_connection[connection]
+        del questions[link]
+        self._count -= 1
+        if not questions:
+            del self._by_connection[connection]
+
+    def forget(self, connection: int, link: int) -> None:
+        """A link is gone."""
+        if link in self._by_connection.get(connection, ()):
+            self._remove(connection, link)
+
+    def forget_connection(self, connection: int) -> None:
+        """A connection is gone."""
+        self._count -= len(self._by_connection.pop(connection, ()))
+
+    @property
+    def due(self) -> float:
+        """When the first one is given up."""
+        return min((next(iter(each.values())).due for each in self._by_connection.values()), default=NEVER)
+
+    def take_due(self, now: float) -> list[Question]:
+        """Remove and return those that are to be given up."""
+        late = [each for questions in self._by_connection.values() for each in questions.values() if each.due <= now]
+        for question in late:
+            self._remove(*question.place)
+        return late
+
+
+def _nobody(beyond: Beyond | None) -> None:
+    """Nobody waits for this answer."""
+    del beyond
 
 
 def asked_about(attach: Attach) -> str | None:

@@ -3,13 +3,20 @@
 They are whole messages without router annotations, which the worker adds that sends them.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from router.amqp import codec
 from router.amqp.errors import AmqpError
 
 VERSION: Final = 1
-LOOKUP_OPCODE: Final = 1  # the only one: is this the address of a link route?
+LOOKUP_OPCODE: Final = 1  # is this the address of a link route?
+LOOKUPS_OPCODE: Final = 2  # the same of several addresses, between routers of ours
+MOST_QUESTIONS: Final = 1000  # of one message
+# What an answer says of each of several addresses, in an octet.
+NO_LINK_ROUTE: Final = 0
+UNSERVED: Final = 1
+SERVED: Final = 2
 # Status of an answer to a look-up.
 FOUND: Final = 0
 BAD_VERSION: Final = 1
@@ -54,23 +61,29 @@ class Taken(NamedTuple):
     bears: bool
 
 
+class Asked(NamedTuple):
+    """An address that is asked about."""
+
+    address: str
+    sender: bool  # a client wants to send
+
+
 class Lookup(NamedTuple):
-    """A question about an address. fault: the status that the answer has, where the question is not well formed."""
+    """Questions about addresses. fault: the status that the answer has, where the message is not well formed."""
 
     reply_to: str | None
     correlation_id: bytes | None  # encoded
-    address: str
-    sender: bool  # a client wants to send
+    asked: tuple[Asked, ...]
+    several: bool  # with the opcode for several addresses
     fault: int | None
 
 
 class LookupAnswer(NamedTuple):
-    """Its answer."""
+    """Its answer. found: one octet for each address, in their order; empty: nothing that can be read."""
 
     correlation_id: str
     status: int
-    is_link_route: bool
-    has_destinations: bool
+    found: bytes
 
 
 class ManagementAnswer(NamedTuple):
@@ -125,15 +138,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def lookup(address: str, sender: bool, reply_to: str, correlation_id: str) -> bytes:
-    """Ask an interior router about an address."""
+def lookup(asked: Sequence[Asked], several: bool, reply_to: str, correlation_id: str) -> bytes:
+    """Ask an interior router about an address, or several at once."""
     properties = _properties(None, reply_to, codec.encode_string(correlation_id))
-    about = _map(_numbers({"version": VERSION, "opcode": LOOKUP_OPCODE}))
-    return _header() + properties + about + _value(_list([codec.encode_string(address), _flag(sender)]))
+    about = _map(_numbers({"version": VERSION, "opcode": LOOKUPS_OPCODE if several else LOOKUP_OPCODE}))
+    items = [item for each in asked for item in (codec.encode_string(each.address), _flag(each.sender))]
+    return _header() + properties + about + _value(_list(items))
 
 
 def read_lookup(octets: bytes) -> Lookup:
-    """A question that has come, however bad."""
+    """Questions that have come, however bad."""
     sections = _sections(octets)
     properties = sections.get(_PROPERTIES)
     items = properties if isinstance(properties, list) else []
@@ -145,25 +159,37 @@ def read_lookup(octets: bytes) -> Lookup:
     about = sections.get(_APPLICATION_PROPERTIES)
     about = about if isinstance(about, dict) else {}
     body = sections.get(_VALUE)
-    fault, address, sender = None, "", False
+    several = about.get("opcode") == LOOKUPS_OPCODE
+    fault, asked = None, _read_asked(body)
     if about.get("version") != VERSION:
         fault = BAD_VERSION
-    elif about.get("opcode") != LOOKUP_OPCODE:
+    elif about.get("opcode") != LOOKUP_OPCODE and not several:
         fault = BAD_OPCODE
-    elif not isinstance(body, list) or len(body) != 2 or not isinstance(body[0], str) or not isinstance(body[1], bool):
+    elif asked is None or (not several and len(asked) != 1):
         fault = INVALID
+    return Lookup(None if reply_to is None else str(reply_to), correlation_id, asked or (), several, fault)
+
+
+def _read_asked(body: Any) -> tuple[Asked, ...] | None:
+    """The addresses of a look-up; None: it has none, or too many."""
+    if not isinstance(body, list) or not 0 < len(body) <= 2 * MOST_QUESTIONS or len(body) % 2:
+        return None
+    pairs = list(zip(body[::2], body[1::2], strict=True))
+    if not all(isinstance(address, str) and isinstance(sender, bool) for address, sender in pairs):
+        return None
+    return tuple(Asked(str(address), sender) for address, sender in pairs)
+
+
+def lookup_answer(reply_to: str, question: Lookup, status: int, found: bytes) -> bytes:
+    """Answer a look-up. found: as in `LookupAnswer`; where there is one address, of any status."""
+    properties = _properties(reply_to, None, question.correlation_id or _NULL)
+    opcode = LOOKUPS_OPCODE if question.several else LOOKUP_OPCODE
+    about = _map(_numbers({"version": VERSION, "opcode": opcode, "status": status}))
+    if question.several:
+        body = codec.encode_binary(found)
     else:
-        address, sender = str(body[0]), body[1]
-    return Lookup(None if reply_to is None else str(reply_to), correlation_id, address, sender, fault)
-
-
-def lookup_answer(
-    reply_to: str, correlation_id: bytes | None, status: int, is_link_route: bool, has_destinations: bool
-) -> bytes:
-    """Answer a question about an address."""
-    properties = _properties(reply_to, None, correlation_id or _NULL)
-    about = _map(_numbers({"version": VERSION, "opcode": LOOKUP_OPCODE, "status": status}))
-    return _header() + properties + about + _value(_list([_flag(is_link_route), _flag(has_destinations)]))
+        body = _list([_flag(found != bytes((NO_LINK_ROUTE,))), _flag(found == bytes((SERVED,)))])
+    return _header() + properties + about + _value(body)
 
 
 def create_link_route(name: str, pattern: str, direction: str, reply_to: str, correlation_id: str) -> bytes:
@@ -194,10 +220,13 @@ def read_answer(octets: bytes) -> LookupAnswer | ManagementAnswer | None:
         identity = body.get("identity") if isinstance(body, dict) else None
         return ManagementAnswer(str(correlation_id), code, None if identity is None else str(identity))
     if about.get("version") != VERSION:
-        return LookupAnswer(str(correlation_id), BAD_VERSION, False, False)  # whatever it means in another version
+        return LookupAnswer(str(correlation_id), BAD_VERSION, b"")  # whatever it means in another version
+    if about.get("opcode") == LOOKUPS_OPCODE and isinstance(body, bytes) and isinstance(status, int):
+        return LookupAnswer(str(correlation_id), status, bytes(body))
     if not isinstance(status, int) or not isinstance(body, list) or len(body) != 2:
-        return LookupAnswer(str(correlation_id), INVALID, False, False)
-    return LookupAnswer(str(correlation_id), status, body[0] is True, body[1] is True)
+        return LookupAnswer(str(correlation_id), INVALID, b"")
+    found = NO_LINK_ROUTE if body[0] is not True else SERVED if body[1] is True else UNSERVED
+    return LookupAnswer(str(correlation_id), status, bytes((found if status == FOUND else NO_LINK_ROUTE,)))
 
 
 # Sections

@@ -25,6 +25,7 @@ from supervisor.runtime.waker import Waker
 
 GATHER: Final = 0.25  # seconds for the connections of a bundle to open
 NEVER: Final = math.inf
+A_WAKE: Final = 32  # addresses without producers, whose links are attached in a wake
 RETRY: Final = 2.0  # seconds until a link is attached again that the interior has refused or detached
 # Mobile addresses of each router itself.
 _OWN: Final = ("$management",)
@@ -209,10 +210,19 @@ class Proxies:
         if not self.members:
             return
         uplink = next(iter(self.members.values())).edge
+        left = A_WAKE
         for key in changed:
             record = self.table.records.get(key)
+            if record is not None and not _produced(record) and key not in self._early:
+                # Its clients have been answered. When thousands come together, those who have not are first.
+                if not left:
+                    self._changed[key] = None
+                    continue
+                left -= 1
             self._set_receiver(key, record, uplink)
             self._set_sender(key, record)
+        if self._changed:
+            self.waker.wake()
 
     @property
     def deadline(self) -> float:

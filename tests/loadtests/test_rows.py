@@ -30,7 +30,7 @@ NEEDS_WORKERS = {"two-workers"}  # the broker is one process
 ELSEWHERE = {"console"}  # tests/console/test_large.py
 NEEDS_ROUTER = {
     "link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network", "storms",
-    "edge", "edge-peers", "edge-switch", "edge-first", "edge-idle", "edge-storm",
+    "edge", "edge-peers", "edge-switch", "edge-first", "edge-attach", "edge-idle", "edge-storm",
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
     "first-paint", "consoles", "tails", "two-workers-paced", "large-frames", "many-pairs",

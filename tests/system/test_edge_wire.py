@@ -126,7 +126,10 @@ def test_lookups(interior: Router, scripted: EdgePeer) -> None:
     assert ask(["lr.x", True]) == ({"version": 1, "opcode": 1, "status": 0}, [True, False])
     assert ask(["lr.x", False])[0]["status"] == 3
     assert ask("nonsense")[0]["status"] == 4
-    assert ask(["lr.x", True], opcode=2)[0]["status"] == 2
+    assert ask(["lr.x", True], opcode=3)[0]["status"] == 2
+    several = ask(["lr.x", True, "lr.x", False, "bal.2", True], opcode=2)
+    assert several == ({"version": 1, "opcode": 2, "status": 0}, bytes((1, 0, 0)))
+    assert ask(["lr.x", True, "lr.x"], opcode=2)[0]["status"] == 4
     for nonsense in (b"", b"\x00\x53\x77", message.value(None)):
         scripted.lookup.send(nonsense, settled=True)
     assert ask(["bal.2", False])[0]["status"] == 3
@@ -187,7 +190,7 @@ def test_several_uplinks_on_the_wire(interior: Router, peers: list[Peer]) -> Non
     edge = EdgePeer(interior.ports[EDGES], properties=properties(**more))
     peers.append(edge.peer)
     remote: Any = edge.peer.remote_open
-    assert dict(remote.properties.pairs)[Symbol("sluice.edge")] == 3
+    assert dict(remote.properties.pairs)[Symbol("sluice.edge")] == 4
     view = EdgeView(interior)
     one, every = edge.first.receiver("balanced/x", 10), edge.first.receiver("multicast/m", 10)
     consumers = ("HE", "M0balanced/x", "M0multicast/m")

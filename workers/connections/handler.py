@@ -16,20 +16,14 @@ from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 from router.amqp.sasl import SaslClient, SaslServer
 from router.amqp.text.messages import components
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
-from router.control import login_messages
+from router.control import edge_properties, login_messages
 from router.control import messages as control
 from router.control.handover import MOST_READ_BEFORE, Begun, Initiate, Moved
 from router.control.ops import Profile
 from router.policy.messages import MessageRules
 from router.policy.quota import TenantQuota
 from workers.connections import logins
-from workers.connections.open_properties import (
-    EDGE_CHECKS,
-    EDGE_CHECKS_VERSION,
-    EDGE_PROPERTY,
-    open_properties,
-    plain,
-)
+from workers.connections.open_properties import open_properties, plain
 from workers.connections.router import RouterLinks, announced
 from workers.connections.sessions import RoutedSessions
 from workers.links.answers import Answers, Decision
@@ -270,8 +264,8 @@ class ConnectionHandler:
         if self.edge and STREAMING in remote["offered"]:
             self.edge_streams = EdgeStreams(self)
         said = properties if self.edge and isinstance(properties, dict) else {}
-        self.to_ours = EDGE_PROPERTY in said
-        self.checks = said.get(EDGE_CHECKS) == EDGE_CHECKS_VERSION
+        self.to_ours = edge_properties.EDGE in said
+        self.checks = said.get(edge_properties.CHECKS) == edge_properties.CHECKS_VERSION
         connection.pause(Pause.PAUSE_OPEN)
         if self.sasl is not None:
             self.mechanism = self.sasl.mechanism

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
 
 from router.config.roles import INTER_EDGE
+from router.control import edge_properties
 from router.control.ops import FailoverServer
 from workers.connections.router import BUNDLE, BUNDLE_CHECKS, COST, VERSION
 
@@ -15,14 +16,6 @@ if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
 
 ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
-EDGE_PROPERTY: Final = "sluice.edge"  # docs/internals/edge.md
-# Its value at an interior router: it knows bundles (1), several uplinks at work (2) and links attached early (3).
-EDGE_VERSION: Final = 3
-EDGE_UPLINKS: Final = "sluice.uplinks"  # of an edge router with several uplinks at work
-BETWEEN_EDGES: Final = "sluice.inter-edge"  # of an edge router to another one
-BETWEEN_EDGES_VERSION: Final = 1
-EDGE_CHECKS: Final = "sluice.edge-checks"  # on edge connections: settled messages are tracked (decision 0013)
-EDGE_CHECKS_VERSION: Final = 1
 DEFAULT_PORT: Final = "5672"
 
 
@@ -43,13 +36,14 @@ def open_properties(handler: "ConnectionHandler") -> list[bytes]:
         items += [encode_symbol(VERSION), encode_int(ANNOTATIONS_VERSION)]
     if handler.edge:
         to_edge = handler.profile.role == INTER_EDGE
-        mark = EDGE_VERSION if handler.initiate is None and not to_edge else handler.mark
-        items += [encode_symbol(EDGE_PROPERTY), encode_value(mark)]
-        items += [encode_symbol(EDGE_CHECKS), encode_int(EDGE_CHECKS_VERSION)]
+        mark = edge_properties.EDGE_VERSION if handler.initiate is None and not to_edge else handler.mark
+        items += [encode_symbol(edge_properties.EDGE), encode_value(mark)]
+        items += [encode_symbol(edge_properties.CHECKS), encode_int(edge_properties.CHECKS_VERSION)]
         if to_edge:
-            items += [encode_symbol(BETWEEN_EDGES), encode_int(BETWEEN_EDGES_VERSION)]
+            version = encode_int(edge_properties.BETWEEN_EDGES_VERSION)
+            items += [encode_symbol(edge_properties.BETWEEN_EDGES), version]
         if handler.initiate is not None and handler.initiate.uplinks:
-            items += [encode_symbol(EDGE_UPLINKS), encode_value(True)]
+            items += [encode_symbol(edge_properties.UPLINKS), encode_value(True)]
     servers = handler.profile.failover_servers
     if servers:
         items += [encode_symbol("failover-server-list"), encode_value([failover(server) for server in servers])]

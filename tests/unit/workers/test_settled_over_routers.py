@@ -1,8 +1,11 @@
 """Settled messages over other routers to a consumer that takes hardly any: bounded in octets, and others go on."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import router.testing.engine as engine
+from router.control import edge_properties
 from tests.unit.engine.host import Router
 from tests.unit.engine.network import Joint, Network, Quiet, client
 from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, start, transfer
@@ -50,6 +53,12 @@ class Sender:
         self.peer.feed(batch)
 
 
+def silent(patch: pytest.MonkeyPatch) -> None:
+    """Have routers say nothing of tracking settled messages."""
+    said = {**vars(edge_properties), "CHECKS": "nothing"}
+    patch.setattr("workers.connections.open_properties.edge_properties", SimpleNamespace(**said))
+
+
 def made(patch: pytest.MonkeyPatch, workers: int) -> Network:
     """Return two interior routers and an edge router at the second one."""
     network = Network(
@@ -79,7 +88,7 @@ def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(
     bound = 2 * (EDGE_BOUND if old else LIMIT // 4 + PRODUCERS * OCTETS)
     with pytest.MonkeyPatch.context() as patch:
         if old:
-            patch.setattr("workers.connections.open_properties.EDGE_CHECKS", "nothing")
+            silent(patch)
         network = made(patch, workers)
         try:
             receiving = client(network, "B", consumer(0, "slow", 1))
@@ -122,7 +131,7 @@ def test_consumer_that_grants_credit_loses_no_settled_message(sends, receives, o
     total = 4000
     with pytest.MonkeyPatch.context() as patch:
         if old:
-            patch.setattr("workers.connections.open_properties.EDGE_CHECKS", "nothing")
+            silent(patch)
         network = made(patch, workers)
         try:
             receiving = client(network, receives, consumer(0, "slow", 1))

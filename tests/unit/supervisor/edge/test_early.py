@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from router.control import messages
+from router.control.edge_properties import EDGE, EDGE_VERSION
 from supervisor.connections.connections import Connection
-from supervisor.edge.bundles import PROPERTY, VERSION
-from supervisor.edge.lookups import IN_FLIGHT, MOST_ROUTED, TIMEOUT
+from supervisor.edge.lookups import IN_FLIGHT, MOST_ROUTED, SEVERAL_IN_FLIGHT, TIMEOUT, TOGETHER
 from supervisor.links.attach import NO_LINK_ROUTE
 from tests.unit.supervisor.edge.world import EdgeRouter, connector
 
-OURS: dict[str, Any] = {PROPERTY: VERSION}
+OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
+#: A version that takes one look-up in a message.
+SINGLE: dict[str, Any] = {EDGE: 3}
 SETTINGS = """
 address {
     prefix: unavailable
@@ -196,7 +198,7 @@ def test_nobody_answers(
     assert capabilities(edge) == {"a": NO_LINK_ROUTE}
 
 
-@pytest.mark.parametrize("properties", [{}, {PROPERTY: 1}, {PROPERTY: 2}], ids=["dispatch", "bundles", "uplinks"])
+@pytest.mark.parametrize("properties", [{}, {EDGE: 1}, {EDGE: 2}], ids=["dispatch", "bundles", "uplinks"])
 def test_none_to_others(edge: EdgeRouter, client: Connection, properties: dict[str, Any]) -> None:
     interior = edge.interior("A", **properties)
     edge.ask(client, "in", "a")
@@ -253,7 +255,8 @@ def test_the_address_is_that_of_the_decision(
     assert capabilities(edge) == {key[2:]: NO_LINK_ROUTE}
 
 
-def test_there_are_few_at_a_time(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_there_are_few_at_a_time(edge: EdgeRouter, client: Connection) -> None:
+    interior = edge.interior("A", **SINGLE)
     for number in range(3 * IN_FLIGHT):
         edge.ask(client, "in", f"a{number}")
     assert len(capabilities(edge)) == IN_FLIGHT
@@ -263,9 +266,53 @@ def test_there_are_few_at_a_time(edge: EdgeRouter, interior: Connection, client:
     assert list(capabilities(edge)) == [f"a{IN_FLIGHT + number}" for number in range(IN_FLIGHT)]
 
 
-def test_so_many_addresses_of_link_routes_are_remembered(
+def test_what_comes_while_messages_are_on_their_way_is_asked_together(
     edge: EdgeRouter, interior: Connection, client: Connection
 ) -> None:
+    asked = [f"a{number}" for number in range(SEVERAL_IN_FLIGHT + TOGETHER + 1)]
+    for address in asked:
+        edge.ask(client, "in", address)
+    assert list(capabilities(edge)) == asked[:SEVERAL_IN_FLIGHT]
+    edge.answer(interior, routed=True)
+    assert list(capabilities(edge)) == asked[1:-1], "one message has so many questions at most"
+    edge.answer(interior, routed=True)
+    assert list(capabilities(edge)) == asked[SEVERAL_IN_FLIGHT:]
+    for _ in asked[SEVERAL_IN_FLIGHT:]:
+        edge.answer(interior, routed=True)
+    assert not capabilities(edge)
+    assert len(edge.answered) == 0, "all are routed"
+
+
+def test_connections_take_turns_in_messages(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    other = edge.client()
+    for number in range(SEVERAL_IN_FLIGHT):
+        edge.ask(client, "in", f"before{number}")
+    for number in range(2 * TOGETHER):
+        edge.ask(client, "in", f"a{number}")
+    edge.ask(other, "in", "b")
+    edge.answer(interior, routed=True)
+    assert list(capabilities(edge))[SEVERAL_IN_FLIGHT - 1 :][:2] == ["a0", "b"]
+
+
+def test_a_link_that_goes_leaves_its_place_among_the_answers(
+    edge: EdgeRouter, interior: Connection, client: Connection
+) -> None:
+    for number in range(SEVERAL_IN_FLIGHT):
+        edge.ask(client, "in", f"before{number}")
+    links = [edge.ask(client, "in", f"a{number}") for number in range(3)]
+    for _ in range(SEVERAL_IN_FLIGHT):
+        edge.answer(interior, routed=True)
+    edge.detach(client, links[0])
+    assert list(capabilities(edge)) == ["a1", "a2"]
+    edge.answer(interior)  # of the one that has gone
+    edge.answer(interior, routed=True)
+    edge.answer(interior)
+    assert edge.answered == [links[2]]
+    assert "M0a0" not in edge.core.table.records
+
+
+def test_so_many_addresses_of_link_routes_are_remembered(edge: EdgeRouter, client: Connection) -> None:
+    interior = edge.interior("A", **SINGLE)
     for number in range(MOST_ROUTED + 1):
         link = edge.ask(client, "in", f"a{number}")
         edge.answer(interior, routed=True, served=False)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from router.control import messages
+from router.control.edge_properties import EDGE, EDGE_VERSION
 from supervisor.connections.connections import Connection
-from supervisor.edge.bundles import PROPERTY, VERSION
 from supervisor.edge.first_credit import TIMEOUT
 from tests.unit.supervisor.edge.world import EdgeRouter, connector
 
@@ -29,7 +29,7 @@ address {
 }
 """
 #: A version that says of each address who is beyond.
-OURS: dict[str, Any] = {PROPERTY: VERSION}
+OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
 
 
 @pytest.fixture

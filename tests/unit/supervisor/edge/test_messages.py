@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.edge import messages
-from supervisor.edge.messages import Lookup, LookupAnswer, ManagementAnswer, Precedence, Taken, Tracking
+from supervisor.edge.messages import Asked, Lookup, LookupAnswer, ManagementAnswer, Precedence, Taken, Tracking
 from supervisor.management.response import Response, encode
 
 HEADER = "005370d0000000050000000142"
@@ -63,16 +63,42 @@ def test_the_precedence_of_several_uplinks():
     assert messages.read_tracking(TAKEN) == Taken(7, True), "one link has both"
 
 
+ENCODED = b"\xa1\x1f" + CORRELATION.encode()
+ASKED = (Asked("bal.2", False),)
+SEVERAL = (Asked("bal.2", False), Asked("lr.x", True), Asked("lr.y", True))
+
+
 def test_a_lookup():
-    assert messages.lookup("bal.2", False, REPLY_TO, CORRELATION) == LOOKUP
-    correlation_id = b"\xa1\x1f" + CORRELATION.encode()
-    assert messages.read_lookup(LOOKUP) == Lookup(REPLY_TO, correlation_id, "bal.2", False, None)
+    assert messages.lookup(ASKED, False, REPLY_TO, CORRELATION) == LOOKUP
+    assert messages.read_lookup(LOOKUP) == Lookup(REPLY_TO, ENCODED, ASKED, False, None)
 
 
-def test_the_answer_to_a_lookup():
-    correlation_id = b"\xa1\x1f" + CORRELATION.encode()
-    assert messages.lookup_answer(REPLY_TO, correlation_id, messages.NOT_FOUND, False, False) == ANSWER
-    assert messages.read_answer(ANSWER) == LookupAnswer(CORRELATION, 3, False, False)
+@pytest.mark.parametrize("status", [messages.FOUND, messages.NOT_FOUND])
+def test_the_answer_to_a_lookup(status):
+    question = messages.read_lookup(LOOKUP)
+    found = bytes((messages.NO_LINK_ROUTE if status else messages.UNSERVED,))
+    answer = messages.lookup_answer(REPLY_TO, question, status, found)
+    assert messages.read_answer(answer) == LookupAnswer(CORRELATION, status, found)
+    if status == messages.NOT_FOUND:
+        assert answer == ANSWER
+
+
+def test_several_lookups_in_a_message():
+    octets = messages.lookup(SEVERAL, True, REPLY_TO, CORRELATION)
+    question = messages.read_lookup(octets)
+    assert question == Lookup(REPLY_TO, ENCODED, SEVERAL, True, None)
+    found = bytes((messages.NO_LINK_ROUTE, messages.SERVED, messages.UNSERVED))
+    answer = messages.lookup_answer(REPLY_TO, question, messages.FOUND, found)
+    assert messages.read_answer(answer) == LookupAnswer(CORRELATION, messages.FOUND, found)
+
+
+def test_no_more_lookups_in_a_message_than_can_be_answered():
+    many = [Asked("a", True)] * messages.MOST_QUESTIONS
+    assert messages.read_lookup(messages.lookup(many, True, REPLY_TO, CORRELATION)).fault is None
+    many.append(Asked("a", True))
+    assert messages.read_lookup(messages.lookup(many, True, REPLY_TO, CORRELATION)).fault == messages.INVALID
+    assert messages.read_lookup(messages.lookup([], True, REPLY_TO, CORRELATION)).fault == messages.INVALID
+    assert messages.read_lookup(messages.lookup(SEVERAL, False, REPLY_TO, CORRELATION)).fault == messages.INVALID
 
 
 def test_requests_about_link_routes():
@@ -125,5 +151,5 @@ def test_a_lookup_that_is_cut_off(size):
 def test_lookups_of_other_versions():
     other = LOOKUP.replace(b"version\x52\x01", b"version\x52\x02")
     assert messages.read_lookup(other).fault == messages.BAD_VERSION
-    other = LOOKUP.replace(b"opcode\x52\x01", b"opcode\x52\x02")
+    other = LOOKUP.replace(b"opcode\x52\x01", b"opcode\x52\x03")
     assert messages.read_lookup(other).fault == messages.BAD_OPCODE

@@ -8,10 +8,10 @@ import pytest
 
 from router.addressing.settings import BALANCED, DEFAULT_OVERFLOW, MULTICAST
 from router.config.load import load_text
+from router.control.edge_properties import UPLINKS
 from supervisor.addresses.record import Record, Way
 from supervisor.addresses.table import Table
 from supervisor.connections.connections import Connection, Link
-from supervisor.edge.bundles import UPLINKS
 from supervisor.edge.messages import Precedence
 from supervisor.edge.standby import NEVER, PATIENCE, Standby
 

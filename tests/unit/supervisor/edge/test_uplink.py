@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from router.control.edge_properties import EDGE, EDGE_VERSION
 from supervisor.connections.connections import Connection
 from supervisor.edge.attachment import PATIENCE
-from supervisor.edge.bundles import PROPERTY, VERSION
 from tests.unit.supervisor.edge.world import EdgeRouter, connector
 
 
@@ -66,7 +66,7 @@ def test_tracking_of_a_connection_that_is_not_the_uplink_says_nothing(edge: Edge
 # Bundles
 
 
-OURS: dict[str, Any] = {PROPERTY: VERSION}
+OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_member_that_is_lost_takes_only_its_own_addresses_along(bundle: EdgeRo
         assert bundle.destinations(f"M0a{number}") == [members[1].number]
 
 
-@pytest.mark.parametrize("properties", [{}, {PROPERTY: "text"}, {PROPERTY: True}], ids=["dispatch", "text", "flag"])
+@pytest.mark.parametrize("properties", [{}, {EDGE: "text"}, {EDGE: True}], ids=["dispatch", "text", "flag"])
 def test_others_get_no_bundle(bundle: EdgeRouter, properties: dict[str, Any]) -> None:
     bundle.attach(bundle.client(), "out", "a")
     first, second = (bundle.interior("A", **properties) for _ in range(2))
@@ -247,7 +247,7 @@ def test_either_is_lost_in_the_middle_of_a_move(several: EdgeRouter, agreed: int
 
 def test_one_that_cannot_be_one_of_several_waits(several: EdgeRouter) -> None:
     b = uplink(several, "B", "dear")
-    old = several.interior("OLD", "cheap", **{PROPERTY: 1})
+    old = several.interior("OLD", "cheap", **{EDGE: 1})
     assert several.uplink.states() == {"active": 1, "waiting": 1}
     several.close(b)
     assert several.uplink.connection is old

@@ -16,7 +16,11 @@ from supervisor.composition import RouterCore
 from supervisor.connections.connections import Connection, Ending
 from supervisor.edge.messages import (
     FOUND,
+    NO_LINK_ROUTE,
     NOT_FOUND,
+    SERVED,
+    UNSERVED,
+    Asked,
     Lookup,
     Precedence,
     lookup_answer,
@@ -86,7 +90,9 @@ class EdgeRouter:
         self.configuration = load_text("router.conf", CONFIGURATION.replace("one", uplinks) + "".join(sections))
         self.unanswered: set[str] = set()  # addresses that interior routers do not answer about
         self.told: dict[int, list[Precedence]] = {}  # what interior routers have been told, by connection
-        self.asked: dict[int, list[Lookup]] = {}  # look-ups without an answer, by connection
+        self.asked: dict[int, list[Asked]] = {}  # addresses without an answer, by connection
+        self._lookups: dict[int, list[Lookup]] = {}  # messages that ask about them
+        self._found: dict[int, list[int]] = {}  # what is known of the addresses of the first one
         self.answered: list[int] = []  # attaches that have been, by number of the link
         self.core = RouterCore(self.configuration, Log(QUIET), 4000, lambda number: None)
         self.worker = Worker(0, 1)
@@ -129,7 +135,8 @@ class EdgeRouter:
                 self.told.setdefault(order.conn, []).append(said)
             question = read_lookup(octets)
             if isinstance(order, messages.Control) and question.fault is None:
-                self.asked.setdefault(order.conn, []).append(question)
+                self.asked.setdefault(order.conn, []).extend(question.asked)
+                self._lookups.setdefault(order.conn, []).append(question)
 
     def agree(self, connection: Connection) -> None:
         """An interior router does as it has been told last."""
@@ -199,6 +206,8 @@ class EdgeRouter:
         number = self.ask(client, direction, address)
         self.uplink.lookups.give_up()
         self.asked.clear()
+        self._lookups.clear()
+        self._found.clear()
         self.settle()
         return number
 
@@ -210,10 +219,18 @@ class EdgeRouter:
         return number
 
     def answer(self, connection: Connection, *, routed: bool = False, served: bool = True) -> None:
-        """An interior router answers its first look-up. routed: the address is of a link route."""
-        question = self.asked[connection.number].pop(0)
-        octets = lookup_answer("", question.correlation_id, FOUND if routed else NOT_FOUND, routed, routed and served)
-        self.uplink._answer(LocalMessage(0, connection.number, octets))
+        """An interior router looks the first address up, and answers with the last one of a message. routed: it is of a
+        link route."""
+        number = connection.number
+        self.asked[number].pop(0)
+        question, found = self._lookups[number][0], self._found.setdefault(number, [])
+        found.append((SERVED if served else UNSERVED) if routed else NO_LINK_ROUTE)
+        if len(found) < len(question.asked):
+            return
+        status = FOUND if routed or question.several else NOT_FOUND
+        octets = lookup_answer("", question, status, bytes(found))
+        del self._lookups[number][0], self._found[number]
+        self.uplink._answer(LocalMessage(0, number, octets))
         self.settle()
 
     def detach(self, client: Connection, number: int) -> None:

@@ -1,0 +1,38 @@
+"""Attaches of clients of an edge router wait for answers that come by a connection of the same worker."""
+
+import pytest
+
+from tests.unit.engine.host import Router
+from tests.unit.engine.network import Joint, Network, Quiet, client
+from tests.unit.engine.talk import consumer, frames, of
+from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
+
+QUESTIONS = 10
+LINKS = 6 * QUESTIONS
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Network:
+    """Interior router A, and edge router E with one worker, which takes few attaches before it is answered."""
+    monkeypatch.setattr("workers.worker.QUESTIONS_MOST", QUESTIONS)
+    network = Network("A", 1, monkeypatch=monkeypatch, more=EDGE_LISTENER)
+    edge = network.routers["E"] = Router(1, EDGE)
+    (uplink,) = edge.configuration.connectors
+    up = edge.initiate(0, uplink, Quiet()), network["A"].connect(0, "edges")
+    network.joints.append(Joint(network, *up))
+    network.pass_seconds(1)
+    return network
+
+
+def test_more_attaches_than_a_worker_has_undecided_wait_for_no_time_out(network: Network) -> None:
+    edge = network["E"]
+    assert edge.core.uplink is not None
+    peer = client(network, "E")
+    peer.feed(b"".join(consumer(handle, f"a{handle}", 0) for handle in range(LINKS)))
+    network.settle()
+    attached = list(of(frames(peer), "attach"))
+    assert len(attached) == LINKS
+    assert [each.handle for each in attached] == list(range(LINKS)), "in their order"
+    assert edge.core.uplink.lookups.unanswered == 0
+    assert edge.workers[0].questions == 0
+    assert len(network["A"].core.table.records) >= LINKS
