@@ -154,7 +154,7 @@ hello: .venv/build-dependencies
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
     $(1) $(BIN)/python scripts/run_tests.py $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
 
-SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop tests/peer tests/vectors,$(patsubst %/,%,$(wildcard tests/*/)))
+SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop tests/migration tests/peer tests/vectors,$(patsubst %/,%,$(wildcard tests/*/)))
 # loadgroup: tests that share a router stay in one process (tests/worker_counts.py).
 # Of properties that Hypothesis tries.
 FEW_EXAMPLES := --hypothesis-profile=quick
@@ -208,9 +208,11 @@ test-pipeline: build wire-tools .venv/test-dependencies
 # the commit, and what does not fit is listed.
 LONG_PARTS := long-pipeline long-system long-debug long-python
 LONG_LOADS := long-liveness long-killed long-attacks
+# Seconds that a slow machine needs to build the previous release, and for the tests with it.
+MIGRATION_SECONDS := 700
 test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS)) \
-	    long-fuzz-workers=$$(($(LONG_SECONDS) + $(CLANG_SECONDS)))
+	    long-migration=$(MIGRATION_SECONDS) long-fuzz-workers=$$(($(LONG_SECONDS) + $(CLANG_SECONDS)))
 
 LONG := SLUICE_SOAK_SECONDS=$(LONG_SECONDS) SLUICE_TEST_EXEC=1
 LONG_OPTIONS := --long -o faulthandler_timeout=0
@@ -232,6 +234,11 @@ long-python: build .venv/test-dependencies
 long-liveness: build .venv/test-dependencies
 	@$(BIN)/python -m loadtests.liveness --seconds $(LONG_SECONDS) --keep-going
 
+# Where the previous release cannot be had the tests say so.
+long-migration: build .venv/test-dependencies
+	@scripts/previous-release >/dev/null || true
+	@$(call pytest,$(LONG),tests/migration,-n $(COMPUTING) $(LONG_OPTIONS))
+
 # Brokers that cannot be had here are left out (status 2).
 long-killed: build .venv/test-dependencies $(STAMPS)/interop
 	@$(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ]
@@ -245,7 +252,7 @@ CLANG_SECONDS := 900
 long-fuzz-workers: .venv/test-dependencies
 	@if scripts/system-packages fuzz; then $(MAKE) build-fuzz && $(call fuzz-workers-for,$(LONG_SECONDS)); \
 	    else echo "Workers are not fuzzed: clang cannot be had"; fi
-.PHONY: $(LONG_PARTS) $(LONG_LOADS) long-fuzz-workers
+.PHONY: $(LONG_PARTS) $(LONG_LOADS) long-migration long-fuzz-workers
 
 fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(SECONDS),tests/fuzz)

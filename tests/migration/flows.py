@@ -1,0 +1,195 @@
+"""Clients that keep their messages through restarts of routers, and know what became of each: Qpid Proton, one thread.
+
+A sender sends again what was not accepted, or what nobody knows about because its connection was lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from proton import Delivery, Message
+from proton.handlers import MessagingHandler
+from proton.reactor import Backoff, Container
+
+from tests.system.router import poll
+
+TICK = 0.02  # seconds between looks at what may be sent
+A_TICK = 4  # messages of a sender in that time
+WINDOW = 20  # messages of a sender that are under way
+CREDIT = 50
+PATIENCE = 60.0  # seconds until flows go on after a router has come back
+USER, PASSWORD = "alice", "secret"
+
+
+class Flow(NamedTuple):
+    """An address with a sender at one router and a receiver at another, by the ports of their listeners."""
+
+    address: str
+    into: int
+    out: int
+
+
+class _Client(MessagingHandler):
+    """A connection with one link, which comes back."""
+
+    def __init__(self, port: int, address: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.port = port
+        self.address = address
+        self.link: Any = None
+
+    def begin(self, container: Container) -> None:
+        """Connect."""
+        connection = container.connect(
+            f"amqp://127.0.0.1:{self.port}", user=USER, password=PASSWORD, allowed_mechs="PLAIN",
+            allow_insecure_mechs=True, reconnect=Backoff(initial=0.1, max_delay=0.5), handler=self,
+        )  # fmt: skip
+        self.attach(container, connection)
+
+    def attach(self, container: Container, connection: Any) -> None:
+        """Open the link."""
+        raise NotImplementedError
+
+
+class Sender(_Client):
+    """Sends numbers. `again`: to be sent once more. `repeats`: how often that was."""
+
+    def __init__(self, port: int, address: str) -> None:
+        super().__init__(port, address, auto_settle=False)
+        self.next = self.attempts = self.repeats = 0
+        self.again: deque[int] = deque()
+        self.under_way: dict[str, int] = {}
+        self.accepted: set[int] = set()
+        self.outcomes: Counter[str] = Counter()
+
+    def attach(self, container: Container, connection: Any) -> None:
+        self.link = container.create_sender(connection, self.address, handler=self)
+
+    def pump(self, stopping: bool) -> None:
+        """Send what may be sent in a tick."""
+        for _ in range(A_TICK):
+            if self.link.credit <= 0 or len(self.under_way) >= WINDOW:
+                return
+            if self.again:
+                number = self.again.popleft()
+                self.repeats += 1
+            elif stopping:
+                return
+            else:
+                number, self.next = self.next, self.next + 1
+            self.attempts += 1
+            tag = str(self.attempts)
+            self.under_way[tag] = number
+            self.link.send(Message(body=number), tag=tag)
+
+    def on_delivery(self, event: Any) -> None:
+        """What became of a message."""
+        delivery = event.delivery
+        if not delivery.updated or not delivery.remote_state:
+            return
+        number = self.under_way.pop(str(delivery.tag), None)
+        delivery.settle()
+        if number is None:
+            return
+        self.outcomes[str(delivery.remote_state)] += 1
+        if delivery.remote_state == Delivery.ACCEPTED:
+            self.accepted.add(number)
+        else:
+            self.again.append(number)
+
+    def on_disconnected(self, event: Any) -> None:
+        """Nobody knows what became of what was under way."""
+        self.again.extend(self.under_way.values())
+        self.under_way.clear()
+
+
+class Receiver(_Client):
+    """Accepts everything."""
+
+    def __init__(self, port: int, address: str) -> None:
+        super().__init__(port, address, prefetch=CREDIT)
+        self.came: Counter[int] = Counter()
+
+    def attach(self, container: Container, connection: Any) -> None:
+        self.link = container.create_receiver(connection, self.address, handler=self)
+
+    def on_message(self, event: Any) -> None:
+        """Count it."""
+        self.came[event.message.body] += 1
+
+
+class Flows(MessagingHandler):
+    """All flows, from entry to exit."""
+
+    def __init__(self, flows: Iterable[Flow]) -> None:
+        super().__init__()
+        self.pairs = [(Sender(flow.into, flow.address), Receiver(flow.out, flow.address)) for flow in flows]
+        self._stopping = self._leaving = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Flows:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leaving = True
+        self._thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        try:
+            Container(self).run()
+        except BaseException as error:  # noqa: BLE001 - raised again where the test waits
+            self._error = error
+
+    def on_start(self, event: Any) -> None:
+        """Begin."""
+        for sender, receiver in self.pairs:
+            receiver.begin(event.container)
+            sender.begin(event.container)
+        event.container.schedule(TICK, self)
+
+    def on_timer_task(self, event: Any) -> None:
+        """Send."""
+        for sender, _ in self.pairs:
+            sender.pump(self._stopping)
+        if self._leaving:
+            event.container.stop()
+        else:
+            event.container.schedule(TICK, self)
+
+    def wait_progress(self, count: int = 20) -> float:
+        """Wait until so many more messages of each sender are accepted; gives the seconds that it took."""
+        goals = [(sender, len(sender.accepted) + count) for sender, _ in self.pairs]
+        began = time.monotonic()
+
+        def gone_on() -> bool:
+            return self._error is not None or all(len(sender.accepted) >= goal for sender, goal in goals)
+
+        try:
+            poll(gone_on, "all flows go on", PATIENCE)
+        except AssertionError:
+            stuck = [sender.address for sender, goal in goals if len(sender.accepted) < goal]
+            raise AssertionError(f"no messages of {stuck} are accepted any more") from None
+        assert self._error is None, self._error
+        return time.monotonic() - began
+
+    def finish(self) -> None:
+        """Send nothing new, and wait until all is accepted and has come; none twice that was not sent twice."""
+        self._stopping = True
+
+        def done() -> bool:
+            return self._error is not None or all(
+                not sender.under_way and not sender.again and sender.accepted <= set(receiver.came)
+                for sender, receiver in self.pairs
+            )
+
+        poll(done, "all that was accepted comes", PATIENCE)
+        assert self._error is None, self._error
+        for sender, receiver in self.pairs:
+            twice = sum(count - 1 for count in receiver.came.values())
+            assert twice <= sender.repeats, f"{sender.address}: {twice} came again, {sender.repeats} were sent again"

@@ -1,0 +1,242 @@
+"""Routers of the previous release and of this one in a network: one after the other is exchanged, forth and back, and
+some are killed. No message that was accepted is missing, and policy holds at every router in each state."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import ConnectionException, Message, Timeout
+from proton.reactor import AtMostOnce
+from proton.utils import BlockingConnection, LinkDetached
+
+from tests.migration.flows import PASSWORD, USER, Flow, Flows
+from tests.peer.pki import Pki, pki
+from tests.system.network import ports
+from tests.system.router import ROOT, Router, Section, command, listener, poll
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+
+WORKER_COUNTS = (1, 2)
+CONVERGENCE = 60.0
+KILLS = 8
+#: Interior routers in a line, with the one that they connect to, and edge routers with their interior routers.
+TOPOLOGIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "line": ({"A": "", "B": "A", "C": "B"}, {"E": "A", "F": "C"}),
+    "triangle": ({"A": "", "B": "A", "C": "AB"}, {"E": "AB", "F": "C"}),
+}
+SETTINGS: list[Section] = [("address", {"prefix": "all", "distribution": "multicast"})]
+#: What the user of the flows may do.
+RULES: dict[str, Any] = {
+    "users": USER, "remoteHosts": "*", "sources": "flow.*, all.*, $management", "targets": "flow.*, all.*, $management",
+    "allowAnonymousSender": True, "allowDynamicSource": True,
+}  # fmt: skip
+#: Routers log in by certificate, and are in this group.
+ROUTERS: dict[str, Any] = {**RULES, "users": "*", "sources": "*", "targets": "*"}
+
+
+class Network:
+    """The routers, each of one of the two releases. All ports stay."""
+
+    def __init__(self, directory: Path, made: Pki, previous: Sequence[str], topology: str, workers: int) -> None:
+        self.directory = directory
+        self.commands = {"previous": list(previous), "present": command()}
+        self.interiors, self.edges = TOPOLOGIES[topology]
+        self.names = [*self.interiors, *self.edges]
+        self.releases = dict.fromkeys(self.names, "previous")
+        taken = iter(ports(3 * len(self.names)))
+        self.clients = {name: next(taken) for name in self.names}
+        self.between = {name: (next(taken), next(taken)) for name in self.names}
+        self.workers = workers
+        self.users = directory / "users"
+        words = [*command(), "passwd", str(self.users), USER, "--iterations", "4096"]
+        subprocess.run(words, input=f"{PASSWORD}\n", text=True, capture_output=True, timeout=60, check=True, cwd=ROOT)
+        self.made = made
+        self.routers: dict[str, Router] = {}
+        for name in self.names:
+            (directory / name).mkdir()
+            self.start(name, "previous")
+
+    def start(self, name: str, release: str) -> None:
+        """Start a router; it was not there, or has ended."""
+        self.releases[name] = release
+        router = Router(
+            self.directory / name, self.sections(name), self.workers, program=self.commands[release],
+        )  # fmt: skip
+        self.routers[name] = router
+        router.start()
+
+    def exchange(self, name: str, release: str) -> None:
+        """Stop a router in order, and start one of this release in its place."""
+        self.routers[name].stop()
+        self.start(name, release)
+
+    def sections(self, name: str) -> list[Section]:
+        """The configuration of a router, which is the same for both releases."""
+        own = self.made.issue(f"router-{name}", f"/O=routers/CN={name}", names="DNS:localhost")
+        external = {"sslProfile": "network", "saslMechanisms": "EXTERNAL"}
+        secure = {**external, "requireSsl": True, "authenticatePeer": True}
+        interior = name in self.interiors
+        found: list[Section] = [
+            ("router", {"mode": "interior" if interior else "edge", "id": name}),
+            ("policy", {"enableVhostPolicy": True}),
+            ("vhost", {"hostname": "$default", "groups": {"users": RULES, "$default": ROUTERS}}),
+            ("saslUsers", {"name": "people", "file": self.users}),
+            ("sslProfile", {
+                "name": "network", "caCertFile": self.made.trusted, "certFile": own.certificate,
+                "privateKeyFile": own.key,
+            }),
+            _listener(None, self.clients[name], saslUsers="people", saslMechanisms="PLAIN", authenticatePeer=True),
+            *SETTINGS,
+        ]  # fmt: skip
+        if interior:
+            net, edges = self.between[name]
+            found += [
+                _listener("net", net, role="inter-router", **secure), _listener("edges", edges, role="edge", **secure)
+            ]  # fmt: skip
+        for other in (self.interiors if interior else self.edges)[name]:
+            role, port = ("inter-router", 0) if interior else ("edge", 1)
+            place = {"name": f"to{other}", "host": "localhost", "port": self.between[other][port], "role": role}
+            found.append(("connector", {**place, **external}))
+        return found
+
+    def stop(self) -> None:
+        """End all routers, whatever their state."""
+        for router in self.routers.values():
+            router.kill()
+
+    # What clients may
+
+    def check_policy(self, name: str) -> None:
+        """At this router, what is forbidden is refused, and so is whoever cannot log in."""
+        url = f"127.0.0.1:{self.clients[name]}"
+        connection = BlockingConnection(url, user=USER, password=PASSWORD, **_PLAIN)
+        try:
+            for create in (connection.create_receiver, connection.create_sender):
+                with pytest.raises(LinkDetached, match="amqp:unauthorized-access"):
+                    create("secret")
+        finally:
+            connection.close()
+        with pytest.raises((ConnectionException, Timeout)):
+            BlockingConnection(url, user=USER, password="wrong", **_PLAIN)
+
+
+_PLAIN: dict[str, Any] = {
+    "allowed_mechs": "PLAIN", "allow_insecure_mechs": True, "timeout": CONVERGENCE, "reconnect": False,
+}  # fmt: skip
+
+
+def _listener(name: str | None, port: int, **attributes: Any) -> Section:
+    kind, given = listener(name, **attributes)
+    return kind, {**given, "port": port}
+
+
+@pytest.fixture(params=TOPOLOGIES)
+def network(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, previous: list[str],
+    workers: int,
+) -> Iterator[Network]:  # fmt: skip
+    """All routers, of the previous release."""
+    made = pki(tmp_path_factory.getbasetemp(), "migration")
+    network = Network(tmp_path, made, previous, request.param, workers)
+    request.node.routers = network.routers.values()
+    try:
+        yield network
+    finally:
+        network.stop()
+
+
+@pytest.fixture
+def workers(request: pytest.FixtureRequest) -> int:
+    """Of each router."""
+    count: int = request.param
+    return count
+
+
+def flows(network: Network) -> list[Flow]:
+    """From each router to the one two places further on, the first half by anycast addresses of their own."""
+    names = network.names
+    ways = [(name, names[(at + 2) % len(names)]) for at, name in enumerate(names)]
+    return [Flow(f"flow.{into}{out}", network.clients[into], network.clients[out]) for into, out in ways]
+
+
+def _message(body: str) -> Message:
+    return Message(body=body)
+
+
+def _received(receiver: Any, timeout: float) -> Message | None:
+    """The next message, which is settled; None: none comes in that time."""
+    try:
+        found: Message = receiver.receive(timeout=timeout)
+    except Timeout:
+        return None
+    return found
+
+
+def check_multicast(network: Network) -> None:
+    """A multicast message reaches each consumer once, when nothing changes."""
+    connections = {
+        name: BlockingConnection(f"127.0.0.1:{port}", user=USER, password=PASSWORD, **_PLAIN)
+        for name, port in network.clients.items()
+    }
+    try:
+        address = f"all.{random.randrange(1 << 30)}"
+        receivers = {name: connection.create_receiver(address, credit=100) for name, connection in connections.items()}
+        counts = dict.fromkeys(receivers, 0)
+
+        def known() -> bool:
+            """Whether a message from everywhere reaches everybody."""
+            heard = set()
+            for connection in connections.values():
+                sender = connection.create_sender(address, options=AtMostOnce())
+                sender.send(_message("probe"))
+                sender.close()
+            for name, receiver in receivers.items():
+                for _ in connections:
+                    if _received(receiver, 0.3) is None:
+                        break
+                else:
+                    heard.add(name)
+                while _received(receiver, 0.1) is not None:
+                    pass
+            return heard == set(connections)
+
+        poll(known, "all routers know all consumers", CONVERGENCE)
+        for connection in connections.values():
+            sender = connection.create_sender(address, options=AtMostOnce())
+            for _ in range(5):
+                sender.send(_message("x"))
+            sender.close()  # its answer comes behind what becomes of them
+        for name, receiver in receivers.items():
+            while _received(receiver, 1.0) is not None:
+                counts[name] += 1
+        assert counts == dict.fromkeys(receivers, 5 * len(connections))
+    finally:
+        for connection in connections.values():
+            connection.close()
+
+
+def test_rolling_migration_and_kills(network: Network) -> None:
+    draw = random.Random(7)
+    with Flows(flows(network)) as running:
+        running.wait_progress()
+        for release, names in (
+            ("present", network.names),
+            ("previous", network.names[::2]),  # half of the way back …
+            ("present", network.names[::2]),  # … and forth again
+        ):
+            for name in names:
+                network.exchange(name, release)
+                running.wait_progress()
+                network.check_policy(name)
+        for _ in range(KILLS):
+            name = draw.choice(network.names)
+            network.routers[name].kill()
+            network.start(name, draw.choice(["previous", "present"]))
+            running.wait_progress()
+        running.finish()
+    check_multicast(network)
