@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 SEPARATOR: Final = "|"  # not a comma, which names of certificates have
-ARROW: Final = "=>"  # in names of certificates '=' and '>' of values have a backslash before them
+ARROW: Final = "=>"  # in names of certificates '>' of a value has a backslash before it
 
 
 class AllowedRouter(Struct, frozen=True):

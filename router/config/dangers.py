@@ -145,7 +145,7 @@ def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger
         parts = [each for each in group.users if _PART_OF_A_NAME.fullmatch(each)]
         if len(parts) > 1:
             text = f"{name}, group '{group.name}': users are '{parts[0]}', '{parts[1]}' …: if that is the name of one"
-            text += ' certificate, write a JSON list: ["C=US,O=Client,CN=alice"]'
+            text += ' certificate, write a JSON list: ["CN=alice,O=Client,C=US"]'
             yield where._replace(worst=True, line=line, text=text)
         everywhere = "*" in group.targets and group.target_pattern is None
         if "*" in group.users and "*" in group.remote_hosts and everywhere and group.management in ("operate", "all"):

@@ -68,11 +68,11 @@ class Tls(Struct, omit_defaults=True, kw_only=True, gc=False):
     cipher: str
     ssf: int  # bits of the key
     resumed: bool = False
-    # The peer's certificate: its subject as (attribute, value) in its order, and fingerprints by 1, 2 and 5: SHA-1,
-    # SHA-256, SHA-512, in hexadecimal digits. Attributes have their short names, as CN.
-    subject: list[tuple[str, str]] | None = None
-    issuer: list[tuple[str, str]] | None = None  # in the same form
-    fingerprints: dict[str, str] = {}
+    # Names of the peer's certificate in the form of RFC 2253. None: it has presented none. Empty: it names nobody.
+    subject: str | None = None
+    issuer: str | None = None
+    attributes: list[tuple[str, str]] = []  # of the subject, in the order of the certificate: short name as CN, value
+    fingerprints: dict[str, str] = {}  # by 1, 2 and 5: SHA-1, SHA-256, SHA-512, in hexadecimal digits
     names: dict[str, str] = {}  # the first alternative name of a kind: host (d), URI (i), e-mail address (e)
 
 

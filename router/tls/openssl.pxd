@@ -7,6 +7,7 @@ cdef extern from "openssl/ssl.h" nogil:
     ctypedef struct SSL
     ctypedef struct SSL_CIPHER
     ctypedef struct BIO
+    ctypedef struct BIO_METHOD
     ctypedef struct X509
     ctypedef struct X509_CRL
     ctypedef struct X509_STORE
@@ -148,6 +149,8 @@ cdef extern from "openssl/x509.h" nogil:
     const ASN1_TIME* X509_CRL_get0_nextUpdate(const X509_CRL* revoked)
     X509_NAME* X509_get_subject_name(const X509* certificate)
     char* X509_NAME_oneline(const X509_NAME* name, char* text, int size)
+    int X509_NAME_print_ex(BIO* out, const X509_NAME* name, int indent, unsigned long flags)
+    unsigned long XN_FLAG_RFC2253
     int X509_NAME_entry_count(const X509_NAME* name)
     X509_NAME_ENTRY* X509_NAME_get_entry(const X509_NAME* name, int at)
     ASN1_OBJECT* X509_NAME_ENTRY_get_object(const X509_NAME_ENTRY* entry)
@@ -178,6 +181,9 @@ cdef extern from "openssl/pem.h" nogil:
 
 cdef extern from "openssl/bio.h" nogil:
     BIO* BIO_new_mem_buf(const void* data, int size)
+    const BIO_METHOD* BIO_s_mem()
+    BIO* BIO_new(const BIO_METHOD* kind)
+    long BIO_get_mem_data(BIO* bio, char** data)
     int BIO_free(BIO* bio)
 
 cdef extern from "openssl/crypto.h" nogil:

@@ -1,7 +1,9 @@
 """What a TLS connection has negotiated, and who the peer is."""
-from router.tls.openssl cimport SSL, SSL_CTX
+from router.tls.openssl cimport SSL, SSL_CTX, X509_NAME
 
 cdef object negotiated(SSL* ssl)
+cdef str full_name(const X509_NAME* name)
+cdef list attributes_of(const X509_NAME* name)
 cdef bytes channel_binding(SSL* ssl)
 cdef bint expired(SSL* ssl)
 cdef bint revoked(SSL* ssl, SSL_CTX* context) except -1

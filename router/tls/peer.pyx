@@ -18,11 +18,12 @@ cdef object negotiated(SSL* ssl):
     """`Tls` of an established connection."""
     cdef const SSL_CIPHER* cipher = SSL_get_current_cipher(ssl)
     cdef X509* certificate = SSL_get1_peer_certificate(ssl)
-    subject, issuer, fingerprints, names = None, None, {}, {}
+    subject, issuer, attributes, fingerprints, names = None, None, [], {}, {}
     if certificate is not NULL:
         try:
-            subject = names_of(X509_get_subject_name(certificate))
-            issuer = names_of(X509_get_issuer_name(certificate))
+            subject = full_name(X509_get_subject_name(certificate))
+            issuer = full_name(X509_get_issuer_name(certificate))
+            attributes = attributes_of(X509_get_subject_name(certificate))
             names = alternative_names(certificate)
             fingerprints = {
                 "1": fingerprint(certificate, EVP_sha1()),
@@ -38,6 +39,7 @@ cdef object negotiated(SSL* ssl):
         resumed=bool(SSL_session_reused(ssl)),
         subject=subject,
         issuer=issuer,
+        attributes=attributes,
         fingerprints=fingerprints,
         names=names,
     )
@@ -108,7 +110,28 @@ cdef bint listed(X509_STORE_CTX* lists, X509* certificate) noexcept:
     return found
 
 
-cdef list names_of(const X509_NAME* name):
+cdef str full_name(const X509_NAME* name):
+    """A name in the form of RFC 2253, as OpenSSL prints it: ASCII, the last RDN first.
+
+    Empty for a name without attributes, and for one with a value that OpenSSL cannot print: what it has printed until
+    then could be the name of another certificate.
+    """
+    cdef BIO* out = BIO_new(BIO_s_mem())
+    cdef char* text
+    cdef long size
+    if out is NULL:
+        raise MemoryError("name of a certificate")
+    try:
+        if X509_NAME_print_ex(out, name, 0, XN_FLAG_RFC2253) < 0:
+            ERR_clear_error()
+            return ""
+        size = BIO_get_mem_data(out, &text)
+        return text[:size].decode("ascii")
+    finally:
+        BIO_free(out)
+
+
+cdef list attributes_of(const X509_NAME* name):
     """(attribute, value) in the order of the certificate."""
     cdef X509_NAME_ENTRY* entry
     cdef const ASN1_OBJECT* kind

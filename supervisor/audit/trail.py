@@ -15,7 +15,6 @@ from supervisor.audit.repetitions import Event, Kind, Repetitions
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import Connection
 from supervisor.runtime.remote_hosts import remote_host
-from supervisor.tls.identity import distinguished_name
 
 SUCCESS: Final = "success"
 DENIED: Final = "denied"  # a rule, a role, a wrong password
@@ -215,8 +214,8 @@ def tls_of(connection: Connection) -> dict[str, str | None] | None:
     tls = connection.tls
     if tls is None:
         return None
-    subject, issuer = (None if each is None else distinguished_name(each) for each in (tls.subject, tls.issuer))
-    return {"protocol": tls.protocol, "cipher": tls.cipher, "subject": subject, "issuer": issuer}
+    names = {"subject": tls.subject or None, "issuer": tls.issuer or None}
+    return {"protocol": tls.protocol, "cipher": tls.cipher, **names}
 
 
 def remote(peer: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The user that a client certificate stands for (security.md S-8, T-20 to T-23). No input or output here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from router.control.messages import Tls
@@ -11,9 +11,6 @@ SEPARATOR: Final = ";"
 _FIELDS: Final = {"c": "C", "s": "ST", "l": "L", "o": "O", "u": "OU", "n": "CN"}
 _DIGESTS: Final = "125"  # SHA-1, SHA-256, SHA-512, as `Tls.fingerprints` has them
 _NAMES: Final = "die"  # alternative names: host, URI, e-mail address, as `Tls.names` has them
-_SPECIAL: Final = frozenset(',+"\\<>;=')  # in a name: RFC 4514 wants a backslash before them
-
-Subject = Sequence[tuple[str, str]]
 
 
 def user_of(
@@ -30,7 +27,7 @@ def user_of(
     """
     if tls is None or (mechanism is not None and (mechanism != EXTERNAL or tls.subject is None)):
         return user
-    found = None if tls.subject is None else distinguished_name(tls.subject)
+    found = tls.subject or None
     if mechanism is not None and uid_format is not None and not unknown_letter(uid_format):
         uid = formatted(uid_format, tls)
         found = found if uid is None else (names or {}).get(uid) or uid
@@ -40,17 +37,8 @@ def user_of(
 def formatted(uid_format: str, tls: Tls) -> str | None:
     """What a valid `uidFormat` makes of a certificate; None: it has none of the fields."""
     fields: dict[str, str] = {}
-    for name, value in tls.subject or ():
+    for name, value in tls.attributes:
         fields.setdefault(name, value)  # the first, where there are several
     others = {**tls.fingerprints, **tls.names}
     parts = [others.get(each) if each in _DIGESTS + _NAMES else fields.get(_FIELDS[each]) for each in uid_format]
     return SEPARATOR.join(part for part in parts if part) or None
-
-
-def distinguished_name(subject: Subject) -> str | None:
-    """As `C=US,O=Client,CN=host`, in the order of the certificate. No value can look like a further field."""
-    return ",".join(f"{name}={_escaped(value)}" for name, value in subject) or None
-
-
-def _escaped(value: str) -> str:
-    return "".join(f"\\{each}" if each in _SPECIAL else each for each in value)

@@ -53,6 +53,7 @@ class Pki:
     ) -> Issued:
         """A certificate of the authority; `names`: its subjectAltName.
 
+        subject: `/` before each RDN, `+` within one that has several attributes; a backslash before others of these.
         With `days` -1 it has expired. rsa: its key. later: it is not valid before tomorrow. until: when it expires.
         authority: of another one.
         """
@@ -60,7 +61,7 @@ class Pki:
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
         extensions.write_text(_AUTHORITY if authority else "" if names is None else f"subjectAltName={names}\n")
         new_key = _NEW_RSA_KEY if rsa else _NEW_KEY
-        _openssl("req", *new_key, "-keyout", made.key, "-out", request, "-subj", subject)
+        _openssl("req", *new_key, "-keyout", made.key, "-out", request, "-utf8", "-subj", subject)
         signer = ("-CA", self.authority.certificate, "-CAkey", self.authority.key, "-CAcreateserial", "-days", days)
         if later:
             tomorrow = datetime.now(tz=UTC) + timedelta(days=1)

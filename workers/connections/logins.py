@@ -56,7 +56,7 @@ class Login:
         self.server = SaslServer(None)
         event = login_messages.SaslBegin(conn=handler.number)
         if tls is not None:
-            event.external, event.encryption = subject(tls), tls.ssf
+            event.external, event.encryption = tls.subject, tls.ssf
             if handler.profile.binds_logins:
                 event.binding = handler.transport.channel_binding()
         handler.worker.control.send_event(event)
@@ -84,22 +84,17 @@ class Login:
         return lambda: _Asked(self, name)
 
 
-def subject(tls: control.Tls) -> str | None:
-    """Who the certificate of the peer is for: its whole name. None: it has presented none."""
-    return None if tls.subject is None else ",".join(f"{name}={value}" for name, value in tls.subject)
-
-
 def user_without_sasl(profile: Profile, tls: control.Tls | None) -> str | None:
     """Who a client is that does not log in (security.md S-8)."""
     if tls is None:
         return ANONYMOUS_USER
     wanted = profile.sasl_mechanisms
-    return subject(tls) if wanted is None or "EXTERNAL" in wanted else None
+    return tls.subject if wanted is None or "EXTERNAL" in wanted else None
 
 
 def local_server(profile: Profile, tls: control.Tls | None) -> SaslServer:
     """What a listener without providers offers (security.md S-4)."""
-    external = None if tls is None else subject(tls)
+    external = None if tls is None else tls.subject
     found: dict[str, Callable[[], Mechanism]] = {}
     if external is not None:
         found["EXTERNAL"] = lambda: External(external)

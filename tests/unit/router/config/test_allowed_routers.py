@@ -6,7 +6,7 @@ from router.config.allowed_routers import AllowedRouter, admits, parse
 from router.config.errors import ConfigError
 from router.config.load import load_text
 
-DN = "C=US,O=Acme, Inc.,CN=r1"
+DN = r"CN=r1,O=Acme\, Inc.,C=US"
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,9 @@ def test_vhosts() -> None:
     assert danger == text
     assert found(POLICY + vhost(**everybody, targets="*", management="read")) == []
     assert found(POLICY + vhost(**everybody, targets="orders")) == []
-    (danger,) = found(POLICY + vhost(users="C=US,O=Client,CN=alice", remoteHosts="*"), True)
-    assert "users are 'C=US', 'O=Client' …" in danger
-    assert found(POLICY + vhost(users=["C=US,O=Client,CN=alice"], remoteHosts="*")) == []
+    (danger,) = found(POLICY + vhost(users="CN=alice,O=Client,C=US", remoteHosts="*"), True)
+    assert "users are 'CN=alice', 'O=Client' …" in danger
+    assert found(POLICY + vhost(users=["CN=alice,O=Client,C=US"], remoteHosts="*")) == []
 
 
 def test_lines_and_files(files: Path) -> None:

@@ -252,7 +252,8 @@ def test_the_user_of_a_connection(made, tmp_path):
     names = tmp_path / "names.json"
     names.write_text('{"Client": "alice"}')
     listener = "listener {\nport: 1\nsslProfile: p\nsaslMechanisms: EXTERNAL ANONYMOUS\n}\n"
-    tls = Tls(protocol="TLSv1.3", cipher="x", ssf=256, subject=[("O", "Client"), ("CN", "host")])
+    fields = [("O", "Client"), ("CN", "host")]
+    tls = Tls(protocol="TLSv1.3", cipher="x", ssf=256, subject="CN=host,O=Client", attributes=fields)
 
     def user(setup):
         connection = Connection(7, setup.configuration.listeners[0], "", "", "")
@@ -275,7 +276,7 @@ def test_the_user_of_a_connection(made, tmp_path):
         await setup.change(written)
         assert user(setup) == "bob", "the names before"
         await setup.change(text(made, listener, caCertFile=made.trusted, uidFormat="ox"))
-        assert user(setup) == "O=Client,CN=host"
+        assert user(setup) == "CN=host,O=Client"
         assert "[C7] Unrecognized component 'x' in uidFormat " in setup.lines()
 
     run(scenario)

@@ -1,0 +1,3 @@
+"""What certificates.pyx shows to Python."""
+
+def subject(pem: bytes) -> tuple[str, list[tuple[str, str]]]: ...
