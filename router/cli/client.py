@@ -19,6 +19,7 @@ from proton.handlers import IncomingMessageHandler
 from proton.utils import BlockingConnection
 
 from router.cli.options import Target
+from router.cli.streams import checked
 
 PREFIX: Final = "org.apache.qpid.dispatch."  # of long type names
 NODE: Final = {"type": "org.amqp.management", "name": "self"}  # selects the management node itself
@@ -329,13 +330,18 @@ def guarded(command: Callable[[], int]) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         return command()
     _interrupts.watch()
+    return checked(lambda: _reported(command))
+
+
+def _reported(command: Callable[[], int]) -> int:
     try:
-        return command()
+        code = command()
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print()
     except BrokenPipeError:
-        # The reader of the output is gone. Drop buffered output, or it causes an error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
     except Exception as error:  # noqa: BLE001  the text is all that a script sees; the variable above shows the rest
         print(f"{type(error).__name__}: {error}")
     return 1

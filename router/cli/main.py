@@ -8,6 +8,7 @@ from typing import Final
 
 from router.cli.check import check
 from router.cli.start import StartOptions, default_config, start
+from router.cli.streams import checked
 from router.version import VERSION
 
 # Commands with a parser of their own: the module with `main(words, program)`, and the help text. They are imported when
@@ -28,7 +29,11 @@ TOOLS: Final = {
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command `sluice` with the words of its command line; return the exit code."""
-    words = sys.argv[1:] if words is None else words
+    given = sys.argv[1:] if words is None else words
+    return checked(lambda: _run(given))
+
+
+def _run(words: Sequence[str]) -> int:
     if words and words[0] in TOOLS:
         tool = importlib.import_module(TOOLS[words[0]][0])
         return int(tool.main(words[1:], f"sluice {words[0]}"))

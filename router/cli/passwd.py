@@ -92,7 +92,10 @@ def _password() -> str:
         if getpass.getpass("Again: ") != written:
             raise ValueError("the passwords differ")
     else:
-        written = sys.stdin.readline().rstrip("\r\n")
+        try:
+            written = sys.stdin.readline().rstrip("\r\n")
+        except OSError as error:
+            raise ValueError(f"the password cannot be read: {error.strerror}") from None
     if not written:
         raise ValueError("the password is empty")
     if len(written.encode("utf-8", "surrogateescape")) > MAX_PASSWORD:

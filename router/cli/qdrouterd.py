@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from router.cli.getopt_long import Option, OptionError, parse
 from router.cli.start import StartOptions, default_config, start
+from router.cli.streams import checked
 from router.version import VERSION
 
 DEFAULT_LIBRARY = "/usr/lib/qpid-dispatch/python"  # named in the usage only: the router needs no library directory
@@ -44,11 +45,16 @@ def usage(program: str) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command `qdrouterd` with the words of its command line; return the exit code."""
+    given = sys.argv[1:] if words is None else words
+    return checked(lambda: _run(given))
+
+
+def _run(words: Sequence[str]) -> int:
     program = sys.argv[0]
     options = StartOptions(program=program, config=default_config())
     extra: list[str] = []
     try:
-        for letter, argument in parse(OPTIONS, sys.argv[1:] if words is None else words):
+        for letter, argument in parse(OPTIONS, words):
             match letter:
                 case "v":
                     print(VERSION)

@@ -2,12 +2,14 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from router.cli.daemon import Daemon, DaemonError
+from router.cli.streams import discard_missing
 from router.config.entities import Configuration
 from router.config.errors import ConfigError, ConfigFileError
 from router.config.inherited import INHERITED
@@ -46,6 +48,7 @@ def default_config() -> str:
 
 def start(options: StartOptions) -> int:
     """Run the router and return its exit code; the parent of a detached router returns once that one has started."""
+    discard_missing()
     if not options.daemon:
         return _foreground(options)
     sys.stdout.flush()
@@ -94,10 +97,16 @@ def _detached(daemon: Daemon, options: StartOptions, config: str, include: str |
 
 
 def _run(configuration: Configuration, log: Log, options: StartOptions) -> int:
-    from supervisor.main import run  # not needed by other commands
-
     user = options.become_user, options.become_group
-    code: int = run(configuration, log, program=options.program, test_hooks=options.test_hooks, become=user)
+    try:
+        from supervisor.main import run  # not needed by other commands
+
+        code: int = run(configuration, log, program=options.program, test_hooks=options.test_hooks, become=user)
+    except Exception as error:  # noqa: BLE001 - logged with its traceback
+        # Standard error may lead nowhere, while the log is a file.
+        log.critical("MAIN", f"The router has ended after an internal error: {error!r}\n{traceback.format_exc()}")
+        print(f"{options.program}: internal error: {error!r}", file=sys.stderr)
+        return 1
     return code
 
 

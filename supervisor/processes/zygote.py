@@ -24,6 +24,7 @@ from router.config.inherited import INHERITED
 from router.control.codec import decode_fork_request, encode_fork
 from router.control.handover import ForkAnswer
 from router.control.setup import WorkerSetup
+from router.log import Log, LogError, LogSettings
 from router.process import PR_SET_NAME, PR_SET_PDEATHSIG, give_up_rights, prctl
 from supervisor.processes.privileges import Identity
 from supervisor.processes.title import show_title
@@ -65,25 +66,34 @@ def start(setup: WorkerSetup, cpus: list[int | None], module: str, name: str, be
     pid = os.fork()
     if pid == 0:
         ours.close()
-        _run_child(lambda: _serve(theirs, parent, setup, cpus, module, name, become))
+        _run_child(lambda: _serve(theirs, parent, setup, cpus, module, name, become), setup)
     theirs.close()
     ours.setblocking(False)
     return Zygote(pid, ours)
 
 
-def _run_child(body: Callable[[], int]) -> NoReturn:
-    """Run `body` as all that this forked process does; its value is the exit status."""
+def _run_child(body: Callable[[], int], setup: WorkerSetup) -> NoReturn:
+    """Run `body` as all that this forked process does; its value is the exit status. setup: names the log."""
     status = EXIT_FAILED
     try:
         status = body()
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else EXIT_FAILED
     except BaseException:  # noqa: BLE001 - a forked process must never return into its parent's code
-        traceback.print_exc()
+        _log_fault(traceback.format_exc(), setup)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def _log_fault(trace: str, setup: WorkerSetup) -> None:
+    """Write an exception that ends this process to the log, or to stderr if the log cannot be opened."""
+    try:
+        log = Log(LogSettings.from_dict(setup.log))
+        log.critical("SERVER", f"A process of the router ends after an internal error\n{trace}")
+    except (LogError, OSError):
+        sys.stderr.write(trace)
 
 
 def _serve(
@@ -150,7 +160,7 @@ def _fork_worker(
         if pid == 0:
             os.close(opener)
             channel.close()
-            _run_child(lambda: _work(gate, parent, setup, entry, name))
+            _run_child(lambda: _work(gate, parent, setup, entry, name), setup)
         try:
             return pid, os.pidfd_open(pid)
         except OSError:
