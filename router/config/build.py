@@ -86,7 +86,12 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         problems.error(line, text, "AttributeError")
     _check_timestamp_format(entity, problems)
     identity = f"router/{identifier}"
-    workers = entity.optional_number("workerThreads") or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+    workers = entity.optional_number("workerThreads") or len(os.sched_getaffinity(0))
+    if workers > MAX_WORKERS:
+        if "workerThreads" in entity.values:
+            text = f"workerThreads is {workers}: a router has at most {MAX_WORKERS} workers"
+            problems.warn("ROUTER", entity.line_of("workerThreads"), text)
+        workers = MAX_WORKERS
     return RouterConfig(
         name=entity.optional_text("name") or identity,
         identity=identity,

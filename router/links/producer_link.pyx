@@ -43,8 +43,9 @@ cdef enum:
     OVERRUN = 2
     OVERRUN_MORE = 16
 
-# A message whose first sections cannot be read: amqp:decode-error.
-MALFORMED = codec.encode_described(0x25, [codec.encode_error("amqp:decode-error", "invalid message format")])
+# A message whose sections before the body are larger than any that the router holds.
+SECTIONS_TOO_LARGE = codec.encode_described(
+    0x25, [codec.encode_error(RESOURCE_LIMIT, "the sections before the body are too large")])
 
 
 # What this process holds of incomplete messages that are collected whole.
@@ -430,7 +431,7 @@ cdef class ProducerLink(GrantingLink):
             return 0
         if m.size >= 2 * STREAM_AT:
             # The first sections alone are larger than any that Dispatch would take.
-            self.refuse(d, D_REJECTED, MALFORMED, False)
+            self.refuse(d, D_REJECTED, SECTIONS_TOO_LARGE, False)
         return 0
 
     cdef int route_logged(self, InDelivery* d, Content* c) except -1:

@@ -29,7 +29,7 @@ class Row(NamedTuple):
     record: Record
     counters: Mapping[str, int]
     containers: int  # connections that serve an address of link routes
-    remotes: Sequence[int]  # indexes of routers that have destinations
+    remotes: Sequence[int]  # indexes of reachable routers that have destinations
     context: Context
 
 
@@ -139,15 +139,21 @@ class Addresses(CoreType):
             here, there = item.here, item.there
             containers = 0 if here is None else here.containers
             remotes = () if there is None else tuple(there.routers)
+            reachable = self._reachable(remotes)
             if not remotes and (here is None or not here.routes):
                 return None
-            return Row(_link_record(item.key), _NOTHING, containers, remotes, self.context)
+            return Row(_link_record(item.key), _NOTHING, containers, reachable, self.context)
         if self.context.core.table.records.get(item.key) is not item:
             return None
-        remotes = tuple(item.remotes or ())
+        remotes = self._reachable(item.remotes or ())
         if item.key[0] == TOPOLOGICAL and item.key in CONTROL_KEYS and self.context.core.routers is not None:
-            remotes = self.context.core.routers.indexes()
+            remotes = self._reachable(self.context.core.routers.indexes())
         return Row(item, self.context.region.address_totals(item.id), 0, remotes, self.context)
+
+    def _reachable(self, remotes: Iterable[int]) -> tuple[int, ...]:
+        """Those of the routers to which there is a path."""
+        routers = self.context.core.routers
+        return () if routers is None else tuple(index for index in remotes if routers.links_of(index))
 
     def find(self, identity: str | None, name: str | None) -> Record | LinkKey:
         """By key."""

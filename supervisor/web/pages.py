@@ -25,6 +25,9 @@ from supervisor.web.tokens import Tokens
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 METHODS: Final = ("GET", "HEAD")
+#: Of /metrics and /healthz, as in 1.19: they change nothing, whatever the method.
+PROBE_METHODS: Final = (*METHODS, "POST", "OPTIONS")
+_PROBES: Final = {"/metrics": "/metrics", "/healthz": "/healthz", "/healthz/": "/healthz"}
 # A page of metrics is made again when it is this many times as old as the processor time that it took, so that
 # scrapers, however many, never cost the supervisor more than a tenth of its time.
 AGE_PER_COST: Final = 10.0
@@ -129,15 +132,19 @@ class Pages:
     ) -> Answer:
         """The answer to a request on `listener`. headers: names without case. certified: TLS has verified a
         certificate of the client."""
-        if method not in METHODS:
+        probe = _PROBES.get(path)
+        if (probe == "/metrics" and not listener.metrics) or (probe == "/healthz" and not listener.healthz):
+            probe = None
+        methods = METHODS if probe is None else PROBE_METHODS
+        if method not in methods:
             text = f"method {method[:20]} is not allowed\n"
-            return Answer(405, text.encode(errors="replace"), headers={"Allow": ", ".join(METHODS)})
-        if path == "/metrics" and listener.metrics:
+            return Answer(405, text.encode(errors="replace"), headers={"Allow": ", ".join(methods)})
+        if probe == "/metrics":
             if not await self._tokens.known(listener, headers, certified):
                 return _UNKNOWN
-            return Answer(200, await self._metrics.body(), CONTENT_TYPE_PLAIN_0_0_4, path)
-        if path == "/healthz" and listener.healthz:
-            return Answer(200, b"OK\n", "text/plain", path)
+            return Answer(200, await self._metrics.body(), CONTENT_TYPE_PLAIN_0_0_4, probe)
+        if probe is not None:
+            return Answer(200, b"OK\n", "text/plain", probe)
         if path == "/livez" and listener.healthz:
             known = await self._tokens.known(listener, headers, certified)
             return _checks(path, self._health.liveness(), headers, known)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CLIENT = "/C=US/ST=NC/L=Raleigh/OU=Dev/O=Client/CN=127.0.0.1"
+CLIENT_USER = "CN=127.0.0.1,O=Client,OU=Dev,L=Raleigh,ST=NC,C=US"  # the name of its user
 KEY_PASSWORD = "of the key"
 FAR = datetime(2099, 12, 31, tzinfo=UTC)
 _TIME = "%Y%m%d%H%M%SZ"  # as openssl reads it

@@ -68,10 +68,31 @@ def test_unknown_paths(router: Router, path: str) -> None:
     assert get(router.ports["web"], path).status == 404
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
-def test_other_methods(router: Router, method: str) -> None:
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/healthz/"])
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_probes_with_the_methods_of_dispatch_are_answered(router: Router, path: str, method: str) -> None:
+    reply = get(router.ports["web"], path, method)
+    assert reply.status == 200
+    assert (b"OK\n" if path.startswith("/healthz") else b"# TYPE qdr_connections_total gauge\n") in reply.body
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "TRACE"])
+def test_methods_that_change_something_are_refused(router: Router, method: str) -> None:
     reply = get(router.ports["web"], "/metrics", method)
+    assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD, POST, OPTIONS")
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/livez", "/nothing"])
+@pytest.mark.parametrize("method", ["POST", "OPTIONS"])
+def test_other_pages_are_read_only(router: Router, path: str, method: str) -> None:
+    reply = get(router.ports["web"], path, method)
     assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/healthz/"])
+def test_probes_that_are_turned_off_are_no_pages(router: Router, path: str) -> None:
+    assert get(router.ports["bare"], path).status == 404
+    assert get(router.ports["bare"], path, "POST").status == 405
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/livez", "/readyz"])

@@ -147,6 +147,33 @@ def test_messages_go_to_the_broker_and_come_back(rig: Callable[..., Rig]) -> Non
         assert back.outcome(number).name == "accepted"
 
 
+@pytest.mark.parametrize("auto_link_first", [True, False])
+def test_broker_that_allows_one_session_has_routed_links_and_auto_links_on_it(
+    rig: Callable[..., Rig], auto_link_first: bool
+) -> None:
+    rig_ = rig(*BOTH)
+    broker = RouteContainer.connected(rig_.router.ports["brokers"], "broker", channel_max=0)
+    rig_.peers.append(broker)
+    poll(lambda: all(row["operStatus"] == "active" for row in rig_.management.query(KIND)), "link routes are active")
+
+    def make_auto_link() -> None:
+        how = {"address": "direct", "direction": "in", "containerId": "broker"}
+        rig_.management.create("router.config.autoLink", "direct", **how)
+        broker.link_attached()
+        poll(lambda: rig_.management.one("router.config.autoLink")["operStatus"] == "active", "the auto link is active")
+
+    if auto_link_first:
+        make_auto_link()
+    for client in rig_.clients():
+        sender, end = sending(broker, client)
+        number = sender.send(message.message("there"))
+        end.next().settle()
+        assert sender.outcome(number).name == "accepted"
+    if not auto_link_first:
+        make_auto_link()
+    assert len(broker.sessions) == 1
+
+
 def test_attaches_pass_and_management_shows_both_ends(rig: Callable[..., Rig]) -> None:
     rig_ = rig(*BOTH)
     broker = rig_.serving()

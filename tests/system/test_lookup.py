@@ -53,6 +53,20 @@ def test_anonymous_without_address(connect: Connect, payload: bytes) -> None:
     sender.wait_credit()
 
 
+@pytest.mark.parametrize("target", ["somewhere", None])
+def test_sections_before_the_body_that_are_too_large_name_the_limit(connect: Connect, target: str | None) -> None:
+    """A message that is complete has a text of its own; one of which more is to come is not waited for."""
+    sender = connect().sender(target, credit=False)
+    sender.peer.receiver(target or "somewhere", 10)
+    sender.wait_credit()
+    for size, text in (
+        (200_000, "message annotations are too large"),
+        (400_000, "the sections before the body are too large"),
+    ):
+        outcome = sender.request(message.annotations({"a": "x" * size}) + message.message("x", to="somewhere"))
+        assert (outcome.name, outcome.error) == ("rejected", ("amqp:resource-limit-exceeded", text))
+
+
 def test_anonymous_with_empty_address(connect: Connect) -> None:
     assert connect().sender().request(message.message(to="")).name == "released"
 

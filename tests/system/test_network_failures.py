@@ -110,6 +110,12 @@ def joined(a: Router, b: Router, c: Router, d: Router) -> None:
         View(router).wait_remote("M0far", "D")
 
 
+def remote_count(router: Router, key: str) -> int:
+    """The `remoteCount` of an address; 0 if there is no row."""
+    row = View(router).address(key)
+    return 0 if row is None else int(row["remoteCount"])
+
+
 def test_partitions_heal(start: Start, workers: int) -> None:
     a_port, b_port, c_port = ports(3)
     a = start(interior("A", a_port), workers)
@@ -128,10 +134,12 @@ def test_partitions_heal(start: Start, workers: int) -> None:
     assert sender.outcome(number).name == "accepted"
     delete_connector(b, bridge["name"])
     View(a).wait_nodes(B=1, C=None, D=None)
+    poll(lambda: remote_count(a, "M0far") == 0, "A counts no destination that it cannot reach")
     number = sender.send(message.message("lost"))
     assert sender.outcome(number).name == "released"
     create_connector(b, bridge)
     joined(a, b, c, d)
+    poll(lambda: remote_count(a, "M0far") == 1, "A counts the destination again")
     number = sender.send(message.message("two"))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"

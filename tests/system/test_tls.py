@@ -21,7 +21,7 @@ from tests.other_user import program_for
 from tests.peer.frames import SASL_HEADER
 from tests.peer.management import Management, ManagementError
 from tests.peer.peer import Peer
-from tests.peer.pki import CLIENT, Issued, Pki, Swapped, pki
+from tests.peer.pki import CLIENT_USER, Issued, Pki, Swapped, pki
 from tests.peer.wire import PeerError, StreamEnd
 from tests.system.bystanders.site import without_bystanders
 from tests.system.fixtures import Start, pass_one
@@ -153,7 +153,7 @@ def test_the_user_of_a_certificate(start: Start, made: Pki, peers: list[Peer]) -
     peers.append(own)
     rows = without_bystanders(Management(own).query("connection"))
     assert [(row["user"], row["sasl"], row["isAuthenticated"]) for row in rows] == [
-        (",".join(reversed(CLIENT[1:].split("/"))), None, False),
+        (CLIENT_USER, None, False),
         ("anonymous", "ANONYMOUS", True),
     ]
 

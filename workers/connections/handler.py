@@ -3,6 +3,7 @@
 routing-semantics.md 1.3, 2, inter-router.md 2.2.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from router.amqp.codec import encode_string
@@ -412,9 +413,14 @@ class ConnectionHandler:
         return self._session(None, None)
 
     def begin_routed_session(self) -> Session:
-        """A session for routed links; the first one may use any free channel. Raises RemoteError."""
+        """A session for routed links; the first one may use any free channel. Raises RemoteError.
+
+        A peer that has no channel left for the first one has them on the session of auto links.
+        """
         spare = SPARE_CHANNELS if self.router is not None else AUTO_LINK_CHANNELS
-        return self.begin_session(spare if self.routed_sessions.any else 0)
+        if self.routed_sessions.any:
+            return self.begin_session(spare)
+        return self._begin_or_share(session for each in self.initiated_sessions.values() for session in each)
 
     def on_too_many_sessions(self) -> None:
         """The peer begins a session above channel-max, for which its connection ends (security.md P-30)."""
@@ -557,8 +563,19 @@ class ConnectionHandler:
                 return session
         if any(session.unanswered for session in sessions):
             return None
-        sessions.append(self.begin_session())
+        others = (session for each in self.initiated_sessions.values() for session in each)
+        sessions.append(self._begin_or_share((*others, *self.routed_sessions.sessions())))
         return sessions[-1]
+
+    def _begin_or_share(self, others: Iterable[Session]) -> Session:
+        """A session that the router begins, or one of `others` if the peer allows none more. Raises RemoteError."""
+        try:
+            return self.begin_session()
+        except RemoteError:
+            shared = next((session for session in others if session.room and not session.ended), None)
+            if shared is None:
+                raise
+            return shared
 
     def wait_for_session(self, order: control.Link | control.Pair) -> None:
         """Keep this order until the peer has answered the begin: it may allow few links in a session."""

@@ -3,11 +3,11 @@
 brokers-and-edge.md LR-14; decision 0012.
 
 Each session of a client gets its own session here: a transaction finds its links there, and a client that does not read
-only closes its own window. If the peer allows fewer sessions, clients share them. A peer that allows few links in a
-session (handle-max) gets further sessions.
+only closes its own window. If the peer allows fewer sessions, clients share them, with auto links too. A peer that
+allows few links in a session (handle-max) gets further sessions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from router.amqp.session import Session
@@ -41,7 +41,11 @@ class RoutedSessions:
     @property
     def any(self) -> bool:
         """Whether there is a session to share when no other one may begin."""
-        return any(session.room and not session.ended for session in (*self._used, *self._idle))
+        return any(session.room and not session.ended for session in self.sessions())
+
+    def sessions(self) -> Iterable[Session]:
+        """All that there are, ended ones among them."""
+        return *self._used, *self._idle
 
     def take(self, group: str, begin: Callable[[], Session]) -> Session | None:
         """The session for another link of a group; `begin` makes a new one. None: the peer must first answer, because

@@ -49,7 +49,7 @@ def test_router():
         ("id: " + "x" * 128, f'Router ID "{"x" * 128}" exceeds the maximum allowed length (127 characters)'),
         ("id: a b", "Router id attribute containing character ' ' in id 'a b' is disallowed."),
         (r"id: a\u0007", r"Router id attribute containing character '\x07' in id 'a\x07' is disallowed."),
-        ("workerThreads: 0", f"{LONG}router: Value 0 must be between 1 and 64 (attribute 'workerThreads')"),
+        ("workerThreads: 0", f"{LONG}router: Value 0 must be between 1 and 65535 (attribute 'workerThreads')"),
         (r"timestampFormat: a\u0000", r"Invalid timestampFormat 'a\x00': embedded null character"),
         ("nonsense: x", f"{LONG}router: Unknown attribute 'nonsense' for '{LONG}router'"),
         ("identity: x", f"{LONG}router: Attribute 'identity' is made by the router"),
@@ -69,6 +69,13 @@ def test_workers_under_both_names():
     assert load_text("x.conf", section("router", "workerThreads: 2", "workers: 2")).router.workers == 2
     message = "'workers' and 'workerThreads' are the same attribute and differ: give one of them"
     assert errors(section("router", "workerThreads: 2", "workers: 3")) == [(3, f"{LONG}router: {message}")]
+
+
+def test_more_workers_than_the_router_can_have_are_capped_with_a_warning():
+    found = load_text("x.conf", section("router", "workerThreads: 200"))
+    assert (found.router.workers, found.router.values["workerThreads"]) == (64, 64)
+    assert found.warnings == [("ROUTER", "workerThreads is 200: a router has at most 64 workers (x.conf:2)")]
+    assert load_text("x.conf", section("router", "workerThreads: 64")).warnings == []
 
 
 def test_deprecated_names():

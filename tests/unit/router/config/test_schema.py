@@ -56,7 +56,7 @@ def test_convert(entity, name, given, meant):
         ("listener", "maxFrameSize", [1], "invalid literal"),
         ("listener", "maxFrameSize", "9" * 5000, "invalid literal"),
         ("listener", "maxFrameSize", "-1", "must be between 0 and 4294967295"),
-        ("router", "workerThreads", "0", "Value 0 must be between 1 and 64"),
+        ("router", "workerThreads", "0", "Value 0 must be between 1 and 65535"),
         ("listener", "http", "maybe", "Invalid Boolean value ''maybe''"),
         ("listener", "http", "1", "Invalid Boolean value ''1''"),
         ("router", "mode", "Interior", "Invalid value for enum['standalone', 'interior', 'edge']: 'Interior'"),
