@@ -73,6 +73,8 @@ cdef bytes EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 # Why a connection of ours failed, in the words of Dispatch (brokers-and-edge.md C-7).
 IDLE = (RESOURCE_LIMIT, "local-idle-timeout expired")
+# What a connection of ours waited for, by its state. The handshakes of TLS and WebSocket come before the SASL header.
+AWAITED = ("SASL header", "answer in SASL", "AMQP header", "open")
 NO_HEADER = (FRAMING_ERROR, "Expected AMQP protocol header: no protocol header found (connection aborted)")
 ABORTED = (FRAMING_ERROR, "connection aborted")
 MALFORMED_SASL = (FRAMING_ERROR, "malformed SASL frame")
@@ -96,6 +98,14 @@ cdef inline int take_frame(Connection connection, const uint8_t* frame, uint32_t
             channel = <Channel>found
             return channel.frame(frame[10], frame + 11, frame + size)
     return connection.one_frame(frame, size)
+
+
+cdef tuple silence(Connection connection):
+    """Why a connection ends that is not open in time."""
+    condition, text = IDLE
+    if not connection.initiator:
+        return condition, text
+    return condition, f"{text} before the peer's {AWAITED[connection.state]}"
 
 
 cdef class Connection(ConnectionChannels):
@@ -603,13 +613,15 @@ cdef class Connection(ConnectionChannels):
             return False
         if self.handshake_deadline and now >= self.handshake_deadline:
             return True
-        return self.state == OPEN and self.local_idle and not self.paused and \
-            now >= self.last_received + self.local_idle
+        return self.local_idle and not self.paused and (self.state == OPEN or (self.initiator and self.state < OPEN)) \
+            and now >= self.last_received + self.local_idle
 
     cdef void excuse(self, uint64_t went_on) noexcept:
         """This process did not run until `went_on`: the peer had no answer, and has the time of a handshake anew."""
         if self.handshake_deadline and went_on + self.handshake_ms > self.handshake_deadline:
             self.handshake_deadline = went_on + self.handshake_ms
+        if self.initiator and self.state < OPEN and went_on > self.last_received:
+            self.last_received = went_on
 
     def limit_handshake(self, uint32_t ms):
         """The peer has so much time until its open. 0: any time."""
@@ -624,15 +636,18 @@ cdef class Connection(ConnectionChannels):
             return 0
         if self.handshake_deadline:
             if now >= self.handshake_deadline:
-                self.drop(IDLE)
+                self.drop(silence(self))
                 return 0
             due = self.handshake_deadline
-        if self.state == OPEN and self.local_idle:
+        if self.local_idle and (self.state == OPEN or (self.initiator and self.state < OPEN)):
             if self.paused:
                 self.last_received = now   # a peer that is not read does not count as silent
             at = self.last_received + self.local_idle
+            if now >= at and self.state != OPEN:
+                self.drop(silence(self))
+                return 0
             if now >= at:
-                self.fail(RemoteError("connection", RESOURCE_LIMIT, "local-idle-timeout expired"))
+                self.fail(RemoteError("connection", *IDLE))
                 return 0
             due = at if due == 0 or at < due else due
         if self.open_sent and self.state == OPEN and self.remote_idle:

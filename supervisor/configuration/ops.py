@@ -10,7 +10,8 @@ from router.config.roles import BETWEEN_ROUTERS
 from router.control.ops import FailoverServer, Profile, ProfileOp
 from router.sasl.verifiers import BOUND
 
-# Seconds from the TCP connection of a connector until the peer's open must arrive.
+# Seconds from the TCP connection of a connector until the peer's open must arrive. A peer that is silent for
+# idleTimeoutSeconds is given up sooner.
 CONNECTOR_HANDSHAKE: Final = 30
 
 # Deliveries in flight on a link between Sluice routers without linkCapacity: a hop adds a round trip, and with 250

@@ -293,6 +293,7 @@ class _Connector:
         assert self._profile is not None
         login.host = entry.host
         self._connection = owner.connections.initiate(number, config, self._profile, self, login)
+        self.state.connected(number)
         owner.acceptor.give(self._connection, opened)
 
     def _again(self, seconds: float) -> None:

@@ -42,12 +42,14 @@ class ConnectorState:
 
     __slots__ = (
         "_clock",
+        "_failed",
         "_failures",
+        "_handshake",
         "_opened_at",
         "_random",
+        "_result",
         "_to_router",
         "host",
-        "message",
         "port",
         "ring",
         "status",
@@ -70,7 +72,9 @@ class ConnectorState:
         self.port = port
         self.ring = Ring(host, port)
         self.status = Status.INITIALIZING
-        self.message = ""
+        self._result = ""  # of the last attempt that had one
+        self._failed = False  # … which is a failure
+        self._handshake = ""  # of the present attempt, as `message` shows it; empty: there is none
         self._opened_at: float | None = None  # of the present or last attempt; None: it was not open
         self._random = uniform
         self._clock = clock
@@ -79,6 +83,13 @@ class ConnectorState:
     def place(self) -> str:
         """The configured address."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def message(self) -> str:
+        """What management shows: a handshake that goes on, with the failure before it, or the last result."""
+        if self._handshake and self._failed:
+            return f"{self._handshake}; before: {self._result}"
+        return self._handshake or self._result
 
     @property
     def closing(self) -> bool:
@@ -91,17 +102,22 @@ class ConnectorState:
         self._opened_at = None
         return self.ring.current
 
+    def connected(self, number: int) -> None:
+        """The host has taken the connection, and is to open it: by TLS, SASL and AMQP."""
+        since = time.strftime("%Y-%m-%d %H:%M:%S %z")
+        self._handshake = f"[C{number}] Connection to {self.place}: handshaking since {since}"
+
     def opened(self, text: str, properties: Mapping[str, Any] | None) -> None:
         """The connection is open. properties: the peer's, which may name further addresses."""
         self._opened_at = self._clock()
         self._failures = 0
-        self.message = text
+        self._handshake, self._result, self._failed = "", text, False
         self.ring.succeeded()
         self.ring.add_named(properties)
 
     def failed(self, text: str) -> float:
         """The attempt failed, or the connection was lost; seconds until the next attempt."""
-        self.message = text
+        self._result, self._failed = text, True
         self.ring.failed()
         return self._wait()
 
@@ -116,9 +132,11 @@ class ConnectorState:
 
     def delete(self) -> None:
         """Stop trying."""
+        self._handshake = ""
         self.status = Status.CLOSING
 
     def _wait(self) -> float:
+        self._handshake = ""
         if not self.closing:
             self.status = Status.CONNECTING
         if len(self.ring) > 1:

@@ -161,6 +161,7 @@ class Acceptor(Subsystem):
         self._placements = placements
         self._listeners: list[Listener] = []
         self._open = False  # accepting, unless paused
+        self._closed = False  # for good: the router ends
         self._paused = False
         self._reserve: FileIO | None = _open_reserve()
         self._waiting: deque[tuple[Connection, socket.socket]] = deque()  # of workers that died before they took them
@@ -392,6 +393,9 @@ class Acceptor(Subsystem):
         """Hand over a connection without worker: of a connector, or of a worker that died before it took it. to: that
         one, if it can have it."""
         worker = to if to is not None and to.takes_connections else self._choose(connection.origin.role)
+        if worker is None and self._closed:
+            accepted.close()
+            return
         if worker is None:
             self._waiting.append((connection, accepted))
             self._pause()
@@ -534,6 +538,7 @@ class Acceptor(Subsystem):
         if self._open:
             self._unwatch()
         self._open = False
+        self._closed = True
         for listener in self._listeners:
             listener.close()
         for _, accepted in self._waiting:

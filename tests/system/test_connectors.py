@@ -217,7 +217,7 @@ def test_without_a_password_or_an_offer_of_plain_it_is_anonymous(rig: Callable[.
 
 def failure(own: Rig, tail: str) -> None:
     """The connector shows a failure and tries again."""
-    row = own.wait(lambda row: row["connectionMsg"], "an attempt fails")
+    row = own.wait(lambda row: " failed: " in row["connectionMsg"], "an attempt fails")
     head, _, told = row["connectionMsg"].partition(" failed: ")
     assert head.endswith(f"] Connection to 127.0.0.1:{row['port']}")
     assert told == tail
@@ -289,7 +289,7 @@ def test_nobody_listens_and_then_somebody_does(rig: Callable[..., Rig], broker: 
 def test_a_name_that_does_not_exist(start: Start, broker: Broker) -> None:
     section = (CONNECTOR, {"name": "broker", "host": "nosuch.invalid", "port": "amqp"})
     own = Rig(start([section, listener()], 1))
-    row = own.wait(lambda row: row["connectionMsg"], "an attempt fails")
+    row = own.wait(lambda row: " failed: " in row["connectionMsg"], "an attempt fails")
     assert "Connection to nosuch.invalid:amqp failed: proton:io " in row["connectionMsg"]
     assert row["connectionMsg"].endswith(" - connect to  nosuch.invalid:amqp")
 
@@ -346,6 +346,7 @@ def test_the_next_address_after_two_errors(rig: Callable[..., Rig], broker: Brok
     container.drop()
     second.serve(timeout=2 * 1 + LATE)
     own.wait(lambda row: row["failoverUrls"] == f"{other}, amqp://{place}", "the other one is the current one")
+    poll(own.connections, "the connection is open")
     assert [row["host"] for row in own.connections()] == [place], "that of the configuration"
 
 

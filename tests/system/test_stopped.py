@@ -10,9 +10,11 @@ from collections.abc import Iterable
 import psutil
 import pytest
 
-from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, Performative, frame_octets
+from tests.peer.container import Broker
+from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, SASL_HEADER, Performative, frame_octets
 from tests.peer.management import Management
 from tests.peer.peer import Peer
+from tests.peer.types import Array, Symbol
 from tests.peer.wire import StreamEnd
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import WEB, get, scrape
@@ -91,6 +93,27 @@ def test_clients_that_open_while_the_supervisor_is_stopped(start: Start, workers
         os.kill(router.pid, signal.SIGCONT)
     for peer in late:
         peer.expect("open")
+
+
+@pytest.mark.parametrize("state", ["nothing", "header"])
+def test_broker_that_could_not_be_heard_in_its_handshake_is_not_given_up(start: Start, state: str) -> None:
+    broker = Broker()
+    place = {"name": "b", "host": "127.0.0.1", "port": broker.port, "idleTimeoutSeconds": IDLE}
+    router = start([listener(), ("connector", place)])
+    try:
+        container = broker.accept()
+        if state == "header":
+            container.raw(SASL_HEADER[:4])
+        stop(router, [], STOPPED)
+        container.raw(SASL_HEADER[4 if state == "header" else 0 :])
+        container.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol("ANONYMOUS")]))
+        container.frame("sasl-outcome", code=0)
+        container._expect_header(SASL_HEADER)
+        container.expect("sasl-init")
+        container.let_in()
+        router.wait_log("Connection Opened: dir=out")
+    finally:
+        broker.close()
 
 
 def test_neighbours_stay(start: Start) -> None:

@@ -120,6 +120,37 @@ def test_the_time_of_a_handshake_goes_on_meanwhile(pair):
     assert pair.server.notes[-1] == ("closed", None)
 
 
+SILENCE = "local-idle-timeout expired before the peer's "
+
+
+@pytest.mark.parametrize(("idle", "limit", "ends_at"), [(500, 2000, 600), (0, 500, 600), (3000, 500, 600)])
+def test_initiator_ends_a_handshake_in_which_the_peer_is_silent(pair, idle, limit, ends_at):
+    """After the idle time or the time of a handshake, whichever is shorter."""
+    client = pair.client
+    client.connection.local_idle = idle
+    client.connection.limit_handshake(limit)
+    client.connection.start()
+    pair.run()
+    client.scheduler.set_time(400 * MS)
+    assert client.connection.tick(400) == 501  # the clock began at 1
+    assert client.notes == []
+    client.scheduler.set_time(ends_at * MS)
+    client.connection.tick(ends_at)
+    assert client.notes == [("closed", ("amqp:resource-limit-exceeded", SILENCE + "answer in SASL"))]
+
+
+def test_initiator_counts_silence_from_the_last_octet(pair):
+    client = pair.client
+    client.connection.local_idle = 500
+    client.scheduler.set_time(400 * MS)
+    client.connection.start()
+    pair.run()
+    assert client.connection.tick(600) == 900
+    pair.server.authenticate("ann")
+    pair.run()
+    assert client.notes == [("authenticated", "anonymous"), ("open", "server")]
+
+
 def opening(pair):
     """The client has sent open, begin and attach at once; the server waits with its open."""
     pair.server.opens = False

@@ -1,5 +1,7 @@
 """What a connector tries, and when; what it shows."""
 
+import re
+
 import pytest
 
 from supervisor.connectors.ring import MAX_NAMED
@@ -42,6 +44,28 @@ def test_success_shows_from_the_start_of_an_attempt_and_the_message_at_its_end(s
     assert (state.status, state.message) == (Status.SUCCESS, "")
     state.opened("it is open", None)
     assert (state.status, state.message) == (Status.SUCCESS, "it is open")
+
+
+def test_message_names_the_handshake_that_goes_on_and_the_failure_before(state):
+    state.begin()
+    state.connected(3)
+    shown = r"\[C3\] Connection to one:amqp: handshaking since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}"
+    assert re.fullmatch(shown, state.message)
+    assert state.status is Status.SUCCESS
+    state.failed("why")
+    assert state.message == "why"
+    state.begin()
+    assert state.message == "why"
+    state.connected(3)
+    assert re.fullmatch(shown + "; before: why", state.message)
+    state.worker_died()
+    assert state.message == "why"
+    state.connected(3)
+    state.opened("it is open", None)
+    assert state.message == "it is open"
+    state.ended()
+    state.connected(3)
+    assert re.fullmatch(shown, state.message), "an end is no failure"
 
 
 def test_a_failed_attempt_waits_longer_than_the_end_of_a_connection(state):

@@ -366,6 +366,22 @@ def test_it_waits_for_a_worker_where_there_is_none():
     run(scenario, workers=1)
 
 
+def test_connection_without_a_worker_is_closed_at_the_end_of_the_router():
+    async def scenario(setup):
+        worker = setup.core.workers[0]
+        worker.untaken = setup.far[0].dup()
+        reader, _ = await setup.connect()
+        await until(lambda: setup.core.connections.count == 1)
+        setup.acceptor.close()
+        worker.stage = Stage.DEAD
+        setup.acceptor.withdraw(worker)
+        worker.untaken.close()
+        setup.far[0].close()
+        assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+
+    run(scenario, workers=1)
+
+
 def test_too_many_connections():
     async def scenario(setup):
         setup.acceptor.limit = 2

@@ -1,0 +1,197 @@
+"""Connectors whose peer accepts the connection and falls silent before it is open (brokers-and-edge.md C-8)."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.peer.container import Broker, Container
+from tests.peer.frames import SASL_HEADER
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.pki import pki
+from tests.peer.types import Array, Symbol
+from tests.peer.wire import StreamEnd
+from tests.system.fixtures import Start
+from tests.system.router import Router, listener, poll
+
+IDLE = 1
+#: Seconds until the next attempt, and as many for a busy machine.
+AGAIN = IDLE + 12.0
+EXPIRED = "amqp:resource-limit-exceeded local-idle-timeout expired before the peer's "
+OPEN = bytes.fromhex("0000001d02000000005310c0100304")  # the first octets of a frame
+
+
+def nothing(container: Container) -> None:
+    """The connection is accepted."""
+
+
+def half_a_header(container: Container) -> None:
+    container.raw(SASL_HEADER[:4])
+
+
+def header(container: Container) -> None:
+    container.raw(SASL_HEADER)
+
+
+def half_the_mechanisms(container: Container) -> None:
+    container.raw(SASL_HEADER + b"\x00\x00\x00\x20\x02\x01")
+
+
+def mechanisms(container: Container) -> None:
+    container.raw(SASL_HEADER)
+    container.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol("ANONYMOUS")]))
+    container._expect_header(SASL_HEADER)
+    container.expect("sasl-init")
+
+
+def outcome(container: Container) -> None:
+    container.offer()
+    container.frame("sasl-outcome", code=0)
+
+
+def amqp_header(container: Container) -> None:
+    outcome(container)
+    container.raw(b"AMQP\x00\x01\x00\x00")
+
+
+def half_an_open(container: Container) -> None:
+    amqp_header(container)
+    container.raw(OPEN)
+
+
+#: A way to fall silent, and what the router waits for then.
+WAYS: list[tuple[Callable[[Container], None], str]] = [
+    (nothing, "SASL header"),
+    (half_a_header, "SASL header"),
+    (header, "answer in SASL"),
+    (half_the_mechanisms, "answer in SASL"),
+    (mechanisms, "answer in SASL"),
+    (outcome, "AMQP header"),
+    (amqp_header, "open"),
+    (half_an_open, "open"),
+]
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    made = Broker()
+    yield made
+    made.close()
+
+
+def row(management: Management) -> dict[str, Any]:
+    return management.one("connector", name="silent")
+
+
+def connected(start: Start, port: int, **attributes: Any) -> Router:
+    role = attributes.pop("role", "route-container")
+    mode = {"inter-router": "interior", "edge": "edge", "inter-edge": "edge"}.get(role, "standalone")
+    place = {"name": "silent", "host": "127.0.0.1", "port": port, "role": role, "idleTimeoutSeconds": IDLE}
+    profile = [("sslProfile", {"name": "p"})] if "sslProfile" in attributes else []
+    return start([("router", {"mode": mode}), *profile, ("connector", {**place, **attributes}), listener()])
+
+
+@pytest.mark.parametrize(("way", "awaited"), WAYS, ids=[way.__name__ for way, _ in WAYS])
+def test_peer_that_falls_silent_is_given_up_after_the_idle_timeout(
+    start: Start, broker: Broker, peers: list[Peer], way: Callable[[Container], None], awaited: str
+) -> None:
+    router = connected(start, broker.port)
+    way(broker.accept())
+    own = Peer.opened(router.port)
+    peers.append(own)
+    management = Management(own)
+    text = rf"\[C\d+\] Connection to 127\.0\.0\.1:{broker.port} failed: {re.escape(EXPIRED + awaited)}$"
+    router.wait_log(rf"SERVER \(info\) {text}")
+    poll(lambda: re.fullmatch(text, row(management)["connectionMsg"]), "management shows the failure")
+    assert row(management)["connectionStatus"] == "CONNECTING"
+
+
+def test_handshake_that_goes_on_is_shown_with_the_failure_before(
+    start: Start, broker: Broker, peers: list[Peer]
+) -> None:
+    router = connected(start, broker.port)
+    own = Peer.opened(router.port)
+    peers.append(own)
+    management = Management(own)
+    attempt = rf"\[C\d+\] Connection to 127\.0\.0\.1:{broker.port}"
+    since = attempt + r": handshaking since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}"
+    poll(lambda: re.fullmatch(since, row(management)["connectionMsg"]), "the first attempt is shown")
+    assert row(management)["connectionStatus"] == "SUCCESS"
+    failed = attempt + f" failed: {re.escape(EXPIRED)}SASL header"
+    poll(lambda: re.fullmatch(f"{since}; before: {failed}", row(management)["connectionMsg"]), "and the second", 30)
+    while not served(broker):  # attempts that the router has ended come first
+        pass
+    poll(lambda: "Connection Opened" in row(management)["connectionMsg"], "the connection opens")
+
+
+def served(broker: Broker) -> bool:
+    """Open the next connection. False: the router has ended it meanwhile. Raises TimeoutError if none comes."""
+    container = broker.accept(AGAIN)
+    try:
+        container.serve()
+    except (ConnectionError, StreamEnd):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("role", ["inter-router", "edge", "inter-edge", "normal"])
+@pytest.mark.parametrize("way", [nothing, header, amqp_header])
+def test_silent_peer_of_any_role_is_given_up(
+    start: Start, broker: Broker, role: str, way: Callable[[Container], None]
+) -> None:
+    router = connected(start, broker.port, role=role)
+    way(broker.accept())
+    router.wait_log(re.escape(EXPIRED))
+    broker.accept(AGAIN)
+
+
+def test_peer_that_falls_silent_in_the_handshake_of_tls_is_given_up(start: Start, broker: Broker) -> None:
+    router = connected(start, broker.port, sslProfile="p")
+    broker.accept()
+    router.wait_log(re.escape(EXPIRED + "SASL header"))
+    broker.accept(AGAIN)
+
+
+def test_peer_that_falls_silent_after_the_handshake_of_tls_is_given_up(
+    start: Start, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = pki(tmp_path_factory.getbasetemp())
+    secured = Broker(made.server_context(made.server))
+    own = {"name": "p", "caCertFile": made.trusted}
+    place = {"name": "silent", "host": "localhost", "port": secured.port, "idleTimeoutSeconds": IDLE, "sslProfile": "p"}
+    try:
+        router = start([("sslProfile", own), ("connector", place), listener()])
+        header(secured.accept())
+        router.wait_log(re.escape(EXPIRED + "answer in SASL"))
+        secured.accept(AGAIN)
+    finally:
+        secured.close()
+
+
+def test_peer_that_answers_slowly_is_waited_for(start: Start, broker: Broker, peers: list[Peer]) -> None:
+    """Each octet counts: the time is that of silence, not that of the handshake."""
+    router = connected(start, broker.port, idleTimeoutSeconds=2)
+    container = broker.accept()
+    for octet in SASL_HEADER:
+        container.raw(bytes([octet]))
+        with pytest.raises(TimeoutError):  # 0.4 s each: together more than the idle time-out
+            wait_closed(container, 0.4)
+    container.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol("ANONYMOUS")]))
+    container._expect_header(SASL_HEADER)
+    container.expect("sasl-init")
+    container.frame("sasl-outcome", code=0)
+    container.let_in()
+    router.wait_log("Connection Opened: dir=out")
+
+
+def wait_closed(container: Container, seconds: float) -> None:
+    """Wait for the end of the connection, and leave what comes before it. Raises TimeoutError."""
+    container.socket.settimeout(seconds)
+    octets = container.socket.recv(4096, socket.MSG_PEEK)
+    assert octets, "the router has closed the connection"
+    raise TimeoutError
