@@ -14,6 +14,7 @@ import pytest
 from tests.peer.peer import Peer
 from tests.system.fixtures import pass_one
 from tests.system.router import ROOT, Router, free_port, poll, render
+from tests.system.test_sasl import write_users
 
 BIN = ROOT / ".venv" / "bin"
 CLOSED = ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"]
@@ -36,13 +37,19 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "router.log"
-        self.port = free_port()
+        self.port, self.people = free_port(), free_port()
         self.config = folder / "router.conf"
         sections = [
             ("router", {"id": "X", "workerThreads": 2}),
             ("listener", {"host": "127.0.0.1", "port": self.port, "saslMechanisms": "ANONYMOUS"}),
+            ("saslUsers", {"name": "users", "file": folder / "users"}),
+            (
+                "listener",
+                {"name": "people", "host": "127.0.0.1", "port": self.people, "saslUsers": "users"},
+            ),
             ("log", {"module": "DEFAULT", "enable": "info+", "outputFile": self.log}),
         ]
+        write_users(folder / "users", guest="secret")
         self.config.write_text(render(sections))
         self.process: psutil.Process | None = None
 
@@ -52,7 +59,7 @@ class Site:
     def start(self, closed: str) -> None:
         started = subprocess.Popen(shell(closed, words_of("qdrouterd", "-c", str(self.config))))
         self.process = psutil.Process(started.pid)
-        poll(lambda: "Listening on" in self.text() or started.poll() is not None, "the router listens", 30)
+        poll(lambda: self.text().count("Listening on") == 2 or started.poll() is not None, "the router listens", 30)
         assert started.poll() is None, self.text()
 
     def start_daemon(self, closed: str) -> None:
@@ -60,13 +67,15 @@ class Site:
         words = words_of("qdrouterd", "-d", "-P", str(pid), "-c", str(self.config))
         subprocess.run(shell(closed, words), check=True, timeout=60)
         self.process = psutil.Process(int(pid.read_text()))
-        poll(lambda: "Listening on" in self.text(), "the router listens", 30)
+        poll(lambda: self.text().count("Listening on") == 2, "the router listens", 30)
 
     def check(self) -> None:
         """A message passes, and no process has anything but /dev/null or a file as a standard stream."""
         assert self.process is not None
         with Peer.opened(self.port) as peer:
             pass_one(peer.sender("a", credit=False), peer.receiver("a", 10))
+        with Peer(self.people) as peer:  # the process for authentication works
+            assert peer.sasl("PLAIN", b"\0guest\0secret").code == 0
         for process in (self.process, *self.process.children(recursive=True)):
             for descriptor in range(3):
                 target = os.readlink(f"/proc/{process.pid}/fd/{descriptor}")
