@@ -14,7 +14,7 @@ from router.control.codec import ControlError
 from router.control.handlers import Handlers
 from router.control.handover import ForkAnswer, ForkRequest, Handover, Initiate
 from router.control.message import Message
-from router.control.messages import Event, Order
+from router.control.messages import Event, Order, Tls
 from router.control.ops import AddressAttributes, AddressGone, AddressOp, Op, TableOp
 from router.control.setup import WorkerSetup
 from router.log import Entry
@@ -26,7 +26,19 @@ VALUES = st.none() | st.booleans() | NUMBERS | TEXTS | st.lists(TEXTS)
 st.register_type_strategy(str, TEXTS)
 st.register_type_strategy(int, NUMBERS)
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
-FIELDS = {"ops": st.just([]), "properties": st.dictionaries(TEXTS, VALUES), "tls": st.none()}
+NAMES = st.none() | TEXTS
+TLS = st.builds(
+    Tls,
+    protocol=TEXTS,
+    cipher=TEXTS,
+    ssf=NUMBERS,
+    subject=NAMES,
+    issuer=NAMES,
+    attributes=st.lists(st.tuples(TEXTS, TEXTS)),
+    fingerprints=st.dictionaries(TEXTS, TEXTS),
+    names=st.dictionaries(TEXTS, TEXTS),
+)
+FIELDS = {"ops": st.just([]), "properties": st.dictionaries(TEXTS, VALUES), "tls": st.none() | TLS}
 EVENTS, ORDERS = get_args(Event), get_args(Order)
 
 
