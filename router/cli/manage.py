@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from router.cli.client import PREFIX, Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.cli.streams import checked
 from router.config.schema import SCHEMA
 
 STANDARD: Final = (
@@ -40,6 +41,10 @@ class _UsageError(Exception):
 
 def main(words: Sequence[str] | None = None, program: str = "qdmanage") -> int:
     """Run the command; return the exit code."""
+    return checked(lambda: _main(words, program))
+
+
+def _main(words: Sequence[str] | None, program: str) -> int:
     made = parser(program)
     options, arguments = made.parse_known_args(words)
     unknown = [word for word in arguments if word.startswith("-") and word != "-" and "=" not in word.lstrip("-")]

@@ -37,8 +37,10 @@ def discard_missing() -> None:
 def checked(command: Callable[[], int]) -> int:
     """Run a command; return its exit code, or 1 if its output cannot be written. Then stderr names the reason."""
     try:
-        code = command()
-        sys.stdout.flush()
+        try:
+            return command()
+        finally:  # also where the command exits, as for --help
+            sys.stdout.flush()
     except BrokenPipeError:
         drop_output()
     except OSError as error:
@@ -46,8 +48,6 @@ def checked(command: Callable[[], int]) -> int:
             raise
         drop_output()
         print(f"standard output: {error.strerror}", file=sys.stderr)
-    else:
-        return code
     return 1
 
 

@@ -168,6 +168,12 @@ def test_tool_whose_output_is_lost_fails_with_the_reason(router: Router, tmp_pat
             assert (done.returncode, done.stderr) == (1, f"standard output: {reason}\n"), words
 
 
+@pytest.mark.parametrize("words", [("qdstat",), ("qdmanage",), ("sluice",), ("sluice", "run"), ("sluice", "explain")])
+def test_help_without_output_has_no_traceback(words: tuple[str, ...]) -> None:
+    done = run(">&-", *words, "--help")
+    assert (done.returncode, done.stderr) in ((0, ""), (1, "standard output: Bad file descriptor\n"))
+
+
 def test_tool_without_output_works_with_closed_streams(router: Router, tmp_path: Path) -> None:
     users = tmp_path / "users"
     made = subprocess.run(

@@ -10,6 +10,7 @@ from router.cli.client import Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 from router.cli.stat import addresses, connections, general, links, log, memory, network, policy
 from router.cli.stat.context import Context
+from router.cli.streams import checked
 from router.cli.table import Display
 
 Show = Callable[[Context], None]
@@ -56,6 +57,10 @@ def show_all_entities(context: Context) -> None:
 
 def main(words: Sequence[str] | None = None, program: str = "qdstat") -> int:
     """Run the command; return the exit code."""
+    return checked(lambda: _main(words, program))
+
+
+def _main(words: Sequence[str] | None, program: str) -> int:
     options = parser(program).parse_args(words)
     return guarded(lambda: _run(options))
 
