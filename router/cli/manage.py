@@ -85,8 +85,8 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def long_type(name: str) -> str:
-    """The type as it is sent: a name with a dot unchanged, a short one expanded."""
-    return name if "." in name else PREFIX + _SHORT_TYPES.get(name, name)
+    """The type as it is sent: a name with a dot and an empty one unchanged, a short one expanded."""
+    return name if not name or "." in name else PREFIX + _SHORT_TYPES.get(name, name)
 
 
 class _Command:
@@ -231,11 +231,14 @@ class _Command:
 
     @staticmethod
     def _read_stdin() -> Any:
-        """A map, or a list of maps. Raises ValueError."""
+        """A map, or a list of maps, with long type names. Raises ValueError."""
         given = json.load(sys.stdin)
         maps = given if isinstance(given, list) else [given]
         if not all(isinstance(each, dict) for each in maps):
             raise ValueError("stdin is not a JSON map or list")
+        for each in maps:
+            if isinstance(each.get("type"), str):
+                each["type"] = long_type(each["type"])
         return given
 
     def _print(self, value: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from router.cli.manage import long_type
 from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
 from tests.system.router import SETTINGS, Router, free_port, listener, render
@@ -79,6 +80,22 @@ def test_several_from_stdin(router: Router, fresh: Fresh) -> None:
     assert [each["name"] for each in made] == names
     for name in names:
         manage(router, "delete", "--type=address", "--name", name)
+
+
+@pytest.mark.parametrize(
+    ("short", "attributes"),
+    [
+        ("address", {"prefix": "from-stdin"}),
+        ("linkRoute", {"prefix": "from-stdin", "direction": "in", "containerId": "c"}),
+        ("autoLink", {"address": "from-stdin", "direction": "in", "containerId": "c"}),
+        (f"{LONG}router.config.address", {"prefix": "from-stdin"}),
+    ],
+)
+def test_short_types_from_stdin_are_created(router: Router, short: str, attributes: dict[str, str]) -> None:
+    given = {"type": short, "name": "from-stdin", **attributes}
+    made = manage(router, "create", "--stdin", stdin=json.dumps(given))
+    assert (made["name"], made["type"]) == ("from-stdin", long_type(short))
+    manage(router, "delete", f"--type={short}", "--name=from-stdin")
 
 
 def test_listener_at_run_time(router: Router, peers: list[Peer], fresh: Fresh) -> None:

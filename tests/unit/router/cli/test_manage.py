@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from router.cli.client import DEBUG_VARIABLE
-from router.cli.manage import main
+from router.cli.manage import long_type, main
 from tests.unit.router.cli.node import PREFIX, Answer, Node, Request
 
 ROOT = Path(__file__).parents[4]
@@ -98,6 +98,19 @@ def test_query_of_all_types(manage: Manage, node: Node, script: Script) -> None:
 def test_types_are_expanded(manage: Manage, node: Node, given: str, expanded: str) -> None:
     manage("read", "--type", given, "--identity", "1")
     assert sent(node)[0]["type"] == PREFIX + expanded
+
+
+@pytest.mark.parametrize("operation", ["create", "update"])
+@pytest.mark.parametrize("short", ["link", "node", "linkRoute", "address", "autoLink", "listener"])
+def test_types_from_stdin_are_expanded(
+    manage: Manage, node: Node, monkeypatch: pytest.MonkeyPatch, operation: str, short: str
+) -> None:
+    given = [{"type": short, "name": "a"}, {"type": PREFIX + "log", "name": "b"}, {"name": "c"}, {"type": 5}]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(given)))
+    manage(operation, "--stdin")
+    expected = [long_type(short), PREFIX + "log", None, 5]
+    assert [request.properties.get("type") for request in node.requests] == expected
+    assert [request.body.get("type") for request in node.requests] == expected
 
 
 def test_types_with_a_dot_are_sent_as_they_are(manage: Manage, node: Node) -> None:
@@ -218,8 +231,8 @@ def test_stdin(manage: Manage, node: Node, script: Script, monkeypatch: pytest.M
     given('{"type": "listener", "name": "n", "port": 5}')
     assert json.loads(manage("create", "--stdin")) == {"a": 1}
     assert sent(node) == (
-        {"operation": "CREATE", "type": "listener", "name": "n"},
-        {"type": "listener", "name": "n", "port": 5},
+        {"operation": "CREATE", "type": PREFIX + "listener", "name": "n"},
+        {"type": PREFIX + "listener", "name": "n", "port": 5},
     )
     given('[{"name": "a"}, {"name": "b"}]')
     assert json.loads(manage("create", "--stdin", "--type", "listener")) == [{"a": 1}, {"a": 1}]
@@ -308,7 +321,7 @@ def test_interrupt(node: Node) -> None:
     quiet = Node(lambda _: [])
     # A shell that starts the tests in the background may have had them ignore the signal.
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heard}; import sys; from router.cli.manage import main; sys.exit(main())"
+    program = f"{heard}; import sys; from router.cli.manage import long_type, main; sys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "query", "-b", quiet.url, "-t", "60"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
