@@ -87,6 +87,7 @@ class ConnectionLinkRoutes(CoreType):
         if connection is None or connection.closing:
             raise _refused("Parent connection no longer exists")
         config = _config(request, connection)
+        request.refuse_unknown(self.entity_type)
         core = self.context.core
         route = None
         if len(config.name) <= MAX_TEXT and _fits(config.pattern or ""):

@@ -123,6 +123,7 @@ class Connections(CoreType):
 
     def update(self, request: Request) -> Response | None:
         """Close the connection, or switch the log of its frames; answered when its worker has applied it."""
+        request.refuse_unknown(self.entity_type)
         body = request.body()
         if not isinstance(body, dict):
             raise StatusError(BAD_REQUEST)

@@ -5,9 +5,10 @@ management.md 5.5 to 5.10 and the column lists of schema.json.
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from router.amqp import codec
+from router.config.schema import SCHEMA
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.request import Request
@@ -41,6 +42,9 @@ class CoreType:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        found = SCHEMA.find(self.name)
+        assert found is not None
+        self.entity_type: Final = found
 
     # To be overridden
 
@@ -80,7 +84,7 @@ class CoreType:
 
     def query(self, request: Request) -> Steps:
         """Answer QUERY, some rows at a time. Raises StatusError."""
-        names, columns = self._wanted(request.body())
+        names, columns = self._wanted(request)
         offset, count = request.number("offset") or 0, request.number("count")
         items: list[Any] = []
         if offset >= 0:
@@ -98,12 +102,14 @@ class CoreType:
                 yield None
         return sheet.response(offset)
 
-    def _wanted(self, body: Any) -> tuple[list[str], list[Column]]:
-        """Names and columns of a request: all unless it lists some. An unknown name is null in each row."""
-        asked = body.get("attributeNames") if isinstance(body, dict) else None
-        if not isinstance(asked, list) or not asked or len(asked) >= MAX_NAMES:
+    def _wanted(self, request: Request) -> tuple[list[str], list[Column]]:
+        """Names and columns of a request: all unless it lists some. An attribute of the schema that has no column is
+        null in each row. Raises StatusError for an unknown name.
+        """
+        known = {**self.entity_type.attributes, **self.columns, **self.more}
+        names = request.attribute_names(known, self.entity_type)
+        if not names or len(names) >= MAX_NAMES:
             return list(self.columns), list(self.columns.values())
-        names = [str(name) for name in asked if isinstance(name, str)]
         return names, [self.columns.get(name) or self.more.get(name, _null) for name in names]
 
     def shown(self, item: Any, status: int = OK) -> Response:

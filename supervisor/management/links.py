@@ -122,6 +122,7 @@ class Links(CoreType):
 
     def update(self, request: Request) -> Response:
         """Accepted, and without effect, as 1.19 has it (routing-semantics.md O-5)."""
+        request.refuse_unknown(self.entity_type)
         body = request.body()
         if not isinstance(body, dict) or "adminStatus" not in body:
             raise StatusError(BAD_REQUEST)

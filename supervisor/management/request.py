@@ -4,14 +4,17 @@ Nothing here trusts the message. `decode` never raises: an invalid message becom
 answered when there is a reply-to, and dropped otherwise.
 """
 
+from collections.abc import Container
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from router.amqp import codec
 from router.amqp.errors import RemoteError
+from router.config.schema import EntityType
 from router.policy.management import UNLIMITED, ManagementRights
-from supervisor.management.response import BAD_REQUEST, StatusError
+from supervisor.management.response import BAD_REQUEST, NOT_FOUND, StatusError
+from supervisor.management.values import EMPTY_MAP, NULL
 
 PROPERTIES: Final = 0x73
 APPLICATION_PROPERTIES: Final = 0x74
@@ -27,6 +30,7 @@ _SYMBOLIC: Final = {
 }
 _TO, _REPLY_TO, _CORRELATION_ID = 2, 4, 5  # fields of the properties section
 _SHOWN: Final = 1000  # characters of a request in a text
+_SHOWN_NAMES: Final = 200  # characters of attribute names in a text
 _KEPT: Final = frozenset({"operation", "type", "entityType", "name", "identity"})  # properties, while it waits
 
 
@@ -112,6 +116,36 @@ class Request(Struct):
         if not isinstance(body, dict):
             raise StatusError(BAD_REQUEST, "Body of request must be a map")
         return {str(key): value for key, value in body.items() if isinstance(key, str)}
+
+    def attribute_names(self, known: Container[str], kind: EntityType | None) -> list[str]:
+        """Return the attribute names that a QUERY lists; none: it wants all. Raises StatusError (404) for a name that
+        is not in `known`, the attributes of `kind` or of all types.
+        """
+        body = self.body()
+        listed = body.get("attributeNames") if isinstance(body, dict) else None
+        if not isinstance(listed, list):
+            return []
+        names = [str(name) for name in listed if isinstance(name, str)]
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            suffix = "" if kind is None else f" for type {kind.long_name}"
+            raise StatusError(NOT_FOUND, f"Unknown attributes {str(unknown)[:_SHOWN_NAMES]}{suffix}.")
+        return names
+
+    def refuse_unknown(self, kind: EntityType, more: Container[str] = ()) -> None:
+        """Raise StatusError (400) if the body of a CREATE or UPDATE has an attribute that `kind` has not.
+
+        more: further names that the operation takes.
+        """
+        body = self.body()
+        if not isinstance(body, dict):
+            return
+        attributes = kind.attributes.values()
+        known = {name for each in attributes for name in (each.name, each.old_name, each.alias)}
+        for name in body:
+            if isinstance(name, str) and name not in known and name not in more:
+                text = f"Unknown attribute '{name[:_SHOWN_NAMES]}' for '{kind.long_name}'"
+                raise StatusError(BAD_REQUEST, text, NULL if self.operation == "CREATE" else EMPTY_MAP)
 
     def __str__(self) -> str:
         """As the log shows it (management.md 4.7)."""

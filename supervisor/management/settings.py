@@ -93,6 +93,10 @@ def _what(entity: Any) -> tuple[Any, ...]:
     return entity.name, getattr(entity, "prefix", None), getattr(entity, "pattern", None)
 
 
+# Names of attributes that only requests may use (management.md 5.8).
+_OF_THE_WIRE: Final[Mapping[str, tuple[str, ...]]] = {ADDRESS: ("fallback",)}
+
+
 class Row(NamedTuple):
     """A configured object with its number."""
 
@@ -147,6 +151,7 @@ class ConfiguredType(CoreType):
 
     def create(self, request: Request) -> Steps:
         """Create an object. Raises StatusError."""
+        request.refuse_unknown(self.entity_type, _OF_THE_WIRE.get(self.kind, ()))
         try:
             entity = yield from self.context.changes.create(self.kind, request.name, request.body())
         except ChangeError as error:

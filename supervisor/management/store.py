@@ -90,7 +90,7 @@ class Store:
     def _query(self, request: Request) -> Steps:
         """Rows of all entities of a type, or of all."""
         kind = find_type(request, "entityType")
-        names = _columns(request.body(), kind)
+        names = _columns(request, kind)
         offset, count = request.number("offset") or 0, request.number("count") or 0
         sheet = Sheet(names, paged=count > 0, listed=names is not _ALL_NAMES)
         matched = 0
@@ -172,18 +172,10 @@ def not_implemented(operation: str, kind: EntityType) -> StatusError:
     return StatusError(NOT_IMPLEMENTED, text)
 
 
-def _columns(body: Any, kind: EntityType | None) -> list[str]:
+def _columns(request: Request, kind: EntityType | None) -> list[str]:
     """Attribute names that a query asks for: all of the type, or of all types, unless it lists some."""
     known: Mapping[str, Any] = _ALL if kind is None else kind.attributes
-    asked = body.get("attributeNames") if isinstance(body, dict) else None
-    if not isinstance(asked, list) or not asked:
-        return _ALL_NAMES if kind is None else list(known)
-    names = [str(name) for name in asked if isinstance(name, str)]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        suffix = "" if kind is None else f" for type {kind.long_name}"
-        raise StatusError(NOT_FOUND, f"Unknown attributes {str(unknown)[:_SHOWN]}{suffix}.")
-    return names
+    return request.attribute_names(known, kind) or (_ALL_NAMES if kind is None else list(known))
 
 
 # Attributes of types with perhaps many entities come first: rows are cut after their last value.

@@ -128,9 +128,7 @@ def test_dummies(management: Management) -> None:
 
 def test_addresses(management: Management, fresh: Fresh) -> None:
     prefix = fresh("made").replace("/", ".")
-    answer = management.ask(
-        "CREATE", {"prefix": f"/{prefix}/", "distribution": "closest", "ignored": 1}, type=ADDRESS, name=prefix
-    )
+    answer = management.ask("CREATE", {"prefix": f"/{prefix}/", "distribution": "closest"}, type=ADDRESS, name=prefix)
     assert answer.outcome == (201, "Created")
     row = answer.body
     assert (row["name"], row["prefix"], row["distribution"], row["priority"]) == (prefix, prefix, "closest", -1)

@@ -39,9 +39,10 @@ def test_columns_and_types_are_those_of_the_schema(desk, kind):
 
 
 def test_names_as_asked(desk):
-    """Order and repetitions as asked; a name that nobody knows is null and nothing is shifted."""
-    answer = desk.ask("QUERY", {"attributeNames": ["id", "bogus", "mode", "id", 5, None]}, entityType=PREFIX + "router")
-    assert answer.body["attributeNames"] == ["id", "bogus", "mode", "id"]
+    """Order and repetitions as asked; an attribute of the schema without column is null and nothing is shifted."""
+    names = ["id", "saslConfigDir", "mode", "id", 5, None]
+    answer = desk.ask("QUERY", {"attributeNames": names}, entityType=PREFIX + "router")
+    assert answer.body["attributeNames"] == ["id", "saslConfigDir", "mode", "id"]
     assert answer.body["results"] == [["QDR", None, "standalone", "QDR"]]
 
 
@@ -242,7 +243,7 @@ def test_snapshots_say_which_connections_are_traced(desk):
 
 
 BAD_UPDATES: list[tuple[str | None, object]] = [
-    ("1", {}), ("1", "text"), ("1", None), ("1", {"adminStatus": "off"}), ("1", {"other": 1}),
+    ("1", {}), ("1", "text"), ("1", None), ("1", {"adminStatus": "off"}), ("1", {"name": "n"}),
     ("77", {"adminStatus": "deleted"}), ("x", {"adminStatus": "deleted"}), (None, {"adminStatus": "deleted"}),
 ]  # fmt: skip
 

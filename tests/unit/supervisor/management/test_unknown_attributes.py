@@ -1,0 +1,82 @@
+"""Attributes that a type does not have are errors, whatever the type and the operation (management.md 5.6 to 5.9)."""
+
+import pytest
+
+from router.config.schema import SCHEMA
+from tests.peer.management import PREFIX
+from tests.unit.supervisor.management.desk import Desk
+
+TYPES = list(SCHEMA.types.values())
+CREATED = [each for each in TYPES if "CREATE" in each.operations]
+# Types with UPDATE. Of `connection` the schema of 1.19 does not say it.
+UPDATED = [each for each in TYPES if "UPDATE" in each.operations or each.name == "connection"]
+# Where an operation has checks of its own first: what passes them.
+NEEDED = {"router.connection.linkRoute": {"pattern": "p", "direction": "in"}}
+# Attributes to create an entity with, for types that the configuration of the test does not have.
+CREATE = {
+    "sslProfile": {},
+    "vhost": {"hostname": "v"},
+    "dummy": {"arg1": "x"},
+}
+
+
+@pytest.fixture
+def desk():
+    made = Desk()
+    made.link(made.connection())
+    return made
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda each: each.name)
+def test_query_with_an_unknown_attribute_is_refused(desk, kind):
+    for entity_type in {kind.long_name, kind.name}:
+        for names in (["nmae"], ["name", "nmae"], ["name"] * 70 + ["nmae"]):
+            answer = desk.ask("QUERY", {"attributeNames": names}, entityType=entity_type)
+            if kind.name == "console" and entity_type == kind.long_name:  # it has no rows for anybody
+                assert answer.status == 403
+            else:
+                assert answer.outcome == (404, f"Unknown attributes ['nmae'] for type {kind.long_name}.")
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda each: each.name)
+def test_query_of_each_attribute_is_answered(desk, kind):
+    names = list(kind.attributes)
+    for at in range(0, len(names), 50):
+        answer = desk.ask("QUERY", {"attributeNames": names[at : at + 50]}, entityType=kind.long_name)
+        assert answer.status == (403 if kind.name == "console" else 200)
+
+
+@pytest.mark.parametrize("kind", CREATED, ids=lambda each: each.name)
+def test_create_with_an_unknown_attribute_is_refused(desk, kind):
+    connection = desk.connection()
+    body = {**NEEDED.get(kind.name, {}), "nmae": "x"}
+    answer = desk.ask("CREATE", body, connection.number, type=kind.long_name, name="n")
+    assert answer.outcome == (400, f"Unknown attribute 'nmae' for '{kind.long_name}'")
+
+
+@pytest.mark.parametrize("kind", UPDATED, ids=lambda each: each.name)
+def test_update_with_an_unknown_attribute_is_refused(desk, kind):
+    if (given := CREATE.get(kind.name)) is not None:
+        assert desk.ask("CREATE", given, type=kind.long_name, name="made").status == 201
+    row = desk.query(kind.name, "identity")[-1]
+    for body in ({"nmae": 1}, {"adminStatus": "enabled", "nmae": 1}):
+        answer = desk.ask("UPDATE", body, type=kind.long_name, identity=row["identity"])
+        unknown = next(name for name in body if name not in kind.attributes)
+        assert answer.outcome == (400, f"Unknown attribute '{unknown}' for '{kind.long_name}'")
+
+
+def test_long_names_are_cut(desk):
+    for kind in ("router", "listener"):
+        answer = desk.ask("QUERY", {"attributeNames": ["x" * 100_000]}, entityType=PREFIX + kind)
+        assert (answer.status, len(answer.description) < 400) == (404, True)
+
+
+def test_names_of_the_wire_are_known(desk):
+    """`fallback` of an address and the old names are not in the schema's list of attributes."""
+    for kind, body in (
+        ("address", {"prefix": "a", "fallback": True}),
+        ("linkRoute", {"prefix": "b", "dir": "in"}),
+        ("autoLink", {"addr": "c", "dir": "in", "externalAddr": "d"}),
+    ):
+        answer = desk.ask("CREATE", body, type=f"{PREFIX}router.config.{kind}")
+        assert answer.status == 201, answer.outcome
