@@ -19,6 +19,7 @@ from proton.handlers import IncomingMessageHandler
 from proton.utils import BlockingConnection
 
 from router.cli.options import Target
+from router.cli.output import escape_output, one_line
 from router.cli.streams import checked
 
 PREFIX: Final = "org.apache.qpid.dispatch."  # of long type names
@@ -326,11 +327,14 @@ def _named(what: str) -> Iterator[None]:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a tool; report errors as the tools of 1.19: on stdout, exit code 1 (management.md 8.3)."""
-    if os.environ.get(DEBUG_VARIABLE):
-        return command()
-    _interrupts.watch()
-    return checked(lambda: _reported(command))
+    """Run a tool with harmless output; report errors as the tools of 1.19: on stdout, exit code 1 (management.md
+    8.3).
+    """
+    with escape_output():
+        if os.environ.get(DEBUG_VARIABLE):
+            return command()
+        _interrupts.watch()
+        return checked(lambda: _reported(command))
 
 
 def _reported(command: Callable[[], int]) -> int:
@@ -343,5 +347,5 @@ def _reported(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001  the text is all that a script sees; the variable above shows the rest
-        print(f"{type(error).__name__}: {error}")
+        print(one_line(f"{type(error).__name__}: {error}"))
     return 1

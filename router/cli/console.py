@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from router.cli.client import Client, Row, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.cli.output import one_line
 from router.config.entities import console_url
 
 DESCRIPTION = (
@@ -44,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
         print(NONE, file=sys.stderr)
         return 1
     if options.only_print or not webbrowser.open(found[0]):
-        print("\n".join(found))
+        print("\n".join(map(one_line, found)))
     return 0
 
 

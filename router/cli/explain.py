@@ -1,7 +1,6 @@
 """`sluice explain ADDRESS`: what happens to messages to an address, who receives them, and why it does not work."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -10,6 +9,7 @@ from proton import ProtonException
 
 from router.cli.client import Client, ManagementError, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, address, target
+from router.cli.output import to_json
 from router.cli.table import Display
 
 DESCRIPTION: Final = (
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
                 ),
             )
     if options.json:
-        print(json.dumps(answer, indent=2, default=str))
+        print(to_json(answer, 2))
     else:
         show_all(answer, Display(sys.stdout))
     return 0 if taken(answer) else UNREACHABLE

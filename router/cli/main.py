@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from router.cli.check import check
+from router.cli.output import escape_output
 from router.cli.start import StartOptions, default_config, start
 from router.cli.streams import checked
 from router.version import VERSION
@@ -36,7 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     if words and words[0] in TOOLS:
         tool = importlib.import_module(TOOLS[words[0]][0])
-        return int(tool.main(words[1:], f"sluice {words[0]}"))
+        with escape_output():
+            return int(tool.main(words[1:], f"sluice {words[0]}"))
     arguments = _parser().parse_args(words)
     match arguments.command:
         case "run":
@@ -52,7 +54,8 @@ def _run(words: Sequence[str]) -> int:
                 )
             )
         case "check":
-            return check(arguments.files, strict=arguments.strict)
+            with escape_output():
+                return check(arguments.files, strict=arguments.strict)
     print(VERSION)
     return 0
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from router.cli.client import PREFIX, Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.cli.output import to_json
 from router.cli.streams import checked
 from router.config.schema import SCHEMA
 
@@ -243,7 +244,7 @@ class _Command:
 
     def _print(self, value: Any) -> None:
         indent = self._options.indent
-        print(json.dumps(value, indent=None if indent < 0 else indent, default=str))
+        print(to_json(value, None if indent < 0 else indent))
 
 
 def _json_map(text: str | None) -> Attributes:

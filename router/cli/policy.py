@@ -1,13 +1,13 @@
 """`sluice policy explain`: what the policy of a file, or of a router that runs, allows a user, and by which line."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from router.cli.client import NODE, Client, guarded
 from router.cli.options import add_connection_options, add_target_options, target
+from router.cli.output import one_line, to_json
 from router.cli.start import default_config
 from router.config.errors import ConfigError
 from router.config.load import load
@@ -77,11 +77,11 @@ def _of_router(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _show(findings: list[dict[str, Any]], options: argparse.Namespace) -> int:
     if options.json:
-        print(json.dumps(findings, indent=2))
+        print(to_json(findings, 2))
     else:
         for finding in findings:
-            print(f"{'allowed' if finding['allowed'] else 'DENIED'}: {finding['what']}")
-            print(f"  {finding['why']} ({_place(finding['file'], finding['line'])})")
+            print(one_line(f"{'allowed' if finding['allowed'] else 'DENIED'}: {finding['what']}"))
+            print(one_line(f"  {finding['why']} ({_place(finding['file'], finding['line'])})"))
     return 0 if all(finding["allowed"] for finding in findings) else DENIED
 
 

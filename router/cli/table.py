@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TextIO
 
+from router.cli.output import one_line
+
 _INDENT: Final = "  "
 _GAP: Final = "  "
 _UNITS: Final = ("", " KiB", " MiB", " GiB", " TiB", " PiB")
@@ -19,12 +21,12 @@ class Display:
         self._csv = csv
 
     def line(self, text: str = "") -> None:
-        """Print a line."""
-        print(text, file=self._out)
+        """Print a line; what would end it or is not printable is escaped."""
+        print(one_line(text), file=self._out)
 
     def table(self, title: str, heads: Sequence[str], rows: Iterable[Cells]) -> None:
         """Print a title and, if there are rows, a table. None is an empty cell."""
-        texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+        texts = [["" if cell is None else one_line(str(cell)) for cell in row] for row in rows]
         self.line(title)
         if texts:
             for line in _csv(heads, texts) if self._csv else _classic(heads, texts):

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 
 from router.cli.client import Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.cli.output import printable, raw_output
 from router.cli.top_view import Sample, frame, take
 
 DEFAULT_INTERVAL: Final = 2.0  # seconds between frames
@@ -54,8 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         before = take(client)
         if options.once:
             select.select([], [], [], options.interval)
-            console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-            console.print(frame(take(client), before, options.rows))
+            _console(None if sys.stdout.isatty() else _WIDTH).print(Harmless(frame(take(client), before, options.rows)))
             return 0
         with _keys() as keyboard:
             try:
@@ -65,13 +66,30 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _console(width: int | None = None) -> Console:
+    """Return the terminal. Texts have no markup: some are chosen by clients."""
+    return Console(file=raw_output(), width=width, markup=False, emoji=False, highlight=False)
+
+
+class Harmless:
+    """A frame without characters that steer terminals, but for those of its own layout and styles."""
+
+    def __init__(self, frame: RenderableType) -> None:
+        self._frame = frame
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._frame, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def _watch(client: Client, before: Sample, options: argparse.Namespace, keyboard: int | None) -> None:
     """Show frame after frame until a key ends it."""
     latest = before
-    with Live(frame(latest, latest, options.rows), screen=True, auto_refresh=False) as live:
+    first = Harmless(frame(latest, latest, options.rows))
+    with Live(first, console=_console(), screen=True, auto_refresh=False) as live:
         while not _quit(keyboard, options.interval):
             before, latest = latest, take(client)
-            live.update(frame(latest, before, options.rows), refresh=True)
+            live.update(Harmless(frame(latest, before, options.rows)), refresh=True)
 
 
 def _quit(keyboard: int | None, seconds: float) -> bool:

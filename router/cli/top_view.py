@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cli.client import Client, Row
+from router.cli.output import one_line
 from router.cli.stat.addresses import class_of, phase_of, text_of
 from router.cli.table import long_time, memory, short_time
 from router.stats.latency import quantile
@@ -50,15 +51,28 @@ class Sample(Struct, frozen=True):
 
 
 def take(client: Client) -> Sample:
-    """Take a sample."""
+    """Take a sample; its texts are escaped before their widths are computed."""
+
+    def rows(short_type: str, columns: list[str] | None = None) -> list[Row]:
+        return list(_escaped(client.rows(short_type, columns, MAX_ROWS)))
+
     return Sample(
         time.monotonic(),
-        client.rows("router")[0],
-        {worker["worker"]: worker for worker in client.node_call("GET-WORKERS")},
-        {row["name"]: row for row in client.rows("router.address", _ADDRESS_COLUMNS, MAX_ROWS)},
-        {row["identity"]: row for row in client.rows("router.link", _LINK_COLUMNS, MAX_ROWS)},
-        dict(_shares(client.rows("vhostStats", None, MAX_ROWS))),
+        rows("router")[0],
+        {worker["worker"]: worker for worker in _escaped(client.node_call("GET-WORKERS"))},
+        {row["name"]: row for row in rows("router.address", _ADDRESS_COLUMNS)},
+        {row["identity"]: row for row in rows("router.link", _LINK_COLUMNS)},
+        dict(_shares(rows("vhostStats"))),
     )
+
+
+def _escaped(value: Any) -> Any:
+    """Return a value of an answer with all texts in it escaped."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(item) for name, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value
 
 
 def _shares(rows: Iterable[Row]) -> Iterable[tuple[str, Row]]:

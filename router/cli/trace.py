@@ -8,6 +8,7 @@ from typing import Any
 
 from router.cli.client import Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.cli.output import one_line
 
 _CREDIT = 100  # messages with frames in flight
 
@@ -38,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
         try:
             for lines in client.stream("TRACE", properties, _CREDIT):
                 for seconds, text in lines:
-                    print(f"{_time(seconds)} {text}", flush=True)
+                    print(one_line(f"{_time(seconds)} {text}"), flush=True)
                     printed += 1
                     if printed == options.count:
                         return 0

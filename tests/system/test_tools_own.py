@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
@@ -90,39 +91,100 @@ def _like_a_shell() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # who started the tests in the background may have had them ignore it
 
 
-@pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
-def test_top_in_a_terminal(router: Router, key: bytes) -> None:
-    """Shows frames until a key ends it, and leaves the terminal as it was."""
-    ours, theirs = pty.openpty()
-    shown = b""
+class Terminal:
+    """`sluice top` in a terminal, and what it has shown there."""
 
-    def read() -> bytes:
-        nonlocal shown
+    def __init__(self, router: Router) -> None:
+        self.shown = b""
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [*command("top"), "-b", f"127.0.0.1:{router.port}", "-i", "0.2"],
+            env={**environment(), "TERM": "xterm", "COLUMNS": "250", "LINES": "60"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=_like_a_shell,
+        )
+        os.close(theirs)
+
+    def read(self) -> bytes:
+        """What it has shown so far."""
         try:
-            if select.select([ours], [], [], 0)[0]:
-                shown += os.read(ours, 65536)
+            if select.select([self._ours], [], [], 0)[0]:
+                self.shown += os.read(self._ours, 65536)
         except OSError as error:
             if error.errno != errno.EIO:  # the tool has ended
                 raise
-        return shown
+        return self.shown
 
-    process = subprocess.Popen(
-        [*command("top"), "-b", f"127.0.0.1:{router.port}", "-i", "0.2"],
-        env={**environment(), "TERM": "xterm", "COLUMNS": "150", "LINES": "60"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        preexec_fn=_like_a_shell,
+    def press(self, key: bytes) -> None:
+        """Press a key that ends it; wait until it has ended well."""
+        os.write(self._ours, key)
+        poll(lambda: (self.read(), self.process.poll())[1] is not None, "the tool ends", timeout=30)
+        assert self.process.returncode == 0
+        assert b"Traceback" not in self.shown
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def terminal(router: Router) -> Iterator[Terminal]:
+    made = Terminal(router)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
+def test_top_in_a_terminal(terminal: Terminal, key: bytes) -> None:
+    """Shows frames until a key ends it, and leaves the terminal as it was."""
+    poll(lambda: terminal.read().count(b"per second") >= 2, "two frames", timeout=30)
+    terminal.press(key)
+
+
+#: Sets the terminal's title, clears it, turns the direction of text; a cell that ends a line; markup.
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202e\u2066\r\n\t[/x][red]"
+ESCAPED = "\\x1b]0;owned\\x07\\x1b[2J\\x7f\\x9b31m\\u202e\\u2066\\r\\n\\t[/x][red]"
+
+
+@pytest.fixture
+def hostile(router: Router, connect: Connect, fresh: Fresh) -> str:
+    """Two clients all of whose names are hostile, and one that waits; the address."""
+    address = fresh() + HOSTILE
+    connect(container_id=f"c{HOSTILE}", hostname=f"h{HOSTILE}", properties={"product": HOSTILE}).receiver(
+        address, 0, name=f"r{HOSTILE}"
     )
-    os.close(theirs)
-    try:
-        poll(lambda: read().count(b"per second") >= 2, "two frames", timeout=30)
-        os.write(ours, key)
-        poll(lambda: (read(), process.poll())[1] is not None, "the tool ends", timeout=30)
-        assert process.returncode == 0
-        assert b"Traceback" not in shown
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
+    connect(container_id=f"d{HOSTILE}").sender(address, name=f"s{HOSTILE}", credit=False)
+    return address
+
+
+def test_names_of_clients_are_harmless(router: Router, hostile: str) -> None:
+    """Every table and text that shows names of clients."""
+    calls: list[tuple[str, ...]] = [("explain", hostile)]
+    calls += [("stat", *words) for name in ("-c", "-l", "-a", "--log") for words in ([name], [name, "--csv"])]
+    calls += [("stat", "--all-entities"), ("manage", "read", f"--name={hostile}"), ("trace", hostile)]
+    calls += [("top", "--once", "-i", "0.1", "--rows", "1000")]
+    for tool, *words in calls:
+        done = run(tool, router.port, *words)
+        assert (done.out + done.err).replace("\n", "").isprintable(), (tool, words, done)
+        assert "\\x1b]0;owned" in done.out + done.err, (tool, words, done)
+
+
+def test_names_of_clients_stay_in_their_cells(router: Router, hostile: str) -> None:
+    for words in (["-a"], ["-a", "--csv"]):
+        done = run("stat", router.port, *words)
+        (line,) = [line for line in done.out.splitlines() if "owned" in line]
+        assert hostile.partition("\x1b")[0] + ESCAPED in line
+    rows = json.loads(run("manage", router.port, "query", "--type=connection", "container").out)
+    assert f"c{HOSTILE}" in [row["container"] for row in rows]
+
+
+def test_names_of_clients_do_not_steer_the_terminal_of_top(hostile: str, terminal: Terminal) -> None:
+    poll(lambda: terminal.read().count(b"\\x1b]0;owned") >= 2, "two frames with the name", timeout=30)
+    terminal.press(b"q")
+    for octets in (b"\x1b]", b"\x07", b"\x7f", HOSTILE[HOSTILE.index("\x9b") :][:1].encode(), "\u202e".encode()):
+        assert octets not in terminal.shown

@@ -4,10 +4,14 @@ import time
 from typing import Any
 
 from router.cli.stat.context import Context
+from router.log.text import CONTINUED
 
 
 def show(context: Context) -> None:
     """Show the entries that the router keeps, with the time here."""
     limit: dict[str, Any] = {} if context.limit is None else {"limit": context.limit}
     for module, level, text, _, _, seconds in context.node_call("GET-LOG", limit):
-        context.display.line(f"{time.ctime(seconds)} {module} ({level}) {text}")
+        first, *further = text.split(CONTINUED)  # further ones: of the trace of a fault
+        context.display.line(f"{time.ctime(seconds)} {module} ({level}) {first}")
+        for line in further:
+            context.display.line(CONTINUED.removeprefix("\n") + line)

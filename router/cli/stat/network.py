@@ -27,7 +27,8 @@ def show_nodes(context: Context) -> None:
     title = "Routers in the Network"
     changed = max(float(node["lastTopoChange"] or 0) for node in nodes)
     if changed:
-        title += time.strftime("\nLast Topology Change: %A %b %d %H:%M:%S %Y GMT", time.gmtime(changed))
+        context.display.line(title)
+        title = time.strftime("Last Topology Change: %A %b %d %H:%M:%S %Y GMT", time.gmtime(changed))
     context.table(title, heads, sorted_by(heads, rows, "router-id"))
 
 

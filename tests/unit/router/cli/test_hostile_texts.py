@@ -1,0 +1,196 @@
+"""Every tool against a management node all of whose texts steer terminals: what is printed is harmless.
+
+A tool that is added has to be added to CALLS.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.recommend import VERSION, digest
+from router.cli.main import TOOLS
+from router.cli.main import main as sluice
+from router.cli.manage import main as qdmanage
+from router.cli.stat.main import DISPLAYS
+from router.cli.stat.main import main as qdstat
+from router.config.schema import SCHEMA
+from tests.unit.router.cli.node import PREFIX, Answer, Node, Request
+
+HOSTILE = "M0\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202e\u2066\u200b\r\n\t[/x][red]"
+SHOWN = "\\x1b]0;owned"
+_NUMBERS = ("integer", "ulong", "uint", "int", "long")
+_SHARE = ("connections", "links", "addresses", "messages", "octets", "bufferedOctets", "creditHeldBack")
+# Values whose inner form the displays rely on.
+_SPECIAL: dict[str, Any] = {
+    "perUserState": {HOSTILE: [HOSTILE]},
+    "groups": {HOSTILE: {"users": HOSTILE, "sources": HOSTILE}},
+    "groupState": {HOSTILE: dict.fromkeys(_SHARE, 1)},
+    "role": "edge", "isAuthenticated": True, "isEncrypted": True, "http": True, "websockets": True,
+    "httpRootDir": None, "port": 1, "identity": "identity/" + HOSTILE,
+}  # fmt: skip
+_LINK: dict[str, Any] = {
+    **dict.fromkeys(("identity", "connection", "worker", "container", "host", "user", "name"), HOSTILE),
+    **dict.fromkeys(("credit", "capacity", "undelivered", "unsettled", "deliveries"), 1),
+    "withoutCreditSeconds": 1.0,
+}
+_RECORD = {
+    "key": HOSTILE, "phase": "0", "treatment": HOSTILE, "inProcess": True, "remoteCount": 1, "fallback": HOSTILE,
+    "remotes": [{"router": HOSTILE, "nextHop": HOSTILE, "cost": 1, "unsettled": 1}], "fallbackOf": HOSTILE,
+    "exchange": {"name": HOSTILE, "match": HOSTILE, "alternate": HOSTILE, "bindingCount": 1,
+                 "bindings": [{"key": HOSTILE, "nextHop": HOSTILE, "name": HOSTILE}]},
+    "consumers": [_LINK], "producers": [_LINK], "consumerCount": 1, "producerCount": 1, "consumersWithCredit": 1,
+    **dict.fromkeys(("deliveriesIngress", "deliveriesEgress", "deliveriesToContainer", "deliveriesFromContainer",
+                     "deliveriesRedirectedToFallback"), 1),
+}  # fmt: skip
+_EXPLAINED = {
+    "address": HOSTILE, "class": HOSTILE, "router": HOSTILE, "verdict": HOSTILE, "reachable": True,
+    "findings": [HOSTILE], "records": [_RECORD], "further": [{"router": HOSTILE + "2", "edge": True}],
+    "setting": {"pattern": HOSTILE, "entity": HOSTILE, "priority": None, "distribution": HOSTILE, "ingressPhase": 0,
+                "egressPhase": 0, "fallback": True, "presettledOverflow": HOSTILE},
+}  # fmt: skip
+_WORKER = dict.fromkeys(
+    ("worker", "pid", "generation", "cpuSeconds", "residentOctets", "connections", "links", "deliveriesIngress",
+     "deliveriesEgress", "wakes", "bufferedOctets"), 1
+) | {"state": HOSTILE, "rings": [], "latencyHistogram": [], "dropped": {}}  # fmt: skip
+_BODIES: dict[str, Any] = {
+    "GET-MGMT-NODES": [],
+    "GET-LOG": [[HOSTILE, HOSTILE, f"{HOSTILE}\n    | {HOSTILE}", None, None, 0]],
+    "GET-SCHEMA": {"entityTypes": {"vhostUserGroupSettings": {"attributes": {}}}},
+    "GET-WORKERS": [_WORKER],
+    "EXPLAIN": _EXPLAINED,
+    "EXPLAIN-POLICY": [{"allowed": True, "what": HOSTILE, "why": HOSTILE, "file": HOSTILE, "line": None}],
+    "RELOAD": {"text": HOSTILE},
+    "TEXT": HOSTILE,
+    "VALUE": {HOSTILE: HOSTILE},
+}
+
+
+def harmless(text: str) -> bool:
+    """Whether text has lines and tabs, and nothing else that steers a terminal."""
+    return text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def _value(name: str, kind: str) -> Any:
+    if name in _SPECIAL:
+        return _SPECIAL[name]
+    if kind in _NUMBERS:
+        return 1
+    if kind == "boolean":
+        return True
+    if kind in ("list of ulong", "list of long"):
+        return [1]
+    return [HOSTILE] if "list" in kind else {HOSTILE: HOSTILE} if "map" in kind else HOSTILE
+
+
+def _row(short_type: str) -> dict[str, Any]:
+    kind = SCHEMA.types[short_type]
+    columns = {column.name: column.amqp_type for column in kind.core_columns or ()}
+    row = {name: _value(name, each.type) for name, each in kind.attributes.items()}
+    row |= {name: _value(name, amqp_type) for name, amqp_type in columns.items()}
+    row["name"] = HOSTILE
+    if short_type == "router.node":
+        row["lastTopoChange"] = 1
+    return row
+
+
+def hostile(request: Request) -> list[Answer]:
+    """The answers to a request."""
+    operation = request.properties["operation"]
+    if operation == "TRACE":
+        return [(200, "OK", {}), (200, "OK", [[1.0, HOSTILE]]), (200, "OK", [])]
+    if operation in _BODIES:
+        return [(200, "OK", _BODIES[operation])]
+    if operation != "QUERY":
+        return [(400, HOSTILE, {})]
+    row = _row(request.properties.get("entityType", "router").removeprefix(PREFIX))
+    names = request.body["attributeNames"] or list(row)
+    rows = [] if request.properties["offset"] else [[row.get(name) for name in names]]
+    return [(200, "OK", {"attributeNames": names, "results": rows})]
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    made = Node(hostile)
+    yield made
+    made.stop()
+
+
+_DISPLAYS = [name for _, name, _, _ in DISPLAYS] + ["--all-entities"]
+# Calls by tool.
+CALLS: dict[str, list[list[str]]] = {
+    "stat": [[name, *more] for name in _DISPLAYS for more in ([], ["--csv"], ["-v"])],
+    "manage": [["query", "--type=router.address"], ["read", "--name=x"], ["TEXT"], ["VALUE"]],
+    "top": [["--once", "-i", "0.01"]],
+    "console": [["--print"]],
+    "explain": [["x"], ["x", "--json"], ["x", "--alone"]],
+    "trace": [["1"]],
+    "policy": [["explain"], ["explain", "--json"]],
+    "reload": [[]],
+    "pipeline": [["apply", "--dry-run"]],
+}
+_WITHOUT_ROUTER = {"passwd"}  # tested below
+_JSON = ("query", "VALUE", "--json")
+
+
+def test_every_tool_is_here() -> None:
+    assert {*CALLS, *_WITHOUT_ROUTER} == set(TOOLS)
+
+
+@pytest.mark.parametrize(("tool", "words"), [(tool, words) for tool, calls in CALLS.items() for words in calls])
+def test_texts_of_a_router_are_harmless(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, words: list[str]
+) -> None:
+    where = ["--url", node.url] if tool == "policy" else ["-b", node.url]
+    if tool == "pipeline":
+        words = [*words, str(_plan(tmp_path))]
+    if tool == "manage":
+        qdmanage([*words, *where])
+    elif tool == "stat":
+        assert qdstat([*words, *where]) == 0, capsys.readouterr()
+    else:
+        sluice([tool, *words, *where])
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    assert harmless(text)
+    if any(word in words for word in _JSON):
+        assert json.loads(shown.out)
+        assert "\\u001b]0;owned" in shown.out
+    else:
+        assert SHOWN in text
+
+
+def _plan(folder: Path) -> Path:
+    """A plan for the router of the node."""
+    rule = {"router": HOSTILE, "name": HOSTILE, "attributes": {"listener": HOSTILE, "worker": 0}}
+    body: dict[str, Any] = {"rules": [rule], "advice": []}
+    plan = {"version": VERSION, "expires_at": "9999-01-01T00:00:00+00:00", **body, "digest": digest(body)}
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan))
+    return path
+
+
+def test_texts_of_files_are_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "router.json"
+    path.write_text(json.dumps([["listener", {"name": HOSTILE, "host": HOSTILE, HOSTILE: HOSTILE}]]))
+    assert sluice(["check", str(path)]) == 1
+    assert sluice(["policy", "explain", "-c", str(path)]) == 1
+    assert sluice(["passwd", str(tmp_path / "users\x1b]0;owned"), "--delete", "u\x1b]0;owned"]) == 1
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    assert harmless(text)
+    assert SHOWN in text
+
+
+def test_a_cell_cannot_make_a_line(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    assert qdstat(["-a", "-b", node.url]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 7  # heading of three lines, title, heads, rule, one row
+
+
+def test_errors_are_harmless(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    assert qdmanage(["read", "--name=x", "-b", node.url]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("BadRequestStatus: M0\\x1b]0;owned")
+    assert out.count("\n") == 1
