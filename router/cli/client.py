@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Self
 
 import proton
-from proton import Message, SSLDomain, SSLException
+from proton import Endpoint, Message, ProtonException, SSLDomain, SSLException
 from proton.handlers import IncomingMessageHandler
-from proton.utils import BlockingConnection
+from proton.utils import BlockingConnection, SendException
 
-from router.cli.options import Target
+from router.cli.options import MANAGEMENT, Target, address, router_of
 from router.cli.output import escape_output, one_line
 from router.cli.streams import checked
 
@@ -29,10 +29,21 @@ DEBUG_VARIABLE: Final = "_QPID_DISPATCH_TOOLS_DEBUG_"
 OK: Final = 200
 CREATED: Final = 201
 NO_CONTENT: Final = 204
+NOT_IMPLEMENTED: Final = 501
 _NAMES: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
 
 PAGE: Final = 500  # rows requested at a time
 LOOK: Final = 1.0  # seconds between looks whether the tool was interrupted
+GRACE: Final = 0.25  # seconds without credit after which the router is asked whether it knows the one that is meant
+
+# Operations that Dispatch does not have, and what they are for.
+OWN_OPERATIONS: Final = {
+    "EXPLAIN": "explain addresses",
+    "EXPLAIN-POLICY": "explain their policy",
+    "GET-WORKERS": "show their workers",
+    "TRACE": "show the frames of a connection as they pass",
+    "RELOAD": "read their configuration file again",
+}
 
 Row = dict[str, Any]
 Properties = Mapping[str, Any]  # of a request, beside the operation
@@ -76,13 +87,17 @@ class NotImplementedStatus(ManagementError):
     """501."""
 
 
+class UnknownRouter(ManagementError):
+    """The router that a request is for is not in the network."""
+
+
 _ERRORS: Final[dict[int, type[ManagementError]]] = {
     400: BadRequestStatus,
     401: UnauthorizedStatus,
     403: ForbiddenStatus,
     404: NotFoundStatus,
     500: InternalServerErrorStatus,
-    501: NotImplementedStatus,
+    NOT_IMPLEMENTED: NotImplementedStatus,
 }
 
 
@@ -165,9 +180,20 @@ class Client:
 
         `expect` None takes any success. Raises ManagementError, ValueError for another success than the expected one.
         """
-        number = self._send(operation, properties, body, at or self._target.address)
-        reply = self._reply(number, self._target.timeout, "Waiting for response")
-        return _body(reply, expect)
+        return _body(self._exchange(operation, properties, body, at or self._target.address), expect, operation)
+
+    def _exchange(self, operation: str, properties: Properties, body: Any, at: str) -> Message:
+        """Send a request; return the first answer. An error names the router that is meant, if it is another one."""
+        try:
+            number = self._send(operation, properties, body, at)
+            return self._reply(number, self._target.timeout, "Waiting for response")
+        except (proton.Timeout, SendException) as error:
+            router = router_of(at)
+            if router is None:
+                raise
+            if isinstance(error, SendException):  # no router takes the message
+                raise UnknownRouter(_unknown(router)) from error
+            raise proton.Timeout(f"Router '{router}' does not answer: {error}") from error
 
     def node_call(self, operation: str, properties: Properties | None = None, at: str | None = None) -> Any:
         """Call an operation of the management node itself."""
@@ -207,14 +233,16 @@ class Client:
 
         The answers share reply-to and correlation-id; an empty body ends them. Raises as `call` does.
         """
-        number = self._send(operation, {**NODE, **properties}, None, self._target.address)
-        _body(self._reply(number, self._target.timeout, "Waiting for response"), OK)
+        first = self._exchange(operation, {**NODE, **properties}, None, self._target.address)
+        _body(first, OK, operation)
+        number = str(self._number)
         self._replies.flow(credit)
         while body := self._reply(number, None, "").body:
             yield plain(body)
 
     def _send(self, operation: str, properties: Properties, body: Any, address: str) -> str:
         sender = self._sender(address)
+        self._check_credit(sender, address)
         self._number += 1
         message = Message(
             address=address,
@@ -234,6 +262,42 @@ class Client:
         if self._replies is None:
             self._replies = self._connection.create_receiver(None, dynamic=True, credit=1, handler=self._inbox)
         return sender
+
+    def _check_credit(self, sender: Any, to: str) -> None:
+        """Wait a short time for credit to send to another router; without it, ask whether that router is known.
+
+        Raises UnknownRouter. Otherwise the sender goes on to wait: a router that is known may be slow.
+        """
+        router = router_of(to)
+        if router is None:
+            return
+        link = sender.link
+
+        def ready() -> bool:
+            return link.credit > 0 or bool(link.state & Endpoint.REMOTE_CLOSED)
+
+        try:
+            self._connection.wait(ready, timeout=min(GRACE, self._target.timeout))
+        except proton.Timeout:
+            try:
+                known = self._knows(router, to)
+            except (ManagementError, ProtonException, ValueError):
+                return  # it may be there
+            if not known:
+                raise UnknownRouter(_unknown(router)) from None
+
+    def _knows(self, router: str, to: str) -> bool:
+        """Whether the routers that can be asked know a router, or may. Raises ManagementError, ProtonException."""
+        try:
+            answer = self.node_call("EXPLAIN", {"address": to, "limit": 1}, MANAGEMENT)
+            for further in answer.get("further", ()):  # an edge router sends it on to its interior router
+                if not further["edge"] and further["router"] != router:
+                    where = address("", further["router"], None)
+                    answer = self.node_call("EXPLAIN", {"address": to, "limit": 1}, where)
+        except NotImplementedStatus:  # of 1.19; an edge router of it knows no routers
+            nodes = [router_of(node.removeprefix("amqp:/")) for node in self.node_call("GET-MGMT-NODES", at=MANAGEMENT)]
+            return not nodes or router in nodes or not to.startswith("_topo/")
+        return answer["reachable"] is not False
 
     def _reply(self, number: str, timeout: float | None, what: str) -> Message:
         """Wait for the next answer to a request (`timeout` None: for ever); late answers to older ones are dropped."""
@@ -260,11 +324,17 @@ class Client:
                 return
 
 
-def _body(reply: Message, expect: int | None) -> Any:
+def _unknown(router: str) -> str:
+    return f"router '{router}' is not in the network"
+
+
+def _body(reply: Message, expect: int | None, operation: str) -> Any:
     """The body of a successful answer. Raises ManagementError and ValueError."""
     properties: dict[str, Any] = reply.properties or {}
     status, description = int(properties.get("statusCode", 0)), str(properties.get("statusDescription", ""))
     if not 200 <= status < 300:
+        if status == NOT_IMPLEMENTED and operation in OWN_OPERATIONS:
+            description = f"Only Sluice routers {OWN_OPERATIONS[operation]}: this is no Sluice, or one before that"
         raise ManagementError.of(status, description)
     if expect is not None and status != expect:
         was, wanted = (f"{code}({_NAMES.get(code, '')})" for code in (status, expect))

@@ -180,6 +180,14 @@ def _secret(text: str | None, path: str | None) -> str | None:
     return Path(path).read_text().strip() if path else text
 
 
+def router_of(address: str) -> str | None:
+    """The id of the router in a management address of another router, interior or edge; None without one."""
+    match address.split("/"):
+        case ["_topo", _, router, _] | ["_edge", router, _]:
+            return router
+    return None
+
+
 def address(path: str, router: str | None, edge_router: str | None) -> str:
     """The management address: the path of the URL, else that of the named router."""
     if path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -193,6 +194,18 @@ def test_management_reaches_edge_routers_and_comes_from_them(four: Site) -> None
         ):
             rows = Management(four.connect(name), address).query("router")
             assert [row["id"] for row in rows] == [other]
+
+
+@pytest.mark.parametrize("option", ["-r", "-d"])
+def test_tools_reach_known_routers_and_name_unknown_ones(four: Site, option: str) -> None:
+    known = {"-r": "AB", "-d": "EF"}[option]
+    for at in "EA":
+        port = four.routers[at].port
+        for router in known:
+            done = run("manage", port, option, router, "query", "--type=router", "id")
+            assert json.loads(done.out) == [{"id": router}], (at, router, done)
+        done = run("stat", port, "-t", "1000", option, "NOPE")
+        assert (done.code, done.out) == (1, "UnknownRouter: router 'NOPE' is not in the network\n"), at
 
 
 def test_a_client_elsewhere_makes_no_link_route_of_the_uplink(four: Site) -> None:

@@ -284,7 +284,8 @@ def test_timeout(capsys: pytest.CaptureFixture[str]) -> None:
         out = capsys.readouterr().out
         connection = rf"Connection amqp://127\.0\.0\.1:{silent.port}"
         sender = r"[-0-9a-f]+-_topo/0/NOPE/\$management"
-        assert re.fullmatch(rf"Timeout: {connection} timed out: Sending on sender {sender}\n", out)
+        text = rf"Timeout: Router 'NOPE' does not answer: {connection} timed out: Sending on sender {sender}\n"
+        assert re.fullmatch(text, out)
         assert main(["query", "-b", silent.url, "-t", "0.3"]) == 1
         assert capsys.readouterr().out.endswith(" timed out: Waiting for response\n")
     finally:

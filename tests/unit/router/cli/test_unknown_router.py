@@ -1,0 +1,130 @@
+"""Requests for a router that is not in the network, and operations that the router does not have: what tools print."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from router.cli import explain, policy, reload, top, trace
+from router.cli.manage import main as qdmanage
+from router.cli.options import router_of
+from router.cli.stat.main import main as qdstat
+from tests.unit.router.cli.node import Answer, Node, Request
+
+UNKNOWN = "UnknownRouter: router 'NOPE' is not in the network\n"
+NOWHERE = "_topo/0/NOPE/$management"
+NO_EDGE = "_edge/NOPE/$management"
+PATIENCE = ("-t", "1000")  # seconds; nobody waits so long
+
+
+class Network:
+    """Answers of a router; none of them is known but those that are listed."""
+
+    def __init__(self) -> None:
+        self.explained: dict[str, Any] | None = None  # the answer to EXPLAIN; None: it has no such operation
+        self.nodes: list[str] = []
+
+    def __call__(self, request: Request) -> list[Answer]:
+        match request.properties["operation"]:
+            case "EXPLAIN" if self.explained is not None:
+                return [(200, "OK", self.explained)]
+            case "GET-MGMT-NODES":
+                return [(200, "OK", [f"amqp:/_topo/0/{each}/$management" for each in self.nodes])]
+        return [(501, f"Operation '{request.properties['operation']}' not implemented", {})]
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture(params=[NOWHERE, NO_EDGE])
+def node(request: pytest.FixtureRequest, network: Network) -> Iterator[Node]:
+    made = Node(network, mute=request.param)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("node", [NOWHERE], indirect=True)
+@pytest.mark.parametrize("tool", [qdstat, qdmanage, explain.main, top.main, reload.main])
+def test_unknown_router_is_named_at_once(
+    node: Node, network: Network, capsys: pytest.CaptureFixture[str], tool: Any
+) -> None:
+    network.explained = {"reachable": False, "further": []}
+    words = {qdmanage: ["query"], explain.main: ["x"]}.get(tool, [])
+    assert tool([*words, "-b", node.url, "-r", "NOPE", *PATIENCE]) == 1
+    shown = capsys.readouterr()
+    if tool is reload.main:  # its errors are those of the file, on stderr
+        assert shown.err == UNKNOWN.removeprefix("UnknownRouter: ")
+    else:
+        assert shown.out == UNKNOWN
+    assert [request.properties["operation"] for request in node.requests] == ["EXPLAIN"]
+    assert node.requests[0].properties["address"] == NOWHERE
+
+
+@pytest.mark.parametrize("node", [NO_EDGE], indirect=True)
+def test_unknown_edge_router_is_named_at_once(node: Node, network: Network, capsys: pytest.CaptureFixture[str]) -> None:
+    network.explained = {"reachable": False, "further": []}
+    assert qdstat(["-b", node.url, "--edge-router", "NOPE", *PATIENCE]) == 1
+    assert capsys.readouterr().out == UNKNOWN
+
+
+@pytest.mark.parametrize("node", [NOWHERE], indirect=True)
+def test_router_of_1_19_is_asked_for_its_nodes(
+    node: Node, network: Network, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network.nodes = ["A", "B"]
+    assert qdstat(["-b", node.url, "-r", "NOPE", *PATIENCE]) == 1
+    assert capsys.readouterr().out == UNKNOWN
+
+
+@pytest.mark.parametrize("nodes", [[], ["A", "NOPE"]])
+@pytest.mark.parametrize("node", [NOWHERE], indirect=True)
+def test_router_that_may_be_there_is_waited_for(
+    node: Node, network: Network, capsys: pytest.CaptureFixture[str], nodes: list[str]
+) -> None:
+    """An edge router of 1.19 knows no nodes."""
+    network.nodes = nodes
+    assert qdstat(["-b", node.url, "-r", "NOPE", "-t", "0.5"]) == 1
+    assert capsys.readouterr().out.startswith("Timeout: Router 'NOPE' does not answer: Connection ")
+
+
+@pytest.mark.parametrize("node", [NOWHERE], indirect=True)
+def test_edge_router_says_whom_to_ask(node: Node, network: Network, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer of the interior router counts; here it is the same as that of the edge router."""
+    network.explained = {"reachable": False, "further": [{"router": "INT", "edge": False}]}
+    assert qdstat(["-b", node.url, "-r", "NOPE", *PATIENCE]) == 1
+    assert capsys.readouterr().out == UNKNOWN
+    assert [request.address for request in node.requests] == ["$management", "_topo/0/INT/$management"]
+
+
+@pytest.mark.parametrize(
+    ("address", "router"),
+    [(NOWHERE, "NOPE"), (NO_EDGE, "NOPE"), ("$management", None), ("_topo/0/A", None), ("_local/$management", None)],
+)
+def test_router_of_an_address(address: str, router: str | None) -> None:
+    assert router_of(address) == router
+
+
+@pytest.mark.parametrize("node", [NOWHERE], indirect=True)
+@pytest.mark.parametrize(
+    ("tool", "words", "what"),
+    [
+        (explain.main, ["x"], "explain addresses"),
+        (policy.main, ["explain"], "explain their policy"),
+        (trace.main, ["1"], "show the frames of a connection as they pass"),
+    ],
+)
+def test_tools_of_sluice_say_that_the_router_is_another_one(
+    node: Node, capsys: pytest.CaptureFixture[str], tool: Any, words: list[str], what: str
+) -> None:
+    where = "--url" if tool is policy.main else "-b"
+    assert tool([*words, where, node.url]) == 1
+    text = f"NotImplementedStatus: Only Sluice routers {what}: this is no Sluice, or one before that\n"
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize("node", [NOWHERE], indirect=True)
+def test_reload_says_that_the_router_is_another_one(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reload.main(["-b", node.url]) == 1
+    assert capsys.readouterr().err.startswith("Only Sluice routers read their configuration file again: ")
