@@ -147,7 +147,7 @@ class RouterCore(Core):
         self.uplink: Uplink | None = None  # of an edge router
         self.peers: Peers | None = None  # of an edge router
         if router.mode == INTERIOR_MODE:
-            self.edges = Edges(table, epochs, self.in_process, targets, router.id, self.routers)
+            self.edges = Edges(table, epochs, self.in_process, targets, log, router.id, self.routers)
         elif router.mode == EDGE_MODE:
             parts = (self.settings, self.initiated_links, self.link_routes, self.in_process)
             self.uplink = Uplink(router, table, epochs, *parts, self.waker, log)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from router.addressing.address import MOBILE, normalise
 from router.config.roles import EDGE
 from router.control.messages import Direction, Opened
+from router.log import WARNING, Log
 from supervisor.addresses.inprocess import InProcess, LocalMessage
 from supervisor.addresses.record import Record
 from supervisor.addresses.table import Table
@@ -67,9 +68,11 @@ class Edges(Subsystem):
         epochs: Epochs[Any],
         in_process: InProcess,
         link_routes: LinkRoutes,
+        log: Log,
         router_id: str = "",
         ways: Ways | None = None,
     ) -> None:
+        self._log = log
         self.standby: Final = Standby(router_id, table, ways)
         self._table = table
         self._epochs = epochs
@@ -79,6 +82,7 @@ class Edges(Subsystem):
         self._producing: dict[str, dict[int, _Edge]] = {}  # those with producers, by key and number
         self._changed: dict[str, None] = {}  # keys with producers whose users have changed
         self._open: dict[int, Connection] = {}  # connections of role edge, by number
+        self._latest: dict[str, Connection] = {}  # the one of them that opened last, by container id
         self._missed: OrderedDict[str, int] = OrderedDict()  # heartbeats, by container id; who missed one last is last
         for key in (TRACKING_KEY, HEARTBEAT_KEY):
             in_process.open(key)
@@ -107,8 +111,25 @@ class Edges(Subsystem):
 
     def connection_opened(self, connection: Connection, message: Opened) -> None:
         if connection.origin.role == EDGE:
+            self._warn_of_namesake(connection)
             self._open[connection.number] = connection
+            self._latest[connection.container or ""] = connection
             self.standby.opened(connection)
+
+    def _warn_of_namesake(self, connection: Connection) -> None:
+        """Warn of another edge router with the same id: answers to generated addresses of one reach the other.
+
+        Edge routers differ by their marks. Those of 1.19 have none, and may have several connections here: they differ
+        by the addresses that they connect from.
+        """
+        other = self._latest.get(connection.container or "")
+        if other is not None and _is_other(other, connection):
+            text = (
+                f"[C{connection.number}] Edge router '{connection.container}' at {connection.peer} has the id of the "
+                f"one at {other.peer} ([C{other.number}]): answers to clients of one may go to the other. A router "
+                "that was just restarted causes this once"
+            )
+            self._log.repeated(WARNING, "ROUTER_CORE", f"edge router {connection.container}", text)
 
     # Address tracking
 
@@ -219,6 +240,8 @@ class Edges(Subsystem):
         if edge is not None and edge.tracking is None and not edge.told:
             del self._edges[connection.edge]
         if self._open.pop(connection.number, None) is not None:
+            if self._latest.get(connection.container or "") is connection:
+                del self._latest[connection.container or ""]
             self.standby.closed(connection)
 
     # Look-up of link routes
@@ -241,6 +264,14 @@ class Edges(Subsystem):
         if match is None:
             return messages.NO_LINK_ROUTE
         return messages.SERVED if _served(match) else messages.UNSERVED
+
+
+def _is_other(one: Connection, two: Connection) -> bool:
+    """Whether two edge connections are of different processes, as far as they show it."""
+    marks = mark_of(one), mark_of(two)
+    if marks != ("", ""):
+        return marks[0] != marks[1]
+    return one.peer.rpartition(":")[0] != two.peer.rpartition(":")[0]
 
 
 def _announced_by(connection: Connection) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_what_an_interior_router_grants_and_says(interior: Router, scripted: Edg
     remote: Any = scripted.peer.remote_open
     assert dict(remote.properties.pairs)[Symbol("qd.annotations-version")] == 1
     assert EdgeView(interior).consumers("HE") == 1
+
+
+@pytest.mark.parametrize(
+    ("mark", "warned"), [(None, False), ("0123", False), ("4567", True)], ids=["1.19", "same process", "other process"]
+)
+def test_edge_routers_with_one_id_are_warned_of(
+    interior: Router, peers: list[Peer], mark: str | None, warned: bool
+) -> None:
+    """Several connections of one edge router are not two of them; those of 1.19 here come from one host."""
+    for each in (None if mark is None else "0123", mark, mark):
+        more: dict[str, Any] = {} if each is None else {"sluice.edge": each}
+        peers.append(EdgePeer(interior.ports[EDGES], "TWIN", properties=properties(**more)).peer)
+    warning = r"\[C\d+\] Edge router 'TWIN' at 127\.0\.0\.1:\d+ has the id of the one at 127\.0\.0\.1:\d+ \(\[C\d+\]\)"
+    if warned:
+        interior.wait_log(rf"ROUTER_CORE \(warning\) {warning}")
+    assert len(re.findall(warning, interior.log)) == int(warned)
 
 
 def test_tracking_messages(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
