@@ -16,6 +16,15 @@ cdef enum:
     NANOSECONDS = 1000000000   # of a second
 
 
+cdef inline bint is_awaited(DeliveryLink link, uint64_t before) noexcept:
+    """True if something waits for credit on a link: a producer, a consumer's link until its first credit, and later
+    deliveries queued there from before that time (ns). A client that grants credit for each answer blocks nobody.
+    """
+    if link.incoming or not link.granted:
+        return True
+    return link.node.queue_first is not NULL and link.node.queue_first.since < before
+
+
 cdef class Slot:
     """A claimed slot. Owner: the link's record."""
     cdef LinkSlot* slot
@@ -99,7 +108,7 @@ cdef class SlotPool:
 
     def look(self, uint32_t start, uint32_t most, uint64_t now, uint64_t age):
         """Check the links of `most` slots from `start` for deliveries and lack of credit older than `age` (ns). Both
-        are counted once. Returns where to continue (0: that was all) and what to report: (link, seconds without credit,
+        are counted once; a link that nothing waits for any more is not blocked. Returns where to continue (0: that was all) and what to report: (link, seconds without credit,
         or 0 for its first stuck delivery).
         """
         cdef uint32_t end = min(start + most, <uint32_t>len(self.owners))
@@ -115,10 +124,16 @@ cdef class SlotPool:
             known = slot.stuck
             if link.mark_stuck(now - age) and not known:
                 found.append((link, 0))
-            if slot.blocked_since and not slot.blocked and now - slot.blocked_since > age:
-                slot.blocked = 1
+            if not slot.blocked_since or now - slot.blocked_since <= age:
+                continue
+            if is_awaited(link, now - age) == (slot.blocked != 0):
+                continue
+            slot.blocked = not slot.blocked
+            if slot.blocked:
                 totals.blocked += 1
                 found.append((link, (now - slot.blocked_since) // NANOSECONDS))
+            else:
+                totals.blocked -= 1
         return (end if end < <uint32_t>len(self.owners) else 0), found
 
     @property

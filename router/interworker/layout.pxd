@@ -97,7 +97,7 @@ cdef struct WorkerSlot:
 cdef struct LinkSlot:
     uint32_t generation        # 0: free
     uint32_t undelivered       # queued here, not written
-    uint32_t unsettled         # written, not settled
+    uint32_t unsettled         # written, not settled; of a producer also settled ones that have a place (link_counts)
     int32_t credit             # what the peer of the link has, or has given
     uint32_t busy              # 1 while an unfinished streaming message occupies an out link
     uint32_t rate_second       # CLOCK_MONOTONIC s: the last one in which a delivery was finished
@@ -114,7 +114,7 @@ cdef struct LinkSlot:
     uint64_t delayed_1s
     uint64_t delayed_10s
     uint64_t blocked_since     # CLOCK_MONOTONIC ns, 0 while it has credit
-    uint32_t blocked           # 1: found without credit for long, and has got none since
+    uint32_t blocked           # 1: found without credit for long while something waits for it, and has got none since
     uint32_t capacity
     uint32_t address           # address id
     uint32_t container         # 1: its connection has role route-container

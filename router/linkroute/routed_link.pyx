@@ -318,6 +318,7 @@ cdef class RoutedLink(DeliveryLink):
             if self.slot.blocked_since == 0:
                 self.slot.blocked_since = self.session.connection.scheduler.now_ns
         elif self.slot.blocked_since:
+            self.granted = True
             unblock(self.slot)
 
     cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:

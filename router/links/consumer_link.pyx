@@ -518,6 +518,7 @@ cdef class ConsumerLink(DeliveryLink):
             if self.credit:
                 self.starved_since = 0
                 if self.slot.blocked_since:
+                    self.granted = True
                     unblock(self.slot)
             else:
                 self.no_credit()

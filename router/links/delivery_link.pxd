@@ -8,12 +8,12 @@ from router.amqp.id_map cimport map_put, map_take
 from router.amqp.link cimport Link
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport (
-    IN_PRESETTLED, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_charge, in_new,
-    out_free, queue_remove, sent_append, sent_remove,
+    IN_PRESETTLED, OUT_CHECK, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_charge,
+    in_new, out_free, queue_remove, sent_append, sent_remove,
 )
 from router.interworker.layout cimport LinkSlot
 from router.message.content cimport COPY_OCTETS, copy_left
-from router.stats.counters cimport count_age, count_finished, count_outcome
+from router.stats.counters cimport count_age, count_finished, count_outcome, note_presettled
 from router.stats.samples cimport is_sample, is_settled_sample, sample_left, sample_left_settled, sample_settled
 
 # Base of all links of the router. Owner: its session.
@@ -23,6 +23,7 @@ cdef class DeliveryLink(Link):
     cdef readonly object slot_owner        # keeps the memory of `slot`
     cdef readonly uint32_t capacity        # deliveries
     cdef readonly uint32_t delivery_count  # of the sender, as far as it is known here
+    cdef bint granted                      # the peer of a consumer's link has given credit before
     # See NodeCalls.
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
     cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
@@ -131,9 +132,12 @@ cdef inline void note_settled(DeliveryLink link, OutDelivery* o, uint8_t kind) n
     """The consumer has settled it with this outcome."""
     cdef uint64_t now = link.session.connection.scheduler.now_ns
     map_take(&link.session.sent, o.id)
-    count_finished(link.slot, link.session.connection.scheduler.second)
-    count_outcome(link.slot, kind)
-    count_age(link.slot, now - o.since, False)
+    if o.flags & OUT_CHECK:
+        note_presettled(link.slot, link.session.connection.scheduler.second)
+    else:
+        count_finished(link.slot, link.session.connection.scheduler.second)
+        count_outcome(link.slot, kind)
+        count_age(link.slot, now - o.since, False)
     if is_settled_sample(o, kind, now - o.since):
         sample_settled(link.slot, o, kind, now)
 

@@ -28,6 +28,8 @@ def _counter(name: str, about: str, *labels: str) -> Definition:
     return Definition(name, "counter", about, labels)
 
 
+_BLOCKED: Final = "Links that something has waited for, without credit, for more than 10 seconds."
+
 ALIASES: Final = (
     _gauge("qdr_connections_total", "Open connections."),
     _gauge("qdr_links_total", "Attached links."),
@@ -49,7 +51,7 @@ ALIASES: Final = (
     _counter("qdr_deliveries_delayed_1sec_total", "Deliveries settled after more than 1 and at most 10 seconds."),
     _counter("qdr_deliveries_delayed_10sec_total", "Deliveries settled after more than 10 seconds."),
     _gauge("qdr_deliveries_stuck_total", "Deliveries that wait for more than 10 seconds."),
-    _gauge("qdr_links_blocked_total", "Links without credit for more than 10 seconds."),
+    _gauge("qdr_links_blocked_total", _BLOCKED),
     _counter("qdr_deliveries_redirected_to_fallback_total", "Deliveries that went to a fallback address."),
 )
 
@@ -106,7 +108,7 @@ DELIVERIES: Final = (
 LINKS: Final = (
     _gauge("sluice_links", "Attached links; `in`: clients send, `out`: clients receive.", "kind", "role", "direction"),
     _gauge("sluice_links_without_credit", "Links without credit now.", "kind", "role", "direction"),
-    _gauge("sluice_links_blocked", "Links without credit for more than 10 seconds.", "kind", "role", "direction"),
+    _gauge("sluice_links_blocked", _BLOCKED, "kind", "role", "direction"),
     _gauge("sluice_links_undelivered_deliveries", "Deliveries that wait to be sent.", "kind", "role", "direction"),
     _gauge("sluice_links_unsettled_deliveries", "Deliveries that wait to be settled.", "kind", "role", "direction"),
     _gauge("sluice_links_stuck_deliveries", "Of both, those that wait for more than 10 seconds.", "kind", "role",

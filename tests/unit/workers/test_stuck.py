@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from router.log import LogSettings, ModuleSettings
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.unit.engine.host import MS
@@ -141,8 +143,51 @@ def test_a_link_without_credit_is_blocked_until_credit_comes(routers):
     router.settle()
     assert slot(router, 0)["blocked_since"] > 0
     router.pass_time(SCAN_MS)
+    assert slot(router, 0)["blocked"] == 0, "nothing waits for it"
+    sending.feed(transfer(0, 1, message(b"waits")))
+    router.settle()
+    router.pass_time(SCAN_MS)
     assert slot(router, 0)["blocked"] == 1
     assert len(lines(router, BLOCKED)) == 2
+
+
+@pytest.mark.parametrize("workers", [(0, 0), (0, 1)])
+def test_a_consumer_that_had_credit_is_blocked_only_while_a_delivery_waits_for_long(routers, workers):
+    """A client that grants credit for each answer (Proton's SyncRequestResponse) is no blocked link between two."""
+    router = routers(1 + workers[1])
+    consuming, sending = pair(router, credit=1, workers=workers)
+    sending.feed(transfer(0, 0, message(b"answer")))
+    router.settle()
+    consuming.feed(settle(0, 0, ACCEPTED))
+    router.settle()
+    router.pass_time(2 * SCAN_MS)
+    assert (slot(router, 0)["credit"], slot(router, 0)["blocked"]) == (0, 0)
+    assert slot(router, 0)["blocked_since"] > 0, "zeroCreditSeconds goes on"
+    router.pass_time(SCAN_MS - AGE_MS)
+    sending.feed(transfer(0, 1, message(b"young")))
+    router.settle()
+    router.pass_time(AGE_MS)
+    assert (slot(router, 0)["undelivered"], slot(router, 0)["blocked"]) == (1, 0), "the delivery is young"
+    router.pass_time(SCAN_MS)
+    assert slot(router, 0)["blocked"] == 1
+    consuming.feed(flow(0, 1, delivery_count=1))
+    router.settle()
+    assert (slot(router, 0)["undelivered"], slot(router, 0)["blocked"]) == (0, 0)
+
+
+def test_a_link_that_nothing_waits_for_any_more_is_not_blocked(routers):
+    router = routers()
+    _, sending = pair(router, credit=1)
+    sending.feed(transfer(0, 0, message(b"taken")) + transfer(0, 1, message(b"x" * 400_000))[:300_000])
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert slot(router, 0)["blocked"] == 1
+    sending.lose()  # what waits goes with its producer: it was not complete
+    router.settle()
+    assert slot(router, 0)["undelivered"] == 0
+    router.pass_time(SCAN_MS)
+    assert (slot(router, 0)["blocked"], slot(router, 0)["blocked_since"] > 0) == (0, True)
+    assert router.region.worker_counters(0)["blocked"] == 0
 
 
 def test_a_producer_of_an_address_without_consumers_is_blocked(routers):
