@@ -25,7 +25,7 @@ cdef enum:
     IN_STUCK = 2048            # counted as stuck
     IN_CREDITED = 4096         # its credit was given back when it was forwarded
     IN_ENDED = 8192            # of a routed link: how it ended was counted
-    IN_TRACKED = 16384         # from an edge connection: its producer sent it settled (Content.checkpoint)
+    IN_TRACKED = 16384         # from another router: its producer sent it settled (Content.checkpoint)
     # OutDelivery.flags
     OUT_QUEUED = 1             # in its link's queue, last octet not written
     OUT_STARTED = 2            # first frame written: it has a delivery-id

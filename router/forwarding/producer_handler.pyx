@@ -584,6 +584,8 @@ cdef class RouterHandler(ProducerHandler):
         c.honour = True
         c.came_by = self.conn
         c.checkpoint = c.sections.settled
+        if c.checkpoint and not c.settled:
+            d.flags |= IN_TRACKED
         c.unbounded = c.settled and not self.checks
         text = c.sections.to
         if c.sections.to_override.data is not NULL:

@@ -100,12 +100,21 @@ cdef inline void count_end(ProducerLink link, uint8_t kind) noexcept:
     count_total(kind, not link.inter_router)
 
 
+cdef inline void count_ended(ProducerLink link, const InDelivery* d, uint8_t kind) noexcept:
+    """d ends with this outcome; what its producer sent settled counts as presettled, whatever became of it."""
+    if d.flags & IN_TRACKED:
+        count_presettled(link)
+    else:
+        count_end(link, kind)
+
+
 cdef inline int finish(ProducerLink link, InDelivery* d, uint8_t kind, const Slice* state) except -1:
     """Settled by the consumer (or by us): tell the producer, count, free."""
     report_settled(link.session, <uint32_t>d.key, kind, state)
     if d.since:
-        count_end(link, kind)
-        count_age(link.slot, link.session.connection.scheduler.now_ns - d.since, True)
+        count_ended(link, d, kind)
+        if not d.flags & IN_TRACKED:
+            count_age(link.slot, link.session.connection.scheduler.now_ns - d.since, True)
     map_take(&link.session.received, d.key)
     free_credit(link, d)
     in_free(d)
@@ -451,7 +460,7 @@ cdef class ProducerLink(GrantingLink):
         if d.flags & IN_PRESETTLED:
             if d.since:
                 # It had an outcome before its producer settled it with the last octet.
-                count_end(self, d.kind)
+                count_ended(self, d, d.kind)
             return self.returned(d)
         state.data = d.state
         state.size = d.state_size
@@ -469,16 +478,17 @@ cdef class ProducerLink(GrantingLink):
         """Its producer aborted it or is gone: how it ended, for the counters only."""
         if d.flags & IN_DISCARD:
             if d.since:
-                count_end(self, d.kind)
+                count_ended(self, d, d.kind)
         elif not d.flags & IN_ROUTED:
             return
         elif d.flags & IN_PRESETTLED and (d.live == 0 or d.flags & IN_COMPLETE):
             if not d.flags & IN_COMPLETE:
                 count_presettled(self)    # whoever was to get it has gone before
         elif not d.flags & IN_COMPLETE:
+            count_finished(self.slot, self.session.connection.scheduler.second)
             totals.dropped[DROP_PRODUCER_LOST] += not self.inter_router
         else:
-            count_end(self, d.kind)
+            count_ended(self, d, d.kind)
 
     def overrun(self):
         """Far more transfers than credit: the link ends (2.6.12 leaves how much to us)."""
@@ -528,12 +538,7 @@ cdef class ProducerLink(GrantingLink):
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         if not settled:
             return self.session.report(<uint32_t>d.key, kind, state, False)
-        if d.flags & (IN_COMPLETE | IN_TRACKED) == IN_COMPLETE:
-            return finish(self, d, kind, state)
         if d.flags & IN_COMPLETE:
-            if d.since:
-                count_presettled(self)
-            d.since = 0
             return finish(self, d, kind, state)
         # Settled before its last octet came: the outcome now, settlement with the last octet; the rest goes nowhere.
         if state.data is not d.state:
@@ -580,8 +585,9 @@ cdef class ProducerLink(GrantingLink):
         map_take(&self.session.received, d.key)
         if not d.flags & IN_COMPLETE:
             return in_settled_late(d)
-        count_end(self, d.kind)
-        count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
+        count_ended(self, d, d.kind)
+        if not d.flags & IN_TRACKED:
+            count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
         free_credit(self, d)
         in_free(d)
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -102,6 +103,45 @@ def test_each_router_counts_what_entered_the_network_there(
     grown = counters["B"].wait_balance(before["B"])
     assert [grown[name] for name in ("ingress", "egress", *ends)] == [0, 3 * COUNT + 1, 0, 0, 0, 0]
     assert (grown["accepted"], grown["released"]) == (COUNT, COUNT)  # as 1.19 counts them
+
+
+@pytest.mark.parametrize("names", ["AB", "ABC"])
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_settled_messages_count_as_presettled_on_every_link(
+    network: Network, counted: Callable[[str], Counters], names: str, leaves: bool
+) -> None:
+    """Some of them cross hops unsettled (decision 0013); no link counts these as accepted or released."""
+    network.chain(names)
+    last = names[-1]
+    receiver = network.client(last).receiver("a", 50 if leaves else 1000)
+    sender = network.client("A").sender("a", wait=True)
+    network.wait_announced("A", "M0a", last)
+    counters = {name: counted(name) for name in names}
+    before = {name: counters[name].totals() for name in names}
+    octets = message.data(bytes(5000))  # all are followed: 4096 octets or more
+    for number in range(200):
+        sender.send(octets if number % 2 else message.message("x"), settled=True)
+    receiver.receive(50 if leaves else 200)
+    if leaves:
+        receiver.detach()
+    for name in names:
+        counters[name].wait_balance(before[name])
+
+    def between(name: str) -> list[dict[str, int]]:
+        return [
+            row
+            for row in Management(network.client(name)).query("router.link")
+            if row["linkType"] == "inter-router" and row["deliveryCount"]
+        ]
+
+    def settled_at(name: str) -> bool:
+        return not any(row["unsettledCount"] for row in between(name))
+
+    for name in names:
+        poll(partial(settled_at, name), f"all settled at {name}")
+        for row in between(name):
+            ends = [row[f"{end}Count"] for end in ("accepted", "rejected", "released", "modified")]
+            assert (ends, row["presettledCount"]) == ([0] * 4, row["deliveryCount"]), (name, row["linkDir"])
 
 
 def accepted(sender: Sender, end: Receiver) -> None:
