@@ -108,7 +108,8 @@ cdef class SlotPool:
 
     def look(self, uint32_t start, uint32_t most, uint64_t now, uint64_t age):
         """Check the links of `most` slots from `start` for deliveries and lack of credit older than `age` (ns). Both
-        are counted once; a link that nothing waits for any more is not blocked. Returns where to continue (0: that was all) and what to report: (link, seconds without credit,
+        are counted once; a link that nothing waits for any more is not blocked. Returns where to continue (0: that was
+        all) and what to report: (link, seconds without credit,
         or 0 for its first stuck delivery).
         """
         cdef uint32_t end = min(start + most, <uint32_t>len(self.owners))

@@ -16,6 +16,7 @@ from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_W
 from posix.unistd cimport close as close_descriptor
 
 from router.interworker.atomics cimport ACQUIRE, RELAXED, RELEASE, load32, load64, store32, store64
+from router.interworker.link_counts cimport link_unsettled
 from router.interworker.layout cimport (
     DROP_PRODUCER_LOST, DROP_UNFINISHED, MAX_WORKERS, QUOTAS, RATE_SECONDS, REGION_VERSION, AddressSlot, LinkSlot,
     QuotaSlot, RegionHeader, RemoteSlot, RingHeader, SampleRing, WorkerSlot,
@@ -356,8 +357,9 @@ cdef class Region:
         return totals
 
     def link_counters(self, int worker, int index):
-        """All fields of a link's slot by name, `taken`, a list by worker, and `rate`: deliveries finished a second,
-        over the last five. None when the slot is free.
+        """All fields of a link's slot by name, `taken`, a list by worker, `rate`: deliveries finished a second, over
+        the last five, and `held`: deliveries that have a place, settled ones of a producer included. None when the slot is
+        free.
 
         None also when it was freed, and perhaps claimed again, while it was read. Raises IndexError.
         """
@@ -377,6 +379,8 @@ cdef class Region:
         counters = <dict>copy
         for own in ("container", "rate_second", "started", "ended", "round_trip", "latency"):
             del counters[own]
+        counters["held"] = copy.unsettled
+        counters["unsettled"] = link_unsettled(&copy)
         counters["rate"] = finished_rate(&copy, time.monotonic_ns())
         counters["taken"] = [load32(taken + other, ACQUIRE) for other in range(self.workers)]
         return counters if load32(&slot.generation, ACQUIRE) == generation else None

@@ -6,6 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from router.interworker.atomics cimport ACQUIRE, RELAXED, load32, load64
+from router.interworker.link_counts cimport link_unsettled
 from router.interworker.layout cimport LATENCY_BUCKETS, NO_TIME, SAMPLES, LinkSlot, Sample, SampleRing
 from router.interworker.region cimport Region
 
@@ -106,7 +107,7 @@ cdef class LinkReader:
             latency.append(<uint32_t>(now.latency[i] - before.latency[i]))
         return (
             index, generation, now.generation != 0, now.direction == 1, now.address, now.capacity, now.credit,
-            now.unsettled, now.undelivered, now.stuck, now.blocked_since, grown, taken, latency, now.round_trip,
+            link_unsettled(now), now.undelivered, now.stuck, now.blocked_since, grown, taken, latency, now.round_trip,
         )
 
 

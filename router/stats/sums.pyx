@@ -6,6 +6,7 @@ Sums are added to arrays that the caller owns, so that a long scan can be cut in
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.interworker.atomics cimport ACQUIRE, RELAXED, load32, load64
+from router.interworker.link_counts cimport link_unsettled
 from router.interworker.layout cimport LinkSlot
 from router.interworker.region cimport Region
 
@@ -66,7 +67,7 @@ def add_links(
         sums[at + 1] += <int>load32(<uint32_t*>&slot.credit, RELAXED) <= 0
         sums[at + 2] += load32(&slot.blocked, RELAXED)
         sums[at + 3] += waiting
-        sums[at + 4] += load32(&slot.unsettled, RELAXED)
+        sums[at + 4] += link_unsettled(slot)
         sums[at + 5] += load32(&slot.stuck, RELAXED)
         undelivered[addresses[i]] += waiting
 

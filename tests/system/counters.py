@@ -96,7 +96,7 @@ class Counters:
             poll(arrived, what, timeout)
         except AssertionError:
             wrong = {name: (last[name], value) for name, value in wanted.items() if last[name] != value}
-            links = [link for link in self.links() if link["undelivered"] or link["unsettled"] or link["busy"]]
+            links = [link for link in self.links() if link["undelivered"] or link["held"] or link["busy"]]
             raise AssertionError(f"{what}: gauges (is, should be) {wrong}; links not at rest: {links[:5]}") from None
 
     @contextmanager

@@ -1,6 +1,7 @@
 """Presettled deliveries that a consumer does not take (routing-semantics.md 8.6, attribute presettledOverflow)."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -8,11 +9,12 @@ from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import CAPACITY, Connect, Fresh, bodies
-from tests.system.router import Section, listener
+from tests.system.router import Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
+STREAM = message.data(bytes(400_000))
 #: Seconds between two grants: below those after which the router drops what a consumer without credit does not take.
 IN_TIME = 0.7
 SECTIONS: list[Section] = [
@@ -62,6 +64,40 @@ def test_drop_oldest_spares_unsettled(connect: Connect, fresh: Fresh, management
     until_dropped(management, receiver, 10)
     receiver.flow(30, drain=True)
     assert bodies(receiver.receive(10)) == [0, 1, 2, 3, 4, 15, 16, 17, 18, 19]
+
+
+def test_settled_messages_that_wait_are_not_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
+    """They have their places at the producer, and show neither there nor at the consumer as unsettled (1.19: 0)."""
+    sender, receiver = arrange(connect, fresh("block"), credit=10)
+    for number in range(50):
+        sender.send(message.message(number), settled=True)
+    number = sender.send(message.message(50))
+    receiver.receive(10)
+
+    def row(direction: str) -> dict[str, Any]:
+        return management.one("router.link", owningAddr="M0" + receiver.address, linkDir=direction)
+
+    poll(lambda: row("out")["undeliveredCount"] == 41, "the others wait")
+    assert (row("in")["unsettledCount"], row("out")["unsettledCount"]) == (1, 0)
+    assert (row("in")["presettledCount"], row("in")["deliveryCount"]) == (50, 51)
+    receiver.flow(100)
+    receiver.receive(41)[-1].settle()
+    assert sender.outcome(number).name == "accepted"
+    assert (row("in")["unsettledCount"], row("in")["acceptedCount"]) == (0, 1)
+
+
+def test_an_aborted_message_is_not_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
+    """Nor do those that were count for settled ones that wait."""
+    sender, receiver = arrange(connect, fresh("block"), credit=3)
+    for _ in range(3):
+        sender.send(bytes(STREAM[:200_000]), more=True)
+        receiver.next(complete=False)
+        sender.send(b"", aborted=True)
+    for number in range(40):
+        sender.send(message.message(number), settled=True)
+    sender.peer.barrier()
+    row = management.one("router.link", owningAddr="M0" + receiver.address, linkDir="in")
+    assert (row["deliveryCount"], row["presettledCount"], row["unsettledCount"]) == (43, 40, 0)
 
 
 def take_in_time(sender: Sender, receiver: Receiver, total: int) -> bool:

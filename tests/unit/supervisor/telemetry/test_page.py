@@ -132,7 +132,7 @@ def test_the_histogram_is_in_seconds_and_over_all_workers(world: World) -> None:
 
 def test_links_by_direction_and_undelivered_by_address(world: World) -> None:
     client = world.client(1)
-    world.link(client, "in", "a", 1, credit=250, unsettled=4)
+    world.link(client, "in", "a", 1, credit=250, deliveries=9, finished=5, unsettled=5)
     world.link(client, "out", "a", 1, credit=0, undelivered=7, blocked=1, stuck=5)
     world.link(client, "out", "b", 1, credit=3, undelivered=1, unsettled=2)
     page = world.page()
