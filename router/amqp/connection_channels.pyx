@@ -47,6 +47,10 @@ cdef class ConnectionChannels(ConnectionOutput):
         self.open_channels -= 1
         return self.local_channels.remove(channel.local_channel)
 
+    def channels_open(self):
+        """Sessions that have begun and not ended; of a connection that is gone, those that it had."""
+        return self.open_channels
+
     def channels_left(self):
         """Sessions that may still begin, of either side."""
         return min(self.local_channel_max, self.remote_channel_max) + 1 - self.open_channels

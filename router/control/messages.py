@@ -131,6 +131,7 @@ class Closed(Message, kw_only=True):
     error: ErrorText | None
     confirm: bool = False  # answer `gone` when no worker has its consumers any more
     graceful: bool = False  # closed by AMQP, by either side; only of connections that the router opened
+    sessions: int = 0  # that it still had
 
 
 class Attach(Message, kw_only=True):

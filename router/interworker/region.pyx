@@ -358,8 +358,8 @@ cdef class Region:
 
     def link_counters(self, int worker, int index):
         """All fields of a link's slot by name, `taken`, a list by worker, `rate`: deliveries finished a second, over
-        the last five, and `held`: deliveries that have a place, settled ones of a producer included. None when the slot is
-        free.
+        the last five, and `held`: deliveries that have a place, settled ones of a producer included. None when the slot
+        is free.
 
         None also when it was freed, and perhaps claimed again, while it was read. Raises IndexError.
         """

@@ -101,6 +101,7 @@ class Connection:
         "profile",
         "properties",
         "read_before",
+        "sessions_at_end",
         "tenant",
         "tls",
         "trace",
@@ -141,6 +142,7 @@ class Connection:
         self.permissions: tuple[list[str], list[str]] | None = None
         self.properties: dict[str, Any] | None = None
         self.links: dict[int, Link] = {}  # by the worker's number
+        self.sessions_at_end: int | None = None  # that it had when its worker reported its end; None: it has not
         self.way: Way = HERE  # once it is open: to or from an edge router, or none
 
     @property

@@ -231,6 +231,7 @@ class Connections(Subsystem):
     def worker_lost(self, worker: Worker) -> None:
         """Its connections are closed."""
         for connection in worker.connections.values():
+            connection.sessions_at_end = 0  # how many is not known
             self._forget(worker, connection)
             if connection.initiator is not None:
                 report_ended(self._log, connection, Ending.CLOSED if self._ending else Ending.ORPHANED, None)
@@ -346,6 +347,8 @@ class Connections(Subsystem):
 
     def _closed(self, worker: Worker, message: Closed) -> None:
         connection = worker.connections.get(message.conn)
+        if connection is not None:
+            connection.sessions_at_end = message.sessions
         links = 0 if connection is None else len(connection.links)
         if links > self._drops_left:
             self._leaving.append((worker, message))

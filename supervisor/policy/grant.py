@@ -46,8 +46,8 @@ class Grant:
     """Rights and use of one connection, from its open to its end. Owner: the policy."""
 
     __slots__ = (
-        "announced", "attaches", "bounds", "connection", "facts", "group", "links", "receivers", "senders", "stats",
-        "vhost", "who",
+        "announced", "at_end", "attaches", "bounds", "connection", "facts", "group", "links", "receivers", "senders",
+        "stats", "vhost", "who",
     )  # fmt: skip
 
     def __init__(self, facts: OpenFacts, links: LinkRules) -> None:
@@ -63,6 +63,7 @@ class Grant:
         self.attaches: dict[int, LinkFacts] = {}  # that were allowed, by the worker's number for the link
         self.senders = 0  # among these
         self.receivers = 0
+        self.at_end: tuple[int, int] | None = None  # senders and receivers when its connection ended
 
     def reserve(self, number: int, facts: LinkFacts) -> LinkDenied | None:
         """Count a link if the rules allow it: nothing can come between the check and the count."""

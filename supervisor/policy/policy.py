@@ -35,7 +35,7 @@ from router.control.messages import (
     SessionDenied,
 )
 from router.interworker.region import Region
-from router.log import Log
+from router.log import DEBUG, Log
 from router.policy.decisions import (
     CONNECTION_TEXT,
     LINK_TEXT,
@@ -87,6 +87,10 @@ _Found = Mapping[str, str | HostError]  # addresses by name, or why there is non
 
 class Closer(Protocol):
     """What closes connections and links that may not go on."""
+
+    @property
+    def count(self) -> int:
+        """Number of accepted connections that are there."""
 
     def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
         """Have a connection closed by its worker."""
@@ -220,9 +224,25 @@ class Policy(Subsystem):
         """A connection is gone, perhaps one that was never granted anything."""
         grant = self._grants.pop(number, None)
         if grant is not None:
+            self._log_end(grant)
             grant.leave()
             self._leave(grant)
             self._withdraw(grant)
+
+    def _log_end(self, grant: Grant) -> None:
+        """Log the use of a connection that ends, and the refusals of its vhost so far (security.md P-72)."""
+        connection, stats = grant.connection, grant.stats
+        if connection is None or stats is None or not self._log.enabled(MODULE, DEBUG):
+            return
+        senders, receivers = grant.at_end or (grant.senders, grant.receivers)
+        text = (
+            f"[C{connection.number}] Connection '{connection.peer}' closed with resources "
+            f"n_sessions={connection.sessions_at_end or 0}, n_senders={senders}, n_receivers={receivers}, "
+            f"sessions_denied={stats.session_denied}, senders_denied={stats.sender_denied}, "
+            f"receivers_denied={stats.receiver_denied}, max_message_size_denied:{stats.message_size_denied}, "
+            f"nConnections= {0 if self._closer is None else self._closer.count}."
+        )
+        self._log.debug(MODULE, text)
 
     def _announce(self, grant: Grant, connection: Connection) -> None:
         """Let the worker of a connection know what its messages may say: before the answer to the open, or when that
@@ -405,6 +425,10 @@ class Policy(Subsystem):
         self.closed(connection.number)
 
     def link_dropped(self, worker: Worker, link: Link) -> None:
+        if link.connection.sessions_at_end is not None:
+            grant = self._grants.get(link.connection.number)
+            if grant is not None and grant.at_end is None:
+                grant.at_end = grant.senders, grant.receivers
         self.detached(link.connection.number, link.number)
 
     def step(self) -> None:

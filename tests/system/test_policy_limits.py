@@ -124,3 +124,39 @@ def test_links_that_wait_are_judged_by_changed_rules(limited: Router) -> None:
         for link in links:
             assert link.wait_detached() in (TOO_MANY, ("amqp:unauthorized-access", "link disallowed by local policy"))
         peer.barrier()
+
+
+@pytest.mark.parametrize("end", ["close", "drop", "detach"])
+def test_end_of_a_connection_is_logged_with_its_use(start: Start, workers: int, end: str) -> None:
+    """The text of 1.19; at level debug."""
+    debug: Section = "log", {"module": "POLICY", "enable": "debug+"}
+    router = start([listener(), debug, *POLICY], workers)
+    with Peer.opened(router.port, hostname="small") as other:  # it stays
+        other.begin()
+        peer = Peer.opened(router.port, hostname="small")
+        session = peer.begin()
+        peer.begin()
+        senders = [session.sender(f"s{number}", credit=False) for number in range(2)]
+        receivers = [session.receiver("r")]
+        for denied in (session.sender("s2", wait=False, credit=False), session.receiver("r2", wait=False)):
+            assert denied.wait_detached() is not None
+        if end == "detach":
+            for link in (*senders, *receivers):
+                link.detach()
+        if end == "drop":
+            peer.drop()
+        else:
+            peer.close()
+        used = "n_senders=0, n_receivers=0" if end == "detach" else "n_senders=2, n_receivers=1"
+        router.wait_log(
+            rf"POLICY \(debug\) \[C\d+\] Connection '127\.0\.0\.1:\d+' closed with resources n_sessions=2, {used}, "
+            r"sessions_denied=0, senders_denied=1, receivers_denied=1, max_message_size_denied:0, "
+            r"nConnections= [1-9]\d*\.$"
+        )
+
+
+def test_end_of_a_connection_without_policy_is_not_logged(start: Start) -> None:
+    router = start([listener(), ("log", {"module": "POLICY", "enable": "debug+"})], 3)
+    Peer.opened(router.port).close()
+    router.wait_log("Connection Closed")
+    assert "closed with resources" not in router.log

@@ -484,8 +484,9 @@ class ConnectionHandler:
                 )
             self.sent_closed = True
             graceful = self.graceful and self.initiate is not None
+            sessions = self.connection.channels_open()
             self.worker.control.send_event(
-                control.Closed(conn=self.number, error=error, confirm=confirm, graceful=graceful)
+                control.Closed(conn=self.number, error=error, confirm=confirm, graceful=graceful, sessions=sessions)
             )
 
     # -- the supervisor's answers -------------------------------------------------------------------------------------
