@@ -130,7 +130,7 @@ class RouterCore(Core):
         self.link_routes = LinkRoutes(self.containers, log)
 
         # Other routers
-        self.neighbours = Neighbours(table, self.in_process, self.links, self.take_identity, log)
+        self.neighbours = Neighbours(table, self.in_process, self.links, self.take_identity)
         self.routers: Routers | None = None  # of an interior router
         if router.mode == INTERIOR_MODE:
             # The engine takes a while to load, which only such a router needs.

@@ -5,9 +5,10 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from router.config.entities import EndpointConfig
+from router.config.roles import BETWEEN_ROUTERS
 from router.control.handover import Begun, Initiate
 from router.control.messages import ErrorText, Tls
-from router.log import INFO, Log
+from router.log import DEBUG, INFO, Log
 from supervisor.addresses.record import HERE, Record, Way
 
 # The error of a connection that the router opened that ends without one.
@@ -15,6 +16,7 @@ _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")
 _ORPHANED: Final = ("amqp:internal-error", "the worker that had it died")
 
 
+ANNOTATIONS_VERSION: Final = "qd.annotations-version"  # open property of routers
 ENDPOINT: Final = "endpoint"
 PRIORITY: Final = 4  # of links of clients
 
@@ -162,6 +164,9 @@ def log_opened(log: Log, connection: Connection) -> None:
             "ROUTER_CORE",
             f"{describe_opened(connection)} props={format_properties(connection.properties)}",
         )
+    version = (connection.properties or {}).get(ANNOTATIONS_VERSION)
+    if version is not None and connection.origin.role in BETWEEN_ROUTERS and log.enabled("ROUTER", DEBUG):
+        log.debug("ROUTER", f"Remote router annotations version: {version}")
 
 
 def describe_opened(connection: Connection) -> str:

@@ -16,7 +16,6 @@ from router.control.handlers import Handlers
 from router.control.messages import Attached, Count, Opened, RouterLink, Taken
 from router.control.names import CONTROL_KEY
 from router.control.ops import NextHopGone, NextHopOp, Op
-from router.log import DEBUG, Log
 from supervisor.addresses.inprocess import InProcess
 from supervisor.addresses.table import Table
 from supervisor.connections.connections import Connection, Link
@@ -27,7 +26,6 @@ from supervisor.subsystem import Subsystem
 TURN: Final = 0.002  # seconds for control messages before other events are handled
 COST_PROPERTY: Final = "qd.inter-router-cost"
 BUNDLE_PROPERTY: Final = "sluice.bundle"
-VERSION_PROPERTY: Final = "qd.annotations-version"
 CONTROL_ADDRESS: Final = "Lqdhello"  # address of an outgoing control link, for management
 # Link types in management, by kind in messages of workers.
 KINDS: Final = {"control": "router-control", "data": "inter-router", "stream": "inter-router"}
@@ -71,18 +69,15 @@ class Neighbours(Subsystem):
     """All inter-router connections. Owner: the core."""
 
     __slots__ = (
-        "_by_number", "_changed", "_in_process", "_indexes", "_links", "_log", "_network", "_table", "_take_identity",
+        "_by_number", "_changed", "_in_process", "_indexes", "_links", "_network", "_table", "_take_identity",
         "_waiting",
     )  # fmt: skip
 
-    def __init__(
-        self, table: Table, in_process: InProcess, links: Links, take_identity: Callable[[], int], log: Log
-    ) -> None:
+    def __init__(self, table: Table, in_process: InProcess, links: Links, take_identity: Callable[[], int]) -> None:
         self._table = table
         self._in_process = in_process
         self._links = links
         self._take_identity = take_identity
-        self._log = log
         self._by_number: dict[int, Neighbour] = {}
         self._changed: dict[int, Neighbour] = {}  # with data links or index that the table does not have yet
         self._indexes: dict[str, int] = {}  # of the routers of the network, by id
@@ -140,9 +135,6 @@ class Neighbours(Subsystem):
         if connection.origin.role != INTER_ROUTER:
             return
         announced = message.announced or {}  # its properties that are for routers
-        version = announced.get(VERSION_PROPERTY)
-        if version is not None and self._log.enabled("ROUTER", DEBUG):
-            self._log.debug("ROUTER", f"Remote router annotations version: {version}")
         cost = max(connection.origin.cost, announced.get(COST_PROPERTY, 1))
         neighbour = Neighbour(connection, cost, BUNDLE_PROPERTY in announced)
         self._by_number[connection.number] = neighbour

@@ -7,8 +7,10 @@ import pytest
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.types import Array, Int, Map, Symbol
-from tests.system.fixtures import Connect, Fresh
-from tests.system.router import Section, listener
+from tests.system.edges import edge, with_edges
+from tests.system.fixtures import Connect, Fresh, Start
+from tests.system.network import interior
+from tests.system.router import Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -124,3 +126,16 @@ def test_a_second_open_is_an_error(connect: Connect) -> None:
     error = peer.expect_close()
     assert error is not None
     assert error[0].startswith("amqp:")
+
+
+def test_version_of_annotations_is_logged_at_both_ends(start: Start, workers: int) -> None:
+    """Of connections between interior routers, and to edge routers (brokers-and-edge.md C-32)."""
+    debug: Section = "log", {"module": "ROUTER", "enable": "debug+"}
+    a = start([*with_edges("A"), debug], workers)
+    line = r"ROUTER \(debug\) Remote router annotations version: 1$"
+    e = start([*edge("E", a), debug], workers)
+    for router in (e, a):
+        router.wait_log(line)
+    b = start([*interior("B", None, (a.ports["net"],)), debug], workers)
+    b.wait_log(line)
+    poll(lambda: len(re.findall(line, a.log, re.MULTILINE)) == 2, "A has logged both")
