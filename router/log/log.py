@@ -11,7 +11,7 @@ Owner of a Log: the one process (one thread) that created it. Settings travel be
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import islice
 from types import FrameType
 from typing import Final, NamedTuple
@@ -109,6 +109,7 @@ class Log:
         self._fresh = 0  # lines written since `take_news`
         self._reported: dict[str, list[int]] = {}  # counters as `take_news` has told them
         self._repeats: dict[tuple[str, str], _Repeats] = {}  # by module and kind
+        self._in_force: dict[str, ModuleSettings] = {}  # in force, by module
         # Set by the owner of a clock: calls what it is given after so many seconds. Without it `repeated` tells of more
         # when the next one comes.
         self.later: Callable[[float, Callable[[], None]], object] | None = None
@@ -147,6 +148,8 @@ class Log:
     def use(self, change: "LogChange") -> None:
         """Go by other settings."""
         settings, plans = change.settings, change.plans
+        self._forget_repeats({module for module, plan in plans.items() if plan != self._in_force.get(module)})
+        self._in_force = dict(plans)
         names = {str(plan.output) for plan in plans.values()}
         sinks = {name: change.fresh.get(name) or self._sinks[name] for name in names}
         unused = [sink for name, sink in self._sinks.items() if name not in sinks]
@@ -298,6 +301,15 @@ class Log:
             self._call_later(name, found)
         else:
             del self._repeats[name]
+
+    def _forget_repeats(self, modules: Container[str]) -> None:
+        """Write the next failure of each kind of these modules in full: who changes where or what a module logs wants
+        to see it there.
+        """
+        for name, found in list(self._repeats.items()):
+            if found.module in modules:
+                self._report_repeats(found)
+                del self._repeats[name]
 
     def _report_repeats(self, found: "_Repeats") -> None:
         if found.more:

@@ -126,6 +126,19 @@ def test_dummies(management: Management) -> None:
     assert management.ask("DELETE", name="d").outcome == (404, "No entity with name=d")
 
 
+def test_an_update_of_a_log_shows_a_repeated_failure_again(router: Router, management: Management) -> None:
+    """Equal failures within ten seconds are one line, unless the module's log was changed meanwhile."""
+    target = {"name": "log/AGENT", "type": "log"}
+    failure = "Error performing READ: No entity with name=is-not-there"
+    for level in ("debug+", "info+", "debug+"):
+        management.call("UPDATE", {"enable": level}, **target)
+        for _ in range(2):
+            assert management.ask("READ", name="is-not-there").status == 404
+    management.call("UPDATE", {"enable": None}, **target)
+    lines = [line for line in router.log.splitlines() if line.endswith(failure)]
+    assert len([line for line in lines if " more of this kind" not in line]) == 3
+
+
 def test_addresses(management: Management, fresh: Fresh) -> None:
     prefix = fresh("made").replace("/", ".")
     answer = management.ask("CREATE", {"prefix": f"/{prefix}/", "distribution": "closest"}, type=ADDRESS, name=prefix)

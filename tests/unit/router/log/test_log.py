@@ -566,6 +566,29 @@ def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):
     assert log.counters()["SERVER"]["error"] == 7
 
 
+@pytest.mark.parametrize("module", ["SERVER", "DEFAULT"])
+def test_change_of_a_module_lets_its_failures_be_seen_again(make_log, module):
+    """Whoever changes the level or the file of a module looks for its next failure there; other modules go on."""
+    log, lines = make_log()
+    for _ in range(3):
+        log.repeated(ERROR, "SERVER", "a", "server")
+        log.repeated(ERROR, "AGENT", "a", "agent")
+    assert lines() == ["SERVER (error) server", "AGENT (error) agent"]
+    before = log.settings.modules
+    level = LogSettings({**before, "AGENT": before["DEFAULT"]}) if module == "SERVER" else log.settings
+    log.apply(level)
+    assert lines()[2:] == [], "nothing has changed for either"
+    own = before["DEFAULT"]
+    changed = ModuleSettings(mask=ALL_LEVELS & ~TRACE, timestamp=own.timestamp, source=own.source, output=own.output)
+    log.apply(LogSettings({**level.modules, module: changed}))
+    modules = ["SERVER"] if module == "SERVER" else ["SERVER", "AGENT"]
+    told = [f"{each} (error) 2 more of this kind in 10 seconds, the last: {each.lower()}" for each in modules]
+    assert lines()[2:] == told
+    log.repeated(ERROR, "SERVER", "a", "server")
+    log.repeated(ERROR, "AGENT", "a", "agent")
+    assert lines()[2 + len(told) :] == [f"{each} (error) {each.lower()}" for each in modules]
+
+
 def test_kinds_of_what_comes_again_are_bounded(make_log):
     log, lines = make_log()
     for number in range(2 * MOST_REPEATS):
