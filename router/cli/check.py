@@ -52,6 +52,11 @@ def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, 
             line = profile.lines.get(fault.attribute, profile.line)
             errors.append(ConfigError(configuration.path, line, f"sslProfile '{profile.name}': {fault}"))
         warnings += [(module, text) for module, _, text in found.remarks]
+        if profile.ciphers is not None and not profile.protocols:
+            text = (
+                "it has ciphers and no protocols: TLS 1.2 and 1.3 are spoken, without 1.0 and 1.1 that Dispatch allowed"
+            )
+            warnings.append(("CONN_MGR", f"sslProfile '{profile.name}': {text}"))
         days = None if found.expires is None else int((found.expires - time.time()) // DAY)
         if days is not None and days < WARN_DAYS:
             text = f"the certificate expires in {days} days" if days >= 0 else "the certificate has expired"

@@ -24,6 +24,29 @@ def test_all_is_well(made, tmp_path, capsys):
     assert checked(tmp_path, capsys, text + "listener {\nsslProfile: p\n}\n") == (0, "x.conf: ok\n", [])
 
 
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ("ciphers: ECDHE+AESGCM\n", True),
+        ("ciphers: ECDHE+AESGCM\nprotocols: TLSv1.2\n", False),
+        ("protocols: TLSv1.3\n", False),
+    ],
+)
+def test_profiles_with_ciphers_and_no_protocols_are_named(made, tmp_path, capsys, more, named):
+    """Dispatch let TLS 1.0 and 1.1 in there."""
+    text = f"sslProfile {{\nname: p\ncertFile: {made.server.certificate}\nprivateKeyFile: {made.server.key}\n{more}}}\n"
+    status, out, lines = checked(tmp_path, capsys, text + "listener {\nsslProfile: p\n}\n")
+    assert (status, out) == (0, "x.conf: ok, 1 warning\n" if named else "x.conf: ok\n")
+    assert (
+        lines
+        == [
+            "warning: sslProfile 'p': it has ciphers and no protocols: TLS 1.2 and 1.3 are spoken, without 1.0 and 1.1 "
+            "that Dispatch allowed"
+        ]
+        * named
+    )
+
+
 def test_faults(made, tmp_path, capsys):
     text = (
         f"sslProfile {{\nname: p\ncertFile: {made.server.certificate}\nprivateKeyFile: {made.client.key}\n"
