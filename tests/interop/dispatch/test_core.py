@@ -76,12 +76,18 @@ def test_address_with_fallback(attribute: str, node: Node, fresh: Fresh) -> None
 
 
 def test_address_without_name(node: Node, fresh: Fresh) -> None:
-    """Nulls are null; unknown attributes and a name in the body are ignored."""
-    body = {"prefix": fresh("nameless"), "name": "ignored", "bogus": 1, "distribution": "nonsense"}
+    """Nulls are null; a name in the body is ignored."""
+    body = {"prefix": fresh("nameless"), "name": "ignored", "distribution": "nonsense"}
     made = node.call(node.request(body, operation="CREATE", type=PREFIX + ADDRESS), 201).body
     assert made["name"] is None
     assert made["distribution"] == "balanced"
     node.delete(ADDRESS, identity=made["identity"])
+
+
+def test_address_with_an_unknown_attribute(node: Node, fresh: Fresh) -> None:
+    """1.19 ignores it."""
+    text = f"Unknown attribute 'bogus' for '{PREFIX}{ADDRESS}'"
+    assert refused(node.create, ADDRESS, prefix=fresh("odd"), bogus=1) == (400, text)
 
 
 PHASES = "Phase values must be between 0 and 9"
