@@ -108,13 +108,20 @@ cdef inline void count_ended(ProducerLink link, const InDelivery* d, uint8_t kin
         count_end(link, kind)
 
 
+cdef inline void count_settled_end(ProducerLink link, const InDelivery* d, uint8_t kind) noexcept:
+    """d ends because it was settled, with this outcome: its age counts too."""
+    if d.flags & IN_TRACKED:
+        count_presettled(link)
+        return
+    count_end(link, kind)
+    count_age(link.slot, link.session.connection.scheduler.now_ns - d.since, True)
+
+
 cdef inline int finish(ProducerLink link, InDelivery* d, uint8_t kind, const Slice* state) except -1:
     """Settled by the consumer (or by us): tell the producer, count, free."""
     report_settled(link.session, <uint32_t>d.key, kind, state)
     if d.since:
-        count_ended(link, d, kind)
-        if not d.flags & IN_TRACKED:
-            count_age(link.slot, link.session.connection.scheduler.now_ns - d.since, True)
+        count_settled_end(link, d, kind)
     map_take(&link.session.received, d.key)
     free_credit(link, d)
     in_free(d)
@@ -585,9 +592,7 @@ cdef class ProducerLink(GrantingLink):
         map_take(&self.session.received, d.key)
         if not d.flags & IN_COMPLETE:
             return in_settled_late(d)
-        count_ended(self, d, d.kind)
-        if not d.flags & IN_TRACKED:
-            count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
+        count_settled_end(self, d, d.kind)
         free_credit(self, d)
         in_free(d)
         return 0
