@@ -109,7 +109,7 @@ def test_the_types_are_those_of_the_protocol() -> None:
     }
     assert sent(ORDERS) == {
         *("admitted", "denied", "move", "rules", "rulesgone", "permit", "closelink"),
-        *("link", "unlink", "pair", "paired", "unpair", "control", "decided"),
+        *("link", "unlink", "pair", "paired", "unpair", "control", "decided", "postponed"),
         *("snapshot", "attached", "refused", "detached", "gone", "close", "drain", "send", "taken", "watch"),
         *("sasloffer", "saslchallenge", "sasloutcome"),
     }
