@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t
 
 from router.amqp.codec cimport Slice
-from router.amqp.spec cimport D_ACCEPTED, D_RECEIVED, D_RELEASED
+from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RECEIVED, D_RELEASED
 
 # The descriptor of an encoded state: 0 for none, OTHER_STATE for one that is only relayed.
 cdef uint8_t state_kind(const Slice* state) noexcept nogil
@@ -21,3 +21,9 @@ cdef inline bint is_plain_outcome(uint8_t kind, const Slice* state) noexcept nog
 cdef inline bint terminal(uint8_t kind) noexcept nogil:
     """It is an outcome: nothing but settlement follows it."""
     return kind != 0 and kind != D_RECEIVED
+
+
+cdef inline bint is_outcome(uint8_t kind) noexcept nogil:
+    """Return True for the four outcomes of part 3, 3.4: a delivery that has one may be settled. A transactional state
+    holds an outcome that is not final yet."""
+    return D_ACCEPTED <= kind <= D_MODIFIED

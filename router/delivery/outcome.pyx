@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
 from router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_REJECTED, D_RELEASED
-from router.amqp.states cimport has_field, plain_state, terminal
+from router.amqp.states cimport has_field, is_outcome, plain_state, terminal
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_TOLD, OUT_CHECK, in_free,
     in_more, out_detach,
@@ -69,12 +69,17 @@ cdef int in_settled_late(InDelivery* d) except -1:
 
 
 cdef int in_lost(InDelivery* d) except -1:
-    """The producer is gone. Frees the delivery; copies that were complete go on without it."""
+    """The producer is gone. Frees the delivery; copies that were complete go on without it. A consumer that waits for
+    the settlement of its outcome gets it here (routing-semantics.md 9.5)."""
+    cdef Slice modified
     if not d.flags & IN_COMPLETE and d.message is not NULL:
         d.message.aborted = True
         in_more(d)
     elif d.flags & IN_MULTI and not d.flags & IN_PRESETTLED:
         in_lost_multicast(d)
+    elif d.copies is not NULL and is_outcome(d.kind) and not d.flags & IN_PRESETTLED:
+        modified = plain_state(D_MODIFIED)
+        in_update(d, D_MODIFIED, &modified, True)
     in_free(d)
     return 0
 
@@ -109,6 +114,13 @@ cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -
 # ---------------------------------------------------------------------------------------------------------------------
 # From consumers
 
+cdef inline void note_outcome(OutDelivery* o, InDelivery* d, uint8_t kind) noexcept nogil:
+    """Keep the first outcome that a copy has without settlement."""
+    if terminal(kind) and not o.kind:
+        o.kind = kind
+        d.pending -= 1
+
+
 cdef int combine(InDelivery* d, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
     """One of several copies has news: the producer hears the best outcome when all have one."""
     cdef Slice combined
@@ -124,9 +136,8 @@ cdef int combine(InDelivery* d, OutDelivery* o, uint8_t kind, const Slice* state
     if settled:
         out_detach(o)
         o.kind = kind
-    elif terminal(kind) and not o.kind:
-        o.kind = kind
-        d.pending -= 1
+    else:
+        note_outcome(o, d, kind)
     if not d.flags & IN_ROUTED or (d.live and (d.pending or d.flags & IN_TOLD)):
         return 0
     combined.data = d.state
@@ -149,6 +160,10 @@ cdef int out_update_any(OutDelivery* o, uint8_t kind, const Slice* state, bint s
     if d.flags & IN_ACCEPT:
         if settled:
             out_detach(o)
+        elif is_outcome(kind):
+            out_detach(o)                  # the producer has the router's outcome, nobody else settles this one
+            o.kind = kind
+            return o.downstream.calls.producer_update(o.downstream.owner, o, kind, state, True)
         return 0
     if d.flags & IN_MULTI:
         return combine(d, o, kind, state, settled)
@@ -157,6 +172,7 @@ cdef int out_update_any(OutDelivery* o, uint8_t kind, const Slice* state, bint s
                         and memcmp(state.data, d.state, state.size) == 0):
             return 0                       # nothing that its producer does not know
         in_keep_state(d, kind, state)
+        note_outcome(o, d, kind)
         return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, False)
     out_detach(o)
     if not kind:

@@ -11,7 +11,7 @@ from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_tak
 from router.amqp.link cimport Link
 from router.amqp.meter cimport meter_hold
 from router.amqp.spec cimport D_MODIFIED
-from router.amqp.states cimport plain_state, state_kind
+from router.amqp.states cimport is_outcome, plain_state, state_kind
 from router.delivery.delivery cimport (
     IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTS, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_free, out_new, outs_free,
     own_charge, queue_append, queue_remove,
@@ -414,6 +414,8 @@ cdef class PortOut(NodeOwner):
         self.failing = o
         self.concerned = o.source.upstream if o.source is not NULL else NULL
         if not ends:
+            if o.source is NULL and is_outcome(head.kind):
+                return self.producer_update(o, head.kind, state, True)     # as ConsumerLink.delivery_outcome
             return out_update(o, head.kind, state, False)
         if o.flags & OUT_QUEUED:
             self.unqueue(o)

@@ -25,7 +25,7 @@ from router.links.credit cimport shown_credit
 from router.links.delivery_link cimport copy_octets, goes_now, leave_queue, note_settled, settle_sent, start_copy
 from router.links.settlement cimport settle_copies
 from router.amqp.id_map cimport map_reserve, map_take
-from router.amqp.states cimport plain_state
+from router.amqp.states cimport is_outcome, plain_state
 from router.delivery.delivery cimport (
     IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
     OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge,
@@ -548,6 +548,10 @@ cdef class ConsumerLink(DeliveryLink):
         """The consumer's disposition."""
         cdef OutDelivery* o = <OutDelivery*>entry
         if not settled:
+            if o.source is NULL and is_outcome(kind):
+                # Nobody is left who could settle it for the consumer, which waits for that.
+                o.kind = kind
+                return self.producer_update(o, kind, state, True)
             return out_update(o, kind, state, False)
         note_settled(self, o, kind)
         if o.flags & OUT_QUEUED:

@@ -20,7 +20,7 @@ from router.delivery.delivery cimport (
     OUT_ABORT, OUT_LATE_SETTLED, OUT_PARTIAL, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, NodeCalls, out_free,
 )
 from router.message.content cimport cursor_close, cursor_read, message_release
-from router.stats.counters cimport PrivateSlot, count_finished, totals
+from router.stats.counters cimport PrivateSlot, count_finished, count_outcome, totals
 
 from router.amqp.errors import SESSION_INVALID_FIELD, RemoteError
 
@@ -250,6 +250,8 @@ cdef class DeliveryLink(Link):
             return self.session.report_state(False, o.id, state)
         self.session.report_outcome(False, o.id, 1, state)
         count_finished(self.slot, self.session.connection.scheduler.second)
+        if o.kind:
+            count_outcome(self.slot, o.kind)   # the consumer had set it, and waited for this
         return settle_sent(self, o)
 
 

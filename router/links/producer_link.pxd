@@ -46,6 +46,7 @@ cdef class ProducerLink(GrantingLink):
     cdef readonly uint64_t number          # of the incoming links of this process, in the order of their making
     cdef bint inter_router                 # another router's: totals count deliveries where they enter the network
     cdef readonly bint keeps_credit        # whatever its address can reach: what reaches nobody is released
+    cdef bint settles_first                # an outcome that comes unsettled is settled here (rcv-settle-mode first)
     cdef bint credit_on_forward            # credit for unsettled deliveries is given back when they are forwarded
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1
@@ -61,6 +62,8 @@ cdef class ProducerLink(GrantingLink):
     cdef int give_up_unrouted(self) except -1
     cdef void count_unheard(self, InDelivery* d) noexcept
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
+    # Settle a complete delivery, whose copies all have an outcome and are not settled, towards both sides.
+    cdef int settle_outcome(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
     cdef int unreachable(self, InDelivery* d) except -1
 
 

@@ -14,10 +14,10 @@ from router.stats.counters cimport (
     count_age, count_drop, count_finished, count_outcome, count_total, totals,
 )
 from router.amqp.id_map cimport map_take
-from router.amqp.states cimport plain_state, state_kind
+from router.amqp.states cimport is_outcome, plain_state, state_kind
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
-    IN_ROUTED, IN_STUCK, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_waits,
+    IN_ROUTED, IN_STUCK, IN_TOLD, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_waits,
 )
 from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
 from router.amqp.meter cimport Meter, meter_new
@@ -144,6 +144,10 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
         state.data = d.state
         state.size = d.state_size
         return link.outcome(d, d.kind, &state, True)
+    if link.settles_first and is_outcome(d.kind) and d.flags & (IN_MULTI | IN_TOLD) != IN_MULTI:
+        state.data = d.state               # it came before the last octet
+        state.size = d.state_size
+        return link.settle_outcome(d, d.kind, &state)
     return 0
 
 
@@ -266,6 +270,11 @@ cdef class ProducerLink(GrantingLink):
     def from_interior(self):
         """It is on the uplink of an edge router: it has credit whatever can be reached."""
         self.keeps_credit = True
+
+    def settle_first(self):
+        """The peer is told settlement by the router: rcv-settle-mode first was agreed (2.7.3). Otherwise it settles
+        outcomes itself, as a client with mode second and a router of ours do."""
+        self.settles_first = True
 
     def use(self, DeliveryHandler deliveries not None):
         """What becomes of the link's deliveries."""
@@ -544,6 +553,9 @@ cdef class ProducerLink(GrantingLink):
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         if not settled:
+            if self.settles_first and is_outcome(kind) \
+                    and d.flags & (IN_COMPLETE | IN_ROUTED) == IN_COMPLETE | IN_ROUTED:
+                return self.settle_outcome(d, kind, state)
             return self.session.report(<uint32_t>d.key, kind, state, False)
         if d.flags & IN_COMPLETE:
             return finish(self, d, kind, state)
@@ -556,6 +568,21 @@ cdef class ProducerLink(GrantingLink):
         if d.message is not NULL:
             message_release(d.message)
             d.message = NULL
+        return 0
+
+    cdef int settle_outcome(self, InDelivery* d, uint8_t kind, const Slice* state) except -1:
+        cdef Slice none = plain_state(0)
+        report_settled(self.session, <uint32_t>d.key, kind, state)
+        if d.flags & IN_MULTI:
+            in_update(d, 0, &none, True)   # each consumer has an outcome of its own
+        else:
+            in_update(d, kind, state, True)
+        if d.since:
+            count_end(self, kind)
+            count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
+        map_take(&self.session.received, d.key)
+        free_credit(self, d)
+        in_free(d)
         return 0
 
     cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:

@@ -16,10 +16,19 @@ Start = Callable[..., Router]
 CAPACITY = 250
 
 
-def pair(connect: Connect, address: str, credit: int = 10, into: str = "", out: str = "") -> tuple[Sender, Receiver]:
-    """A sender (on listener `into`) and a receiver (on `out`) of one address, each on a connection of its own."""
+#: Values of rcv-settle-mode.
+FIRST, SECOND = 0, 1
+
+
+def pair(
+    connect: Connect, address: str, credit: int = 10, into: str = "", out: str = "", mode: int = FIRST
+) -> tuple[Sender, Receiver]:
+    """A sender (on listener `into`) and a receiver (on `out`) of one address, each on a connection of its own.
+
+    mode: rcv-settle-mode of the sender's link. With `SECOND` the router relays outcomes that are not settled.
+    """
     receiver = connect(out).receiver(address, credit)
-    return connect(into).sender(address), receiver
+    return connect(into).sender(address, rcv_settle_mode=mode), receiver
 
 
 def pass_one(sender: Sender, receiver: Receiver, body: Any = "message", **fields: Any) -> Delivery:

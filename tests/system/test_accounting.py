@@ -12,7 +12,7 @@ from tests.peer.peer import Receiver, Sender
 from tests.system import accounting
 from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, all_settled
 from tests.system.counters import Counters
-from tests.system.fixtures import CAPACITY, Connect, Fresh, bodies, pair, table_known
+from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, table_known
 
 WORKER_COUNTS = (1, 3)
 SECTIONS = accounting.SECTIONS
@@ -61,7 +61,7 @@ def test_settled_without_state(connect: Connect, fresh: Fresh, counters: Counter
 
 def test_outcome_first_settlement_later(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """Counted once, when it is finished (management.md 7.2)."""
-    sender, receiver = pair(connect, fresh())
+    sender, receiver = pair(connect, fresh(), mode=SECOND)
     with counters.expect(ingress=1, egress=1):
         number = sender.send(message.message("x"))
         delivery = receiver.next()
@@ -72,7 +72,7 @@ def test_outcome_first_settlement_later(connect: Connect, fresh: Fresh, counters
 
 
 def test_the_last_of_two_outcomes_counts(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    sender, receiver = pair(connect, fresh())
+    sender, receiver = pair(connect, fresh(), mode=SECOND)
     with counters.expect(ingress=1, egress=1, released=1):
         number = sender.send(message.message("x"))
         delivery = receiver.next()

@@ -8,7 +8,7 @@ from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
 from tests.peer.peer import Delivery, Receiver, Sender
 from tests.peer.types import Described, ULong
-from tests.system.fixtures import Connect, Fresh
+from tests.system.fixtures import FIRST, SECOND, Connect, Fresh
 
 pytestmark = pytest.mark.adversarial
 
@@ -23,11 +23,13 @@ STATES: dict[str, Described] = {
 ORDER = list(STATES)
 
 
-def copies(connect: Connect, fresh: Fresh, count: int = 2) -> tuple[Sender, int, list[Receiver], list[Delivery]]:
+def copies(
+    connect: Connect, fresh: Fresh, count: int = 2, mode: int = FIRST
+) -> tuple[Sender, int, list[Receiver], list[Delivery]]:
     """An unsettled multicast delivery that each of `count` consumers has."""
     address = fresh("multicast")
     receivers = [connect().receiver(address, 10) for _ in range(count)]
-    sender = connect().sender(address)
+    sender = connect().sender(address, rcv_settle_mode=mode)
     number = sender.send(message.message("copy"))
     return sender, number, receivers, [receiver.next() for receiver in receivers]
 
@@ -56,7 +58,7 @@ def test_told_when_all_copies_have_a_state(connect: Connect, fresh: Fresh) -> No
 
 
 def test_accepted_unsettled_then_settled(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receivers, deliveries = copies(connect, fresh)
+    sender, number, _receivers, deliveries = copies(connect, fresh, mode=SECOND)
     for delivery in deliveries:
         delivery.settle(ACCEPTED, settled=False)
     outcome = sender.outcome(number, settled=False)

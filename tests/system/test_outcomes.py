@@ -8,7 +8,7 @@ from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, Performative, error_of, frame_octets, modified, received, rejected
 from tests.peer.peer import Delivery, Receiver, Sender
 from tests.peer.types import Described, Map, Symbol, ULong
-from tests.system.fixtures import Connect, Fresh, pair
+from tests.system.fixtures import FIRST, SECOND, Connect, Fresh, pair
 
 pytestmark = pytest.mark.adversarial
 
@@ -18,7 +18,7 @@ TRANSACTIONAL = Described(ULong(0x34), [b"txn-1", Described(ULong(0x24), [])])
 
 def under_way(connect: Connect, fresh: Fresh, **fields: Any) -> tuple[Sender, int, Receiver, Delivery]:
     """A delivery that the consumer has and nobody has settled."""
-    sender, receiver = pair(connect, fresh())
+    sender, receiver = pair(connect, fresh(), mode=fields.pop("mode", FIRST))
     number = sender.send(message.message("under way"), **fields)
     return sender, number, receiver, receiver.next()
 
@@ -67,7 +67,7 @@ def test_modified_keeps_its_fields(connect: Connect, fresh: Fresh, failed: bool,
 
 
 def test_accepted_then_settled(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receiver, delivery = under_way(connect, fresh)
+    sender, number, _receiver, delivery = under_way(connect, fresh, mode=SECOND)
     delivery.settle(ACCEPTED, settled=False)
     outcome = sender.outcome(number, settled=False)
     assert (outcome.name, outcome.settled) == ("accepted", False)
@@ -96,7 +96,7 @@ def test_received_is_relayed(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_a_later_terminal_state_is_relayed_too(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receiver, delivery = under_way(connect, fresh)
+    sender, number, _receiver, delivery = under_way(connect, fresh, mode=SECOND)
     delivery.settle(ACCEPTED, settled=False)
     sender.outcome(number, settled=False)
     delivery.settle(RELEASED)

@@ -5,7 +5,7 @@ import pytest
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, received
 from tests.peer.peer import Sender
-from tests.system.fixtures import CAPACITY, Connect, Fresh, bodies, pair, pass_one, table_known
+from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, pass_one, table_known
 from tests.system.router import Section, listener
 
 pytestmark = pytest.mark.adversarial
@@ -63,7 +63,7 @@ def test_presettled_returns_credit(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_unsettled_returns_credit_with_settlement(connect: Connect, fresh: Fresh) -> None:
-    sender, receiver = pair(connect, fresh(), credit=1000, into="ten")
+    sender, receiver = pair(connect, fresh(), credit=1000, into="ten", mode=SECOND)
     numbers = [sender.send(message.message(n)) for n in range(10)]
     deliveries = receiver.receive(10)
     sender.peer.barrier()

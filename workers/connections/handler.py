@@ -162,8 +162,11 @@ class ConnectionHandler:
         """Whether the peer is a route container; its deliveries are counted as such."""
         return bool(self.profile.role == ROUTE_CONTAINER)
 
-    def prepare_incoming(self, link: Any) -> None:
-        """A link on which the peer sends is made: its credit depends on the role of the connection."""
+    def prepare_incoming(self, link: Any, *, second: bool = False) -> None:
+        """A link on which the peer sends is made: its credit depends on the role of the connection. second: it settles
+        after the router (rcv-settle-mode)."""
+        if not second and not self.to_ours:
+            link.settle_first()
         if self.edge and self.initiate is None and self.profile.role == EDGE:
             link.from_edge()
         elif self.edge:

@@ -254,6 +254,8 @@ class RouterLink(LinkRecord):
                 self.link.use_checks()
         else:
             self.link = RouterIn(capacity=self._window(capacity))
+            if not self._is_ours():
+                self.link.settle_first()  # Dispatch 1.19 leaves that to its producers, which leave it to their router
         self.link.context = self
 
     def _checks(self) -> bool:
@@ -263,9 +265,12 @@ class RouterLink(LinkRecord):
 
     def _window(self, capacity: int) -> int:
         """Deliveries in flight on a link by which the peer sends; `capacity`: what a router of Dispatch gets."""
+        return int(self.client.profile.bundle_capacity) if self._is_ours() else capacity
+
+    def _is_ours(self) -> bool:
+        """Whether the peer is a router of Sluice."""
         router = self.client.router
-        ours = router is not None and BUNDLE in router.announced
-        return int(self.client.profile.bundle_capacity) if ours else capacity
+        return router is not None and BUNDLE in router.announced
 
     # -- attach -------------------------------------------------------------------------------------------------------
 

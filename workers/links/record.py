@@ -101,7 +101,7 @@ class LinkRecord:
             if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 0xFFFFFFFF:
                 count = 0
             self.link = ProducerLink(capacity=client.window, initial_delivery_count=count)
-            client.prepare_incoming(self.link)
+            client.prepare_incoming(self.link, second=self._mode(RCV_MODE) == RCV_SECOND)
         self.link.context = self
 
     def _mode(self, index: int) -> int:

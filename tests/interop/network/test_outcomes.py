@@ -82,7 +82,7 @@ def test_an_outcome_before_settlement(middle: Middle, fresh: Fresh) -> None:
     address = fresh()
     consumer = middle.right.consumer(address, accept=False)
     middle.s.wait_remote(consumer.key, "R")
-    sender = middle.s.client().sender(address)
+    sender = middle.s.client().sender(address, rcv_settle_mode=1)
     delivery = sender.send(message.message("x"))
     got = consumer.next()
     got.settle(frames.ACCEPTED, settled=False)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from router.testing.output import octets_waiting
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
-from tests.peer.types import Described, ULong
+from tests.peer.types import Described, UByte, ULong
 from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.network import client
 from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
@@ -17,6 +17,7 @@ OUTPUT_HIGH = 131_072  # octets of a write buffer above which nothing more is pu
 FRAME = 16_384  # octets of the longest frame
 REPORTS_OCTETS = 1_048_576  # of states that wait (router/amqp/state_reports.pxd)
 DELIVERIES = 8_000
+SECOND = UByte(1)  # rcv-settle-mode: the producer settles, states are relayed
 LISTENER = f"linkCapacity: {DELIVERIES}; maxSessionFrames: {2 * DELIVERIES}"
 PLAIN_MODIFIED = Described(ULong(0x27), [])
 PRIVATE = Described(ULong(0x99), [])
@@ -28,7 +29,7 @@ def pair(router: Router, worker: int, address: str) -> tuple[Peer, Peer]:
     receiving, sending = router.connect(0), router.connect(worker)
     receiving.feed(start() + consumer(0, address))
     router.settle()
-    sending.feed(start() + producer(0, address))
+    sending.feed(start() + producer(0, address, rcv_settle_mode=SECOND))
     router.settle()
     return receiving, sending
 
@@ -255,7 +256,7 @@ def test_states_for_a_router_that_does_not_read_let_the_turns_of_its_links_end(n
     receiving = client(network, "A", consumer(0, "states"))
     client(network, "B", consumer(0, "bulk"))
     network.pass_seconds(2)
-    sending = client(network, "B", producer(0, "states"))
+    sending = client(network, "B", producer(0, "states", rcv_settle_mode=SECOND))
     filling = client(network, "A", producer(0, "bulk"))
     sending.feed(b"".join(transfer(0, number, message(b"x")) for number in range(100)))
     network.settle()

@@ -12,6 +12,7 @@ from tests.unit.engine.host import Peer
 from tests.unit.engine.talk import MANY, message, say
 
 SERIAL: Final = 1 << 32
+FIRST: Final = 0  # rcv-settle-mode
 PART: Final = 14_000  # octets of payload in a frame
 LIST8: Final = 0xC0
 DESCRIPTOR: Final = 3  # octets of a performative's descriptor
@@ -56,6 +57,7 @@ class ClientLink:
         self.handle = handle
         self.name = name
         self.sends = sends
+        self.mode = FIRST
         self.attached = False
         self.ended = False
         self.count = 0  # its delivery-count

@@ -10,7 +10,7 @@ from typing import Any, Final
 import router.testing.engine as engine
 from tests.peer.types import UByte
 from tests.unit.engine.deliveries import states
-from tests.unit.engine.deliveries.client import SERIAL, Client, ClientLink, ClientSession
+from tests.unit.engine.deliveries.client import FIRST, SERIAL, Client, ClientLink, ClientSession
 from tests.unit.engine.deliveries.model import LOSSES, Delivery
 from tests.unit.engine.deliveries.places import CAPACITY, Place, place
 
@@ -131,6 +131,7 @@ class Play:
             session = client.begin(each["window"], each["first"])
             for credit in each["credits"]:
                 link = session.attach(self.address, sends, rcv_settle_mode=UByte(described["mode"]))
+                link.mode = described["mode"]
                 grants.append((link, credit))
         self.rest()
         if not sends:
@@ -176,6 +177,7 @@ class Play:
         window = link.session.remote_window // frames
         for _ in range(min(count, link.credit, window, STATE_OCTETS // len(octets or b"x"))):
             delivery = Delivery(len(self.deliveries), self.place.routed, settled, [octets])
+            delivery.settled_by_router = link.mode == FIRST
             self.deliveries[delivery.number] = delivery
             if any(each.ended for each in self.consumers):
                 # There is none, or another router does not know yet that its own have gone.

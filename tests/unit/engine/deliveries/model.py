@@ -7,7 +7,7 @@ states before a later report, never the last one, and receives one settlement at
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.unit.engine.deliveries.states import ACCEPTED, LOST, RELEASED
+from tests.unit.engine.deliveries.states import ACCEPTED, LOST, RELEASED, is_outcome
 
 #: A state, None for none, and whether it settles.
 Report = tuple[bytes | None, bool]
@@ -42,7 +42,7 @@ class Reports:
     def check_complete(self, where: str) -> None:
         """Raise AssertionError unless the last report was received, or is one that the end knows already."""
         last = len(self.said) - 1
-        if self.needless or self.at == last:
+        if self.needless or self.settled or self.at == last:
             return
         before = self.said[self.at] if self.at >= 0 else (self.carried, False)
         known = before == self.said[last] and not self.said[last][1]
@@ -57,6 +57,8 @@ class Delivery:
     routed: bool  # over a link route: states pass as they are
     presettled: bool
     first_states: list[bytes | None]  # those that its first transfer may have
+    settled_by_router: bool = False  # its producer's link has rcv-settle-mode first
+    router_settles: bool = False  # … and its consumer has given an outcome without settlement
     to_producer: Reports = field(default_factory=Reports)
     to_consumer: Reports = field(default_factory=Reports)
     begun: bool = False  # its first frame has come to a consumer
@@ -72,6 +74,8 @@ class Delivery:
         return f"delivery {self.number}"
 
     def consumer_says(self, state: bytes | None, settled: bool) -> None:
+        if self.router_settles and not self.consumer_lost:
+            self.says_again(state, settled)
         if self.over or self.consumer_lost or (state is None and not settled):
             return
         said = self.to_producer
@@ -83,6 +87,22 @@ class Delivery:
         if settled:
             self.over = True
             self.to_consumer.needless = True
+        elif self.awaits_settlement(state) and (self.settled_by_router or self.producer_lost):
+            self.over = self.router_settles = True
+            said.said.append((state, True))
+            self.to_consumer.said.append((state, True))
+
+    def awaits_settlement(self, state: bytes | None) -> bool:
+        """Whether a consumer that has given this state waits for the settlement."""
+        return is_outcome(state) and not self.routed and not self.presettled
+
+    def says_again(self, state: bytes | None, settled: bool) -> None:
+        """The consumer follows an outcome by another report. Between routers it may take the place of the first one."""
+        kept = self.to_producer.state if state is None else state
+        ends = settled or is_outcome(state)
+        self.to_producer.said.append((kept, ends))
+        self.to_consumer.said.append((kept, ends))
+        self.to_consumer.needless = True
 
     def producer_says(self, state: bytes | None, settled: bool) -> None:
         if self.over or self.producer_lost or (state is None and not settled):
@@ -151,6 +171,9 @@ class Delivery:
     def lose_producer(self) -> None:
         self.producer_lost = True
         self.to_producer.needless = True
+        if not self.over and self.awaits_settlement(self.to_producer.state):
+            self.over = True
+            self.to_consumer.said.append((LOST, True))
 
 
 def shown(report: Report) -> str:

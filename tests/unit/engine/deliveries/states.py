@@ -33,6 +33,7 @@ NAMES: Final = {
     ERROR_CODE: "amqp:error:list",
 }
 CODES: Final = (RECEIVED_CODE, ACCEPTED_CODE, REJECTED_CODE, RELEASED_CODE, MODIFIED_CODE, DECLARED_CODE)
+OUTCOMES: Final = (ACCEPTED_CODE, REJECTED_CODE, RELEASED_CODE, MODIFIED_CODE)
 CUSTOM_CODES: Final = (0x01, 0x22, 0x28, 0x99, 0xFE, 0xFF, 0x100, 0x0000468C00000004)
 LENGTHS: Final = (0, 1, 3, 20, 60, 64, 65, 254, 255, 256, 600)
 FIXED: Final = {
@@ -187,3 +188,22 @@ def plain_state(rng: Random) -> bytes:
     if choice < 0.75:
         return RELEASED
     return rng.choice(SHORT)
+
+
+def is_outcome(state: bytes | None) -> bool:
+    """Return True for accepted, rejected, released and modified, however the descriptor is encoded."""
+    if state is None:
+        return False
+    return any(state.startswith(beginning) for code in OUTCOMES for beginning in descriptors(code))
+
+
+def descriptors(code: int) -> tuple[bytes, ...]:
+    """Return the encodings of a descriptor, each behind the octet of a described type."""
+    name = NAMES[code].encode()
+    forms = (
+        b"\x53" + bytes((code,)),
+        b"\x80" + struct.pack("!Q", code),
+        bytes((0xA3, len(name))) + name,
+        b"\xb3" + struct.pack("!I", len(name)) + name,
+    )
+    return tuple(b"\x00" + form for form in forms)

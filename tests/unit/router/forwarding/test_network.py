@@ -3,7 +3,7 @@
 import pytest
 
 from tests.peer.frames import ACCEPTED, FRAME_HEADER, REJECTED, RELEASED, modified, parse_frame, source, target
-from tests.peer.types import Described, Symbol, ULong
+from tests.peer.types import Described, Symbol, UByte, ULong
 from tests.unit.engine.network import client
 from tests.unit.engine.talk import (
     ANNOTATIONS,
@@ -64,7 +64,7 @@ def test_three_way_settlement(pair):
     """The consumer's state, the producer's settlement, each by itself."""
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+    sending = client(pair, "A", producer(0, "balanced.a", rcv_settle_mode=UByte(1)))
     sending.feed(transfer(0, 0, message(b"x")))
     pair.settle()
     receiving.feed(settle(0, state=ACCEPTED, settled=False))

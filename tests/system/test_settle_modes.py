@@ -1,0 +1,239 @@
+"""rcv-settle-mode of both ends: who settles, and who is told (routing-semantics.md 9.2, A-1; decision 0061)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from tests.peer import message
+from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected, state_name
+from tests.peer.peer import Delivery, Outcome, Receiver, Sender
+from tests.peer.types import Described
+from tests.system.edges import Site, edge, with_edges
+from tests.system.fixtures import FIRST, SECOND
+from tests.system.network import CONVERGENCE
+from tests.system.router import SETTINGS, Router, Section
+
+WORKER_COUNTS = (1, 3)
+STATES: dict[str, Described] = {
+    "accepted": ACCEPTED,
+    "rejected": rejected("my:condition", "a description"),
+    "released": RELEASED,
+    "modified": modified(True, True),
+}
+#: Routers of the producer and of the consumer: A and B are interior routers, E and F edge routers at them.
+PLACES = [("A", "A"), ("A", "B"), ("E", "E"), ("E", "A"), ("A", "E"), ("E", "F")]
+NAMES = ["-".join(place) for place in PLACES]
+MANY = 300
+
+
+@pytest.fixture(scope="module")
+def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = Site()
+
+    def start(name: str, sections: list[Section]) -> Router:
+        router = site.routers[name] = Router(
+            tmp_path_factory.mktemp(f"router{name}-"), [*sections, *SETTINGS], request.param
+        )
+        router.start()
+        return router
+
+    try:
+        a = start("A", with_edges("A"))
+        b = start("B", with_edges("B", a.ports["net"]))
+        start("E", edge("E", a))
+        start("F", edge("F", b))
+        site.ready("E", "F")
+        yield site
+    finally:
+        for router in site.routers.values():
+            router.stop()
+
+
+@pytest.fixture
+def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """The routers A, B, E and F, shared by the module."""
+    request.node.routers = list(_network.routers.values())
+    yield _network
+    _network.drop()
+
+
+def ends(network: Site, place: tuple[str, str], into: int, out: int, credit: int = 10) -> tuple[Sender, Receiver]:
+    """A sender and a receiver of one address whose links have these modes."""
+    address = network.fresh("balanced/")
+    receiver = network.connect(place[1]).receiver(address, credit, rcv_settle_mode=out)
+    sender = network.connect(place[0]).sender(address, credit=False, rcv_settle_mode=into)
+    sender.wait_credit(timeout=CONVERGENCE)
+    return sender, receiver
+
+
+def told(receiver: Receiver, delivery: Delivery) -> Outcome:
+    """Wait until the router has settled towards the consumer."""
+    settled = receiver.session.remote_settled
+    receiver.peer.until(lambda: delivery.id in settled and settled[delivery.id].settled, "settlement at the consumer")
+    return settled[delivery.id]
+
+
+def test_the_answer_has_the_modes_of_the_attach(network: Site) -> None:
+    for mode in (FIRST, SECOND):
+        for link in ends(network, ("A", "A"), mode, mode):
+            assert link.remote is not None
+            assert (link.remote.rcv_settle_mode or 0) == mode
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+def test_consumer_second_producer_first(network: Site, place: tuple[str, str], name: str) -> None:
+    """The router settles towards both when the outcome comes."""
+    sender, receiver = ends(network, place, FIRST, SECOND)
+    before = sender.wait_credit()
+    number = sender.send(message.message("x"))
+    delivery = receiver.next()
+    delivery.settle(STATES[name], settled=False)
+    outcome = sender.outcome(number)
+    assert outcome.name == name
+    if name == "rejected":
+        assert outcome.error == ("my:condition", "a description")
+    assert told(receiver, delivery).name == name
+    sender.wait_credit(before)
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+def test_both_second(network: Site, place: tuple[str, str], name: str) -> None:
+    """The router relays: the producer settles, then the consumer is told."""
+    sender, receiver = ends(network, place, SECOND, SECOND)
+    number = sender.send(message.message("x"))
+    delivery = receiver.next()
+    delivery.settle(STATES[name], settled=False)
+    outcome = sender.outcome(number, settled=False)
+    sender.peer.barrier()
+    receiver.peer.barrier()
+    assert (outcome.name, outcome.settled) == (name, False)
+    assert delivery.id not in receiver.session.remote_settled
+    sender.settle(number, STATES[name])
+    assert told(receiver, delivery).name == name
+
+
+@pytest.mark.parametrize("mode", [FIRST, SECOND], ids=["first", "second"])
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+def test_consumer_first(network: Site, place: tuple[str, str], name: str, mode: int) -> None:
+    """A consumer that settles at once ends the delivery, whatever mode its producer has."""
+    sender, receiver = ends(network, place, mode, FIRST)
+    number = sender.send(message.message("x"))
+    receiver.next().settle(STATES[name])
+    assert sender.outcome(number).name == name
+
+
+@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+def test_many_at_once(network: Site, place: tuple[str, str]) -> None:
+    sender, receiver = ends(network, place, FIRST, SECOND, credit=MANY)
+    numbers = []
+    for number in range(MANY):
+        sender.wait_credit()
+        numbers.append(sender.send(message.message(number)))
+        if len(numbers) % 100 == 0:
+            deliveries = receiver.receive(100)
+            receiver.session.disposition(deliveries[0].id, deliveries[-1].id, ACCEPTED, settled=False)
+    for number in numbers:
+        outcome = sender.outcome(number)
+        assert outcome.name == "accepted"
+        assert len([step for step in outcome.steps if step[1]]) == 1, "settled twice"
+    for delivery in receiver.deliveries:
+        assert told(receiver, delivery).name == "accepted"
+
+
+@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+def test_a_multicast_consumer_is_second(network: Site, place: tuple[str, str]) -> None:
+    """The producer has its outcome, and the consumer its settlement, when all consumers have an outcome."""
+    address = network.fresh("multicast/")
+    second = network.connect(place[1]).receiver(address, 10, rcv_settle_mode=SECOND)
+    others = [network.connect(place[1]).receiver(address, 10) for _ in range(2)]
+    sender = network.connect(place[0]).sender(address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    number = sender.send(message.message("x"))
+    delivery = second.next()
+    delivery.settle(ACCEPTED, settled=False)
+    for other in others:
+        other.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    assert told(second, delivery).name in (None, "accepted")
+
+
+@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+def test_a_producer_lost_before_it_settles(network: Site, place: tuple[str, str]) -> None:
+    """The consumer, whose outcome was relayed, is told that its settlement reaches nobody."""
+    sender, receiver = ends(network, place, SECOND, SECOND)
+    number = sender.send(message.message("x"))
+    delivery = receiver.next()
+    delivery.settle(ACCEPTED, settled=False)
+    sender.outcome(number, settled=False)
+    sender.peer.drop()
+    assert told(receiver, delivery).name == "modified"
+
+
+@pytest.mark.parametrize("mode", [FIRST, SECOND], ids=["first", "second"])
+@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+def test_a_producer_lost_before_the_outcome(network: Site, place: tuple[str, str], mode: int) -> None:
+    """Nobody needs the outcome any more: it is settled with it."""
+    sender, receiver = ends(network, place, mode, SECOND)
+    sender.send(message.message("x"))
+    delivery = receiver.next()
+    sender.detach()
+    delivery.settle(ACCEPTED, settled=False)
+    assert told(receiver, delivery).name == "accepted"
+
+
+@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+def test_an_outcome_before_the_last_octet(network: Site, place: tuple[str, str]) -> None:
+    sender, receiver = ends(network, place, FIRST, SECOND)
+    part = message.data(bytes(400_000))
+    number = sender.send(part, more=True)
+    delivery = receiver.next(complete=False)
+    delivery.settle(ACCEPTED, settled=False)
+    assert not sender.outcome(number, settled=False).settled
+    sender.send(message.data(b"end"))
+    assert sender.outcome(number).name == "accepted"
+    receiver.peer.until(lambda: delivery.complete, "the last octet")
+    receiver.peer.until(
+        lambda: delivery.settled or delivery.id in receiver.session.remote_settled, "settlement at the consumer"
+    )
+
+
+def test_state_in_an_exchange_of_outcomes(network: Site) -> None:
+    """A later settlement by a consumer that was told already is absorbed."""
+    sender, receiver = ends(network, ("A", "A"), FIRST, SECOND)
+    number = sender.send(message.message("x"))
+    delivery = receiver.next()
+    delivery.settle(ACCEPTED, settled=False)
+    told(receiver, delivery)
+    delivery.settle(RELEASED)
+    receiver.peer.barrier()
+    assert sender.outcome(number).name == "accepted"
+    assert [state_name(state) for state, _settled in sender.outcome(number).steps] == ["accepted"]
+
+
+@pytest.mark.parametrize("place", [("A", "A"), ("A", "B")], ids=["A-A", "A-B"])
+def test_a_sender_that_waits_for_settlement(network: Site, place: tuple[str, str]) -> None:
+    """Proton's BlockingSender returns from `send` when the delivery is settled."""
+    address = network.fresh("balanced/")
+    receiver = network.connect(place[1]).receiver(address, 10, rcv_settle_mode=SECOND)
+    connection = BlockingConnection(
+        f"127.0.0.1:{network.routers[place[0]].port}", timeout=CONVERGENCE, allowed_mechs="ANONYMOUS"
+    )
+    try:
+        sender = connection.create_sender(address)
+        returned = threading.Thread(target=lambda: sender.send(Message(body="x"), timeout=CONVERGENCE))
+        returned.start()
+        delivery = receiver.next(CONVERGENCE)
+        delivery.settle(ACCEPTED, settled=False)
+        assert told(receiver, delivery).name == "accepted"
+        returned.join(CONVERGENCE)
+        assert not returned.is_alive()
+    finally:
+        connection.close()
