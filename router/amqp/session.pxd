@@ -38,6 +38,7 @@ cdef class Session(SessionReports):
     cdef uint32_t remote_incoming_window   # frames the peer takes
     cdef uint32_t next_delivery_id         # of outgoing deliveries
     cdef uint32_t expected_delivery_id     # of incoming ones
+    cdef bint miscounted                   # a flow named a next-incoming-id that cannot be, and the handler knows
     cdef bint any_delivery
     cdef bint id_twice                     # a delivery-id was due again while its delivery was unsettled
     cdef uint32_t applied                  # ids of the disposition at hand that were dealt with in earlier slices
@@ -54,6 +55,7 @@ cdef class Session(SessionReports):
     cdef bint window_used(self) except *
     cdef int new_delivery(self, const Transfer* t) except -1
     cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int take_window(self, const Flow* f) except -1
     cdef int check_value(self, const Slice* value) except -1
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1
     cdef uint32_t apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,

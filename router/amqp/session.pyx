@@ -12,11 +12,14 @@ Cold events go to a handler, a Python object with
                                           peer's detach or end waits until `link.answer_detach()`
     on_message(link, octets)              while `link.logged`: the first 8192 octets of a message
     on_given_up(link, held, what)         at the bound of memory: what was done with the link that held most
+    on_miscounted(session, next_id, sent)  a flow has this next-incoming-id, or None, which cannot be after so many
+                                          transfers; once for a session
     on_oversized(link)                    a message is longer than `limit_size` allows: it is dropped, and when its last
                                           frame has come link and connection end
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free
 
 from router.amqp.buffer cimport buffer_room, buffer_used
@@ -368,10 +371,7 @@ cdef class Session(SessionReports):
         parse_flow(p, end, &f)
         if f.has_handle:
             link = self.link_of(f.handle)
-        self.remote_incoming_window = f.next_incoming_id + f.incoming_window - self.next_outgoing_id
-        if self.remote_incoming_window > f.incoming_window:
-            # Only transfers on their way can make it smaller; a wrap means that they are more than the window.
-            self.remote_incoming_window = 0
+        self.take_window(&f)
         if link is not None and not is_detached(link):
             link.on_flow(&f)
         elif f.echo:
@@ -380,6 +380,28 @@ cdef class Session(SessionReports):
         if was_shut and self.remote_incoming_window:
             self.window_opened()
         return FRAME_TAKEN
+
+    cdef int take_window(self, const Flow* f) except -1:
+        """Set the frames that the peer takes by its flow: its window, less transfers that it had not received. Never
+        more than the window: ids are serial numbers (RFC 1982). Where the id is ahead of what was sent, or missing, the
+        window counts from what was sent, as in Proton."""
+        cdef int32_t under_way = 0
+        cdef bint wrong = False
+        if f.has_next_incoming_id:
+            under_way = <int32_t>(self.next_outgoing_id - f.next_incoming_id)
+            wrong = under_way < 0
+            if wrong:
+                under_way = 0
+        elif f.incoming_window:
+            # A peer that has not received our begin has no id to name (2.7.4); one that was sent a whole window has.
+            wrong = self.next_outgoing_id >= f.incoming_window
+        self.remote_incoming_window = f.incoming_window - <uint32_t>under_way \
+            if <uint32_t>under_way < f.incoming_window else 0
+        if wrong and not self.miscounted:
+            self.miscounted = True
+            self.handler.on_miscounted(self, f.next_incoming_id if f.has_next_incoming_id else None,
+                                       self.next_outgoing_id)
+        return 0
 
     cdef int window_opened(self) except -1:
         """The peer takes transfers again: first from those links that had no turn since it did last."""

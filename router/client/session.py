@@ -70,6 +70,9 @@ class SessionState:
         for link in self.links:
             link.attach(session)
 
+    def on_miscounted(self, session: Session, next_id: int | None, sent: int) -> None:
+        """The peer counts transfers wrongly: what it said of its window counts from what was sent."""
+
     def on_attach(self, session: Session, items: list[bytes]) -> None:
         raise RemoteError("link", NOT_ALLOWED, "a client takes no links of its peer")
 

@@ -268,7 +268,7 @@ class ClientModel:
         return self.say(
             "flow",
             channel,
-            next_incoming_id=rng.choice((0, None, 5)),
+            next_incoming_id=rng.choice((0, None, 5, 1 << 31, 0xFFFFFFFF)),
             incoming_window=rng.choice((MANY, 0, 3)),
             next_outgoing_id=session.transfers,
             outgoing_window=MANY,

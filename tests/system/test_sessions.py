@@ -5,7 +5,7 @@ import pytest
 from tests.peer import message
 from tests.peer.peer import WIDE
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
-from tests.system.router import Section, listener
+from tests.system.router import Router, Section, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -71,6 +71,45 @@ def test_clients_incoming_window_is_obeyed(connect: Connect, fresh: Fresh) -> No
     assert len(receiver.deliveries) == 4
     narrow.flow()
     receiver.next()
+
+
+@pytest.mark.parametrize("next_id", [3, 0x7FFFFFFF, None], ids=["ahead", "far-ahead", "absent"])
+def test_consumer_that_counts_transfers_wrongly_gets_its_messages(
+    connect: Connect, fresh: Fresh, router: Router, next_id: int | None
+) -> None:
+    """Its window counts from what was sent: never more than it says, and no standstill (routing-semantics.md S-4)."""
+    address = fresh()
+    session = connect().begin(incoming_window=5)
+    receiver = session.receiver(address)
+    sender = connect().sender(address)
+    sender.peer.barrier()
+    session.flow(handle=receiver.handle, delivery_count=0, link_credit=100, next_incoming_id=next_id)
+    for number in range(20):
+        sender.send(message.message(number), settled=True)
+    for first in range(0, 20, 5):
+        assert [message.body(one.payload) for one in receiver.receive(5)] == list(range(first, first + 5))
+        receiver.peer.barrier()
+        assert len(receiver.deliveries) == first + 5
+        ahead = None if next_id is None else (first + 5 + next_id) % (1 << 32)
+        session.flow(next_incoming_id=ahead)
+    router.wait_log("The peer counts transfers wrongly")
+
+
+def test_flow_that_is_far_behind_opens_no_window(connect: Connect, fresh: Fresh) -> None:
+    """Ids are serial numbers: one that is behind by more than the window is not taken for one ahead."""
+    address = fresh()
+    session = connect().begin(incoming_window=5)
+    receiver = session.receiver(address, 100)
+    sender = connect().sender(address)
+    for number in range(20):
+        sender.send(message.message(number), settled=True)
+    receiver.receive(5)
+    for behind in (0, 0x90000000, 0xFFFFFFFF):
+        session.flow(next_incoming_id=behind)
+        receiver.peer.barrier()
+        assert len(receiver.deliveries) == 5
+    session.flow()
+    receiver.receive(5)
 
 
 def test_clients_max_frame_size_is_obeyed(connect: Connect, fresh: Fresh) -> None:

@@ -72,6 +72,7 @@ class ConnectionHandler:
         "mark",
         "mechanism",
         "message_rules",
+        "miscounts",
         "next_link",
         "number",
         "profile",
@@ -125,6 +126,7 @@ class ConnectionHandler:
         self.checks = False  # … and tracks settled messages
         self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer takes streams apart
         self.container = ""  # the peer's container id
+        self.miscounts = False  # the peer counts transfers wrongly, which is in the log
         self.had_consumers = False  # at the end of the connection; other workers may still send to them
         self.sent_closed = False
         self.graceful = False  # closed by AMQP, after it was open
@@ -247,6 +249,19 @@ class ConnectionHandler:
             "ROUTER_CORE",
             f"[C{self.number}] At the limit of memory, link {link.name} held {held} octets of messages that no receiver"
             f" took: {what}",
+        )
+
+    def on_miscounted(self, session: Session, next_id: int | None, sent: int) -> None:
+        """The peer does not count transfers as AMQP asks, as its flow shows; its window counts from what was sent."""
+        if self.miscounts:
+            return
+        self.miscounts = True
+        said = "no next-incoming-id" if next_id is None else f"next-incoming-id {next_id}"
+        self.worker.send_log(
+            "warning",
+            "SERVER",
+            f"[C{self.number}] The peer counts transfers wrongly: a flow has {said} after {sent} transfers. Its"
+            " incoming window is taken from there",
         )
 
     def on_awaited(self, connection: Connection, octets: int) -> None:

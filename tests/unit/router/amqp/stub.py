@@ -88,6 +88,9 @@ class Stub:
     def on_begun(self, session: Session) -> None:
         self.notes.append(("begun",))
 
+    def on_miscounted(self, session: Session, next_id: int | None, sent: int) -> None:
+        self.notes.append(("miscounted", next_id, sent))
+
     def on_attach(self, session: Session, items: list[bytes]) -> Any:
         """A link of the other role."""
         name, handle, receiver = (codec.decode_one(item) for item in items[:3])
