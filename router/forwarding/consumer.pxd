@@ -1,5 +1,5 @@
 """An outgoing link of any worker, as senders of deliveries see it."""
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from router.links.consumer_link cimport ConsumerLink
 from router.interworker.layout cimport LinkSlot
@@ -18,6 +18,7 @@ cdef class Consumer:
     cdef readonly uint32_t edge            # number of its edge connection, 0: it is on none
     cdef readonly uint32_t cost            # of that, at an edge router: counts where a peer has consumers
     cdef readonly bytes peer               # it is at another edge router: its mark, encoded; None: it is not
+    cdef uint64_t message_limit            # octets of the longest message that it takes; 0: any
     cdef LinkSlot* slot
     cdef const uint32_t* taken             # deliveries that its worker took from our ring for it (mod 2**32)
     cdef uint32_t sent                     # deliveries that we gave to our ring for it (mod 2**32)

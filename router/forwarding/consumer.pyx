@@ -18,6 +18,7 @@ cdef Consumer find_consumer(Region region, int worker, list ports, dict links, i
     consumer.peer = codec.encode_string(peer) if peer else None
     consumer.slot = region.link_slot(owner, slot_index)
     consumer.container = consumer.slot.container != 0
+    consumer.message_limit = consumer.slot.message_limit
     if owner == worker:
         consumer.link = links.get(slot_index)
         if consumer.link is None or consumer.link.slot.generation != generation:

@@ -69,7 +69,7 @@ cdef inline int forward(Address address, InDelivery* d, Content* c) except -1:
     """
     cdef Consumer only
     cdef void* consumers = <void*>address.consumers
-    if items_in(consumers) == 1 and address.treatment <= CLOSEST and address.remotes is None:
+    if items_in(consumers) == 1 and address.treatment <= CLOSEST and address.remotes is None and not address.limits:
         only = <Consumer>item_at(consumers, 0)
         if only.link is not None and not only.container and not goes_back(only, c):
             only.link.offer(d, c, overflow_of(address, c))

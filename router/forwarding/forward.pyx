@@ -18,6 +18,7 @@ from router.forwarding.network cimport (
 from router.interworker.port cimport WorkerPort
 from router.interworker.port_out cimport PortOut
 from router.links.consumer_link cimport ConsumerLink
+from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 from router.forwarding.table cimport BALANCED, MULTICAST, UNAVAILABLE, Exchange
 
 cdef enum:
@@ -100,6 +101,29 @@ cdef inline int priority_of(Address address, const Content* c) noexcept:
 
 
 cdef int forward_any(Address address, InDelivery* d, Content* c) except -1:
+    if exceeds_some(address, c):
+        return forward_limited(address, d, c)
+    return forward_all(address, d, c)
+
+
+cdef int forward_limited(Address address, InDelivery* d, Content* c) except -1:
+    """The same without consumers that do not take a message of this length."""
+    cdef list consumers = address.consumers
+    cdef list fitting = consumers_for(address, octets_to_consumer(c))
+    cdef int start = address.start
+    if len(fitting) == len(consumers):
+        return forward_all(address, d, c)
+    address.consumers = fitting
+    address.start = address.fitting_start
+    try:
+        return forward_all(address, d, c)
+    finally:
+        address.fitting_start = address.start
+        address.consumers = consumers
+        address.start = start
+
+
+cdef int forward_all(Address address, InDelivery* d, Content* c) except -1:
     cdef int copies
     cdef Consumer only
     cdef int n = <int>items_in(<void*>address.consumers)

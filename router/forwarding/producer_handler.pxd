@@ -29,6 +29,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef uint32_t others                   # messages with annotations that began like none of these
     cdef Answer plain                      # what is to be done with messages that come without any, by the short way
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
+    cdef bint exceeds_all(self, const Content* c, Address address) except *
     cdef void count_tried(self, Address address) noexcept
     cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, Address address,
                                bint targeted) except -1

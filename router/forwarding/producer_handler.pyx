@@ -28,12 +28,13 @@ from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_o
 from router.forwarding.consumer cimport Consumer
 from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.address_cache cimport RECENT_TEXT, Recent
+from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
 from router.policy.messages cimport MessageRules
 
 from router.addressing import address as addresses
 from router.amqp import codec
-from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
+from router.amqp.errors import DECODE_ERROR, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED
 
 cdef bint short_on = True
 
@@ -59,6 +60,7 @@ cdef bytes NO_ADDRESS = rejection("amqp:precondition-failed", "Routing failure: 
 cdef bytes TOO_LARGE = rejection("amqp:resource-limit-exceeded", "message annotations are too large")
 cdef bytes TOO_LONG = rejection("amqp:link:message-size-exceeded",
                                 f"messages for the router itself have at most {COLLECT_MOST} octets")
+cdef bytes SIZE_EXCEEDED = rejection(MESSAGE_SIZE_EXCEEDED, "The message is longer than the receivers take")
 cdef bytes IS_UNAVAILABLE = rejection("amqp:not-found", "Deliveries cannot be sent to an unavailable address")
 
 
@@ -106,7 +108,10 @@ cdef class ProducerHandler(DeliveryHandler):
 
     cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, Address address,
                                bint targeted) except -1:
-        """The address has no consumer."""
+        """The address has no consumer that the message may go to."""
+        if self.exceeds_all(c, address):
+            link.refuse(d, D_REJECTED, SIZE_EXCEEDED, True)
+            return ROUTED
         if address.fallback is not None and not (targeted and (<TargetedHandler>self).from_fallback) \
                 and forward_fallback(address, d, c):
             count_ingress(self, <void*>address)
@@ -115,6 +120,14 @@ cdef class ProducerHandler(DeliveryHandler):
             # A destination elsewhere, of which only the interior knows.
             return self.deliver_uplink(link, d, c)
         return self.no_destination(link, d, address, targeted)
+
+    cdef bint exceeds_all(self, const Content* c, Address address) except *:
+        """Whether there are consumers, and the message is longer than any of them takes. Others may be beyond the
+        uplink of an edge router."""
+        if not exceeds_some(address, c) or (c.anonymous and self.table.network.uplink is not None
+                                            and not address.confined):
+            return False
+        return not consumers_for(address, octets_to_consumer(c))
 
     cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         """To whoever is beyond the uplink of an edge router (inter-router.md 14.2)."""
@@ -181,7 +194,10 @@ cdef class ProducerHandler(DeliveryHandler):
         if forward_exchange(address, d, c) == 0:
             d.flags &= ~IN_ACCEPT
             self.count_tried(address)
-            link.refuse(d, D_RELEASED, None, True)
+            if self.exceeds_all(c, address):
+                link.refuse(d, D_REJECTED, SIZE_EXCEEDED, True)
+            else:
+                link.refuse(d, D_RELEASED, None, True)
         else:
             count_ingress(self, <void*>address)
         return ROUTED

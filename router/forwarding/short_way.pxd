@@ -110,7 +110,7 @@ cdef inline void* next_consumer(void* address, bint* turns) noexcept:
     cdef void* consumers = <void*>(<Address>address).consumers
     cdef void* chosen
     if (<Address>address).remotes is not None or (<Address>address).exchange is not None \
-            or (<Address>address).inproc or (<Address>address).uplink or (<Address>address).treatment > CLOSEST:
+            or (<Address>address).special or (<Address>address).treatment > CLOSEST:
         return NULL
     if items_in(consumers) == 1:
         chosen = item_at(consumers, 0)

@@ -68,7 +68,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
     way.turns = False
     way.alone = True
     way.outstanding = NULL
-    if address.exchange is not None or address.inproc or address.uplink or address.treatment > CLOSEST:
+    if address.exchange is not None or address.special or address.treatment > CLOSEST:
         return False
     if way.remote:
         next_step(address, said.priority, said.sections, producer, &step)

@@ -32,12 +32,19 @@ cdef class Address:
     cdef readonly bint inproc              # the router itself is a destination …
     cdef readonly bint rejects             # … that rejects what it gets (option -T)
     cdef readonly bint uplink              # of an edge router: whatever is beyond its uplink, now or later
+    cdef bint special                      # `inproc`, `uplink` or `limits`
     cdef readonly bint confined            # at an edge router: its messages never leave by the uplink
     cdef public Address fallback
     cdef public Exchange exchange
     cdef list consumers                    # Consumer, in the order of their arrival
     cdef bint spreads                      # copies for consumers here take the ring of this worker to itself
     cdef int start                         # where the (rotating) list of consumers begins
+    cdef uint32_t limits                   # consumers that take no message above some length …
+    cdef uint64_t least_limit              # … the least of these lengths, octets
+    cdef list fitting                      # consumers that take one of more than `fits_from` octets, and of `fits_to` …
+    cdef uint64_t fits_from                # … at most; None: not made since consumers changed (size_limits.pyx)
+    cdef uint64_t fits_to
+    cdef int fitting_start                 # where that list begins
     cdef list by_edge                      # those of them that are on an edge connection: few
     cdef bytes served                      # at an edge router: marks of peers among them, encoded; None: there is none
     cdef list remotes                      # RemoteDestination, by index; None: no other router announced it

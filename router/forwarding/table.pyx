@@ -303,6 +303,7 @@ cdef class Table:
         address.confined = what.confined
         address.fallback = None if what.fallback is None else self.required(what.fallback)
         address.exchange = None if what.exchange is None else self.exchanges.get(what.exchange)
+        address.special = address.inproc or address.uplink or address.limits
         touched[address.id] = address
 
     def required(self, address_id):
@@ -320,6 +321,7 @@ cdef class Table:
             self.unbind_consumer(slot_key(consumer.worker, consumer.slot_index), consumer.generation, address)
             consumer.address = None
         address.consumers = []
+        limits_changed(address)
         address.by_edge = []
         address.served = None
         if self.by_key.get(address.key) is address:
@@ -450,6 +452,8 @@ cdef class Table:
         # At the end of a list that begins, and ends, at `start`.
         address.consumers.insert(address.start, consumer)
         address.start = (address.start + 1) % len(address.consumers)
+        if consumer.message_limit or address.limits:
+            limits_changed(address)
         key = slot_key(consumer.worker, consumer.slot_index)
         consumer.address = address
         consumer.also = self.consumers.get(key)
@@ -549,11 +553,28 @@ cdef int remove_consumer(Address address, Consumer consumer) except -1:
                 address.start -= 1
             if address.start >= len(consumers):
                 address.start = 0
+            if address.limits:
+                limits_changed(address)
             if on_edge(consumer):
                 address.by_edge.remove(consumer)
             if consumer.peer is not None:
                 address.served = served_by(address)
             return 0
+    return 0
+
+
+cdef int limits_changed(Address address) except -1:
+    """The consumers have changed, and some take, or took, no message above some length."""
+    cdef Consumer consumer
+    address.limits = 0
+    address.fitting = None
+    for consumer in address.consumers:
+        if not consumer.message_limit:
+            continue
+        if not address.limits or consumer.message_limit < address.least_limit:
+            address.least_limit = consumer.message_limit
+        address.limits += 1
+    address.special = address.inproc or address.uplink or address.limits
     return 0
 
 

@@ -6,7 +6,7 @@ that is one update old, never a torn one (naturally aligned words).
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    REGION_VERSION = 8
+    REGION_VERSION = 9
     MAX_WORKERS = 64
     QUOTAS = 4096              # slots of quotas
     # Bucket 0: below 1 µs; bucket n: 2**(n - 1) µs and more, below 2**n µs; the last one: all that is longer.
@@ -114,6 +114,7 @@ cdef struct LinkSlot:
     uint64_t delayed_1s
     uint64_t delayed_10s
     uint64_t blocked_since     # CLOCK_MONOTONIC ns, 0 while it has credit
+    uint64_t message_limit     # of a consumer: octets of the longest message that it takes; 0: any
     uint32_t blocked           # 1: found without credit for long while something waits for it, and has got none since
     uint32_t capacity
     uint32_t address           # address id

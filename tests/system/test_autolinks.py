@@ -16,6 +16,7 @@ from tests.peer.container import Broker, Container, accept, refuse
 from tests.peer.management import Management, ManagementError
 from tests.peer.peer import Peer, Receiver, Sender
 from tests.peer.route_container import RouteContainer
+from tests.peer.types import ULong
 from tests.system.fixtures import Start, bodies
 from tests.system.router import Router, Section, listener, poll
 
@@ -126,6 +127,24 @@ def test_a_message_goes_by_way_of_the_broker(rig: Callable[..., Rig]) -> None:
     assert message.body(got.payload) == "stored"
     got.settle()
     assert found["in"].outcome(back).name == "accepted"
+
+
+def test_broker_with_a_limit_gets_no_longer_message(rig: Callable[..., Rig]) -> None:
+    """The broker's answer to the attach has it (routing-semantics.md 8.11)."""
+    rig_ = rig(WAYPOINT, auto_link("out"))
+    out = links(rig_.container(), 1, answer=False)["out"]
+    accept(out, max_message_size=ULong(500))
+    out.flow(5)
+    client = rig_.client()
+    sender = client.sender("q.1", credit=False)
+    sender.wait_credit()
+    outcome = sender.request(message.data(bytes(1000)))
+    assert (outcome.name, outcome.error and outcome.error[0]) == ("rejected", "amqp:link:message-size-exceeded")
+    number = sender.send(message.message("short"))
+    delivery = out.next()
+    delivery.settle()
+    assert message.body(delivery.payload) == "short"
+    assert sender.outcome(number).name == "accepted"
 
 
 def test_messages_of_a_broker_wait_there_when_nobody_receives(rig: Callable[..., Rig]) -> None:

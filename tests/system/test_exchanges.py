@@ -6,6 +6,7 @@ from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.message import annotations_of
 from tests.peer.peer import Receiver, Sender
+from tests.peer.types import ULong
 from tests.system.fixtures import Connect, bodies, pass_one
 from tests.system.router import Section, listener
 
@@ -33,6 +34,17 @@ SECTIONS: list[Section] = [
     *exchange("ex.count", [("c.*", "count.1"), ("c.#", "count.1"), ("c.x", "count.2")], alternateAddress="count.alt"),
     *exchange("ex.empty", []),
 ]
+
+
+def test_message_that_no_direct_consumer_takes_is_rejected(connect: Connect) -> None:
+    """There is no next hop either (routing-semantics.md 8.11)."""
+    receiver = connect().receiver("ex.empty", 10, max_message_size=ULong(500))
+    sender = connect().sender("ex.empty")
+    outcome = sender.request(message.properties(subject="s") + message.value("x" * 1000))
+    assert (outcome.name, outcome.error and outcome.error[0]) == ("rejected", "amqp:link:message-size-exceeded")
+    number = sender.send(message.properties(subject="s") + message.value("short"))
+    assert bodies([receiver.next()]) == ["short"]
+    assert sender.outcome(number).name == "accepted"
 
 
 def published(sender: Sender, subject: str | None, receivers: dict[str, Receiver]) -> set[str]:

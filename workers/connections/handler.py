@@ -11,6 +11,7 @@ from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
 from router.links.consumer_link import ConsumerLink
 from router.links.data_link import RouterOut
+from router.links.limited_link import LimitedConsumerLink
 from router.links.source_link import SourceLink
 
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
@@ -179,10 +180,13 @@ class ConnectionHandler:
         """Deliveries in flight on a link on which the peer sends; more where it is a router of ours."""
         return int(self.profile.bundle_capacity if self.to_ours else self.profile.link_capacity)
 
-    def outgoing_link(self, capacity: int, *, settles: bool = False) -> Any:
-        """A link on which the peer receives messages. settles: it settles all of them."""
+    def outgoing_link(self, capacity: int, *, settles: bool = False, limited: bool = False) -> Any:
+        """A link on which the peer receives messages. settles: it settles all of them. limited: it may take none above
+        some length."""
         if self.edge_streams is None:
             kind = SourceLink if self.worker.router.test_hooks and self.initiate is None else ConsumerLink
+            if limited and not self.edge:
+                kind = LimitedConsumerLink
             return kind(capacity=capacity, settles=settles, annotations=not self.profile.strip_annotations_out)
         link = RouterOut(capacity=capacity, settles=settles)
         link.pool = self.edge_streams.pool

@@ -16,6 +16,7 @@ from router.amqp.codec import (
 from router.amqp.performatives import read_error
 from router.amqp.session import Session
 from router.forwarding.own_handler import OwnHandler
+from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
 
 from router.amqp.errors import AmqpError
@@ -32,6 +33,7 @@ from workers.links.record import (
     SOURCE_FIELD,
     TARGET_FIELD,
     LinkRecord,
+    message_limit,
 )
 from workers.links.terminus import (
     NULL,
@@ -81,7 +83,9 @@ class InitiatedLink(LinkRecord):
         self.source, self.target = Terminus(source), Terminus(target)
         self.ends = None
         if self.outgoing:
-            self.link = client.outgoing_link(client.profile.link_capacity if capacity is None else capacity)
+            self.link = client.outgoing_link(
+                client.profile.link_capacity if capacity is None else capacity, limited=asked.use == "address"
+            )
         else:
             self.link = ProducerLink(capacity=client.window if capacity is None else capacity)
             client.prepare_incoming(self.link)
@@ -136,6 +140,8 @@ class InitiatedLink(LinkRecord):
             link.begin_at(count if isinstance(count, int) and 0 <= count <= 0xFFFFFFFF else 0)
         elif decode_one(items[SND_MODE]) == SND_SETTLED:
             link.settle_all()
+        if isinstance(link, LimitedConsumerLink):
+            link.limit_messages(message_limit(items))
         if active and self.asked.use != "address":
             self._use()
         elif self.outgoing and not active:

@@ -9,6 +9,7 @@ from router.amqp.codec import decode_one, encode_described, encode_ubyte, encode
 from router.amqp.session import Session
 from router.forwarding.own_handler import OwnHandler
 from router.forwarding.producer_handler import AnonymousHandler, TargetedHandler
+from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
 
 from router.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, RemoteError
@@ -16,7 +17,7 @@ from router.config.roles import INTER_ROUTER
 from router.control import messages as control
 from router.log import INFO
 from workers.connections.edge import HeartbeatWatch
-from workers.links.attach_fields import PROPERTIES, route_of
+from workers.links.attach_fields import MAX_SIZE, PROPERTIES, route_of
 from workers.links.terminus import NULL, SOURCE, TARGET, Terminus
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class LinkRecord:
         self.slot = client.worker.enter_link(
             session, self.link, name, handle, incoming=not self.outgoing, container=client.route_container
         )
+        if isinstance(self.link, LimitedConsumerLink):
+            self.link.limit_messages(message_limit(items))
         client.worker.control.send_event(self._question())
 
     def _begin(self, client: "ConnectionHandler", number: int, items: list[bytes]) -> None:
@@ -95,7 +98,9 @@ class LinkRecord:
         self.target: Terminus | None = Terminus(items[TARGET_FIELD])
         profile = client.profile
         if self.outgoing:
-            self.link = client.outgoing_link(profile.link_capacity, settles=self._mode(SND_MODE) == SND_SETTLED)
+            self.link = client.outgoing_link(
+                profile.link_capacity, settles=self._mode(SND_MODE) == SND_SETTLED, limited=message_limit(items) > 0
+            )
         else:
             count = decode_one(items[INITIAL_COUNT])
             if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 0xFFFFFFFF:
@@ -335,6 +340,12 @@ def log_end(record: "LinkRecord | RoutedEnd") -> int:
         )
     last: int = counters["last_delivery"]
     return last
+
+
+def message_limit(items: list[bytes]) -> int:
+    """Octets of the longest message that the peer of an attach takes; 0: any."""
+    value = decode_one(items[MAX_SIZE]) if len(items) > MAX_SIZE else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 64 else 0
 
 
 def check_attach(items: list[bytes]) -> None:
