@@ -18,7 +18,7 @@ from router.amqp.state_reports cimport (
 from router.amqp.states cimport is_plain_outcome, plain_state, state_kind
 
 cdef enum:
-    LONG_STATE_MOST = 1024     # octets of a state that waits for equal ones
+    LONG_STATE_MOST = 16384    # octets of a state that waits for equal ones
 
 
 cdef class SessionReports(SessionLinks):

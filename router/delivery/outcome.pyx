@@ -12,6 +12,7 @@ from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_TOLD, OUT_CHECK, in_free,
     in_more, out_detach,
 )
+from router.delivery.settled_state cimport settled_state
 
 
 cdef inline int rank(uint8_t kind) noexcept nogil:
@@ -163,7 +164,8 @@ cdef int out_update_any(OutDelivery* o, uint8_t kind, const Slice* state, bint s
         elif is_outcome(kind):
             out_detach(o)                  # the producer has the router's outcome, nobody else settles this one
             o.kind = kind
-            return o.downstream.calls.producer_update(o.downstream.owner, o, kind, state, True)
+            kept = settled_state(kind, state)
+            return o.downstream.calls.producer_update(o.downstream.owner, o, kind, &kept, True)
         return 0
     if d.flags & IN_MULTI:
         return combine(d, o, kind, state, settled)

@@ -17,6 +17,7 @@ from router.delivery.delivery cimport (
     own_charge, queue_append, queue_remove,
 )
 from router.delivery.outcome cimport out_left, out_update
+from router.delivery.settled_state cimport settled_state
 from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
 from router.interworker.outbox cimport commit, mark
 from router.interworker.records cimport (
@@ -409,13 +410,15 @@ cdef class PortOut(NodeOwner):
         cdef uint64_t key = head.key + self.progress
         cdef bint ends = head.type == R_RETURNED or head.flags & F_SETTLED
         cdef OutDelivery* o = <OutDelivery*>(map_take(&self.sent, key) if ends else map_get(&self.sent, key))
+        cdef Slice told
         if o is NULL:
             return 0
         self.failing = o
         self.concerned = o.source.upstream if o.source is not NULL else NULL
         if not ends:
             if o.source is NULL and is_outcome(head.kind):
-                return self.producer_update(o, head.kind, state, True)     # as ConsumerLink.delivery_outcome
+                told = settled_state(head.kind, state)
+                return self.producer_update(o, head.kind, &told, True)     # as ConsumerLink.delivery_outcome
             return out_update(o, head.kind, state, False)
         if o.flags & OUT_QUEUED:
             self.unqueue(o)

@@ -32,6 +32,7 @@ from router.delivery.delivery cimport (
     queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
+from router.delivery.settled_state cimport settled_state
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
 from router.amqp.link_life cimport ON_DECIDED
 from router.message.content cimport (
@@ -547,11 +548,13 @@ cdef class ConsumerLink(DeliveryLink):
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
         """The consumer's disposition."""
         cdef OutDelivery* o = <OutDelivery*>entry
+        cdef Slice told
         if not settled:
             if o.source is NULL and is_outcome(kind):
                 # Nobody is left who could settle it for the consumer, which waits for that.
                 o.kind = kind
-                return self.producer_update(o, kind, state, True)
+                told = settled_state(kind, state)
+                return self.producer_update(o, kind, &told, True)
             return out_update(o, kind, state, False)
         note_settled(self, o, kind)
         if o.flags & OUT_QUEUED:

@@ -20,6 +20,7 @@ from router.delivery.delivery cimport (
     IN_ROUTED, IN_STUCK, IN_TOLD, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_waits,
 )
 from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
+from router.delivery.settled_state cimport settled_state
 from router.amqp.meter cimport Meter, meter_new
 from router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, Message, message_append, message_awaited, message_linearise, message_meter,
@@ -571,12 +572,10 @@ cdef class ProducerLink(GrantingLink):
         return 0
 
     cdef int settle_outcome(self, InDelivery* d, uint8_t kind, const Slice* state) except -1:
-        cdef Slice none = plain_state(0)
+        # Each consumer of a multicast delivery has an outcome of its own.
+        cdef Slice told = plain_state(0) if d.flags & IN_MULTI else settled_state(kind, state)
         report_settled(self.session, <uint32_t>d.key, kind, state)
-        if d.flags & IN_MULTI:
-            in_update(d, 0, &none, True)   # each consumer has an outcome of its own
-        else:
-            in_update(d, kind, state, True)
+        in_update(d, kind if told.size else 0, &told, True)
         if d.since:
             count_end(self, kind)
             count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)

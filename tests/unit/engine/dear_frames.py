@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, SASL_HEADER, frame_octets, received, rejected, source, target
 from tests.peer.neighbour import CONTROL, DATA, properties
-from tests.peer.types import Described, Symbol, ULong
+from tests.peer.types import Described, Symbol, UByte, ULong
 from tests.unit.engine.host import LISTENER, Peer, Router, configuration
 from tests.unit.engine.replay import BETWEEN, EDGE_TO_EDGE, INTERIOR
 from tests.unit.engine.talk import (
@@ -36,7 +36,10 @@ MAP: Final = rejected("amqp:internal-error", "x", {str(number): number for numbe
 SECTION: Final = b"\x00\x53\x72\xd1\x00\xff\xff\xff\x00\x00\x00\x02"  # annotations that claim 16 MB
 OPEN: Final = AMQP_HEADER + say("open", container_id="test")
 LINKS: Final = (
-    start() + producer(SENDING, "balanced.cost") + consumer(RECEIVING, "balanced.cost") + producer(CROWD, "multicast")
+    start()
+    + producer(SENDING, "balanced.cost", rcv_settle_mode=UByte(1))  # the router relays states to it
+    + consumer(RECEIVING, "balanced.cost")
+    + producer(CROWD, "multicast")
 )
 CREDIT: Final = "linkCapacity: 4000; maxSessionFrames: 8000"
 Prepare = Callable[[Router], Peer]
@@ -281,6 +284,12 @@ def rows_of_clients(listener: str) -> dict[str, Row]:
                 )
             ),
             settle(0, 199, ACCEPTED),
+            deliveries=200,
+        ),
+        "outcomes that the router settles": Row(
+            "disposition",
+            client(start() + producer(SENDING, "balanced.cost") + consumer(RECEIVING, "balanced.cost") + send(200)),
+            settle(0, 199, LONG, settled=False),
             deliveries=200,
         ),
         "outcomes of all": Row("disposition", client(LINKS + send(200)), settle(0, 199, ACCEPTED), deliveries=200),

@@ -90,7 +90,8 @@ class Delivery:
         elif self.awaits_settlement(state) and (self.settled_by_router or self.producer_lost):
             self.over = self.router_settles = True
             said.said.append((state, True))
-            self.to_consumer.said.append((state, True))
+            # Its own router leaves out what is longer than accepted and released are; another one gives it back.
+            self.to_consumer.said += [(None, True), (state, True)]
 
     def awaits_settlement(self, state: bytes | None) -> bool:
         """Whether a consumer that has given this state waits for the settlement."""
@@ -101,7 +102,7 @@ class Delivery:
         kept = self.to_producer.state if state is None else state
         ends = settled or is_outcome(state)
         self.to_producer.said.append((kept, ends))
-        self.to_consumer.said.append((kept, ends))
+        self.to_consumer.said += [(None, True), (kept, ends)]
         self.to_consumer.needless = True
 
     def producer_says(self, state: bytes | None, settled: bool) -> None:
