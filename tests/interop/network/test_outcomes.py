@@ -92,6 +92,19 @@ def test_an_outcome_before_settlement(middle: Middle, fresh: Fresh) -> None:
     assert sender.outcome(delivery).name == "accepted"
 
 
+def test_consumer_that_waits_for_settlement_of_a_neighbour(middle: Middle, fresh: Fresh) -> None:
+    """rcv-settle-mode second: 1.19 counts on its neighbour to settle, as on any receiver (decision 0061)."""
+    address = fresh()
+    receiver = middle.s.client().receiver(address, credit=10, rcv_settle_mode=1)
+    middle.left.wait_key(f"M0{address}", "S")
+    sent = middle.left.send(address, message.message("x"))
+    got = receiver.next()
+    got.settle(frames.ACCEPTED, settled=False)
+    assert sent.outcome() == "accepted"
+    settled = receiver.session.remote_settled
+    receiver.peer.until(lambda: got.id in settled and settled[got.id].settled, "settlement at the consumer")
+
+
 def test_many_in_any_order(chain: Chain, fresh: Fresh) -> None:
     sender, receiver = ends(chain, fresh("closest"), credit=100)
     numbers = [sender.send(message.message(number)) for number in range(100)]
