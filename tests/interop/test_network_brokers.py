@@ -1,4 +1,5 @@
-"""Real brokers behind another router: clients at A of a row A - B - C, connectors to the brokers at C.
+"""Real brokers behind another router: clients at A of a row A - B - C, or at an edge router of A, connectors to the
+brokers at C.
 
 What only a broker can do works as if there were no routers: transactions, selectors, durable subscriptions, a queue
 between producers and consumers, a broker that is killed under load.
@@ -14,7 +15,8 @@ import pytest
 from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
 from tests.interop.gateway import connector, coordinator, queue, routed
-from tests.system.network import View, interior
+from tests.system.edges import EdgeView, edge, with_edges
+from tests.system.network import View
 from tests.system.network import connector as to_router
 from tests.system.router import SETTINGS, Router, Section
 
@@ -33,11 +35,12 @@ KNOWN: list[Section] = [
 ]
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
+@pytest.fixture(scope="module", params=[(1, "A"), (3, "A"), (3, "E")], ids=["1-worker", "3-workers", "edge"])
 def entry(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, rabbitmq: Broker, artemis: Broker
 ) -> Iterator[Router]:
-    """Router A, when it knows all that C has."""
+    """Router A, or edge router E, when A knows all that C has."""
+    workers, place = request.param
     brokers: list[Section] = [coordinator(artemis), *queue(f"store.{artemis.name}", artemis)]
     for broker in (rabbitmq, artemis):
         brokers += [connector(broker), *routed(broker.name, broker)]
@@ -46,15 +49,20 @@ def entry(
     routers: list[Router] = []
     for name in "ABC":
         to = [to_router(routers[-1].ports["net"])] if routers else []
-        sections = [*interior(name), *SETTINGS, WAYPOINT, *to, *(brokers if name == "C" else KNOWN)]
-        router = Router(tmp_path_factory.mktemp(f"{name}{request.param}-"), sections, request.param)
+        sections = [*with_edges(name), *SETTINGS, WAYPOINT, *to, *(brokers if name == "C" else KNOWN)]
+        router = Router(tmp_path_factory.mktemp(f"{name}{workers}-"), sections, workers)
         router.start()
         routers.append(router)
     try:
         view = View(routers[0])
         for key in ("C$coordinator", "CRabbitMQ", "DRabbitMQ", "CArtemis", "DArtemis", f"M0store.{artemis.name}"):
             view.wait_remote(key, "C")
-        yield routers[0]
+        if place == "E":
+            sections = [*edge("E", routers[0]), *SETTINGS, WAYPOINT]
+            routers.append(Router(tmp_path_factory.mktemp("E-"), sections, workers))
+            routers[-1].start()
+            EdgeView(routers[0]).wait_consumers("HE", 1)
+        yield routers[-1] if place == "E" else routers[0]
     finally:
         for router in reversed(routers):
             router.stop()
@@ -78,9 +86,13 @@ def test_send_and_receive(entry: Router, broker: Broker, proton: Clients, reques
     assert len(proton("simple_recv", entry.port, name, COUNT).result()) == COUNT
 
 
-def test_transactions(entry: Router, artemis: Broker, proton: Clients, request: pytest.FixtureRequest) -> None:
+def test_transactions(
+    entry: Router, artemis: Broker, proton: Clients, jms: Clients, request: pytest.FixtureRequest
+) -> None:
     committed = [f"committed {n}" for n in range(3)]
-    assert proton("transact", entry.port, fresh(artemis, request), 3).result() == [committed, committed]
+    name = fresh(artemis, request)
+    assert proton("transact", entry.port, name, 3).result() == [committed, committed]
+    assert jms("transact", entry.port, f"{name}.jms", 3).result() == ["0", "1", "2"]
 
 
 def test_selectors(
@@ -110,7 +122,7 @@ def test_store_and_forward(entry: Router, artemis: Broker, proton: Clients) -> N
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("entry", [3], indirect=True, ids=["3-workers"])
+@pytest.mark.parametrize("entry", [(3, "A")], indirect=True, ids=["3-workers"])
 def test_broker_killed_under_load(entry: Router, broker: Broker, proton: Clients) -> None:
     """Clients lose their links with the broker, attach again, and find what was accepted."""
     name = f"{broker.name}.durable.far"
