@@ -30,7 +30,7 @@ As initiator, after `start`, the same way with SASL; our AMQP header and open fo
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from router.amqp.buffer cimport read16, read32
+from router.amqp.buffer cimport buffer_used, read16, read32
 from router.amqp.channel cimport FRAME_WAITS, Channel
 from router.amqp.codec cimport open_described, split_fields
 from router.amqp.connection_channels cimport CHANNEL_MAX_LIMIT, above_channel_max
@@ -653,8 +653,9 @@ cdef class Connection(ConnectionChannels):
         if self.open_sent and self.state == OPEN and self.remote_idle:
             at = self.last_sent + max(self.remote_idle // 2, 1)
             if now >= at:
-                self.write(EMPTY_FRAME)
-                self.last_sent = now
+                if not buffer_used(&self.out):
+                    self.write(EMPTY_FRAME)    # what waits to be sent is as good
+                    self.last_sent = now
                 at = now + max(self.remote_idle // 2, 1)
             due = at if due == 0 or at < due else due
         return due
