@@ -8,6 +8,7 @@ from router.stats.counters cimport totals, unblock
 from router.interworker.layout cimport LinkSlot
 from router.interworker.region cimport Region
 from router.links.delivery_link cimport DeliveryLink
+from router.stalls.stall cimport note_stall
 
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 
@@ -136,6 +137,17 @@ cdef class SlotPool:
             else:
                 totals.blocked -= 1
         return (end if end < <uint32_t>len(self.owners) else 0), found
+
+    def check_stalls(self, uint32_t start, uint32_t most, uint64_t now):
+        """Check the links of `most` slots from `start` for stalls. Returns where to continue, 0: that was all."""
+        cdef uint32_t end = min(start + most, <uint32_t>len(self.owners))
+        cdef uint32_t i
+        cdef DeliveryLink link
+        for i in range(start, end):
+            link = self.owners[i]
+            if link is not None:
+                note_stall(link, now)
+        return end if end < <uint32_t>len(self.owners) else 0
 
     @property
     def used(self):

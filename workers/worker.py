@@ -51,6 +51,7 @@ from workers.loop import Loop, bound_heap
 from workers.poller import Poller
 from workers.revocations import Revocations
 from workers.slots import SlotPool
+from workers.stalls import StallScan
 from workers.stuck import StuckScan
 from workers.transport.base import Transport
 from workers.transport.tcp import TcpTransport
@@ -145,6 +146,7 @@ class Worker:
         self.questions = 0
         self.admissions = Admissions(self)
         self.stuck = StuckScan(self)
+        self.stalls = StallScan(self)
         self.tracing = Tracing(self)
         self.background = Background(self.loop)
         self.live = False
@@ -556,6 +558,7 @@ class Worker:
             self.slots.release(slot, self.loop.scheduler.now_ns)
             raise
         self.stuck.wanted()
+        self.stalls.wanted()
         if isinstance(link, ConsumerLink):
             self.links[slot.index] = link
             self.link_table.enter(slot.index, slot.generation, link)

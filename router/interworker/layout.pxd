@@ -115,6 +115,10 @@ cdef struct LinkSlot:
     uint64_t delayed_10s
     uint64_t blocked_since     # CLOCK_MONOTONIC ns, 0 while it has credit
     uint64_t message_limit     # of a consumer: octets of the longest message that it takes; 0: any
+    uint64_t stall_since       # CLOCK_MONOTONIC ns: start of the stall, 0: none
+    uint64_t stall_mark        # progress of the link at the last check for stalls
+    uint32_t stall             # Stall (router/stalls): reason why no delivery moves, 0: none
+    uint32_t stall_detail      # of the reason: identity of the consumer's link, 0: not known
     uint32_t blocked           # 1: found without credit for long while something waits for it, and has got none since
     uint32_t capacity
     uint32_t address           # address id

@@ -377,7 +377,7 @@ cdef class Region:
         read_words(&copy, slot, sizeof(LinkSlot))
         taken = self.link_taken(slot)
         counters = <dict>copy
-        for own in ("container", "rate_second", "started", "ended", "round_trip", "latency"):
+        for own in ("container", "rate_second", "started", "ended", "round_trip", "latency", "stall_mark"):
             del counters[own]
         counters["held"] = copy.unsettled
         counters["unsettled"] = link_unsettled(&copy)

@@ -1,0 +1,1 @@
+"""Stalls: the reasons why links make no progress."""
