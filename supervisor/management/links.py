@@ -6,11 +6,13 @@ from typing import Any, ClassVar, Final
 
 from router.amqp import codec
 from router.config.roles import INTER_ROUTER
+from supervisor.composition import RouterCore
 from supervisor.connections.connections import Link
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, NOT_FOUND, Response, StatusError
+from supervisor.management.stalls import Stall, find_stall
 
 ROUTERS: Final = 128  # entries of the ingress histogram, one for each router that a network may have
 _IN: Final = values.string("in")
@@ -22,12 +24,17 @@ _DOWN: Final = values.string("down")
 class Row:
     """A link with its counters as they are now."""
 
-    __slots__ = ("counters", "link", "now")
+    __slots__ = ("core", "counters", "link", "now")
 
-    def __init__(self, link: Link, counters: dict[str, Any], now: int) -> None:
+    def __init__(self, core: RouterCore, link: Link, counters: dict[str, Any], now: int) -> None:
+        self.core = core
         self.link = link
         self.counters = counters
         self.now = now  # CLOCK_MONOTONIC, ns
+
+    @property
+    def stall(self) -> Stall | None:
+        return find_stall(self.core, self.link, self.counters, self.now)
 
 
 def _counter(name: str) -> Column:
@@ -55,6 +62,21 @@ def _owning_address(row: Row) -> bytes:
 def _zero_credit(row: Row) -> bytes:
     since = row.counters["blocked_since"]
     return values.uint((row.now - since) // 1_000_000_000 if since else 0)
+
+
+def _stall(row: Row) -> bytes:
+    stall = row.stall
+    return values.string(None if stall is None else stall.reason)
+
+
+def _stall_seconds(row: Row) -> bytes:
+    stall = row.stall
+    return values.uint(0 if stall is None else int(stall.seconds))
+
+
+def _stall_text(row: Row) -> bytes:
+    stall = row.stall
+    return values.string(None if stall is None else stall.text)
 
 
 class Links(CoreType):
@@ -92,6 +114,11 @@ class Links(CoreType):
         "creditAvailable": lambda row: values.uint(row.counters["credit"]),
         "zeroCreditSeconds": _zero_credit,
     }
+    more: ClassVar[Mapping[str, Column]] = {
+        "stall": _stall,
+        "stallSeconds": _stall_seconds,
+        "stallText": _stall_text,
+    }
 
     def rows(self) -> Iterable[Link]:
         """All links."""
@@ -104,7 +131,7 @@ class Links(CoreType):
         counters = self.context.region.link_counters(item.worker, item.slot)
         if counters is None or counters["generation"] != item.generation:
             return None
-        return Row(item, counters, time.monotonic_ns())
+        return Row(self.context.core, item, counters, time.monotonic_ns())
 
     def find(self, identity: str | None, name: str | None) -> Link:
         """By number, else the first with the name."""

@@ -4,6 +4,7 @@ from router.cli.client import Row
 from router.cli.stat.addresses import class_of, phase_of, text_of
 from router.cli.stat.context import Context
 from router.cli.table import Cells, short_time
+from router.stalls.reason import Word
 
 # Heading of a column and its attribute; columns without one are computed.
 _PLAIN = [
@@ -20,6 +21,9 @@ _PLAIN = [
     ("mod", "modifiedCount"),
 ]
 _VERBOSE = [("admin", "adminStatus"), ("oper", "operStatus"), ("name", "linkName")]
+_STALL = ["stall", "stallSeconds"]  # a router of Dispatch has no such columns, and answers with values of others
+_STALL_HEADS = ["stall", "stalled for"]
+_WORDS = frozenset(Word)
 _FIRST = ["linkType", "linkDir", "connectionId", "identity", "peer"]
 _OTHERS = [
     "owningAddr", "deliveriesDelayed1Sec", "deliveriesDelayed10Sec", "settleRate", "deliveriesStuck",
@@ -34,12 +38,18 @@ _HEADS = [
 def show(context: Context) -> None:
     """Show all links."""
     more = _VERBOSE if context.verbose else []
-    columns = [*_FIRST, *(column for _, column in (*_PLAIN, *_VERBOSE)), *_OTHERS]
+    columns = [*_FIRST, *(column for _, column in (*_PLAIN, *_VERBOSE)), *_OTHERS, *(_STALL if more else ())]
     rows: list[Cells] = [
-        [*_cells(link), *(link[column] for _, column in more)]
+        [*_cells(link), *(link[column] for _, column in more), *(_stall_cells(link) if more else ())]
         for link in context.rows("router.link", columns, limited=True)
     ]
-    context.table("Router Links", [*_HEADS, *(head for head, _ in more)], rows)
+    context.table("Router Links", [*_HEADS, *(head for head, _ in more), *(_STALL_HEADS if more else ())], rows)
+
+
+def _stall_cells(link: Row) -> list[object]:
+    if link["stall"] not in _WORDS:
+        return ["-", "-"]
+    return [link["stall"], short_time(link["stallSeconds"])]
 
 
 def _cells(link: Row) -> list[object]:

@@ -33,7 +33,7 @@ LINK = {
     "presettledCount": 4, "droppedPresettledCount": 5, "acceptedCount": 6, "rejectedCount": 7, "releasedCount": 8,
     "modifiedCount": 9, "deliveriesDelayed1Sec": 10, "deliveriesDelayed10Sec": 1, "settleRate": 3,
     "deliveriesStuck": 0, "creditAvailable": 240, "zeroCreditSeconds": 0, "adminStatus": "enabled",
-    "operStatus": "up", "linkName": "sender",
+    "operStatus": "up", "linkName": "sender", "stall": None, "stallSeconds": 0,
 }  # fmt: skip
 ADDRESS = {
     "name": "M0b", "distribution": "balanced", "priority": -1, "inProcess": 0, "subscriberCount": 1, "remoteCount": 2,
@@ -165,8 +165,12 @@ def test_links(stat: Stat, nodes: list[Node]) -> None:
         "6    7    8    9    0      3     0      240   -\n"
     )
     verbose = stat({"router.link": [LINK]}, "-v", "--links", "--csv").splitlines()
-    assert verbose[1].endswith(',"cred","blkd","admin","oper","name"')
-    assert verbose[2].endswith(',"240","-","enabled","up","sender"')
+    assert verbose[1].endswith(',"cred","blkd","admin","oper","name","stall","stalled for"')
+    assert verbose[2].endswith(',"240","-","enabled","up","sender","-","-"')
+    stalled = {**LINK, "stall": "window", "stallSeconds": 62}
+    others = {**LINK, "stall": "QDR.A", "stallSeconds": "M0a"}  # values of other columns, as Dispatch answers
+    verbose = stat({"router.link": [stalled, others]}, "-v", "--links", "--csv").splitlines()
+    assert [line.split(",")[-2:] for line in verbose[2:]] == [['"window"', '"00:01:02"'], ['"-"', '"-"']]
     assert nodes[0].requests[-1].body["attributeNames"]  # only the columns that are shown
 
 
