@@ -21,7 +21,7 @@ FOLLOWED: Final = 10  # interior routers with consumers to which paths are follo
 
 _HEADS: Final = [
     "link", "conn", "worker", "container", "host", "user", "cred", "cap", "undel", "unsett", "deliv", "no credit for",
-    "name",
+    "name", "stall", "stalled for",
 ]  # fmt: skip
 _COUNTERS: Final = {
     "in": "deliveriesIngress",
@@ -136,10 +136,15 @@ def taken(answer: Answer) -> bool:
     """Whether a message sent now would be delivered, here or, by their answers, at another router."""
     if answer["reachable"] is False or not answer["ways"]:
         return bool(answer["reachable"])
-    here = any(record["consumersWithCredit"] or record["inProcess"] for record in answer["records"])
+    here = any(_able(record) or record["inProcess"] for record in answer["records"])
     ends = (answer["routers"].get(path[-1], {}) for path in answer["ways"])
     unknown = answer["reachable"]  # of one that does not answer
     return here or any(end.get("reachable", unknown) for end in ends)
+
+
+def _able(record: Answer) -> int:
+    """Return how many consumers can take a message; a router of an older version knows of their credit only."""
+    return int(record["consumersAble"] if "consumersAble" in record else record["consumersWithCredit"])
 
 
 def show_all(answer: Answer, display: Display) -> None:
@@ -206,8 +211,12 @@ def _record(record: Answer) -> Iterator[str]:
         yield f"  the fallback of {record['fallbackOf']}"
     if record["exchange"] is not None:
         yield from _exchange(record["exchange"])
-    counted = [f"{record[name]} {title}" for title, name in _COUNTERS.items() if record[name] or title in ("in", "out")]
-    yield f"  messages so far: {', '.join(counted)}"
+    waiting = record.get("deliveriesWaiting", 0)
+    numbers = {title: record[name] for title, name in _COUNTERS.items()}
+    # Deliveries in the queues of consumers count as egress.
+    numbers["out"] = max(numbers["out"] - waiting, 0)
+    counted = [f"{number} {title}" for title, number in numbers.items() if number or title in ("in", "out")]
+    yield f"  messages so far: {', '.join(counted)}{f'; {waiting} wait for consumers' if waiting else ''}"
 
 
 def _exchange(exchange: Answer) -> Iterator[str]:
@@ -217,6 +226,10 @@ def _exchange(exchange: Answer) -> Iterator[str]:
         yield f"    {binding['key']} -> {binding['nextHop']} ('{binding['name']}')"
     if len(exchange["bindings"]) < exchange["bindingCount"]:
         yield f"    and {exchange['bindingCount'] - len(exchange['bindings'])} more"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.1f} s"
 
 
 def _links(display: Display, direction: str, record: Answer) -> None:
@@ -236,8 +249,10 @@ def _links(display: Display, direction: str, record: Answer) -> None:
             link["undelivered"],
             link["unsettled"],
             link["deliveries"],
-            "-" if link["withoutCreditSeconds"] is None else f"{link['withoutCreditSeconds']:.1f} s",
+            _seconds(link["withoutCreditSeconds"]),
             link["name"],
+            link.get("stall") or "-",
+            _seconds(link.get("stallSeconds")),
         )
         for link in links
     ]

@@ -29,6 +29,7 @@ from router.addressing.address import (
 from router.addressing.pattern import PatternError
 from router.addressing.settings import UNAVAILABLE, Setting
 from router.config import roles
+from router.stalls.reason import Word
 from supervisor.addresses.record import Record
 from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import Link
@@ -37,6 +38,7 @@ from supervisor.management.explain_brokers import add_brokers
 from supervisor.management.explain_uplink import add_peers, add_uplink
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
+from supervisor.management.stalls import Stall, find_stall
 
 DEFAULT_LIMIT: Final = 100  # links listed for each record and direction
 MAX_LIMIT: Final = 10_000
@@ -71,6 +73,9 @@ _LINK_COUNTERS: Final = {
     "modified": "modified",
 }
 _DIRECTIONS: Final = ("consumers", "producers")
+_STALLS: Final = 5  # links named in findings, of each direction
+# The stalls of links by the id of a record and whether they are consumers.
+Stalls = dict[tuple[int, bool], list[Stall]]
 
 
 def explain(request: Request, context: Context) -> Generator[None, None, Response]:
@@ -87,8 +92,14 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     records = {record.id: record for record in _records(context, cls, name)}
     limit = DEFAULT_LIMIT if limit is None else limit
     found = {number: _record(context, record, limit) for number, record in records.items()}
-    further = yield from _add_links(context, records, found, limit)
+    stalls: Stalls = {}
+    further = yield from _add_links(context, records, found, stalls, limit)
+    for number, row in found.items():
+        row["stalls"] = stalls.get((number, True), [])
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
+    verdict["findings"] += _producers(stalls)
+    for row in found.values():
+        del row["stalls"]
     if cls == MOBILE and not any(record["inProcess"] for record in found.values()):
         add_brokers(context, name, verdict)
     phase = 0 if setting is None else setting.ingress_phase
@@ -171,8 +182,10 @@ def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
         "producers": [],
         # of all consumers, those beyond the limit included
         "consumersWithCredit": 0,
+        "consumersAble": 0,  # … on which nothing is in the way of a message
         "longestWithoutCreditSeconds": None,
         "deliveriesStuck": 0,
+        "deliveriesWaiting": 0,  # of those that count as egress, those that are not written yet
         "remoteCount": len(record.remotes or ()),
         "remotes": _remotes(context, record, limit),
     }
@@ -200,10 +213,14 @@ def _remotes(context: Context, record: Record, limit: int) -> list[dict[str, Any
 
 
 def _add_links(
-    context: Context, records: dict[int, Record], found: dict[int, dict[str, Any]], limit: int
+    context: Context,
+    records: dict[int, Record],
+    found: dict[int, dict[str, Any]],
+    stalls: Stalls,
+    limit: int,
 ) -> Generator[None, None, dict[str, bool]]:
     """Go through all links and add those of the records. Returns the routers that consumers on edge connections stand
-    for, by id, and whether each is an edge router."""
+    for, by id, and whether each is an edge router. stalls: filled, by record and whether the link is a consumer's."""
     further: dict[str, bool] = {}
     if not records:
         return further
@@ -217,20 +234,25 @@ def _add_links(
         counters = context.region.link_counters(link.worker, link.slot)
         if counters is None or counters["generation"] != link.generation:
             continue
-        _add_link(found[record.id], link, counters, limit)
+        stall = find_stall(context.core, link, counters, time.monotonic_ns())
+        _add_link(found[record.id], link, counters, stall, limit)
+        if stall is not None:
+            stalls.setdefault((record.id, link.consumer), []).append(stall)
         role = link.connection.origin.role
         if link.consumer and link.connection.container and role in (roles.EDGE, roles.INTER_EDGE):
             further[link.connection.container] = role == roles.INTER_EDGE or not edge
     return further
 
 
-def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], limit: int) -> None:
+def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], stall: Stall | None, limit: int) -> None:
     since = counters["blocked_since"]
     waits = (time.monotonic_ns() - since) / 1e9 if since else None
     kind = "consumer" if link.consumer else "producer"
     row[f"{kind}Count"] += 1
     if link.consumer:
         row["deliveriesStuck"] += counters["stuck"]
+        row["deliveriesWaiting"] += counters["undelivered"]
+        row["consumersAble"] += stall is None
         if waits is None:
             row["consumersWithCredit"] += 1
         else:
@@ -251,6 +273,9 @@ def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], limit: 
             **{title: counters[name] for title, name in _LINK_COUNTERS.items()},
             "stuck": counters["stuck"],
             "withoutCreditSeconds": waits,
+            "stall": None if stall is None else stall.reason.value,
+            "stallText": None if stall is None else stall.text,
+            "stallSeconds": None if stall is None else stall.seconds,
         }
     )
 
@@ -346,14 +371,22 @@ def _beyond(record: dict[str, Any]) -> dict[str, Any]:
 
 def _consumed(record: dict[str, Any]) -> dict[str, Any]:
     """The verdict for a record with consumers."""
-    count, able = record["consumerCount"], record["consumersWithCredit"]
+    count, able = record["consumerCount"], record["consumersAble"]
     waits = record["longestWithoutCreditSeconds"]
     consumers = "1 consumer" if count == 1 else f"{count} consumers"
-    if not able:
+    who = _named(record["stalls"])
+    reasons = {stall.reason for stall in record["stalls"]}
+    if not able and reasons == {Word.CREDIT}:
         verdict = f"no credit: {consumers} {'withholds' if count == 1 else 'withhold'} it"
-        return _no(verdict, f"No credit: {consumers}, none grants credit, the longest for {waits:.0f} s")
-    if able < count:
-        taken = _yes(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s")
+        summary = f"No credit: {consumers}, none grants credit, the longest for {waits:.0f} s"
+        return _no(verdict, summary, *who)
+    if not able:
+        words = ", ".join(sorted(reasons))
+        return _no(f"stalled: {consumers}, none takes messages ({words})", *who)
+    if able < count and reasons == {Word.CREDIT}:
+        taken = _yes(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s", *who)
+    elif able < count:
+        taken = _yes(f"{able} of {consumers} can take messages", *who)
     else:
         taken = _yes(f"{consumers} with credit")
     if stuck := record["deliveriesStuck"]:
@@ -363,9 +396,26 @@ def _consumed(record: dict[str, Any]) -> dict[str, Any]:
     return taken
 
 
+def _named(stalls: list[Stall]) -> list[str]:
+    """Findings about stalls, the longest first."""
+    longest = sorted(stalls, key=lambda stall: -stall.seconds)
+    more = [f"… and {len(stalls) - _STALLS} more"] if len(stalls) > _STALLS else []
+    return [_capital(stall.described) for stall in longest[:_STALLS]] + more
+
+
+def _producers(stalls: Stalls) -> list[str]:
+    """Findings about producers that have to wait. The verdict says it of those that have no consumer."""
+    found = [stall for (_, consumer), each in stalls.items() if not consumer for stall in each]
+    return _named([stall for stall in found if stall.reason != Word.NO_CONSUMER])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _yes(*findings: str) -> dict[str, Any]:
     return {"reachable": True, "verdict": "reachable", "findings": list(findings)}
 
 
-def _no(verdict: str, finding: str) -> dict[str, Any]:
-    return {"reachable": False, "verdict": verdict, "findings": [finding]}
+def _no(verdict: str, *findings: str) -> dict[str, Any]:
+    return {"reachable": False, "verdict": verdict, "findings": list(findings)}

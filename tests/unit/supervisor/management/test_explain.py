@@ -5,6 +5,7 @@ import time
 import pytest
 
 from router.control import messages
+from router.stalls.reason import Reason
 from tests.unit.supervisor.management.desk import Desk
 
 
@@ -74,13 +75,63 @@ def test_no_credit(desk):
     desk.link(connection, "out", "q", blocked_since=ago(100))
     body = explain(desk, "q")
     assert (body["reachable"], body["verdict"]) == (False, "no credit: 2 consumers withhold it")
-    assert body["findings"] == ["No credit: 2 consumers, none grants credit, the longest for 100 s"]
+    who = f"Client '{connection.container}' ({connection.peer}, connection {connection.number}) grants no credit, for"
+    assert body["findings"] == [
+        "No credit: 2 consumers, none grants credit, the longest for 100 s", f"{who} 100 s", f"{who} 30 s",
+    ]  # fmt: skip
     assert 100 <= body["records"][0]["longestWithoutCreditSeconds"] < 130
     assert 30 <= body["records"][0]["consumers"][0]["withoutCreditSeconds"] < 60
     desk.link(connection, "out", "q", credit=1)
     body = explain(desk, "q")
     assert body["reachable"]
-    assert body["findings"] == ["1 of 3 consumers grant credit; the longest without any: 100 s"]
+    assert body["findings"] == [
+        "1 of 3 consumers grant credit; the longest without any: 100 s", f"{who} 100 s", f"{who} 30 s",
+    ]  # fmt: skip
+
+
+def test_stalls(desk):
+    """Consumers with credit that take nothing: the address is not reachable, and each is named."""
+    here, broker = desk.connection(), desk.connection(listener=1)
+    desk.link(here, "out", "q", credit=95, undelivered=35, stall=Reason.WINDOW, stall_since=ago(12))
+    body = explain(desk, "q")
+    assert (body["reachable"], body["verdict"]) == (False, "stalled: 1 consumer, none takes messages (window)")
+    who = f"Client '{here.container}' ({here.peer}, connection {here.number})"
+    assert body["findings"] == [f"{who} takes no transfers: the incoming window of its session is shut, for 12 s"]
+    (found,) = body["records"]
+    assert (found["consumersWithCredit"], found["consumersAble"], found["deliveriesWaiting"]) == (1, 0, 35)
+    (link,) = found["consumers"]
+    assert (link["stall"], link["stallText"].split(")")[0] + ")") == ("window", who.replace("C", "c", 1))
+    assert 12 <= link["stallSeconds"] < 42
+    desk.link(broker, "out", "q", credit=1, stall=Reason.UNREAD, stall_since=ago(3))
+    body = explain(desk, "q")
+    assert body["verdict"] == "stalled: 2 consumers, none takes messages (broker, window)"
+    assert "Container 'c2'" in body["findings"][1]
+    assert "does not read its connection, for 3 s" in body["findings"][1]
+    desk.link(here, "out", "q", credit=1)
+    body = explain(desk, "q")
+    assert (body["reachable"], body["findings"][0]) == (True, "1 of 3 consumers can take messages")
+
+
+def test_a_stall_that_one_check_has_found_is_none(desk):
+    desk.link(desk.connection(), "out", "q", credit=5, stall=Reason.WINDOW | 256, stall_since=ago(1))
+    assert explain(desk, "q")["reachable"]
+
+
+def test_producers_that_wait(desk):
+    here = desk.connection()
+    out = desk.link(here, "out", "q", credit=5)
+    desk.link(here, "in", "q", stall=Reason.UNSETTLED, stall_since=ago(9), stall_detail=out, unsettled=250)
+    desk.link(here, "in", "q", stall=Reason.RING, stall_since=ago(5))
+    body = explain(desk, "q")
+    assert (body["reachable"], body["findings"][0]) == (True, "1 consumer with credit")
+    assert body["findings"][1].startswith("250 deliveries of client 'c1'")
+    assert body["findings"][1].endswith(f"connection {here.number}), link {out}, for 9 s")
+    assert body["findings"][2].endswith("have to wait: the ring from worker 0 to another one is full, for 5 s")
+    rows = desk.query("router.link", "stall", "stallSeconds", "stallText")
+    assert [row["stall"] for row in rows] == [None, "unsettled", "ring"]
+    assert rows[0] == {"stall": None, "stallSeconds": 0, "stallText": None}
+    assert rows[1]["stallSeconds"] >= 9
+    assert rows[1]["stallText"].startswith("250 deliveries")
 
 
 def test_stuck(desk):
