@@ -18,6 +18,7 @@ _ORPHANED: Final = ("amqp:internal-error", "the worker that had it died")
 
 ANNOTATIONS_VERSION: Final = "qd.annotations-version"  # open property of routers
 ENDPOINT: Final = "endpoint"
+DATA: Final = "inter-router"  # kind of links between routers for messages
 PRIORITY: Final = 4  # of links of clients
 
 

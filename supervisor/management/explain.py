@@ -32,7 +32,7 @@ from router.config import roles
 from router.stalls.reason import Word
 from supervisor.addresses.record import Record
 from supervisor.configuration.ops import address_entry
-from supervisor.connections.connections import Link
+from supervisor.connections.connections import DATA, Link
 from supervisor.management.context import Context
 from supervisor.management.explain_brokers import add_brokers
 from supervisor.management.explain_uplink import add_peers, add_uplink
@@ -74,6 +74,7 @@ _LINK_COUNTERS: Final = {
 }
 _DIRECTIONS: Final = ("consumers", "producers")
 _STALLS: Final = 5  # links named in findings, of each direction
+_BEYOND: Final = -1  # in place of the id of a record: links to next hops, and of link routes
 # The stalls of links by the id of a record and whether they are consumers.
 Stalls = dict[tuple[int, bool], list[Stall]]
 
@@ -93,11 +94,10 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     limit = DEFAULT_LIMIT if limit is None else limit
     found = {number: _record(context, record, limit) for number, record in records.items()}
     stalls: Stalls = {}
-    further = yield from _add_links(context, records, found, stalls, limit)
+    further = yield from _add_links(context, records, found, stalls, limit, name if cls == MOBILE else None)
     for number, row in found.items():
         row["stalls"] = stalls.get((number, True), [])
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
-    verdict["findings"] += _producers(stalls)
     for row in found.values():
         del row["stalls"]
     if cls == MOBILE and not any(record["inProcess"] for record in found.values()):
@@ -110,6 +110,7 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
         interior = add_uplink(context.core.uplink, cls, name, phase, verdict)
         if interior is not None:
             further[interior] = False
+    verdict["findings"] += _others(stalls)
     body = {
         "address": text,
         "class": CLASSES[cls],
@@ -218,23 +219,31 @@ def _add_links(
     found: dict[int, dict[str, Any]],
     stalls: Stalls,
     limit: int,
+    routed: str | None,
 ) -> Generator[None, None, dict[str, bool]]:
     """Go through all links and add those of the records. Returns the routers that consumers on edge connections stand
-    for, by id, and whether each is an edge router. stalls: filled, by record and whether the link is a consumer's."""
+    for, by id, and whether each is an edge router.
+
+    stalls: filled, by record and whether the link is a consumer's. routed: address of routed links to be examined, too.
+    """
     further: dict[str, bool] = {}
-    if not records:
-        return further
+    hops = {hop for row in found.values() for remote in row["remotes"] for hop in remote["connections"]}
     edge = context.core.uplink is not None
     for number, link in enumerate(list(context.core.links.by_identity.values()), 1):
         if not number % LINKS_A_STEP:
             yield
         record = link.record
-        if record is None or link.closed or records.get(record.id) is not record:
+        beyond = _is_beyond(link, hops, routed)
+        if link.closed or not (beyond or (record is not None and records.get(record.id) is record)):
             continue
         counters = context.region.link_counters(link.worker, link.slot)
         if counters is None or counters["generation"] != link.generation:
             continue
         stall = find_stall(context.core, link, counters, time.monotonic_ns())
+        if beyond or record is None:
+            if stall is not None:
+                stalls.setdefault((_BEYOND, link.consumer), []).append(stall)
+            continue
         _add_link(found[record.id], link, counters, stall, limit)
         if stall is not None:
             stalls.setdefault((record.id, link.consumer), []).append(stall)
@@ -242,6 +251,13 @@ def _add_links(
         if link.consumer and link.connection.container and role in (roles.EDGE, roles.INTER_EDGE):
             further[link.connection.container] = role == roles.INTER_EDGE or not edge
     return further
+
+
+def _is_beyond(link: Link, hops: set[str], routed: str | None) -> bool:
+    """Return whether a link without record carries messages to the address: one to a next hop, or of a link route."""
+    if link.kind == DATA:
+        return link.consumer and str(link.connection.number) in hops
+    return routed is not None and link.routed_to is not None and normalise(link.routed_to) == routed
 
 
 def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], stall: Stall | None, limit: int) -> None:
@@ -397,15 +413,20 @@ def _consumed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(stalls: list[Stall]) -> list[str]:
-    """Findings about stalls, the longest first."""
-    longest = sorted(stalls, key=lambda stall: -stall.seconds)
-    more = [f"… and {len(stalls) - _STALLS} more"] if len(stalls) > _STALLS else []
-    return [_capital(stall.described) for stall in longest[:_STALLS]] + more
+    """Return findings about stalls, the longest first. Links of one connection may stall for one reason."""
+    named: dict[str, Stall] = {}
+    for stall in sorted(stalls, key=lambda stall: -stall.seconds):
+        named.setdefault(stall.text, stall)
+    more = [f"… and {len(named) - _STALLS} more"] if len(named) > _STALLS else []
+    return [_capital(stall.described) for stall in list(named.values())[:_STALLS]] + more
 
 
-def _producers(stalls: Stalls) -> list[str]:
-    """Findings about producers that have to wait. The verdict says it of those that have no consumer."""
-    found = [stall for (_, consumer), each in stalls.items() if not consumer for stall in each]
+def _others(stalls: Stalls) -> list[str]:
+    """Return findings about stalls but those of consumers, which the verdict names. The verdict says, too, which
+    producers have no consumer."""
+    found = [
+        stall for (record, consumer), each in stalls.items() if record == _BEYOND or not consumer for stall in each
+    ]
     return _named([stall for stall in found if stall.reason != Word.NO_CONSUMER])
 
 

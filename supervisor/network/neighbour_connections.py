@@ -18,7 +18,7 @@ from router.control.names import CONTROL_KEY
 from router.control.ops import NextHopGone, NextHopOp, Op
 from supervisor.addresses.inprocess import InProcess
 from supervisor.addresses.table import Table
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import DATA, Connection, Link
 from supervisor.links.links import Links
 from supervisor.processes.worker import Stage, Worker
 from supervisor.subsystem import Subsystem
@@ -28,7 +28,7 @@ COST_PROPERTY: Final = "qd.inter-router-cost"
 BUNDLE_PROPERTY: Final = "sluice.bundle"
 CONTROL_ADDRESS: Final = "Lqdhello"  # address of an outgoing control link, for management
 # Link types in management, by kind in messages of workers.
-KINDS: Final = {"control": "router-control", "data": "inter-router", "stream": "inter-router"}
+KINDS: Final = {"control": "router-control", "data": DATA, "stream": DATA}
 
 
 class Network(Protocol):

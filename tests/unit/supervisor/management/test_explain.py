@@ -77,7 +77,7 @@ def test_no_credit(desk):
     assert (body["reachable"], body["verdict"]) == (False, "no credit: 2 consumers withhold it")
     who = f"Client '{connection.container}' ({connection.peer}, connection {connection.number}) grants no credit, for"
     assert body["findings"] == [
-        "No credit: 2 consumers, none grants credit, the longest for 100 s", f"{who} 100 s", f"{who} 30 s",
+        "No credit: 2 consumers, none grants credit, the longest for 100 s", f"{who} 100 s",  # once for a connection
     ]  # fmt: skip
     assert 100 <= body["records"][0]["longestWithoutCreditSeconds"] < 130
     assert 30 <= body["records"][0]["consumers"][0]["withoutCreditSeconds"] < 60
@@ -85,7 +85,7 @@ def test_no_credit(desk):
     body = explain(desk, "q")
     assert body["reachable"]
     assert body["findings"] == [
-        "1 of 3 consumers grant credit; the longest without any: 100 s", f"{who} 100 s", f"{who} 30 s",
+        "1 of 3 consumers grant credit; the longest without any: 100 s", f"{who} 100 s",  # once for a connection
     ]  # fmt: skip
 
 
