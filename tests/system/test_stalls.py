@@ -1,0 +1,229 @@
+"""Reasons why consumers and producers do not move, a scenario for each: explain, router.link and qdstat agree."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import Management
+from tests.peer.peer import Link, Peer, Sender
+from tests.peer.route_container import RouteContainer
+from tests.system.fixtures import CAPACITY, Connect, Fresh
+from tests.system.network import Two
+from tests.system.router import EVERYTHING, Router, Section, listener, poll
+from tests.system.tools import run
+
+pytestmark = pytest.mark.adversarial
+
+WORKER_COUNTS = (1, 3)
+BUFFERED = 100_000
+SECTIONS: list[Section] = [
+    listener("brokers", role="route-container"),
+    listener("bounded", maxBufferedMegabytes=1),
+    ("linkRoute", {"prefix": "routed", "direction": "in", "containerId": "broker"}),
+    ("policy", {"enableVhostPolicy": True}),
+    ("vhost", {"hostname": "$default", "groups": {"all": EVERYTHING}}),
+    ("vhost", {"hostname": "quota", "maxBufferedOctets": BUFFERED, "groups": {"all": EVERYTHING}}),
+]
+#: Exit code of `sluice explain` for an address that takes no messages.
+UNREACHABLE = 3
+#: Seconds until a stall is seen on a busy machine.
+PATIENCE = 30.0
+#: Octets of messages that fill a socket and the buffers of the router.
+LARGE = 100_000
+#: … that wait for a consumer that does not read: more than wait for one that does.
+WAITING = 5
+NAMES = ("linkName", "identity", "linkDir", "stall", "stallSeconds", "stallText")
+
+
+def stalled(management: Management, link: Link, word: str | None) -> dict[str, Any]:
+    """Wait until management shows this reason at a link."""
+
+    def shown() -> dict[str, Any] | None:
+        rows = management.query("router.link", *NAMES)
+        return next((row for row in rows if (row["linkName"], row["stall"]) == (link.name, word)), None)
+
+    found: dict[str, Any] = poll(shown, f"link {link.name} has stall {word}", PATIENCE)
+    return found
+
+
+def agree(router: Router, address: str, row: dict[str, Any], who: str, *, code: int | None = None) -> None:
+    """Check that explain and qdstat show the same reason, and name who."""
+    assert who in row["stallText"]
+    answer = run("explain", router.port, address, "--json")
+    body = json.loads(answer.out)
+    text = row["stallText"][:1].upper() + row["stallText"][1:]
+    (finding,) = [each for each in body["findings"] if each.startswith(text)]
+    assert finding.endswith(" s")
+    if code is not None:
+        assert answer.code == code
+    links = [link for record in body["records"] for link in (*record["consumers"], *record["producers"])]
+    for link in links:
+        if link["identity"] == row["identity"]:
+            assert (link["stall"], link["stallText"]) == (row["stall"], row["stallText"])
+            assert link["stallSeconds"] >= row["stallSeconds"]
+    printed = run("explain", router.port, address).out
+    assert finding.rsplit(", for ", 1)[0] in printed
+    shown = next(each for each in run("stat", router.port, "-l", "-v").rows if each["id"] == row["identity"])
+    assert shown["stall"] == row["stall"]
+    assert shown["stalled for"] != "-"
+
+
+def queue(sender: Sender, count: int, size: int = 10) -> None:
+    for _ in range(count):
+        sender.send(message.data(bytes(size)))
+    sender.peer.barrier()
+
+
+def peer(connect: Connect, name: str, where: str = "", **fields: Any) -> Peer:
+    return connect(where, container_id=name, **fields)
+
+
+def test_session_window(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    """Credit is there, and the session's window of 5 is never opened again."""
+    address = fresh()
+    consuming = peer(connect, "shut")
+    receiver = consuming.begin(incoming_window=5).receiver(address, name=f"{address}.out", credit=100)
+    sender = peer(connect, "sends").sender(address, name=f"{address}.in")
+    queue(sender, 40)
+    receiver.receive(5)
+    row = stalled(management, receiver, "window")
+    agree(router, address, row, "client 'shut'", code=UNREACHABLE)
+    assert "messages so far: 40 in, 5 out; 35 wait for consumers" in run("explain", router.port, address).out
+    receiver.session.incoming_window = 1000
+    receiver.session.flow()
+    receiver.receive(35)
+    stalled(management, receiver, None)
+    assert run("explain", router.port, address).code == 0
+
+
+def test_unread_connection(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    address = fresh()
+    receiver = peer(connect, "deaf").receiver(address, name=f"{address}.out", credit=1000)
+    sender = peer(connect, "sends").sender(address, name=f"{address}.in")
+    for _ in range(CAPACITY):  # more than the socket and the write buffer take
+        sender.send(message.data(bytes(LARGE)), settled=True)
+        if management.one("router.link", linkName=receiver.name)["undeliveredCount"] > WAITING:
+            break
+    row = stalled(management, receiver, "unread")
+    agree(router, address, row, "client 'deaf'", code=UNREACHABLE)
+    receiver.peer.barrier()
+    stalled(management, receiver, None)
+
+
+def test_credit(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    address = fresh()
+    receiver = peer(connect, "frugal").receiver(address, name=f"{address}.out", credit=2)
+    sender = peer(connect, "sends").sender(address, name=f"{address}.in")
+    queue(sender, 5)
+    receiver.receive(2)
+    agree(router, address, stalled(management, receiver, "credit"), "client 'frugal'", code=UNREACHABLE)
+    receiver.flow(10)
+    receiver.receive(3)
+    stalled(management, receiver, None)
+
+
+def test_credit_of_a_broker(router: Router, management: Management) -> None:
+    """A link route: the sender waits for the container at its other end."""
+    broker = RouteContainer.connected(router.ports["brokers"])
+    client = Peer.opened(router.port, container_id="routed-client")
+    try:
+        sender = client.sender("routed.q", name="routed.in", wait=False)
+        broker.link_attached()
+        sender.wait_attached()
+        row = stalled(management, sender, "broker")
+        agree(router, "routed.q", row, "container 'broker'")
+        assert "at the other end of its link route, grants no credit" in row["stallText"]
+    finally:
+        client.drop()
+        broker.drop()
+
+
+def test_a_broker_as_consumer(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    """A container that takes messages as any consumer, in a session whose window is shut."""
+    address = fresh()
+    receiver = (
+        connect("brokers", container_id="waypoint")
+        .begin(incoming_window=0)
+        .receiver(address, name=f"{address}.out", credit=10)
+    )
+    agree(router, address, stalled(management, receiver, "broker"), "container 'waypoint'", code=UNREACHABLE)
+
+
+def test_unsettled(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    address = fresh()
+    receiver = peer(connect, "keeps").receiver(address, name=f"{address}.out", credit=1000)
+    sender = peer(connect, "sends").sender(address, name=f"{address}.in")
+    queue(sender, CAPACITY)
+    deliveries = receiver.receive(CAPACITY)
+    row = stalled(management, sender, "unsettled")
+    agree(router, address, row, f"{CAPACITY} deliveries of client 'sends'")
+    for delivery in deliveries:
+        delivery.settle()
+    stalled(management, sender, None)
+
+
+def test_no_consumer(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    address = fresh()
+    sender = peer(connect, "alone").sender(address, name=f"{address}.in", credit=False)
+    row = stalled(management, sender, "no-consumer")
+    assert "client 'alone'" in row["stallText"]
+    done = run("explain", router.port, address)
+    assert (done.code, "no consumer" in done.out) == (UNREACHABLE, True)
+
+
+def fill(sender: Sender, size: int) -> None:
+    """Send messages of one frame each until the router's window is shut."""
+    peer, session = sender.peer, sender.session
+    for _ in range(CAPACITY):
+        peer.barrier()
+        if session.remote_window <= 0 or sender.credit <= 0:
+            return
+        sender.send(message.data(bytes(size)))
+
+
+def test_memory(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    """A connection holds as many octets as it may; its sender keeps to the window. What crosses to another worker
+    counts there, so the consumer is on the same connection."""
+    address = fresh()
+    both = peer(connect, "fills", "bounded")
+    receiver = both.receiver(address, name=f"{address}.out", credit=0)
+    sender = both.sender(address, name=f"{address}.in", credit=True)
+    fill(sender, 15_000)
+    agree(router, address, stalled(management, sender, "memory"), "client 'fills'", code=UNREACHABLE)
+    stalled(management, receiver, "credit")
+
+
+def test_quota(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    address = fresh()
+    peer(connect, "frugal", hostname="quota").receiver(address, name=f"{address}.out", credit=0)
+    sender = peer(connect, "fills", hostname="quota").sender(address, name=f"{address}.in", credit=True)
+    fill(sender, 15_000)
+    agree(router, address, stalled(management, sender, "quota"), "client 'fills'", code=UNREACHABLE)
+
+
+def test_hop(two: Two) -> None:
+    """The producer is at A, the consumer at B takes deliveries and does not settle them."""
+    address = two.fresh()
+    receiver = two.connect(two.b).receiver(address, name=f"{address}.out", credit=1000)
+    two.at_a.wait_remote(f"M0{address}", "B")
+    sender = two.connect(two.a).sender(address, name=f"{address}.in")
+    queue(sender, CAPACITY)
+    receiver.receive(CAPACITY)
+    management = Management(two.connect(two.a))
+    row = stalled(management, sender, "hop")
+    agree(two.a, address, row, "")
+
+
+def test_beyond_a_hop(two: Two) -> None:
+    """The consumer at B has a session whose window is shut: explain at A says so, and that nothing is taken."""
+    address = two.fresh()
+    receiver = two.connect(two.b).begin(incoming_window=0).receiver(address, name=f"{address}.out", credit=10)
+    two.at_a.wait_remote(f"M0{address}", "B")
+    row = stalled(Management(two.connect(two.b)), receiver, "window")
+    done = run("explain", two.a.port, address)
+    assert done.code == UNREACHABLE
+    assert row["stallText"][1:] in done.out
