@@ -14,6 +14,7 @@ import { Management, rowsOf } from "../src/data/management.ts";
 import type { Row } from "../src/data/management.ts";
 import { Rates } from "../src/data/rates.ts";
 import { collect, readSchema } from "../src/data/schema.ts";
+import { stallOf } from "../src/data/stall.ts";
 
 test("counters become rates; one that went back is not known", () => {
     const rates = new Rates((row) => String(row["identity"]));
@@ -178,6 +179,12 @@ test("who withholds credit is one finding for all routers", () => {
     assert.deepEqual(found.map((each) => [each.weight, each.title, each.text]), [
         [3, "letters is blocked", "1 consumer grants no credit, for 40 s: connection 4 of West. 250 messages wait. 1 producer waits."],
     ]);
+});
+
+test("a stall is what a router of Sluice says", () => {
+    assert.deepEqual(stallOf({ stall: "window", stallSeconds: 12, stallText: "its session is shut" }), { reason: "window", seconds: 12, words: "its session is shut" });
+    assert.equal(stallOf({ stall: null, stallSeconds: 0, stallText: null }), undefined);
+    assert.equal(stallOf({ stall: "QDR.A", stallSeconds: "M0a" }), undefined); // another column's value, by Dispatch 1.19
 });
 
 test("a stuck message counts once, where its producer is", () => {

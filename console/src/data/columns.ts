@@ -19,6 +19,8 @@ export const CONNECTION_COLUMNS = [
 export const LINK_COLUMNS = [
     "identity", "linkName", "linkType", "linkDir", "owningAddr", "connectionId", "operStatus", "deliveryCount",
     "undeliveredCount", "unsettledCount", "creditAvailable", "zeroCreditSeconds", "settleRate", "deliveriesStuck",
+    // Not in 1.19, which answers names that it does not know with others' values: see data/stall.ts.
+    "stall", "stallSeconds", "stallText",
 ];
 export const LINK_COLUMNS_OF_ATTENTION = [
     "identity", "linkDir", "linkType", "owningAddr", "connectionId", "zeroCreditSeconds", "undeliveredCount",

@@ -74,7 +74,9 @@ const beyond = (answer: Row | undefined): { id: string; edge: boolean }[] =>
     list(answer?.["further"]).slice(0, FOLLOWED).map((each) => ({ id: text(each["router"]), edge: each["edge"] === true }));
 
 const some = (answer: Row, test: (record: Row) => boolean): boolean => list(answer["records"]).some(test);
-const takes = (answer: Row): boolean => some(answer, (record) => number(record["consumersWithCredit"]) > 0 || record["inProcess"] === true);
+/** Consumers that can take a message; a router of an older version knows of their credit only. */
+const able = (record: Row): number => number("consumersAble" in record ? record["consumersAble"] : record["consumersWithCredit"]);
+const takes = (answer: Row): boolean => some(answer, (record) => able(record) > 0 || record["inProcess"] === true);
 const stuck = (answer: Row): boolean => some(answer, (record) => number(record["deliveriesStuck"]) > 0);
 const used = (answer: Row): boolean => some(answer, (record) => number(record["producerCount"]) > 0 || number(record["consumerCount"]) > 0 || list(record["remotes"]).length > 0);
 

@@ -6,6 +6,7 @@ import { follow, list, outcome, verdict } from "../data/explain.ts";
 import type { Explained } from "../data/explain.ts";
 import { duration, plural } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
+import { stallOf } from "../data/stall.ts";
 import type { Row } from "../data/management.ts";
 import { useApp, useFeed, useRoute, useScope } from "../ui/hooks.ts";
 import { Badge, Head, ScopeChoice, Trouble } from "../ui/parts.tsx";
@@ -86,7 +87,7 @@ function Record({ router, record }: { router: string; record: Row }): JSX.Elemen
     return (
         <>
             <p class="about">
-                <code>{text(record["key"])}</code> {text(record["treatment"])}: {plural(number(record["deliveriesIngress"]), "message")} in, {plural(number(record["deliveriesEgress"]), "message")} out
+                <code>{text(record["key"])}</code> {text(record["treatment"])}: {plural(number(record["deliveriesIngress"]), "message")} in, {plural(Math.max(number(record["deliveriesEgress"]) - number(record["deliveriesWaiting"]), 0), "message")} out
             </p>
             <Users router={router} title="Consumers" all={number(record["consumerCount"])} links={list(record["consumers"])} />
             <Users router={router} title="Producers" all={number(record["producerCount"])} links={list(record["producers"])} />
@@ -100,7 +101,7 @@ function Users({ router, title, all, links }: { router: string; title: string; a
         <div class="scroll">
             <table class="plain">
                 <caption>{title}: {all}{links.length < all ? `, the first ${links.length}` : ""}</caption>
-                <thead><tr><th>Container</th><th>Host</th><th>User</th><th class="number">Credit</th><th class="number">Waiting</th><th class="number">Unsettled</th><th class="number">Stuck</th><th class="number">Deliveries</th><th>No credit for</th></tr></thead>
+                <thead><tr><th>Container</th><th>Host</th><th>User</th><th class="number">Credit</th><th class="number">Waiting</th><th class="number">Unsettled</th><th class="number">Stuck</th><th class="number">Deliveries</th><th>No credit for</th><th>Stalled by</th></tr></thead>
                 <tbody>
                     {links.map((each) => (
                         <tr key={text(each["identity"])}>
@@ -113,10 +114,17 @@ function Users({ router, title, all, links }: { router: string; title: string; a
                             <td class="number">{number(each["stuck"]) > 0 ? <Badge kind="bad">{number(each["stuck"])}</Badge> : 0}</td>
                             <td class="number">{number(each["deliveries"]).toLocaleString("en-GB")}</td>
                             <td>{typeof each["withoutCreditSeconds"] === "number" ? <Badge kind="warn">{duration(each["withoutCreditSeconds"])}</Badge> : ""}</td>
+                            <td>{stalled(each)}</td>
                         </tr>
                     ))}
                 </tbody>
             </table>
         </div>
     );
+}
+
+function stalled(row: Row): JSX.Element | string {
+    const stall = stallOf(row);
+    if (stall === undefined) return "";
+    return <span title={stall.words}><Badge kind="warn">{`${stall.reason}, ${duration(stall.seconds)}`}</Badge></span>;
 }

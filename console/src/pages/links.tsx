@@ -4,6 +4,7 @@ import { duration, rate } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
 import type { Row } from "../data/management.ts";
 import { LINK_COLUMNS } from "../data/columns.ts";
+import { stallOf } from "../data/stall.ts";
 import { Full } from "../ui/full.tsx";
 import { useApp } from "../ui/hooks.ts";
 import { Badge } from "../ui/parts.tsx";
@@ -33,6 +34,16 @@ const COLUMNS: Column<Item>[] = [
         show: ({ row }) => {
             const seconds = number(row["zeroCreditSeconds"]);
             return seconds ? seconds > BLOCKED_AFTER ? <Badge kind="warn">{duration(seconds)}</Badge> : duration(seconds) : "";
+        },
+    },
+    {
+        key: "stall", title: "Stalled by", width: 1.5, hint: "why no delivery moves, and for how long",
+        value: ({ row }) => stallOf(row)?.reason ?? "",
+        show: ({ row }) => {
+            const stall = stallOf(row);
+            if (stall === undefined) return "";
+            const words = `${stall.reason}, ${duration(stall.seconds)}`;
+            return <span title={stall.words}>{stall.seconds > BLOCKED_AFTER ? <Badge kind="warn">{words}</Badge> : words}</span>;
         },
     },
     { key: "stuck", title: "Stuck", rank: 3, width: 0.9, hint: "unsettled for long", value: ({ row }) => number(row["deliveriesStuck"]), show: ({ row }) => (number(row["deliveriesStuck"]) ? <Badge kind="bad">{number(row["deliveriesStuck"])}</Badge> : "") },
