@@ -21,7 +21,7 @@ FOLLOWED: Final = 10  # interior routers with consumers to which paths are follo
 
 _HEADS: Final = [
     "link", "conn", "worker", "container", "host", "user", "cred", "cap", "undel", "unsett", "deliv", "no credit for",
-    "name", "stall", "stalled for",
+    "stall", "stalled for", "name",
 ]  # fmt: skip
 _COUNTERS: Final = {
     "in": "deliveriesIngress",
@@ -250,9 +250,9 @@ def _links(display: Display, direction: str, record: Answer) -> None:
             link["unsettled"],
             link["deliveries"],
             _seconds(link["withoutCreditSeconds"]),
-            link["name"],
             link.get("stall") or "-",
             _seconds(link.get("stallSeconds")),
+            link["name"],
         )
         for link in links
     ]
