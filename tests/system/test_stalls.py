@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import Link, Peer, Sender
 from tests.peer.route_container import RouteContainer
-from tests.system.fixtures import CAPACITY, Connect, Fresh
-from tests.system.network import Two
+from tests.system.fixtures import CAPACITY, Connect, Fresh, Start
+from tests.system.network import Two, View, interior, ports
 from tests.system.router import EVERYTHING, Router, Section, listener, poll
 from tests.system.tools import run
 
@@ -34,7 +35,9 @@ UNREACHABLE = 3
 PATIENCE = 30.0
 #: Octets of messages that fill a socket and the buffers of the router.
 LARGE = 100_000
-#: … that wait for a consumer that does not read: more than wait for one that does.
+#: Seconds until a sender that is not let on counts as such.
+SHORT = 0.5
+#: Messages that wait for a consumer that does not read: more than wait for one that does.
 WAITING = 5
 NAMES = ("linkName", "identity", "linkDir", "stall", "stallSeconds", "stallText")
 
@@ -227,3 +230,68 @@ def test_beyond_a_hop(two: Two) -> None:
     done = run("explain", two.a.port, address)
     assert done.code == UNREACHABLE
     assert row["stallText"][1:] in done.out
+
+
+def connected(router: Router, peers: list[Peer], pid: int, name: str) -> Peer:
+    """Connect to a worker: each new connection goes to the one that has the fewest."""
+    for _ in range(2 * router.workers):
+        one = Peer.opened(router.port, container_id=name)
+        peers.append(one)
+        if router.worker_of(one.socket.getsockname()[1]) == pid:
+            return one
+    raise AssertionError(f"no connection has come to worker {pid}")
+
+
+@pytest.mark.disturbs
+@pytest.mark.parametrize("workers", [3], indirect=True)
+def test_ring(start: Start, workers: int, peers: list[Peer]) -> None:
+    """The consumer's worker is stopped: what the producer's worker has for it fills the ring between them."""
+    router = start([listener()], workers)
+    address = "balanced/ring"
+    stopped, sending, asking = router.worker_pids()
+    connected(router, peers, stopped, "takes").receiver(address, credit=10_000)
+    sender = connected(router, peers, sending, "sends").sender(address, name="ring.in")
+    management = Management(connected(router, peers, asking, "asks"))
+    process = psutil.Process(stopped)
+    process.suspend()
+    try:
+        while sender.send_some(message.data(bytes(LARGE)), SHORT, settled=True):
+            pass
+        row = stalled(management, sender, "ring")
+    finally:
+        process.resume()
+    assert "client 'sends'" in row["stallText"]
+
+
+@pytest.mark.disturbs
+def test_a_router_that_reads_nothing(start: Start, workers: int, peers: list[Peer]) -> None:
+    """The next hop is stopped: its connection is not read. Explain may know no path there any more."""
+    (port,) = ports(1)
+    a, b = start(interior("A", port), workers), start(interior("B", to=[port]), workers)
+    View(a).wait_nodes(B=1)
+    peers += [Peer.opened(b.port), Peer.opened(a.port, container_id="sends"), Peer.opened(a.port)]
+    peers[0].receiver("far", credit=1000)
+    View(a).wait_remote("M0far", "B")
+    sender = peers[1].sender("far", name="far.in")
+    family = b.family()
+    for process in family:
+        process.suspend()
+    try:
+        for _ in range(CAPACITY):
+            if not sender.send_some(message.data(bytes(LARGE)), SHORT):
+                break
+        management = Management(peers[2])
+
+        def unread() -> bool:
+            rows = management.query("router.link", "linkType", "stall", "stallText")
+            return any(
+                row["linkType"] == "inter-router"
+                and row["stall"] == "hop"
+                and row["stallText"].endswith("does not read its connection")
+                for row in rows
+            )
+
+        poll(unread, "a link to the next hop is not read", PATIENCE)
+    finally:
+        for process in family:
+            process.resume()
