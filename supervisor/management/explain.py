@@ -29,7 +29,7 @@ from router.addressing.address import (
 from router.addressing.pattern import PatternError
 from router.addressing.settings import UNAVAILABLE, Setting
 from router.config import roles
-from router.stalls.reason import Word
+from router.stalls.reason import Reason, Word
 from supervisor.addresses.record import Record
 from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import DATA, Link
@@ -228,6 +228,7 @@ def _add_links(
     """
     further: dict[str, bool] = {}
     hops = {hop for row in found.values() for remote in row["remotes"] for hop in remote["connections"]}
+    shut: set[str] = set()  # those of the connections to next hops that take nothing
     edge = context.core.uplink is not None
     for number, link in enumerate(list(context.core.links.by_identity.values()), 1):
         if not number % LINKS_A_STEP:
@@ -243,6 +244,8 @@ def _add_links(
         if beyond or record is None:
             if stall is not None:
                 stalls.setdefault((_BEYOND, link.consumer), []).append(stall)
+            if stall is not None and counters["stall"] in (Reason.UNREAD, Reason.WINDOW):
+                shut.add(str(link.connection.number))  # for all its links
             continue
         _add_link(found[record.id], link, counters, stall, limit)
         if stall is not None:
@@ -250,6 +253,9 @@ def _add_links(
         role = link.connection.origin.role
         if link.consumer and link.connection.container and role in (roles.EDGE, roles.INTER_EDGE):
             further[link.connection.container] = role == roles.INTER_EDGE or not edge
+    for row in found.values():
+        for remote in row["remotes"]:
+            remote["stalled"] = bool(remote["connections"]) and shut.issuperset(remote["connections"])
     return further
 
 
@@ -382,6 +388,8 @@ def _beyond(record: dict[str, Any]) -> dict[str, Any]:
     reachable = any(remote["nextHop"] is not None for remote in record["remotes"])
     if not reachable:
         return _no("no path to its consumers", f"No path to its consumers. {text}")
+    if all(remote["stalled"] for remote in record["remotes"] if remote["nextHop"] is not None):
+        return _no(f"stalled: no way to {routers} takes messages ({Word.HOP})", text)
     return {**_yes(text), "verdict": f"reachable at {routers}"}
 
 

@@ -13,7 +13,7 @@ from tests.peer.management import Management
 from tests.peer.peer import Link, Peer, Sender
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start
-from tests.system.network import Two, View, interior, ports
+from tests.system.network import Two, View, connector, interior, ports
 from tests.system.router import EVERYTHING, Router, Section, listener, poll
 from tests.system.tools import run
 
@@ -295,3 +295,36 @@ def test_a_router_that_reads_nothing(start: Start, workers: int, peers: list[Pee
     finally:
         for process in family:
             process.resume()
+
+
+@pytest.mark.parametrize("workers", [1], indirect=True)  # what goes on to another worker is not held by the connection
+def test_window_of_a_hop(start: Start, workers: int, peers: list[Peer]) -> None:
+    """The next hop holds as much from this router as it may: explain names it, here and at that router."""
+    (port,) = ports(1)
+    a = start(interior("A", port), workers)
+    b = start([*interior("B"), connector(port, maxBufferedMegabytes=1)], workers)
+    View(a).wait_nodes(B=1)
+    peers += [Peer.opened(b.port, container_id="frugal"), Peer.opened(a.port, container_id="sends")]
+    peers[0].receiver("far", credit=0)
+    View(a).wait_remote("M0far", "B")
+    sender = peers[1].sender("far", name="far.in")
+    for _ in range(CAPACITY):
+        if not sender.send_some(message.data(bytes(15_000)), SHORT):
+            break
+
+    def named() -> bool:
+        findings = json.loads(run("explain", a.port, "far", "--json", "--alone").out)["findings"]
+        return any(each.startswith("Router 'B' (") and "takes no transfers" in each for each in findings)
+
+    poll(named, "explain names the next hop", PATIENCE)
+    done = run("explain", a.port, "far", "--alone")
+    assert done.code == UNREACHABLE
+    assert "stalled: no way to another router takes messages (hop)" in done.out
+    assert run("explain", b.port, "far", "--alone").code == UNREACHABLE
+    row = stalled(Management(connected_to(peers, a)), sender, "hop")
+    assert "wait for router 'B'" in row["stallText"]
+
+
+def connected_to(peers: list[Peer], router: Router) -> Peer:
+    peers.append(Peer.opened(router.port))
+    return peers[-1]
