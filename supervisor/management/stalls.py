@@ -75,7 +75,7 @@ def _routed(core: RouterCore, link: Link, counters: dict[str, Any], reason: int)
 
 def _unsettled(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     consumer = core.links.by_identity.get(counters["stall_detail"])
-    count = counters["unsettled"]
+    count = counters["held"]
     held = "1 delivery" if count == 1 else f"{count} deliveries"
     if consumer is not None:
         text = f"{held} of {peer_of(link.connection)} wait for {peer_of(consumer.connection)}, link {consumer.identity}"
