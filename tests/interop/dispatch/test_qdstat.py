@@ -113,7 +113,7 @@ TABLES: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "-l": ("Router Links", LINKS),
-    "-l -v": ("Router Links", [*LINKS, "admin", "oper", "name"]),
+    "-l -v": ("Router Links", [*LINKS, "admin", "oper", "name", "stall", "stalled for"]),
     "-a": ("Router Addresses", ADDRESSES),
     "-a -v": (
         "Router Addresses",
