@@ -1,4 +1,4 @@
-"""What the open of an edge connection says, among its properties, to routers of ours (docs/internals/edge.md)."""
+"""Properties in the open of an edge connection, for routers of ours (docs/internals/edge.md)."""
 
 from typing import Final
 

@@ -56,13 +56,13 @@ class FirstCredit:
         return self._known(record) and (record.fallback is None or self._known(record.fallback))
 
     def heard(self, record: Record) -> None:
-        """It is known who is beyond for an address."""
+        """Let the producers of an address go on, if it is known who is beyond."""
         for each in (record, record.primary):
             if each is not None and each.key in self._waiting and self._is_known(each):
                 self._release(self._waiting.pop(each.key))
 
     def give_up(self) -> None:
-        """There is nobody to say who is beyond any more."""
+        """Let all go on: nobody says who is beyond any more."""
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             self._release(each)

@@ -258,7 +258,7 @@ class Edges(Subsystem):
         self._in_process.send(question.reply_to, answer, message.worker_index)
 
     def _kind(self, asked: messages.Asked) -> int:
-        """What is known of an address that is asked about."""
+        """Return what is known of an address that is asked about."""
         direction: Direction = "in" if asked.sender else "out"
         match = self._link_routes.match(direction, normalise(asked.address))
         if match is None:

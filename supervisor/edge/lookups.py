@@ -50,7 +50,7 @@ class Beyond:
 
 
 class Question(Struct):
-    """What waits for an answer: an attach, or somebody who wants to know that all before it is answered. Owner: the
+    """A question without an answer: about an attach, or to know that all sent before it is answered. Owner: the
     look-ups."""
 
     place: tuple[int, int]  # connection and link; of no attach: 0 and a number of its own

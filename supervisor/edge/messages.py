@@ -13,7 +13,7 @@ VERSION: Final = 1
 LOOKUP_OPCODE: Final = 1  # is this the address of a link route?
 LOOKUPS_OPCODE: Final = 2  # the same of several addresses, between routers of ours
 MOST_QUESTIONS: Final = 1000  # of one message
-# What an answer says of each of several addresses, in an octet.
+# Octets of an answer about several addresses, one for each.
 NO_LINK_ROUTE: Final = 0
 UNSERVED: Final = 1
 SERVED: Final = 2

@@ -357,7 +357,7 @@ class _Sender(_Proxy):
         if active and self._told:
             self._hear()
         elif active and not tells(self.connection):
-            # It says nothing where nobody is beyond. What it says otherwise comes before its next answer.
+            # An interior of 1.19 says nothing where nobody is beyond, and anything else before its next answer.
             if choosy(self.record) and self.owner.after_answers is not None:
                 self.owner.after_answers(self.key[2:], self._tell)
             else:

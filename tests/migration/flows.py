@@ -87,7 +87,7 @@ class Sender(_Client):
             self.link.send(Message(body=number), tag=tag)
 
     def on_delivery(self, event: Any) -> None:
-        """What became of a message."""
+        """Note what became of a message."""
         delivery = event.delivery
         if not delivery.updated or not delivery.remote_state:
             return

@@ -1,4 +1,4 @@
-"""What a new producer at edge router E sends first reaches everybody who is beyond, in every kind of edge network."""
+"""First messages of new producers at edge router E reach everybody who is beyond, in every kind of edge network."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_nothing_waits_where_nothing_can_be_missed(edge: EdgeRouter, client: Con
 def test_an_interior_of_the_original_answers_a_look_up_behind_what_it_says(
     edge: EdgeRouter, client: Connection, reachable: bool
 ) -> None:
-    """It says nothing where nobody is beyond."""
+    """An interior of 1.19 says nothing where nobody is beyond."""
     interior = edge.interior("A")
     number = edge.ask(client, "in", "all.a")
     edge.answer(interior)
