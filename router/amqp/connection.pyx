@@ -73,7 +73,8 @@ cdef bytes EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 # Why a connection of ours failed, in the words of Dispatch (brokers-and-edge.md C-7).
 IDLE = (RESOURCE_LIMIT, "local-idle-timeout expired")
-# What a connection of ours waited for, by its state. The handshakes of TLS and WebSocket come before the SASL header.
+# Names of what a connection of ours waited for, by its state. The handshakes of TLS and WebSocket come before the SASL
+# header.
 AWAITED = ("SASL header", "answer in SASL", "AMQP header", "open")
 NO_HEADER = (FRAMING_ERROR, "Expected AMQP protocol header: no protocol header found (connection aborted)")
 ABORTED = (FRAMING_ERROR, "connection aborted")

@@ -107,7 +107,7 @@ cdef int forward_any(Address address, InDelivery* d, Content* c) except -1:
 
 
 cdef int forward_limited(Address address, InDelivery* d, Content* c) except -1:
-    """The same without consumers that do not take a message of this length."""
+    """Forward as `forward_all`, without consumers that do not take a message of this length."""
     cdef list consumers = address.consumers
     cdef list fitting = consumers_for(address, octets_to_consumer(c))
     cdef int start = address.start

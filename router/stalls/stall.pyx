@@ -162,7 +162,7 @@ cdef int note_stall(DeliveryLink link, uint64_t now) except -1:
     find_stall(link, &found)
     if found.undecided and not moved:
         return 0
-    # What is written to a peer that does not read still counts as sent.
+    # Octets that are written to a peer that does not read count as sent.
     if not found.reason or (moved and found.reason != STALL_UNREAD):
         set_stall(slot, STALL_NONE, 0, 0)
         return 0

@@ -86,7 +86,7 @@ class ConnectorState:
 
     @property
     def message(self) -> str:
-        """What management shows: a handshake that goes on, with the failure before it, or the last result."""
+        """Return the text for management: a handshake that goes on, with the failure before it, or the last result."""
         if self._handshake and self._failed:
             return f"{self._handshake}; before: {self._result}"
         return self._handshake or self._result

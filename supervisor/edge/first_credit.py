@@ -32,7 +32,7 @@ class FirstCredit:
     def __init__(self, known: Callable[[Record], bool]) -> None:
         """known(record): whether it is known who is beyond for an address, or there is nobody to say so."""
         self._known = known
-        self._waiting: dict[str, list[Waiting]] = {}  # by key of the address
+        self._waiting: dict[str, list[Waiting]] = {}  # by key of the address, in order of the first one's time
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -75,13 +75,11 @@ class FirstCredit:
     @property
     def deadline(self) -> float:
         """When the first one has waited for too long."""
-        return min((each[0].due for each in self._waiting.values()), default=NEVER)
+        first = next(iter(self._waiting.values()), None)
+        return NEVER if first is None else first[0].due
 
     def step(self) -> None:
-        """Let those go on that have waited for too long, and those of addresses that nobody asks about any more."""
-        if not self._waiting:
-            return
+        """Let those go on that have waited for too long."""
         now = time.monotonic()
-        for key, waiting in list(self._waiting.items()):
-            if waiting[0].due <= now or self._is_known(waiting[0].record):
-                self._release(self._waiting.pop(key))
+        while self.deadline <= now:
+            self._release(self._waiting.pop(next(iter(self._waiting))))

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from enum import Enum
+from itertools import islice
 from typing import Any, Final
 
 from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, MOBILE
@@ -76,6 +77,7 @@ class Proxies:
         self.receivers: dict[str, _Proxy] = {}  # by key of the address: on which the interior sends
         self.senders: dict[str, _Sender] = {}
         self._changed: dict[str, None] = {}  # keys of addresses whose users have changed
+        self._later: dict[str, None] = {}  # … without producers: some of them in each wake
         self._early: dict[str, int] = {}  # producers that are expected, by key of the address
 
     def gather(self, members: int) -> None:
@@ -136,7 +138,7 @@ class Proxies:
     @property
     def settled(self) -> bool:
         """Whether the interior has answered all that it was asked."""
-        if self._changed or self._gathering < NEVER:
+        if self._changed or self._later or self._gathering < NEVER:
             return False
         return all(proxy.known for proxy in (*self.receivers.values(), *self.senders.values()))
 
@@ -150,7 +152,9 @@ class Proxies:
         if not self.members or not self._sends or not self._announces(record.key):
             return True
         sender = self.senders.get(record.key)
-        return record.key not in self._changed if sender is None else sender.heard
+        if sender is not None:
+            return sender.heard
+        return record.key not in self._changed and record.key not in self._later
 
     def again(self, key: str) -> None:
         """A link has ended: attach it again if it is still wanted."""
@@ -203,26 +207,32 @@ class Proxies:
 
     def step(self) -> None:
         """Attach and close what has become wanted or is not wanted any more."""
-        if not self._changed or time.monotonic() < self.deadline < NEVER:
+        if not (self._changed or self._later) or time.monotonic() < self.deadline < NEVER:
             return
         self._gathering = NEVER
         changed, self._changed = self._changed, {}
         if not self.members:
+            self._later.clear()
             return
         uplink = next(iter(self.members.values())).edge
-        left = A_WAKE
         for key in changed:
             record = self.table.records.get(key)
             if record is not None and not _produced(record) and key not in self._early:
                 # Its clients have been answered. When thousands come together, those who have not are first.
-                if not left:
-                    self._changed[key] = None
-                    continue
-                left -= 1
-            self._set_receiver(key, record, uplink)
-            self._set_sender(key, record)
-        if self._changed:
+                self._later[key] = None
+            else:
+                self._later.pop(key, None)
+                self._set(key, record, uplink)
+        for key in list(islice(self._later, A_WAKE)):
+            del self._later[key]
+            self._set(key, self.table.records.get(key), uplink)
+        if self._later:
             self.waker.wake()
+
+    def _set(self, key: str, record: Record | None, uplink: int) -> None:
+        """Attach or close the links of an address."""
+        self._set_receiver(key, record, uplink)
+        self._set_sender(key, record)
 
     @property
     def deadline(self) -> float:

@@ -151,7 +151,7 @@ class Addresses(CoreType):
         return Row(item, self.context.region.address_totals(item.id), 0, remotes, self.context)
 
     def _reachable(self, remotes: Iterable[int]) -> tuple[int, ...]:
-        """Those of the routers to which there is a path."""
+        """Return those of the routers to which there is a path."""
         routers = self.context.core.routers
         return () if routers is None else tuple(index for index in remotes if routers.links_of(index))
 

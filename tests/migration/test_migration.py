@@ -109,7 +109,7 @@ class Network:
         for router in self.routers.values():
             router.kill()
 
-    # What clients may
+    # Rights of clients
 
     def check_policy(self, name: str) -> None:
         """At this router, what is forbidden is refused, and so is whoever cannot log in."""

@@ -49,7 +49,7 @@ def links(router):
 
 
 def stall_of(router, link):
-    """What management says about a link, with the time of its worker's clock."""
+    """Return the row of a link in management, with the time of its worker's clock."""
     counters = router.region.link_counters(link.worker, link.slot)
     return find_stall(router.core, link, counters, router.workers[link.worker].poller.time_ns)
 
