@@ -169,7 +169,7 @@ class Attachment:
         self.use = Use.NOTHING
         self.proxies: Final = Proxies(
             parts.table, parts.epochs, parts.settings, parts.initiated_links, parts.waker, parts.announces,
-            heard=parts.heard, after_answers=parts.lookups.after_answers,
+            heard=parts.heard, after_answers=parts.lookups.after_answers, unanswered=parts.lookups.__len__,
         )  # fmt: skip
         self.route_proxies: Final = RouteProxies(parts.router_id, parts.link_routes, parts.waker)
         self.active: Active | None = None

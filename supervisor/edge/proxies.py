@@ -27,6 +27,9 @@ from supervisor.runtime.waker import Waker
 GATHER: Final = 0.25  # seconds for the connections of a bundle to open
 NEVER: Final = math.inf
 A_WAKE: Final = 32  # addresses without producers, whose links are attached in a wake
+BURST: Final = 32  # unanswered look-ups; with more, the links of these addresses wait …
+QUIET: Final = 0.02  # … until there have been none for so many seconds
+HOLD: Final = 0.5  # seconds of this wait at most
 RETRY: Final = 2.0  # seconds until a link is attached again that the interior has refused or detached
 # Mobile addresses of each router itself.
 _OWN: Final = ("$management",)
@@ -56,13 +59,15 @@ class Proxies:
         senders: bool = True,
         heard: Callable[[Record], None] | None = None,
         after_answers: Callable[[str, Callable[[], None]], None] | None = None,
+        unanswered: Callable[[], int] = lambda: 0,
     ) -> None:
         """announces(key): whether the router at the other end may know of an address. senders: it is an interior
         router, to which producers here need links. heard(record): called when it is known whether there are
-        destinations beyond. after_answers: of the look-ups."""
+        destinations beyond. after_answers: of the look-ups. unanswered(): number of look-ups without an answer."""
         self._announces = announces
         self.heard: Final = heard
         self.after_answers: Final = after_answers
+        self._unanswered: Final = unanswered
         self._sends = senders
         self._use = Use.NOTHING
         self.table: Final = table
@@ -78,6 +83,8 @@ class Proxies:
         self.senders: dict[str, _Sender] = {}
         self._changed: dict[str, None] = {}  # keys of addresses whose users have changed
         self._later: dict[str, None] = {}  # … without producers: some of them in each wake
+        self._hold_ends = NEVER  # end of HOLD in this burst; NEVER: there is no burst
+        self._held_until = NEVER  # earliest time for `_later` as of the last step; NEVER: at once
         self._early: dict[str, int] = {}  # producers that are expected, by key of the address
 
     def gather(self, members: int) -> None:
@@ -206,28 +213,45 @@ class Proxies:
                 self._changed[record.fallback.key] = None
 
     def step(self) -> None:
-        """Attach and close what has become wanted or is not wanted any more."""
-        if not (self._changed or self._later) or time.monotonic() < self.deadline < NEVER:
+        """Attach the links that are wanted, and close those that are not."""
+        if not (self._changed or self._later) or time.monotonic() < self._gathering < NEVER:
             return
         self._gathering = NEVER
         changed, self._changed = self._changed, {}
         if not self.members:
             self._later.clear()
+            self._hold_ends = self._held_until = NEVER
             return
         uplink = next(iter(self.members.values())).edge
         for key in changed:
             record = self.table.records.get(key)
-            if record is not None and not _produced(record) and key not in self._early:
-                # Its clients have been answered. When thousands come together, those who have not are first.
+            known = key in self._early or key in self.senders or key in self.receivers
+            if record is not None and not known and not _produced(record):
+                # The clients of this address have their answers. In a burst, unanswered clients come first.
                 self._later[key] = None
             else:
                 self._later.pop(key, None)
                 self._set(key, record, uplink)
-        for key in list(islice(self._later, A_WAKE)):
-            del self._later[key]
-            self._set(key, self.table.records.get(key), uplink)
-        if self._later:
-            self.waker.wake()
+        if self._later and not self._hold():
+            for key in list(islice(self._later, A_WAKE)):
+                del self._later[key]
+                self._set(key, self.table.records.get(key), uplink)
+            if self._later:
+                self.waker.wake()
+
+    def _hold(self) -> bool:
+        """Return whether links of addresses without producers wait until a burst of attaches is answered."""
+        now, unanswered, held = time.monotonic(), self._unanswered(), self._hold_ends < NEVER
+        if unanswered > (0 if held else BURST):
+            if not held:
+                self._hold_ends = now + HOLD
+            self._held_until = min(self._hold_ends, now + QUIET)
+        if now < self._held_until < NEVER:
+            return True
+        if not unanswered:
+            self._hold_ends = NEVER
+        self._held_until = NEVER
+        return False
 
     def _set(self, key: str, record: Record | None, uplink: int) -> None:
         """Attach or close the links of an address."""
@@ -236,8 +260,9 @@ class Proxies:
 
     @property
     def deadline(self) -> float:
-        """When the wait for further members ends."""
-        return self._gathering
+        """Time at which the wait for further members, or for unanswered clients, ends."""
+        held = self._held_until if self._later else NEVER
+        return min(self._gathering, held)
 
     def _set_receiver(self, key: str, record: Record | None, uplink: int) -> None:
         wanted = record is not None and record.beyond(uplink) and self._announces(key)

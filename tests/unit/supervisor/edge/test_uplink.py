@@ -10,6 +10,7 @@ import pytest
 from router.control.edge_properties import EDGE, EDGE_VERSION
 from supervisor.connections.connections import Connection
 from supervisor.edge.attachment import PATIENCE
+from supervisor.edge.proxies import BURST, HOLD, QUIET
 from tests.unit.supervisor.edge.world import EdgeRouter, connector
 
 
@@ -67,6 +68,37 @@ def test_tracking_of_a_connection_that_is_not_the_uplink_says_nothing(edge: Edge
 
 
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
+
+
+def attach_burst(edge: EdgeRouter) -> Connection:
+    """Attach a receiver that is answered, and as many receivers that are not as make its proxy wait."""
+    interior, client = edge.interior("A", **OURS), edge.client()
+    for number in range(BURST + 2):
+        edge.ask(client, "out", f"a{number}")
+    edge.answer(interior)
+    assert edge.record("M0a0").consumers
+    assert edge.proxies(interior, "in") == []
+    return interior
+
+
+def test_receiver_of_a_burst_waits_for_unanswered_clients(edge: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    interior = attach_burst(edge)
+    for _ in range(BURST + 1):
+        assert edge.proxies(interior, "in") == []
+        edge.answer(interior)
+    until = edge.core.deadline
+    assert until <= time.monotonic() + QUIET
+    monkeypatch.setattr("supervisor.edge.proxies.time.monotonic", lambda: until)
+    edge.settle()
+    assert len(edge.proxies(interior, "in")) == BURST + 2
+
+
+def test_receiver_of_a_burst_waits_no_longer_than_hold(edge: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    interior = attach_burst(edge)
+    until = time.monotonic() + HOLD
+    monkeypatch.setattr("supervisor.edge.proxies.time.monotonic", lambda: until)
+    edge.settle()
+    assert edge.proxies(interior, "in") == ["a0"]
 
 
 @pytest.fixture
