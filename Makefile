@@ -289,6 +289,7 @@ lint: .venv/test-dependencies
 	    $(BIN)/ruff check . || status=1; \
 	    $(BIN)/mypy $(PACKAGES) $(if $(wildcard loadtests/*.py),loadtests) tests scripts || status=1; \
 	    $(BIN)/cython-lint $(filter %.pyx %.pxd,$(CYTHON)) || status=1; \
+	    $(BIN)/python scripts/check_commits.py || status=1; \
 	    { set +x; } 2>/dev/null; exit $$status
 
 docs: .venv/build-dependencies
