@@ -1,8 +1,9 @@
-"""Which of several interior routers has the consumers of an edge router, and gets the messages of its producers, and
-how both move (docs/internals/edge.md). No I/O here.
+"""Choice of the bearer among several interior routers, and the move to another one (docs/internals/edge.md).
 
-That is the best one of those that are ready. When it is lost the next one takes over at once. When a better one comes,
-what any consumer may get moves first, without a pause. Then what all consumers get is given up, and taken over.
+The bearer is the best ready interior router: it knows the consumers of this edge router and receives the messages of
+its producers. When the bearer is lost, the next best one takes over at once. When a better one becomes ready, anycast
+traffic moves first, without a pause; then multicast traffic is released by the old bearer and taken over by the new
+one. No I/O here.
 """
 
 import math
@@ -17,28 +18,29 @@ from supervisor.edge.proxies import Use
 from supervisor.processes.epochs import Epochs
 
 _LAST_NUMBER: Final = 0x7FFFFFFF
-PATIENCE: Final = 5.0  # seconds in which the one before gives up all consumers; meanwhile some messages go nowhere
+# Time limit in seconds for the old bearer to release all consumers; until then, multicast messages do not go up.
+PATIENCE: Final = 5.0
 
 
 class Bearer:
-    """The interior router that has the consumers, and the move to another. Owner: the uplink."""
+    """Present bearer, and the state of a move to a better one. Owner: the uplink."""
 
     def __init__(self, table: Table, epochs: Epochs[Any], changed: Callable[[Attachment], None]) -> None:
-        """changed(attachment): it is the one from now on."""
+        """changed(attachment): called when an interior router becomes the bearer."""
         self._table = table
         self._epochs = epochs
         self._changed = changed
         self._number = 0
         self._moves = 0
-        self.now: Attachment | None = None  # the one that has them
-        self._next: Attachment | None = None  # a better one, which prepares to have them
-        self._before: Attachment | None = None  # the one that had them, and is giving them up
-        self._drained = False  # nothing goes by that one any more
-        self._since = 0.0  # when it began to give them up
-        self._ready: tuple[Attachment, ...] = ()  # in order
+        self.now: Attachment | None = None  # the bearer
+        self._next: Attachment | None = None  # better interior router that prepares to become the bearer
+        self._before: Attachment | None = None  # old bearer that still releases its consumers
+        self._drained = False  # no worker sends to the old bearer
+        self._since = 0.0  # monotonic time at which the old bearer began to release its consumers
+        self._ready: tuple[Attachment, ...] = ()  # ready interior routers, best first
 
     def lost(self, attachment: Attachment, others: list[Attachment]) -> None:
-        """An interior router is gone."""
+        """Forget a lost interior router and choose again among the others."""
         self._ready = tuple(each for each in self._ready if each is not attachment)
         if attachment is self.now:
             self.now = self._next = self._before = None
@@ -50,11 +52,11 @@ class Bearer:
 
     @property
     def deadline(self) -> float:
-        """When a move ends, whatever the one before says."""
+        """Monotonic time at which a move ends even if the old bearer has not released its consumers."""
         return math.inf if self._before is None else self._since + PATIENCE
 
     def step(self, attachments: list[Attachment]) -> None:
-        """Go on. attachments: all."""
+        """Advance the choice and the move. attachments: all interior routers."""
         ready = [each for each in attachments if each is self.now or each in self._ready or each.ready]
         self._ready = tuple(sorted(ready, key=lambda each: each.place))
         if self.now is None and attachments:
@@ -71,7 +73,7 @@ class Bearer:
             self._tell(attachment)
 
     def _begin(self, among: tuple[Attachment, ...]) -> None:
-        """There was none, or it is lost."""
+        """Choose a bearer where there is none."""
         best = min(among, key=lambda each: each.place)
         if best not in self._ready:
             self._ready = tuple(sorted((*self._ready, best), key=lambda each: each.place))
@@ -80,8 +82,8 @@ class Bearer:
         best.send(Use.ALL)
 
     def _move(self, target: Attachment) -> None:
-        """The better one has what any consumer may get: it gets such messages, too. The others go nowhere until all of
-        its own have come."""
+        """Move anycast traffic to the new bearer. Multicast messages do not go up until the old bearer has released
+        its consumers."""
         before, self.now, self._next = self.now, target, None
         assert before is not None
         self._before = before
@@ -95,21 +97,21 @@ class Bearer:
         self._epochs.call_when_all(self._table.pending_epoch, lambda: self._has_drained(move))
 
     def _has_drained(self, move: int) -> None:
-        """All workers send by the better one."""
+        """Note that all workers send to the new bearer."""
         if move == self._moves and self._before is not None:
             self._drained = True
             self._tell(self._before)
 
     def _arrive(self) -> None:
-        """The one before has given up all consumers, or has been waited for."""
+        """End the move: the old bearer has released its consumers, or PATIENCE has passed."""
         self._before = None
         if self.now is not None:
             self.now.send(Use.ALL)
 
-    # What they are told
+    # Precedences
 
     def _agreed(self, attachment: Attachment) -> bool:
-        """Whether an interior router does as it is to."""
+        """Return whether an interior router has confirmed the precedence that it should have."""
         said, taken = attachment.said, attachment.taken
         if said is None or taken is None or taken.number != said.number:
             return False
@@ -125,14 +127,14 @@ class Bearer:
             attachment.say(Precedence(self._number, routers, complete))
 
     def _wanted(self, attachment: Attachment) -> tuple[tuple[str, ...], bool]:
-        """What an interior router is to know."""
+        """Return order and completeness of the precedence that an interior router should have."""
         order = [each.container for each in self._ready]
         present = self.now if self._before is None else self._before
         if present is None or (self._before is not None and self._drained and attachment is self._before):
             return tuple(order), True
         if attachment in (self._next, self.now) and (self._next or self._before) and attachment is not present:
             return tuple(order), False
-        # Until it has given them up, the one that has them is the first for all but the better one.
+        # Until the old bearer has released its consumers, it comes first for all but the new bearer.
         order.remove(present.container)
         if self._before is not None or self._next is not None:
             ahead = self._next or self.now

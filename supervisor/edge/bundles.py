@@ -1,8 +1,8 @@
-"""Which connections to and from edge routers are one for the table. No I/O here.
+"""Bundles: edge connections that count as one way in the address table. No I/O here.
 
-What came by one of them goes back by none of them. At an edge router those are all: to interior routers, and to other
-edge routers. At an interior router those are a bundle that bear the same container id and the same mark: the text in
-`sluice.edge`, which an edge router of ours chooses when it starts.
+A message that arrived on one connection of a bundle leaves on none of them. At an edge router all connections to other
+routers form one bundle. At an interior router a bundle consists of the connections with the same container id and the
+same mark. The mark is the text in the connection property `sluice.edge`; a Sluice edge router chooses it at its start.
 """
 
 from typing import Any, Final
@@ -15,7 +15,8 @@ from supervisor.connections.admission import Deny
 from supervisor.connections.connections import Connection
 
 _MOST_COST: Final = 0x00FFFFFF
-_BUNDLES: Final = 1  # the versions that know …
+# First version of the edge protocol with each feature.
+_BUNDLES: Final = 1
 _UPLINKS: Final = 2
 _EARLY: Final = 3
 _TELLS: Final = 4
@@ -26,16 +27,16 @@ ITSELF: Final = "This connection of role inter-edge leads from the router to its
 
 
 class Bundles:
-    """The numbers by which the table knows edge connections. Owner: the connections."""
+    """Bundle numbers of edge connections, for the address table. Owner: the connections."""
 
     def __init__(self, mark: str) -> None:
-        """mark: this router's."""
+        """mark: the mark of this router."""
         self._mark = mark
-        self._open: dict[Any, dict[int, Connection]] = {}  # those of a bundle, by number, in order of opening
-        self._numbers: dict[Any, int] = {}  # of the first connection of a bundle, for as long as there is any
+        self._open: dict[Any, dict[int, Connection]] = {}  # connections of each bundle, by number, in order of opening
+        self._numbers: dict[Any, int] = {}  # number of each bundle: that of its first connection, until the last closes
 
     def unfit(self, connection: Connection) -> Deny | None:
-        """Why a connection that is about to open cannot be of its role; None: it can."""
+        """Return why an opening connection cannot have its role; None if it can."""
         if connection.origin.role != INTER_EDGE:
             return None
         mark = mark_of(connection)
@@ -44,7 +45,7 @@ class Bundles:
         return Deny(NOT_ALLOWED, ITSELF) if mark == self._mark else None
 
     def opened(self, connection: Connection) -> Way:
-        """The bundle of a connection that has just opened, for the table."""
+        """Return the bundle, as a way of the table, of a connection that has just opened."""
         role = connection.origin.role
         if role not in (EDGE, INTER_EDGE):
             return HERE
@@ -55,12 +56,12 @@ class Bundles:
             announced = (connection.properties or {}).get(COST)
             cost = announced if isinstance(announced, int) and not isinstance(announced, bool) else 1
             return Way(number, min(max(connection.origin.cost, cost, 1), _MOST_COST), mark_of(connection))
-        # What an interior router has is at least one hop farther.
+        # Consumers of an interior router are at least one hop farther away than local ones.
         cost = 0 if connection.initiator is None else min(max(connection.origin.cost, 0) + 1, _MOST_COST)
         return Way(number, cost)
 
     def closed(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Remove a closed connection from its bundle."""
         key = _key(connection)
         there = self._open.get(key)
         if there is None or there.pop(connection.number, None) is None or there:
@@ -69,7 +70,7 @@ class Bundles:
 
 
 def mark_of(connection: Connection) -> str:
-    """The mark of the edge router at the other end; empty: it has none."""
+    """Return the mark of the edge router at the other end; empty if it has none."""
     text = (connection.properties or {}).get(edge_properties.EDGE)
     return text if isinstance(text, str) and len(text) <= MOST_MARK else ""
 
@@ -87,37 +88,37 @@ def _key(connection: Connection) -> Any:
 
 
 def takes_bundles(connection: Connection) -> bool:
-    """Whether the interior router at the other end is of ours, and knows of bundles."""
+    """Return whether the peer is a Sluice interior router that supports bundles."""
     return _version(connection) >= _BUNDLES
 
 
 def shares(connection: Connection) -> bool:
-    """Whether the interior router at the other end can be one of several uplinks at work."""
+    """Return whether the interior router at the other end can be one of several uplinks in use."""
     return _version(connection) >= _UPLINKS
 
 
 def takes_early(connection: Connection) -> bool:
-    """Whether the interior router at the other end can be asked for a link that is for no link route."""
+    """Return whether the interior router at the other end supports the capability NO_LINK_ROUTE."""
     return _version(connection) >= _EARLY
 
 
 def tells(connection: Connection) -> bool:
-    """Whether the interior router at the other end says of each address with a producer here who is beyond, also that
-    nobody is."""
+    """Return whether the interior router at the other end reports each address that has a producer here, also one
+    without destinations beyond."""
     return _version(connection) >= _TELLS
 
 
 def takes_several(connection: Connection) -> bool:
-    """Whether the interior router at the other end takes several look-ups in a message."""
+    """Return whether the interior router at the other end accepts several look-ups in one message."""
     return _version(connection) >= _TELLS
 
 
 def shared(connection: Connection) -> bool:
-    """Whether the edge router at the other end has several uplinks at work."""
+    """Return whether the edge router at the other end uses several uplinks at once."""
     return connection.initiator is None and (connection.properties or {}).get(edge_properties.UPLINKS) is True
 
 
 def _version(connection: Connection) -> int:
-    """What the interior router at the other end says; 0: it says nothing."""
+    """Return the edge protocol version of the interior router at the other end; 0 if it announces none."""
     version = (connection.properties or {}).get(edge_properties.EDGE)
     return version if isinstance(version, int) and not isinstance(version, bool) else 0

@@ -1,7 +1,7 @@
-"""Producers of an edge router that wait for their first credit until it is known who is beyond. No I/O here.
+"""First credit of producers at an edge router, held until the destinations beyond the uplink are known. No I/O here.
 
-What a producer sends before that would miss destinations: copies of a multicast message do not go up, and an address
-with a fallback uses it although its own consumers are there.
+A message sent earlier would miss destinations: copies of a multicast message would not go up, and an address with a
+fallback would use the fallback although it has consumers of its own.
 """
 
 import math
@@ -14,12 +14,12 @@ from msgspec import Struct
 from supervisor.addresses.record import Record
 from supervisor.edge.proxies import choosy
 
-TIMEOUT: Final = 3.0  # seconds, as for a look-up
+TIMEOUT: Final = 3.0  # seconds; the same as for a look-up
 NEVER: Final = math.inf
 
 
 class Waiting(Struct):
-    """A producer without credit. Owner: its record's list."""
+    """Producer that waits for its first credit. Owner: the list of its address."""
 
     record: Record
     due: float
@@ -27,10 +27,10 @@ class Waiting(Struct):
 
 
 class FirstCredit:
-    """All producers that wait. Owner: the uplink."""
+    """All producers that wait for their first credit. Owner: the uplink."""
 
     def __init__(self, known: Callable[[Record], bool]) -> None:
-        """known(record): whether it is known who is beyond for an address, or there is nobody to say so."""
+        """known(record): returns whether the destinations of an address beyond are known, or nobody can report them."""
         self._known = known
         self._waiting: dict[str, list[Waiting]] = {}  # by key of the address, in order of the first one's time
 
@@ -38,7 +38,7 @@ class FirstCredit:
         return sum(map(len, self._waiting.values()))
 
     def wait(self, record: Record, go_on: Callable[[], None]) -> bool:
-        """Call `go_on` once a producer of an address may have credit. False: it may now."""
+        """Call `go_on` once a producer of an address may have credit; return False if it may have credit now."""
         if not choosy(record) or self._is_known(record):
             return False
         self._waiting.setdefault(record.key, []).append(Waiting(record, time.monotonic() + TIMEOUT, go_on))
@@ -46,7 +46,7 @@ class FirstCredit:
 
     @staticmethod
     def epoch(record: Record) -> int:
-        """The epoch in which a worker knows of everybody who is known for an address."""
+        """Return the epoch in which a worker knows all consumers of an address that the supervisor knows."""
         if not choosy(record):
             return record.epoch
         fallback = 0 if record.fallback is None else record.fallback.users_epoch
@@ -56,13 +56,13 @@ class FirstCredit:
         return self._known(record) and (record.fallback is None or self._known(record.fallback))
 
     def heard(self, record: Record) -> None:
-        """Let the producers of an address go on, if it is known who is beyond."""
+        """Give the producers of an address their credit if its destinations beyond are known now."""
         for each in (record, record.primary):
             if each is not None and each.key in self._waiting and self._is_known(each):
                 self._release(self._waiting.pop(each.key))
 
     def give_up(self) -> None:
-        """Let all go on: nobody says who is beyond any more."""
+        """Give all waiting producers their credit: no interior router can report destinations now."""
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             self._release(each)
@@ -74,12 +74,12 @@ class FirstCredit:
 
     @property
     def deadline(self) -> float:
-        """When the first one has waited for too long."""
+        """Monotonic time at which the longest waiting producer has waited for TIMEOUT."""
         first = next(iter(self._waiting.values()), None)
         return NEVER if first is None else first[0].due
 
     def step(self) -> None:
-        """Let those go on that have waited for too long."""
+        """Give credit to producers that have waited for TIMEOUT."""
         now = time.monotonic()
         while self.deadline <= now:
             self._release(self._waiting.pop(next(iter(self._waiting))))

@@ -1,8 +1,9 @@
-"""What an interior router does for the edge routers that connect to it (inter-router.md 14.3 to 14.5).
+"""Services of an interior router for the edge routers that connect to it (inter-router.md 14.3 to 14.5).
 
-Their consumers and producers are links like any other's, with one difference in the table: what came by an edge
-connection does not go back there. Here is the rest: each edge router hears which of its producers' addresses have
-destinations elsewhere, and whether an address is that of a link route. Heartbeats are the workers'. No I/O here.
+Links of an edge router are ordinary consumers and producers, except that a message never returns to the edge router
+that sent it. This module adds two services: address tracking reports whether the addresses of an edge router's
+producers have destinations elsewhere, and look-ups answer whether an address belongs to a link route. Heartbeats are
+handled by the workers. No I/O here.
 """
 
 from collections import OrderedDict
@@ -26,36 +27,37 @@ from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
 
-MOST_MISSING: Final = 1000  # edge routers whose missed heartbeats are counted
+MOST_MISSING: Final = 1000  # bound on the edge routers whose missed heartbeats are counted
 
 
 class EdgeRow(NamedTuple):
-    """What metrics show of an edge router."""
+    """Metrics of an edge router."""
 
     connections: int
-    addresses: int  # that it has announced consumers of
-    missed: int  # heartbeats
+    addresses: int  # addresses of which it has announced consumers
+    missed: int  # missed heartbeats
 
 
 class LinkRoutes(Protocol):
     """Link routes of this router and of others."""
 
     def match(self, direction: str, name: str) -> Match | None:
-        """Those that match a normalised address."""
+        """Return the link routes that match a normalised address."""
 
 
 class _Edge:
-    """One bundle of edge connections, most often of one. Owner: the edges."""
+    """State of one edge router: a bundle of edge connections, most often of a single one. Owner: the edges."""
 
     __slots__ = ("number", "ours", "told", "tracking")
 
     def __init__(self, number: int, ours: bool) -> None:
-        """ours: it is a Sluice router, which waits to hear of each address; one of 1.19 hears only what it has to."""
+        """ours: a Sluice router, which waits for a report about each address. A 1.19 router gets only the reports that
+        1.19 sends."""
         self.number = number
         self.ours: Final = ours
-        self.tracking: Link | None = None  # the link by which it hears of destinations
-        # What it has heard, by key: of the addresses that it has producers for, with the number of their links.
-        # None: nothing yet.
+        self.tracking: Link | None = None  # link that carries reports about destinations
+        # Last state reported for each address of its producers, by key, with the number of producer links. None:
+        # nothing has been reported yet.
         self.told: dict[str, tuple[bool | None, int]] = {}
 
 
@@ -79,11 +81,11 @@ class Edges(Subsystem):
         self._in_process = in_process
         self._link_routes = link_routes
         self._edges: dict[int, _Edge] = {}  # by number of the bundle
-        self._producing: dict[str, dict[int, _Edge]] = {}  # those with producers, by key and number
-        self._changed: dict[str, None] = {}  # keys with producers whose users have changed
+        self._producing: dict[str, dict[int, _Edge]] = {}  # edge routers with producers, by key and bundle number
+        self._changed: dict[str, None] = {}  # keys of addresses with producers whose consumers have changed
         self._open: dict[int, Connection] = {}  # connections of role edge, by number
-        self._latest: dict[str, Connection] = {}  # the one of them that opened last, by container id
-        self._missed: OrderedDict[str, int] = OrderedDict()  # heartbeats, by container id; who missed one last is last
+        self._latest: dict[str, Connection] = {}  # last opened connection of role edge, by container id
+        self._missed: OrderedDict[str, int] = OrderedDict()  # missed heartbeats by container id, latest last
         for key in (TRACKING_KEY, HEARTBEAT_KEY):
             in_process.open(key)
         in_process.serve(LOOKUP_KEY, self._look_up)
@@ -93,7 +95,7 @@ class Edges(Subsystem):
     # Metrics
 
     def rows(self) -> dict[str, EdgeRow]:
-        """The edge routers that are connected or have missed heartbeats, by id."""
+        """Return the edge routers that are connected or have missed heartbeats, by id."""
         found = {name: EdgeRow(0, 0, missed) for name, missed in self._missed.items()}
         for connection in self._open.values():
             name = connection.container or ""
@@ -102,7 +104,7 @@ class Edges(Subsystem):
         return found
 
     def missed(self, connection: Connection) -> None:
-        """A heartbeat has not come in time."""
+        """Count a heartbeat that did not arrive in time."""
         name = connection.container or ""
         self._missed[name] = self._missed.get(name, 0) + 1
         self._missed.move_to_end(name)
@@ -119,8 +121,8 @@ class Edges(Subsystem):
     def _warn_of_namesake(self, connection: Connection) -> None:
         """Warn of another edge router with the same id: answers to generated addresses of one reach the other.
 
-        Edge routers differ by their marks. Those of 1.19 have none, and may have several connections here: they differ
-        by the addresses that they connect from.
+        Sluice edge routers are told apart by their marks. 1.19 edge routers have no mark and may have several
+        connections here, so they are told apart by their network addresses.
         """
         other = self._latest.get(connection.container or "")
         if other is not None and _is_other(other, connection):
@@ -134,23 +136,23 @@ class Edges(Subsystem):
     # Address tracking
 
     def tracked(self, connection: Connection, link: Link) -> None:
-        """An edge router has attached the link by which it hears of destinations."""
+        """Use a new tracking link of an edge router, and report all addresses on it."""
         edge = self._edge(connection)
         edge.tracking = link
         edge.told = {key: (None, links) for key, (_, links) in edge.told.items()}
         self._changed.update(dict.fromkeys(edge.told))
 
     def produces(self, connection: Connection, link: Link) -> None:
-        """An edge router has attached a producer for an address."""
+        """Track the address of a producer that an edge router has attached."""
         record = link.record
         if record is None or record.key[0] != MOBILE or record.inproc:
             return
         edge = self._edge(connection)
         _, links = edge.told.get(record.key, (None, 0))
-        edge.told[record.key] = (None, links + 1)  # each new link hears it
+        edge.told[record.key] = (None, links + 1)  # each new link gets a report
         self._producing.setdefault(record.key, {})[edge.number] = edge
         if record.users_epoch <= self._epochs.settled(self._table.epoch):
-            # In one go with the answer to the attach: an edge router of 1.19 has given its client credit already.
+            # Report together with the answer to the attach: a 1.19 edge router has given its client credit already.
             self._tell_if_changed(edge, record.key, record)
         else:
             self._changed[record.key] = None
@@ -166,7 +168,7 @@ class Edges(Subsystem):
             self._changed[record.key] = None
 
     def step(self) -> None:
-        """Tell edge routers what has changed, once all workers have it: what they send then arrives."""
+        """Report changed addresses once all workers know the change, so that messages sent after it arrive."""
         self.standby.step()
         if self._changed:
             changed, self._changed = self._changed, {}
@@ -200,7 +202,7 @@ class Edges(Subsystem):
     # Several uplinks
 
     def _precedence(self, message: LocalMessage) -> None:
-        """An edge router has named its uplinks."""
+        """Apply the precedence of an edge router's uplinks, and confirm it once all workers know the change."""
         connection = self._open.get(message.connection_number or 0)
         said = messages.read_precedence(message.octets)
         if connection is None or said is None:
@@ -249,7 +251,7 @@ class Edges(Subsystem):
     def _look_up(self, message: LocalMessage) -> None:
         question = messages.read_lookup(message.octets)
         if question.reply_to is None:
-            return  # it could not be answered
+            return  # there is nowhere to send an answer
         found = bytes(map(self._kind, question.asked)) if question.fault is None else bytes((messages.NO_LINK_ROUTE,))
         status = question.fault
         if status is None:
@@ -258,7 +260,7 @@ class Edges(Subsystem):
         self._in_process.send(question.reply_to, answer, message.worker_index)
 
     def _kind(self, asked: messages.Asked) -> int:
-        """Return what is known of an address that is asked about."""
+        """Return whether the address of a look-up belongs to a link route, as one octet of the answer."""
         direction: Direction = "in" if asked.sender else "out"
         match = self._link_routes.match(direction, normalise(asked.address))
         if match is None:
@@ -267,7 +269,7 @@ class Edges(Subsystem):
 
 
 def _is_other(one: Connection, two: Connection) -> bool:
-    """Whether two edge connections are of different processes, as far as they show it."""
+    """Return whether two edge connections visibly belong to different edge router processes."""
     marks = mark_of(one), mark_of(two)
     if marks != ("", ""):
         return marks[0] != marks[1]
@@ -275,13 +277,13 @@ def _is_other(one: Connection, two: Connection) -> bool:
 
 
 def _announced_by(connection: Connection) -> int:
-    """How many mobile addresses have a consumer on an edge connection."""
+    """Return the number of mobile addresses with a consumer on an edge connection."""
     records = (link.record for link in connection.links.values() if link.consumer)
     return sum(record is not None and record.key[0] == MOBILE for record in records)
 
 
 def _served(match: Match) -> bool:
-    """Whether a container is there, here or at another router."""
+    """Return whether a link route has a container, here or at another router."""
     return (match.local is not None and match.local.containers > 0) or (
         match.remote is not None and bool(match.remote.routers)
     )

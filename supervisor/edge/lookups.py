@@ -1,9 +1,9 @@
-"""Look-ups: whether the address that a client of an edge router attaches to is of a link route beyond the uplink
-(inter-router.md 14.5). No I/O here.
+"""Look-ups: questions to the interior router whether an address belongs to a link route beyond the uplink
+(inter-router.md 14.5).
 
-The decision about the attach waits for the answer. Without one in time it is made as if there were no such link route.
-Meanwhile the proxy of a sender is attached already (`expect`), except for an address that was of a link route when it
-was asked about last.
+A client's attach waits for the answer; without an answer in time it is decided as if there were no such link route.
+Meanwhile the proxy link of a sender is attached (`expect`), unless the last answer about its address named a link
+route. No I/O here.
 """
 
 import itertools
@@ -29,20 +29,20 @@ from supervisor.processes.worker import Worker
 from supervisor.runtime.waker import Waker
 
 TIMEOUT: Final = 3.0  # seconds
-IN_FLIGHT: Final = 32  # questions, each in its own message; more wait for answers
-SEVERAL_IN_FLIGHT: Final = 2  # messages to a router of ours: what comes meanwhile goes together
-TOGETHER: Final = 256  # questions in a message to a router of ours
-TOGETHER_CHARACTERS: Final = 32768  # of their addresses, but for the first
-MOST_ROUTED: Final = 1000  # addresses of link routes that are remembered
+IN_FLIGHT: Final = 32  # unanswered messages to a 1.19 router, with one question each
+SEVERAL_IN_FLIGHT: Final = 2  # unanswered messages to a Sluice router; further questions are batched meanwhile
+TOGETHER: Final = 256  # questions in one message to a Sluice router
+TOGETHER_CHARACTERS: Final = 32768  # bound on the characters of the addresses in one message, except the first
+MOST_ROUTED: Final = 1000  # remembered addresses of link routes
 NEVER: Final = math.inf
 
-# Attaches a proxy for the address with a key. Returns what to call once the attach that it is for is decided, or is
-# not any more. None: there is no early proxy.
+# Attach a proxy early for the address with a key. Return a function to call once the client's attach is decided or
+# withdrawn; None if there is no early proxy.
 Expect = Callable[[str], Callable[[], None] | None]
 
 
 class Beyond:
-    """What the interior says: a link route with containers, or without."""
+    """Link route at the interior router. served: it has a container."""
 
     def __init__(self, connection: Connection, served: bool) -> None:
         self.connection = connection
@@ -50,32 +50,32 @@ class Beyond:
 
 
 class Question(Struct):
-    """A question without an answer: about an attach, or to know that all sent before it is answered. Owner: the
+    """Unanswered question: about an attach, or to learn that everything sent before it has been processed. Owner: the
     look-ups."""
 
-    place: tuple[int, int]  # connection and link; of no attach: 0 and a number of its own
+    place: tuple[int, int]  # numbers of connection and link; without an attach: 0 and a number of its own
     text: str  # the address
-    sends: bool  # a client wants to send to it
-    due: float
+    sends: bool  # the client's link sends to the router
+    due: float  # monotonic time at which the question expires
     decide: Callable[[Beyond | None], None]
-    key: str | None  # of the address that it is bound to if there is no link route; None: no proxy before the answer
-    over: Callable[[], None] | None = None  # ends what is expected, see Expect
+    key: str | None  # key of the address for an early proxy; None: no early proxy
+    over: Callable[[], None] | None = None  # releases the early proxy, see Expect
 
     def end(self, beyond: Beyond | None) -> None:
-        """Decide. What the decision needs is wanted by then, so it is not closed."""
+        """Decide, then release the early proxy: a proxy that the decision needs is in use by then."""
         try:
             self.decide(beyond)
         finally:
             self.drop()
 
     def drop(self) -> None:
-        """Nothing is expected because of it any more."""
+        """Release the early proxy."""
         if self.over is not None:
             self.over()
             self.over = None
 
     def forget(self) -> None:
-        """Nobody waits for its answer any more; its place among those of its message is left."""
+        """Withdraw the question. Its position among the questions of its message stays."""
         self.drop()
         self.decide, self.key = _nobody, None
 
@@ -84,20 +84,20 @@ class Lookups:
     """All look-ups. Owner: the uplink."""
 
     def __init__(self, link_routes: LinkRoutes, waker: Waker, scope: Callable[[str], str]) -> None:
-        """scope(name): how far a mobile address may be known."""
+        """scope(name): returns the configured scope of a mobile address."""
         self._scope = scope
         self._link_routes = link_routes
         self._waker = waker
         self._send: Callable[[bytes], bool] | None = None
         self._expect: Expect | None = None
         self._connection: Connection | None = None  # the uplink
-        self._routed: OrderedDict[str, None] = OrderedDict()  # addresses of link routes; asked about last is last
+        self._routed: OrderedDict[str, None] = OrderedDict()  # addresses of link routes, latest look-up last
         self._reply_to = ""
         self._numbers = itertools.count(1)
-        self.unanswered = 0  # given up, or with an answer that says nothing
-        self._several = False  # the interior router takes several questions in a message
-        self._asked: OrderedDict[str, list[Question]] = OrderedDict()  # by correlation-id, in order of time
-        self._places: dict[int, dict[int, Question]] = {}  # the same by connection and link
+        self.unanswered = 0  # count of questions without a usable answer
+        self._several = False  # the interior router accepts several questions in one message
+        self._asked: OrderedDict[str, list[Question]] = OrderedDict()  # sent questions by correlation-id, oldest first
+        self._places: dict[int, dict[int, Question]] = {}  # sent questions by connection and link
         self._waiting = WaitingQuestions()
 
     def __len__(self) -> int:
@@ -106,20 +106,20 @@ class Lookups:
     def use(
         self, connection: Connection, reply_to: str, send: Callable[[bytes], bool], expect: Expect | None = None
     ) -> None:
-        """Questions go there from now on."""
+        """Send questions to an interior router from now on."""
         if connection is not self._connection:
             self._routed.clear()
         self._connection, self._reply_to, self._send, self._expect = connection, reply_to, send, expect
         self._several = takes_several(connection)
 
     def lost(self) -> None:
-        """The uplink is gone: decide without it."""
+        """Decide all questions without an answer: the uplink is lost."""
         self._send = self._expect = self._connection = None
         self._routed.clear()
         self.give_up()
 
     def give_up(self) -> None:
-        """Decide all that wait as if nothing were beyond."""
+        """Decide all questions as if there were no link route beyond the uplink."""
         questions = [each for correlation_id in list(self._asked) for each in self._take(correlation_id)]
         questions += self._waiting.take(len(self._waiting), math.inf)
         for question in questions:
@@ -133,10 +133,10 @@ class Lookups:
         decide: Callable[[Worker, Attach, Beyond | None], None],
         sends_to: Callable[[Attach], str | None],
     ) -> bool:
-        """Ask about the address of an attach, if there is somebody to ask; `decide` is called with what is beyond.
-        sends_to(attach): the key of the address of an ordinary sender.
+        """Ask about the address of an attach; `decide` is called with the answer. Return False if no look-up is needed
+        or possible: the caller decides now.
 
-        False: decide now.
+        sends_to(attach): returns the key of the address of an ordinary sender.
         """
         if self._send is None or connection.origin.role in (EDGE, INTER_EDGE):
             return False
@@ -154,9 +154,10 @@ class Lookups:
         return True
 
     def after_answers(self, text: str, action: Callable[[], None]) -> None:
-        """Call `action` when the interior has done what it was sent before: its answer to a look-up says so.
+        """Call `action` when the interior router has processed everything sent so far, which its answer to a look-up
+        proves. Without an uplink, or without an answer in time, call it, too.
 
-        text: the address to ask about. Also called when there is nobody to ask, or no answer in time.
+        text: the address of the look-up.
         """
         if self._send is None:
             action()
@@ -173,7 +174,7 @@ class Lookups:
     ) -> None:
         self._waiting.add(Question(place, text, sends, time.monotonic() + TIMEOUT, decide, early))
         if not self._several:
-            self._send_some()  # else with all others of this wake
+            self._send_some()  # otherwise `step` sends all questions of this wake together
 
     def _send_some(self) -> None:
         most = (TOGETHER, TOGETHER_CHARACTERS) if self._several else (1, 0)
@@ -193,10 +194,10 @@ class Lookups:
                     question.over = self._expect(question.key)
 
     def answered(self, answer: LookupAnswer) -> None:
-        """The interior has answered."""
+        """Decide the questions of an answered message."""
         questions = self._take(answer.correlation_id)
         if not questions:
-            return  # it came too late
+            return  # the answer came too late
         found = answer.found
         if answer.status not in (messages.FOUND, messages.NOT_FOUND) or len(found) != len(questions):
             self.unanswered += len(questions)
@@ -211,7 +212,7 @@ class Lookups:
             question.end(beyond)
 
     def _remember(self, text: str, routed: bool) -> None:
-        """An address that a client sends to is of a link route, or of none."""
+        """Remember whether an address belongs to a link route, for the early proxy of the next sender."""
         self._routed.pop(text, None)
         if routed:
             self._routed[text] = None
@@ -233,7 +234,7 @@ class Lookups:
             del self._places[connection]
 
     def forget(self, conn: int, link: int) -> None:
-        """A link is gone."""
+        """Withdraw the question of a detached link."""
         question = self._places.get(conn, {}).get(link)
         if question is not None:
             self._leave(conn, link)
@@ -241,19 +242,19 @@ class Lookups:
         self._waiting.forget(conn, link)
 
     def forget_connection(self, conn: int) -> None:
-        """A connection is gone, with all its links."""
+        """Withdraw all questions of a closed connection."""
         for question in self._places.pop(conn, {}).values():
             question.forget()
         self._waiting.forget_connection(conn)
 
     @property
     def deadline(self) -> float:
-        """When the next question is given up."""
+        """Monotonic time at which the next question expires."""
         first = next(iter(self._asked.values()), None)
         return min(NEVER if first is None else first[0].due, self._waiting.due)
 
     def step(self) -> None:
-        """Ask what has come in this wake, and give up what has no answer in time."""
+        """Send the questions of this wake, and decide those that have expired."""
         self._send_some()
         now = time.monotonic()
         if now < self.deadline:
@@ -268,7 +269,7 @@ class Lookups:
 
 
 class WaitingQuestions:
-    """Questions that are not sent yet: connections take turns, whatever each of them has asked. Owner: the look-ups."""
+    """Questions that wait to be sent, taken from the connections in rotation. Owner: the look-ups."""
 
     def __init__(self) -> None:
         self._by_connection: OrderedDict[int, OrderedDict[int, Question]] = OrderedDict()  # by link, in order
@@ -278,13 +279,14 @@ class WaitingQuestions:
         return self._count
 
     def add(self, question: Question) -> None:
-        """A question comes."""
+        """Add a question."""
         connection, link = question.place
         self._by_connection.setdefault(connection, OrderedDict())[link] = question
         self._count += 1
 
     def take(self, most: int, characters: float) -> list[Question]:
-        """Remove and return the next ones, of at most so many characters, but one at least."""
+        """Remove and return the next questions: at most `most`, with at most `characters` in their addresses, but at
+        least one."""
         taken: list[Question] = []
         while self._by_connection and len(taken) < most:
             connection, questions = next(iter(self._by_connection.items()))
@@ -306,21 +308,21 @@ class WaitingQuestions:
             del self._by_connection[connection]
 
     def forget(self, connection: int, link: int) -> None:
-        """A link is gone."""
+        """Remove the question of a detached link."""
         if link in self._by_connection.get(connection, ()):
             self._remove(connection, link)
 
     def forget_connection(self, connection: int) -> None:
-        """A connection is gone."""
+        """Remove the questions of a closed connection."""
         self._count -= len(self._by_connection.pop(connection, ()))
 
     @property
     def due(self) -> float:
-        """When the first one is given up."""
+        """Monotonic time at which the first question expires."""
         return min((next(iter(each.values())).due for each in self._by_connection.values()), default=NEVER)
 
     def take_due(self, now: float) -> list[Question]:
-        """Remove and return those that are to be given up."""
+        """Remove and return the expired questions."""
         late = [each for questions in self._by_connection.values() for each in questions.values() if each.due <= now]
         for question in late:
             self._remove(*question.place)
@@ -328,12 +330,12 @@ class WaitingQuestions:
 
 
 def _nobody(beyond: Beyond | None) -> None:
-    """Nobody waits for this answer."""
+    """Ignore the answer to a withdrawn question."""
     del beyond
 
 
 def asked_about(attach: Attach) -> str | None:
-    """The address that an attach may reach by a link route of another router; None: it has none."""
+    """Return the address that a link route of another router may serve for an attach; None if there is no address."""
     if attach.coordinator:
         return COORDINATOR
     if attach.dynamic or not attach.address:

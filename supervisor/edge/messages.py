@@ -1,6 +1,6 @@
-"""The messages between an edge and an interior router, octet for octet as Dispatch 1.19 (inter-router.md 14, 16.11).
+"""Messages between an edge and an interior router, octet for octet as in Dispatch 1.19 (inter-router.md 14, 16.11).
 
-They are whole messages without router annotations, which the worker adds that sends them.
+Each function returns a whole message without router annotations; the sending worker adds those.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from router.amqp import codec
 from router.amqp.errors import AmqpError
 
 VERSION: Final = 1
-LOOKUP_OPCODE: Final = 1  # is this the address of a link route?
-LOOKUPS_OPCODE: Final = 2  # the same of several addresses, between routers of ours
-MOST_QUESTIONS: Final = 1000  # of one message
-# Octets of an answer about several addresses, one for each.
+LOOKUP_OPCODE: Final = 1  # asks whether one address belongs to a link route
+LOOKUPS_OPCODE: Final = 2  # asks about several addresses; between Sluice routers only
+MOST_QUESTIONS: Final = 1000  # in one message
+# Values in the answer about several addresses: one octet for each address.
 NO_LINK_ROUTE: Final = 0
 UNSERVED: Final = 1
 SERVED: Final = 2
@@ -37,49 +37,46 @@ _TO, _REPLY_TO, _CORRELATION_ID = 2, 4, 5
 
 
 class Tracking(NamedTuple):
-    """Destinations for a key exist beyond the edge router, or do not any more."""
+    """Report whether destinations for a key exist beyond the edge router."""
 
     key: str
     reachable: bool
 
 
 class Precedence(NamedTuple):
-    """What an edge router with several uplinks says to the interior router of each: those of all of them, in order.
-
-    complete: all who had its consumers before have given them up.
-    """
+    """Order of the interior routers of an edge router with several uplinks, sent to each of them."""
 
     number: int
-    routers: tuple[str, ...]
-    complete: bool
+    routers: tuple[str, ...]  # ids, best first
+    complete: bool  # all former bearers have released the consumers of the edge router
 
 
 class Taken(NamedTuple):
-    """The answer: an interior router does as the precedence with this number says, and has the consumers, or not."""
+    """Confirmation of a precedence by an interior router."""
 
-    number: int
-    bears: bool
+    number: int  # of the precedence
+    bears: bool  # the interior router is the bearer
 
 
 class Asked(NamedTuple):
-    """An address that is asked about."""
+    """Address in a look-up."""
 
     address: str
-    sender: bool  # a client wants to send
+    sender: bool  # the client's link sends to the router
 
 
 class Lookup(NamedTuple):
-    """Questions about addresses. fault: the status that the answer has, where the message is not well formed."""
+    """Look-up message. fault: status of the answer if the message is malformed."""
 
     reply_to: str | None
     correlation_id: bytes | None  # encoded
     asked: tuple[Asked, ...]
-    several: bool  # with the opcode for several addresses
+    several: bool  # has the opcode for several addresses
     fault: int | None
 
 
 class LookupAnswer(NamedTuple):
-    """Its answer. found: one octet for each address, in their order; empty: nothing that can be read."""
+    """Answer to a look-up. found: one octet for each address, in their order; empty if the answer is malformed."""
 
     correlation_id: str
     status: int
@@ -87,7 +84,7 @@ class LookupAnswer(NamedTuple):
 
 
 class ManagementAnswer(NamedTuple):
-    """The answer to a request of management."""
+    """Answer to a management request."""
 
     correlation_id: str
     status: int
@@ -95,12 +92,12 @@ class ManagementAnswer(NamedTuple):
 
 
 def tracking(key: str, reachable: bool) -> bytes:
-    """Tell an edge router whether there are destinations for a key."""
+    """Encode a report to an edge router whether a key has destinations."""
     return _header() + _value(_list([codec.encode_string(key), _flag(reachable)]))
 
 
 def read_tracking(octets: bytes) -> Tracking | Taken | None:
-    """A message of the tracking link; None: it is something else, and to be ignored."""
+    """Decode a message of the tracking link; None for an unknown message, which is ignored."""
     body = _sections(octets).get(_VALUE)
     if not isinstance(body, list) or len(body) != 2 or not isinstance(body[1], bool):
         return None
@@ -111,13 +108,13 @@ def read_tracking(octets: bytes) -> Tracking | Taken | None:
 
 
 def precedence(said: Precedence) -> bytes:
-    """Tell an interior router which ones the edge router has uplinks to."""
+    """Encode a precedence for an interior router."""
     routers = _list([codec.encode_string(router) for router in said.routers])
     return _header() + _value(_list([codec.encode_uint(said.number), routers, _flag(said.complete)]))
 
 
 def read_precedence(octets: bytes) -> Precedence | None:
-    """None: it is something else, and to be ignored."""
+    """Decode a precedence; None for an unknown message, which is ignored."""
     body = _sections(octets).get(_VALUE)
     if not isinstance(body, list) or len(body) != 3:
         return None
@@ -130,7 +127,7 @@ def read_precedence(octets: bytes) -> Precedence | None:
 
 
 def taken(number: int, bears: bool) -> bytes:
-    """Tell an edge router that a precedence is in force."""
+    """Encode the confirmation of a precedence for an edge router."""
     return _header() + _value(_list([codec.encode_uint(number), _flag(bears)]))
 
 
@@ -139,7 +136,7 @@ def _is_number(value: Any) -> bool:
 
 
 def lookup(asked: Sequence[Asked], several: bool, reply_to: str, correlation_id: str) -> bytes:
-    """Ask an interior router about an address, or several at once."""
+    """Encode a look-up about one address, or about several at once."""
     properties = _properties(None, reply_to, codec.encode_string(correlation_id))
     about = _map(_numbers({"version": VERSION, "opcode": LOOKUPS_OPCODE if several else LOOKUP_OPCODE}))
     items = [item for each in asked for item in (codec.encode_string(each.address), _flag(each.sender))]
@@ -147,7 +144,7 @@ def lookup(asked: Sequence[Asked], several: bool, reply_to: str, correlation_id:
 
 
 def read_lookup(octets: bytes) -> Lookup:
-    """Questions that have come, however bad."""
+    """Decode a look-up; a malformed one has a `fault`."""
     sections = _sections(octets)
     properties = sections.get(_PROPERTIES)
     items = properties if isinstance(properties, list) else []
@@ -171,7 +168,7 @@ def read_lookup(octets: bytes) -> Lookup:
 
 
 def _read_asked(body: Any) -> tuple[Asked, ...] | None:
-    """The addresses of a look-up; None: it has none, or too many."""
+    """Return the addresses in the body of a look-up; None if the body is malformed or has too many."""
     if not isinstance(body, list) or not 0 < len(body) <= 2 * MOST_QUESTIONS or len(body) % 2:
         return None
     pairs = list(zip(body[::2], body[1::2], strict=True))
@@ -181,7 +178,7 @@ def _read_asked(body: Any) -> tuple[Asked, ...] | None:
 
 
 def lookup_answer(reply_to: str, question: Lookup, status: int, found: bytes) -> bytes:
-    """Answer a look-up. found: as in `LookupAnswer`; where there is one address, of any status."""
+    """Encode the answer to a look-up. found: as in `LookupAnswer`; one octet even if the status is an error."""
     properties = _properties(reply_to, None, question.correlation_id or _NULL)
     opcode = LOOKUPS_OPCODE if question.several else LOOKUP_OPCODE
     about = _map(_numbers({"version": VERSION, "opcode": opcode, "status": status}))
@@ -193,7 +190,7 @@ def lookup_answer(reply_to: str, question: Lookup, status: int, found: bytes) ->
 
 
 def create_link_route(name: str, pattern: str, direction: str, reply_to: str, correlation_id: str) -> bytes:
-    """Ask an interior router to make a link route for this connection."""
+    """Encode a request to an interior router to create a link route for this connection."""
     properties = _properties(None, reply_to, codec.encode_string(correlation_id))
     about = _map(_texts({"operation": "CREATE", "type": LINK_ROUTE, "name": name}))
     body = _texts({"type": LINK_ROUTE, "pattern": pattern, "direction": direction, "name": name})
@@ -201,14 +198,14 @@ def create_link_route(name: str, pattern: str, direction: str, reply_to: str, co
 
 
 def delete_link_route(name: str, identity: str, reply_to: str, correlation_id: str) -> bytes:
-    """Ask an interior router to remove that link route."""
+    """Encode a request to an interior router to delete a link route."""
     properties = _properties(None, reply_to, codec.encode_string(correlation_id))
     about = _map(_texts({"operation": "DELETE", "type": LINK_ROUTE, "identity": identity, "name": name}))
     return _header() + properties + about + _value(_wide(b"\xd1", []))
 
 
 def read_answer(octets: bytes) -> LookupAnswer | ManagementAnswer | None:
-    """An answer of an interior router; None: it is none."""
+    """Decode an answer of an interior router; None for an unknown message."""
     sections = _sections(octets)
     properties, about, body = (sections.get(code) for code in (_PROPERTIES, _APPLICATION_PROPERTIES, _VALUE))
     if not isinstance(properties, list) or len(properties) <= _CORRELATION_ID or not isinstance(about, dict):
@@ -220,7 +217,7 @@ def read_answer(octets: bytes) -> LookupAnswer | ManagementAnswer | None:
         identity = body.get("identity") if isinstance(body, dict) else None
         return ManagementAnswer(str(correlation_id), code, None if identity is None else str(identity))
     if about.get("version") != VERSION:
-        return LookupAnswer(str(correlation_id), BAD_VERSION, b"")  # whatever it means in another version
+        return LookupAnswer(str(correlation_id), BAD_VERSION, b"")  # fields of another version are not interpreted
     if about.get("opcode") == LOOKUPS_OPCODE and isinstance(body, bytes) and isinstance(status, int):
         return LookupAnswer(str(correlation_id), status, bytes(body))
     if not isinstance(status, int) or not isinstance(body, list) or len(body) != 2:
@@ -233,7 +230,7 @@ def read_answer(octets: bytes) -> LookupAnswer | ManagementAnswer | None:
 
 
 def _sections(octets: bytes) -> dict[int, Any]:
-    """The values of the sections by descriptor; what cannot be read, and all behind it, is not there."""
+    """Return the values of the sections by descriptor, up to the first section that cannot be decoded."""
     found: dict[int, Any] = {}
     at = 0
     try:
@@ -278,7 +275,7 @@ def _numbers(values: dict[str, int]) -> list[bytes]:
 
 
 def _uint(value: int) -> bytes:
-    """1.19 has no uint0."""
+    """Encode a small uint as 1.19 does, which never writes uint0."""
     return b"\x52" + bytes((value,))
 
 
@@ -287,7 +284,7 @@ def _list(items: list[bytes]) -> bytes:
 
 
 def _wide(code: bytes, items: list[bytes]) -> bytes:
-    """A list or map with sizes of four octets."""
+    """Encode a list or map with four-octet sizes."""
     body = b"".join(items)
     return code + (len(body) + 4).to_bytes(4, "big") + len(items).to_bytes(4, "big") + body
 

@@ -1,8 +1,7 @@
-"""Other edge routers that an edge router has connections of role inter-edge to (docs/internals/edge.md). No I/O here.
+"""Edge routers that are connected to this one by connections of role inter-edge (docs/internals/edge.md). No I/O here.
 
-Each of two such routers attaches, at the other one, a receiver for each address that it has consumers of: what its
-clients receive, the other one's clients send. What comes by such a link is for clients alone, and goes to no other
-router.
+Each of two such routers attaches a receiver at the other one for each address with local consumers, so that clients of
+one router reach consumers of the other. A message from such a link goes to clients only, never to another router.
 """
 
 from collections.abc import Callable
@@ -30,16 +29,16 @@ CONFINED: Final = ("qd:no-route-to-dest", "The address is known at its edge rout
 
 
 class Peer:
-    """Another edge router. Owner: the peers."""
+    """Edge router at the other end of an inter-edge connection. Owner: the peers."""
 
     def __init__(self, container: str, proxies: Proxies) -> None:
         self.container: Final = container
         self.proxies: Final = proxies
-        self.bearer: Connection | None = None  # has the link for what is for this router itself
+        self.bearer: Connection | None = None  # connection with the link for messages to this router itself
 
 
 class Peers(Subsystem):
-    """All other edge routers that this one is connected to. Owner: the core."""
+    """All edge routers with a connection of role inter-edge to this one. Owner: the core."""
 
     def __init__(
         self,
@@ -62,17 +61,17 @@ class Peers(Subsystem):
         self._waker = waker
         self._log = log
         self._peers: dict[str, Peer] = {}  # by mark
-        self._confined: dict[str, Record] = {}  # addresses that have become local and have consumers at peers, by key
+        self._confined: dict[str, Record] = {}  # addresses by key that became local and still have consumers at peers
         table.watch_users(self._user_changed)
 
     def container(self, mark: str) -> str:
-        """The id of the edge router with a mark."""
+        """Return the id of the edge router with a mark; empty if it is unknown."""
         peer = self._peers.get(mark)
         return "" if peer is None else peer.container
 
     def rows(self) -> dict[str, tuple[int, int, int]]:
-        """Of each edge router, by its id: open connections, addresses that it knows to have consumers here, and
-        addresses that have consumers there. Two of one id are counted together."""
+        """Return for each edge router id: open connections, addresses with local consumers announced to it, and
+        addresses with consumers there. Routers with equal ids are counted together."""
         found: dict[str, tuple[int, int, int]] = {}
         for peer in self._peers.values():
             members = peer.proxies.members.values()
@@ -103,7 +102,7 @@ class Peers(Subsystem):
             self._bear(peer, connection)
 
     def _bear(self, peer: Peer, connection: Connection) -> None:
-        """What is for this router itself comes by this connection."""
+        """Attach the link for messages to this router itself on a connection."""
         peer.bearer = connection
         own = Wanted(address=self._router_id, use="anonymous", capability=DOWNLINK_CAPABILITY, mirrored=True)
         self._attach(connection, False, own)
@@ -129,7 +128,8 @@ class Peers(Subsystem):
     # Addresses
 
     def _announces(self, key: str) -> bool:
-        """Whether peers may know of an address. What an exchange gets it passes on at the router where it entered."""
+        """Return whether an address may be announced to peers. An exchange forwards only at the router where a message
+        entered, so it is not announced."""
         record = self._table.records.get(key)
         if not announced(key) or (record is not None and (record.inproc or record.exchange is not None)):
             return False
@@ -143,7 +143,7 @@ class Peers(Subsystem):
             self._waker.wake()
 
     def _confine(self) -> None:
-        """Close the links of peers for addresses that they are to know no more; those without an answer yet, later."""
+        """Close links of peers for addresses that became local. A link whose attach is unanswered is closed later."""
         confined, self._confined = self._confined, {}
         for peer in self._peers.values():
             for connection in peer.proxies.members.values():

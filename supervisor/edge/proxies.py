@@ -1,8 +1,8 @@
-"""Proxies: links on the uplink of an edge router that stand for its clients (inter-router.md 14.2). No I/O here.
+"""Proxy links: links that an edge router attaches at its interior router for its clients (inter-router.md 14.2).
 
-An address with consumers here has one receiver on the uplink, one with producers has one sender, however many clients
-there are. The sender is a consumer of the address while the interior says that there are destinations beyond. It is
-attached early, for a producer that is only expected, while a look-up is on its way.
+An address with local consumers has one receiver on the uplink, an address with local producers one sender, whatever
+the number of clients. The sender is a consumer of the address while the interior router reports destinations beyond.
+For an expected producer, whose look-up is unanswered, the sender is attached early. No I/O here.
 """
 
 import math
@@ -26,26 +26,28 @@ from supervisor.runtime.waker import Waker
 
 GATHER: Final = 0.25  # seconds for the connections of a bundle to open
 NEVER: Final = math.inf
-A_WAKE: Final = 32  # addresses without producers, whose links are attached in a wake
-BURST: Final = 32  # unanswered look-ups; with more, the links of these addresses wait …
-QUIET: Final = 0.02  # … until there have been none for so many seconds
-HOLD: Final = 0.5  # seconds of this wait at most
-RETRY: Final = 2.0  # seconds until a link is attached again that the interior has refused or detached
-# Mobile addresses of each router itself.
+A_WAKE: Final = 32  # addresses without producers whose links are attached in one wake
+# With more than BURST unanswered look-ups, the links of these addresses wait until no look-up has been unanswered for
+# QUIET seconds, at most for HOLD seconds.
+BURST: Final = 32
+QUIET: Final = 0.02
+HOLD: Final = 0.5
+RETRY: Final = 2.0  # seconds before a link that the interior router refused or detached is attached again
+# Mobile addresses that every router has for itself.
 _OWN: Final = ("$management",)
 _SERVICES: Final = "_$qd."
 
 
 class Use(Enum):
-    """Which messages of producers here go to an interior router."""
+    """Messages of local producers that go to an interior router."""
 
     NOTHING = "nothing"
-    ANYCAST = "anycast"  # those that one consumer gets
+    ANYCAST = "anycast"  # messages for one consumer
     ALL = "all"
 
 
 class Proxies:
-    """All proxies at one interior router. Owner: the attachment."""
+    """All proxy links at one interior router. Owner: the attachment."""
 
     def __init__(
         self,
@@ -61,9 +63,9 @@ class Proxies:
         after_answers: Callable[[str, Callable[[], None]], None] | None = None,
         unanswered: Callable[[], int] = lambda: 0,
     ) -> None:
-        """announces(key): whether the router at the other end may know of an address. senders: it is an interior
-        router, to which producers here need links. heard(record): called when it is known whether there are
-        destinations beyond. after_answers: of the look-ups. unanswered(): number of look-ups without an answer."""
+        """announces(key): returns whether an address may be announced to the router at the other end. senders: the peer
+        is an interior router, at which local producers need links. heard(record): called when it is known whether an
+        address has destinations beyond. after_answers: see Lookups. unanswered(): number of unanswered look-ups."""
         self._announces = announces
         self.heard: Final = heard
         self.after_answers: Final = after_answers
@@ -75,26 +77,26 @@ class Proxies:
         self.settings: Final = settings
         self.initiated_links: Final = initiated_links
         self.waker: Final = waker
-        self.members: dict[int, Connection] = {}  # the active uplink and others of its bundle, by number
-        self._loads: dict[int, int] = {}  # links on each of them
-        self._gathering = NEVER  # wait so long for further members
-        self._expected = 1  # members
-        self.receivers: dict[str, _Proxy] = {}  # by key of the address: on which the interior sends
+        self.members: dict[int, Connection] = {}  # connections of the bundle by number, the active uplink included
+        self._loads: dict[int, int] = {}  # number of links on each member
+        self._gathering = NEVER  # monotonic time at which the wait for further members ends
+        self._expected = 1  # number of members that the connector makes
+        self.receivers: dict[str, _Proxy] = {}  # links on which the interior router sends, by key of the address
         self.senders: dict[str, _Sender] = {}
         self._changed: dict[str, None] = {}  # keys of addresses whose users have changed
-        self._later: dict[str, None] = {}  # … without producers: some of them in each wake
-        self._hold_ends = NEVER  # end of HOLD in this burst; NEVER: there is no burst
-        self._held_until = NEVER  # earliest time for `_later` as of the last step; NEVER: at once
-        self._early: dict[str, int] = {}  # producers that are expected, by key of the address
+        self._later: dict[str, None] = {}  # keys of addresses without producers, handled A_WAKE at a time
+        self._hold_ends = NEVER  # end of HOLD in the present burst; NEVER outside a burst
+        self._held_until = NEVER  # earliest time for `_later`, set by the last step; NEVER: at once
+        self._early: dict[str, int] = {}  # number of expected producers by key of the address
 
     def gather(self, members: int) -> None:
-        """A bundle of so many connections begins: links stay on those on which they are made, so wait for the others
-        for a moment."""
+        """Expect a bundle with this number of members. Links never move between members, so the first links wait up to
+        GATHER seconds for all members."""
         self._expected = members
         self._gathering = time.monotonic() + GATHER if members > 1 else NEVER
 
     def use(self, connection: Connection) -> None:
-        """Links may go there from now on."""
+        """Add a connection to the bundle."""
         first = not self.members
         self.members[connection.number] = connection
         self._loads[connection.number] = 0
@@ -104,7 +106,7 @@ class Proxies:
             self._changed.update(dict.fromkeys(self.table.records))
 
     def lost(self, connection: Connection) -> None:
-        """A connection is gone, with all its links. Those of other addresses stay where they are."""
+        """Remove a lost connection with its links. Links on other members stay where they are."""
         del self.members[connection.number], self._loads[connection.number]
         self._gathering = NEVER
         for kept in (self.receivers, self.senders):
@@ -113,49 +115,49 @@ class Proxies:
                 self._changed[key] = None
 
     def _least(self) -> Connection:
-        """The member with the fewest links; the first one when equal."""
+        """Return the member with the fewest links, the oldest of equals."""
         return self.members[min(self._loads, key=self._loads.__getitem__)]
 
     def begun(self, connection: Connection) -> None:
-        """A link is made on a connection."""
+        """Count a new link on a connection."""
         self._loads[connection.number] += 1
 
     def over(self, connection: Connection) -> None:
-        """A link on it is closed, or given up."""
+        """Count a closed or abandoned link on a connection."""
         if connection.number in self._loads:
             self._loads[connection.number] -= 1
 
     def tracked(self, key: str, reachable: bool) -> None:
-        """The interior says whether there are destinations beyond for an address."""
+        """Apply the interior router's report whether an address has destinations beyond."""
         sender = self.senders.get(key)
         if sender is not None:
             sender.track(reachable)
 
     def send(self, use: Use) -> None:
-        """Which messages of producers here go there from now on."""
+        """Set which messages of local producers go to this interior router."""
         if use is not self._use:
             self._use = use
             for sender in self.senders.values():
                 sender.apply()
 
     def sends(self, record: Record) -> bool:
-        """Whether messages to an address go there."""
+        """Return whether messages to an address go to this interior router."""
         return self._use is Use.ALL or (self._use is Use.ANYCAST and record.treatment != MULTICAST)
 
     @property
     def settled(self) -> bool:
-        """Whether the interior has answered all that it was asked."""
+        """Whether all wanted links are attached and answered."""
         if self._changed or self._later or self._gathering < NEVER:
             return False
         return all(proxy.known for proxy in (*self.receivers.values(), *self.senders.values()))
 
     def reachable(self, key: str) -> bool | None:
-        """What the interior has said about destinations beyond; None: it has not been asked."""
+        """Return the last report about destinations of an address beyond; None if it has no sender."""
         sender = self.senders.get(key)
         return None if sender is None else sender.reachable
 
     def hears(self, record: Record) -> bool:
-        """Whether it is known if there are destinations beyond for an address with producers, or need not be."""
+        """Return whether the destinations beyond of an address with producers are known, or need not be known."""
         if not self.members or not self._sends or not self._announces(record.key):
             return True
         sender = self.senders.get(record.key)
@@ -164,15 +166,15 @@ class Proxies:
         return record.key not in self._changed and record.key not in self._later
 
     def again(self, key: str) -> None:
-        """A link has ended: attach it again if it is still wanted."""
+        """Check the links of an address again in the next step."""
         self._changed[key] = None
         self.waker.wake()
 
     def expect(self, key: str) -> Callable[[], None] | None:
-        """An address may get a producer: attach the sender for it already. Its record is there from now on, so that
-        workers know it when the producer comes.
+        """Attach the sender of an address early, for an expected producer. The record of the address is created now, so
+        that workers know it when the producer attaches.
 
-        Returns what to call once the producer is there, or will not come; None: there is no early sender.
+        Return a function to call once the producer has attached or will not; None if there is no early sender.
         """
         if (
             not self._sends
@@ -185,20 +187,19 @@ class Proxies:
         try:
             record = self.table.open_mobile(name, int(phase), self.settings.current.lookup(name))
         except TableFullError:
-            return None  # the attach is refused, or finds room by then
+            return None  # the client's attach will be refused, unless the table has room by then
         self.table.hold(record)
         self._early[key] = self._early.get(key, 0) + 1
         self.again(key)
         return lambda: self._not_expected(key, record)
 
     def _may_be_early(self, key: str, connection: Connection) -> bool:
-        """Whether the interior can be told not to route a link to this address, which needs the place of the
-        capability."""
+        """Return whether a sender can be attached early: the capability NO_LINK_ROUTE must be free to use."""
         setting = self.settings.current.lookup(key[2:])
         return takes_early(connection) and capability_of(key[1], setting, outgoing=True) is None
 
     def _not_expected(self, key: str, record: Record) -> None:
-        """One of the producers that were expected is there, or will not come."""
+        """Release an expected producer, which has attached or will not."""
         self._early[key] -= 1
         if not self._early[key]:
             del self._early[key]
@@ -206,7 +207,7 @@ class Proxies:
         self.again(key)
 
     def user_changed(self, record: Record) -> None:
-        """An address has got or lost a user."""
+        """Check the links of an address whose producers or consumers have changed in the next step."""
         if record.key[0] == MOBILE and self.members:
             self._changed[record.key] = None
             if record.fallback is not None:
@@ -260,7 +261,7 @@ class Proxies:
 
     @property
     def deadline(self) -> float:
-        """Time at which the wait for further members, or for unanswered clients, ends."""
+        """Monotonic time at which the wait for further members, or for unanswered look-ups, ends."""
         held = self._held_until if self._later else NEVER
         return min(self._gathering, held)
 
@@ -289,18 +290,18 @@ class Proxies:
 
 
 class _Proxy:
-    """A link on which the interior sends what is for consumers here. Owner: the proxies."""
+    """Receiver at the interior router for messages to local consumers. Owner: the proxies."""
 
     def __init__(
         self, owner: Proxies, record: Record, connection: Connection, *, outgoing: bool, early: bool = False
     ) -> None:
-        """early: its address may be of a link route of the interior, which must not route it."""
+        """early: the address may belong to a link route of the interior router, which must not route this link."""
         self.owner = owner
         self.key = record.key
         self.record = record
         self.connection = connection
         self.link: Link | None = None
-        self.known = False  # the interior has answered, or refused it
+        self.known = False  # answered or refused by the interior router
         self._open = True
         phase, name = record.key[1], record.key[2:]
         capability = capability_of(phase, owner.settings.current.lookup(name), outgoing=outgoing)
@@ -311,12 +312,12 @@ class _Proxy:
         self._identity = owner.initiated_links.attach_wanted(connection, outgoing, wanted, self)
 
     def begun(self, link: Link) -> None:
-        """The attach has gone out."""
+        """Store the link, whose attach has been sent."""
         self.link = link
         link.owner = self.key
 
     def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
-        """The interior has answered: what comes is for this address."""
+        """Bind the answered link to its address: messages on it are for this address."""
         del address
         link.up = active
         self.known |= active
@@ -327,7 +328,7 @@ class _Proxy:
         return Accepted(self.record, to=name, phase=number, fallback=phase != FALLBACK_PHASE)
 
     def ended(self, error: str | None) -> None:
-        """The interior has detached it, or there was no room."""
+        """Attach the link again after RETRY: the interior router has detached it, or there was no room for it."""
         del error
         owner = self.owner
         self.known = True
@@ -348,7 +349,7 @@ class _Proxy:
         return self.owner.receivers
 
     def close(self) -> None:
-        """It is not wanted any more."""
+        """Close the link."""
         if self._open:
             self._open = False
             self.owner.over(self.connection)
@@ -356,12 +357,12 @@ class _Proxy:
 
 
 class _Sender(_Proxy):
-    """A link by which messages of producers here go up. Owner: the proxies."""
+    """Sender at the interior router for messages of local producers. Owner: the proxies."""
 
-    reachable = False
-    heard = False  # whether there are destinations is known, or will not be
+    reachable = False  # the interior router has reported destinations beyond
+    heard = False  # destinations beyond are known, or will never be reported
     _up = False
-    _told = False  # the interior has said so, which may come before its answer to the attach
+    _told = False  # a report has arrived, perhaps before the answer to the attach
 
     def _kept(self) -> "dict[str, Any]":
         return self.owner.senders
@@ -378,12 +379,12 @@ class _Sender(_Proxy):
             self._hear()
 
     def ended(self, error: str | None) -> None:
-        """The interior has detached it, or there was no room."""
+        """Handle the end of the link: nothing will be reported about its address."""
         super().ended(error)
         self._hear()
 
     def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
-        """The interior has answered: it is used when there are destinations."""
+        """Use the answered link if there are destinations beyond."""
         del address
         link.up = self._up = active
         self.known |= active
@@ -392,7 +393,7 @@ class _Sender(_Proxy):
         if active and self._told:
             self._hear()
         elif active and not tells(self.connection):
-            # An interior of 1.19 says nothing where nobody is beyond, and anything else before its next answer.
+            # A 1.19 interior router reports destinations before its next answer, and never reports their absence.
             if choosy(self.record) and self.owner.after_answers is not None:
                 self.owner.after_answers(self.key[2:], self._tell)
             else:
@@ -400,13 +401,13 @@ class _Sender(_Proxy):
         return None
 
     def track(self, reachable: bool) -> None:
-        """There are destinations beyond, or not."""
+        """Apply a report about destinations beyond."""
         self.reachable = reachable
         self.apply()
         self._tell()
 
     def apply(self) -> None:
-        """Be a consumer of the address while there are destinations and messages go this way, or not."""
+        """Make the link a consumer of its address while there are destinations beyond and `Use` allows it."""
         reachable = self.reachable and self.owner.sends(self.record)
         link, table = self.link, self.owner.table
         if link is None or not self._up or link.closed or not self._open:
@@ -420,7 +421,7 @@ class _Sender(_Proxy):
             table.remove_consumer(self.record, *place)
 
     def close(self) -> None:
-        """It is not wanted any more. What is on its way still gets its outcome."""
+        """Close the link once its deliveries are settled."""
         if not self._open:
             return
         self.reachable = False
@@ -436,8 +437,8 @@ class _Sender(_Proxy):
 
 
 def capability_of(phase: str, setting: Setting, *, outgoing: bool) -> str | None:
-    """The capability that names an instance of an address to the interior (brokers-and-edge.md ED-11); None: a link
-    without one has it. outgoing: for a sender."""
+    """Return the capability that names a phase of an address to the interior router (brokers-and-edge.md ED-11); None
+    for the default phase. outgoing: for a sender."""
     if phase == FALLBACK_PHASE:
         return FALLBACK_CAPABILITY
     number, first, last = int(phase), setting.ingress_phase, setting.egress_phase
@@ -447,17 +448,17 @@ def capability_of(phase: str, setting: Setting, *, outgoing: bool) -> str | None
 
 
 def choosy(record: Record) -> bool:
-    """Whether a message for an address may miss destinations that are not known yet: each of them gets a copy, or some
-    come before others."""
+    """Return whether a message to an address could miss destinations that are not known yet: each of them gets a copy
+    (multicast), or consumers are preferred to a fallback."""
     return record.treatment == MULTICAST or record.fallback is not None or record.primary is not None
 
 
 def announced(key: str) -> bool:
-    """Whether others may know of the address with this key."""
+    """Return whether an address may be announced to other routers."""
     name = key[2:]
     return key[0] == MOBILE and name not in _OWN and not name.startswith(_SERVICES)
 
 
 def _produced(record: Record) -> bool:
-    """Whether somebody here sends to it, or to the address that it is the fallback of."""
+    """Return whether an address, or the address of which it is the fallback, has local producers."""
     return record.producers > record.edge_producers or (record.primary is not None and _produced(record.primary))

@@ -1,4 +1,4 @@
-"""Link-route proxies: an edge router has its interior router make the link routes that containers here serve
+"""Link-route proxies: an edge router asks its interior router to create link routes for its own containers
 (inter-router.md 14.7; brokers-and-edge.md ED-20). No I/O here."""
 
 import itertools
@@ -24,13 +24,13 @@ _DELETE: Final = "delete"
 
 
 class _State(Enum):
-    ABSENT = "absent"  # the interior does not have it
-    ASKED = "asked"  # a request about it is on its way
+    ABSENT = "absent"  # unknown to the interior router
+    ASKED = "asked"  # a request about it is unanswered
     PRESENT = "present"
 
 
 class _Proxy:
-    """A link route at the interior. Owner: the route proxies."""
+    """Link route at the interior router. Owner: the route proxies."""
 
     __slots__ = ("direction", "due", "identity", "key", "name", "pattern", "request", "state", "wanted")
 
@@ -41,9 +41,9 @@ class _Proxy:
         self.direction = address.direction
         self.wanted = True
         self.state = _State.ABSENT
-        self.identity = ""  # at the interior
-        self.request = ("", "")  # correlation-id, and what was asked for
-        self.due = 0.0  # when the request has failed, or the next one may go
+        self.identity = ""  # management identity at the interior router
+        self.request = ("", "")  # correlation-id and operation of the last request
+        self.due = 0.0  # monotonic time at which the request has failed, or the next one may be sent
 
 
 class RouteProxies:
@@ -61,11 +61,11 @@ class RouteProxies:
         self._serves = False
 
     def use(self, reply_to: str, send: Callable[[bytes], bool]) -> None:
-        """Requests go there from now on."""
+        """Send requests to an interior router from now on."""
         self._reply_to, self._send = reply_to, send
 
     def lost(self) -> None:
-        """The uplink is gone, and all link routes at the interior with it."""
+        """Forget the state of all link routes, which the interior router deleted with the lost uplink."""
         self._send = None
         self._requests.clear()
         for key, proxy in list(self._proxies.items()):
@@ -74,7 +74,7 @@ class RouteProxies:
                 del self._proxies[key]
 
     def serve(self, wanted: bool) -> None:
-        """Whether the interior is to have link routes at all."""
+        """Start or stop having link routes at the interior router."""
         if wanted == self._serves:
             return
         self._serves = wanted
@@ -85,7 +85,7 @@ class RouteProxies:
         self._waker.wake()
 
     def changed(self, address: LinkAddress) -> None:
-        """A link-route address has got its first container, or lost its last."""
+        """Handle the first container, or the loss of the last one, of a link-route address."""
         if not self._serves:
             return
         proxy = self._proxies.get(address.key)
@@ -132,7 +132,7 @@ class RouteProxies:
         self._requests[correlation_id] = proxy
 
     def answered(self, answer: ManagementAnswer) -> None:
-        """The interior has answered a request."""
+        """Apply the interior router's answer to a request."""
         proxy = self._requests.pop(answer.correlation_id, None)
         if proxy is None:
             return
@@ -148,7 +148,7 @@ class RouteProxies:
 
     @property
     def deadline(self) -> float:
-        """When a request is due, or has failed."""
+        """Monotonic time at which a request is due or has failed."""
         if self._send is None or not self._proxies:
             return NEVER
         waiting = (

@@ -1,7 +1,7 @@
-"""At an interior router: consumers of edge routers that have several uplinks at work (docs/internals/edge.md).
+"""Consumers of edge routers with several uplinks, at an interior router (docs/internals/edge.md).
 
-Such an edge router has its links at several interior routers, and tells each of them all their ids, in order. A
-consumer counts at the first of them, and waits at the others: so it is there once in the whole network. No I/O here.
+Such an edge router has its links at several interior routers, and sends each of them the ids of all, best first. Its
+consumers are bound at the bearer and wait at the others, so that each exists once in the whole network. No I/O here.
 """
 
 import math
@@ -17,52 +17,52 @@ from supervisor.edge.bundles import shared
 from supervisor.edge.messages import Precedence
 
 NEVER: Final = math.inf
-PATIENCE: Final = 3.0  # seconds for a router that is not reachable yet when the edge router names it
-_CLASSES: Final = (MOBILE, EDGE)  # of addresses that are known in the whole network
+PATIENCE: Final = 3.0  # seconds for an interior router to become reachable after the edge router has named it
+_CLASSES: Final = (MOBILE, EDGE)  # address classes that are known in the whole network
 
 
 class Ways(Protocol):
-    """The ways to other interior routers."""
+    """Paths to other interior routers."""
 
     @property
     def path_changes(self) -> int:
-        """How often any has changed."""
+        """Count of changes of any path."""
 
     def links_to(self, router_id: str) -> tuple[int, ...]:
-        """Connections to the next hop of a router; none: it cannot be reached."""
+        """Return the connections to the next hop towards a router; empty if it is unreachable."""
 
 
 class _Edge:
-    """An edge router with several uplinks. Owner: the standby."""
+    """Edge router with several uplinks. Owner: the standby."""
 
     __slots__ = ("bears", "connections", "links", "said", "since")
 
     def __init__(self) -> None:
         self.connections = 0
-        self.links: dict[int, Link] = {}  # its consumers here, by identity
+        self.links: dict[int, Link] = {}  # consumers at this router, by identity
         self.said: Precedence | None = None
-        self.since = 0.0  # when a router that it names was last expected to become reachable
-        self.bears = False  # its consumers count here
+        self.since = 0.0  # monotonic start of the wait for a named router to become reachable; 0: no wait
+        self.bears = False  # bearer is this router, so the consumers are bound
 
 
 class Standby:
-    """Edge routers that have several uplinks. Owner: the edges."""
+    """All edge routers with several uplinks. Owner: the edges."""
 
     def __init__(self, router_id: str, table: Table, ways: Ways | None) -> None:
         self._router_id = router_id
         self._table = table
         self._ways = ways
         self._edges: dict[int, _Edge] = {}  # by number of the bundle
-        self._path_changes = 0  # that have been looked at
-        self.deadline = NEVER  # when a router that is not reachable has been waited for
+        self._path_changes = 0  # value of `Ways.path_changes` at the last check
+        self.deadline = NEVER  # monotonic time at which PATIENCE ends for an unreachable router
 
     def opened(self, connection: Connection) -> None:
-        """An edge connection has opened."""
+        """Count an opened edge connection."""
         if shared(connection):
             self._edges.setdefault(connection.edge, _Edge()).connections += 1
 
     def closed(self, connection: Connection) -> None:
-        """It is gone."""
+        """Forget a closed edge connection."""
         edge = self._edges.get(connection.edge)
         if edge is not None:
             edge.connections -= 1
@@ -72,7 +72,8 @@ class Standby:
     # Consumers
 
     def begins(self, link: Link, record: Record) -> bool:
-        """A consumer is about to be bound to its address. False: it has to wait, and keeps the address."""
+        """Register a consumer before it is bound to its address. Return False if it must wait; it then holds its
+        address."""
         edge = self._edges.get(link.connection.edge)
         if edge is None or record.key[0] not in _CLASSES or record.inproc:
             return True
@@ -84,7 +85,7 @@ class Standby:
         return False
 
     def dropped(self, link: Link) -> None:
-        """A link is gone."""
+        """Forget a dropped link."""
         edge = self._edges.get(link.connection.edge)
         if edge is not None:
             edge.links.pop(link.identity, None)
@@ -92,7 +93,7 @@ class Standby:
     # Precedence
 
     def said(self, number: int, precedence: Precedence) -> bool:
-        """An edge router has named its uplinks; says whether its consumers count here now."""
+        """Apply the precedence of an edge router; return whether this router is now its bearer."""
         edge = self._edges.get(number)
         if edge is None:
             return False
@@ -103,7 +104,7 @@ class Standby:
         return edge.bears
 
     def step(self) -> None:
-        """Look again when ways have changed, or have not for long enough."""
+        """Check all edge routers again after a change of paths, or at the end of PATIENCE."""
         if not self._edges or self._ways is None:
             return
         if self._ways.path_changes == self._path_changes and time.monotonic() < self.deadline:
@@ -118,7 +119,7 @@ class Standby:
         self.deadline = min(waiting, default=NEVER)
 
     def _apply(self, edge: _Edge) -> None:
-        """Bind what counts here, and only that."""
+        """Bind the consumers that belong here and unbind the others."""
         edge.bears = self._bears(edge)
         for link in edge.links.values():
             record = link.record
@@ -126,7 +127,7 @@ class Standby:
                 self._move(link, record)
 
     def _bears(self, edge: _Edge) -> bool:
-        """Whether this router is the first one of those that can be reached from here."""
+        """Return whether this router is the first reachable one in the precedence of an edge router."""
         if edge.said is None or self._router_id not in edge.said.routers:
             edge.since = 0.0
             return False
@@ -156,8 +157,9 @@ class Standby:
 
 
 def _counts(edge: _Edge, record: Record) -> bool:
-    """Whether consumers of an address are bound. A message for all of them must not come by two routers; one for any of
-    them cannot, and needs no pause."""
+    """Return whether consumers of an address are bound here. A multicast message must not reach them through two
+    routers, so it waits for a complete precedence. An anycast message goes through one router only and
+    need not wait."""
     if not edge.bears or edge.said is None:
         return False
     return edge.said.complete or record.treatment != MULTICAST

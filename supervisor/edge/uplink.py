@@ -1,8 +1,8 @@
-"""The uplinks of an edge router: which of its connections to interior routers are in use (inter-router.md 14.1, 14.2;
+"""Uplinks of an edge router: the connections to interior routers that are in use (inter-router.md 14.1, 14.2;
 brokers-and-edge.md 9). No I/O here.
 
-As in 1.19 one connection is the active uplink: the first that opened, and when it is lost the first other one. With
-`uplinks: all` the edge router has its links at all interior routers of ours; one of them has its consumers (`Bearer`).
+As in 1.19, one connection is the active uplink: the first that opened, and after its loss the oldest other one. With
+`uplinks: all`, the edge router attaches its links at all Sluice interior routers; one of them is the bearer (`Bearer`).
 """
 
 from typing import Any, Final
@@ -36,7 +36,7 @@ UPLINK_KEY: Final = key(LOCAL, UPLINK)
 
 
 class Uplink(Subsystem):
-    """The connections of an edge router to interior routers. Owner: the core."""
+    """All connections of an edge router to interior routers. Owner: the core."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Uplink(Subsystem):
         waker: Waker,
         log: Log,
     ) -> None:
-        self.required: Final = not router.ready_without_uplink  # for the router to be ready
+        self.required: Final = not router.ready_without_uplink  # the router is not ready without an uplink
         self._several: Final = router.all_uplinks
         self._table = table
         self._settings = settings
@@ -58,7 +58,7 @@ class Uplink(Subsystem):
         self._open: dict[int, Connection] = {}  # connections to interior routers, in order of opening
         self._attachments: list[Attachment] = []
         self._bearer: Final = Bearer(table, epochs, self._bears)
-        self.activated = self.lost = 0  # how often a connection became an uplink, and ended as such
+        self.activated = self.lost = 0  # counts of connections that became an uplink, and of uplinks that were lost
         record = table.create(UPLINK_KEY, CLOSEST, None, DEFAULT_OVERFLOW)
         record.fixed = True
         table.hold(record)
@@ -85,49 +85,49 @@ class Uplink(Subsystem):
         table.watch_users(self._user_changed)
         link_routes.watch_local(self._link_route_changed)
 
-    # What others ask
+    # State
 
     @property
     def attachment(self) -> Attachment | None:
-        """The interior router that has the consumers of this router, and gets the messages of its producers."""
+        """Bearer: the interior router that knows the consumers of this router and receives its producers' messages."""
         return self._bearer.now
 
     @property
     def connection(self) -> Connection | None:
-        """The active uplink."""
+        """Active uplink."""
         return None if self.attachment is None else self.attachment.connection
 
     def states(self) -> dict[str, int]:
-        """How many open connections to interior routers are uplinks, and how many wait."""
+        """Return the numbers of connections to interior routers that are uplinks ("active") and that wait."""
         active = sum(len(each.proxies.members) for each in self._attachments)
         return {"active": active, "waiting": len(self._open) - active}
 
     def uses(self, connection: Connection) -> bool:
-        """Whether a connection is an uplink, or one of the bundle of an uplink."""
+        """Return whether a connection is an uplink, or belongs to the bundle of an uplink."""
         return self._of(connection) is not None
 
     def announced(self) -> tuple[int, int]:
-        """How many addresses the interior has been told of, because of consumers and of producers here."""
+        """Return the numbers of addresses announced for local consumers and for local producers."""
         attachment = self.attachment
         return (0, 0) if attachment is None else (len(attachment.proxies.receivers), len(attachment.proxies.senders))
 
     def announces(self, key: str) -> bool:
-        """Whether the interior may know of an address."""
+        """Return whether an address may be announced to the interior router."""
         record = self._table.records.get(key)
         if not announced(key) or (record is not None and record.inproc):
             return False
         return self.scope(key[2:]) == NETWORK
 
     def scope(self, name: str) -> str:
-        """How far a mobile address may be known."""
+        """Return the configured scope of a mobile address."""
         return self._settings.current.lookup(name).scope
 
     def reachable(self, key: str) -> bool | None:
-        """What the interior has said about destinations beyond; None: it has not been asked."""
+        """Return the last report about destinations of an address beyond; None without a report."""
         return None if self.attachment is None else self.attachment.proxies.reachable(key)
 
     def _hears(self, record: Record) -> bool:
-        """Whether it is known who is beyond for an address."""
+        """Return whether the destinations of an address beyond are known."""
         return self.attachment is None or self.attachment.proxies.hears(record)
 
     # Connections
@@ -147,7 +147,7 @@ class Uplink(Subsystem):
             self._attach(connection, gather=True)
 
     def _wanted(self, connection: Connection) -> bool:
-        """Whether an interior router is to be an uplink: the first one, or one of several."""
+        """Return whether an interior router becomes an uplink: as the first one, or as one of several."""
         if not self._attachments:
             return True
         return self._several and shares(connection) and all(each.shares for each in self._attachments)
@@ -179,14 +179,14 @@ class Uplink(Subsystem):
             self._lose(attachment, connection)
 
     def _lose(self, attachment: Attachment, connection: Connection) -> None:
-        """The active connection of an interior router is lost."""
+        """Replace the lost active connection of an interior router."""
         self.lost += 1
         bears = attachment is self.attachment
         attachment.lost()
         lost = f"Edge connection (id={connection.number}) to interior lost"
         member = next(iter(attachment.proxies.members.values()), None)
         if member is None:
-            # One that has waited for the same interior router.
+            # Take a waiting connection to the same interior router.
             member = next((each for each in self._open.values() if _bundled(attachment, each)), None)
         if member is not None:
             self._write(f"{lost}, activating alternate id={member.number}")
@@ -203,7 +203,7 @@ class Uplink(Subsystem):
                 self.attachment.services_ready()
 
     def _replace(self, lost: str, bears: bool) -> None:
-        """An interior router is lost: others are there, or those become uplinks that have waited."""
+        """Replace a lost interior router by one in use, or by waiting connections."""
         there = self.connection
         if there is not None:
             self._write(f"{lost}, activating alternate id={there.number}" if bears else lost)
@@ -219,12 +219,12 @@ class Uplink(Subsystem):
                 self._attach(other)
 
     def _of(self, connection: Connection) -> Attachment | None:
-        """The interior router at which a connection is in use."""
+        """Return the interior router at which a connection is in use, if any."""
         number = connection.number
         return next((each for each in self._attachments if number in each.proxies.members), None)
 
     def _bears(self, attachment: Attachment) -> None:
-        """Another interior router has the consumers from now on."""
+        """Log the change of the bearer."""
         if attachment.shares and attachment.connection is not None:
             self._write(f"Edge connection (id={attachment.connection.number}) has the traffic of this router")
 
@@ -244,7 +244,7 @@ class Uplink(Subsystem):
     # Messages of interior routers
 
     def _by(self, message: LocalMessage) -> Attachment | None:
-        """The interior router that a message came from."""
+        """Return the interior router whose active connection delivered a message, if any."""
         for attachment in self._attachments:
             connection = attachment.connection
             if connection is not None and connection.number == message.connection_number:
@@ -289,7 +289,7 @@ class Uplink(Subsystem):
 
 
 def _bundled(attachment: Attachment, connection: Connection) -> bool:
-    """Whether a connection is one more to the same interior router, which knows of bundles."""
+    """Return whether a connection leads to the same interior router, and that router supports bundles."""
     if attachment.container != (connection.container or "") or not takes_bundles(connection):
         return False
     return all(takes_bundles(each) for each in attachment.proxies.members.values())
