@@ -1,42 +1,43 @@
-"""The interface of a transport, and what a transport needs of the loop that runs it."""
+"""Interface of a transport, and of the loop that runs it."""
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from router.amqp.connection cimport Connection
 from router.amqp.scheduler cimport Scheduler
 from workers.poller cimport Poller
 
-# What handshake() returns.
+# Result of handshake().
 cdef enum Handshake:
     HANDSHAKE_GOES_ON
-    HANDSHAKE_WAITS            # for its turn: the loop goes on with it, no event of the socket
+    HANDSHAKE_WAITS            # for an admission step: the loop continues the handshake, no event of the socket
     HANDSHAKE_DONE
-    HANDSHAKE_FAILED           # the peer is at fault: the connection ends
+    HANDSHAKE_FAILED           # through the peer's fault: the connection ends
 
 cdef enum:
-    STEPS_A_WAKE = 4           # of clients that come in: frames before or with an open take a tenth of a millisecond
-    HANDSHAKE_STEPS = 4        # that one of a handshake counts for: it may cost a signature, half a millisecond
+    STEPS_A_WAKE = 4           # admission steps of a wake: frames before or with an open take a tenth of a millisecond
+    # admission steps that a step of a TLS handshake counts for: a signature may take half a millisecond
+    HANDSHAKE_STEPS = 4
 
-# What a transport needs of its loop. Owner: the loop is one.
+# Interface that a transport needs of its loop; a loop is a subclass. Owner: the loop.
 cdef class TransportHost:
     cdef readonly Scheduler scheduler
     cdef Poller poller
-    cdef uint8_t* room                     # where sockets are read to, shared by all connections
+    cdef uint8_t* room                     # read buffer for all sockets
     cdef size_t room_size
     cdef list transports                   # by descriptor: Transport, callable, or None
-    cdef list fed                          # connections read in this wake
-    cdef list inside                       # transports with octets inside that no event announces
-    cdef readonly object lingering         # Lingering: sockets whose connections have ended
-    cdef uint64_t went_on                  # ms: when this process last went on after it had been held up, 0: never was
-    cdef uint64_t heard_at                 # ms: when a client was last read that has deliveries
-    cdef readonly object entering          # deque of transports whose peers are not in yet and wait for their turn
-    cdef int32_t steps_left                # of these, in this wake, when sockets are read
-    cdef int32_t steps_kept                # for those that wait already
+    cdef list fed                          # connections that were read in this wake
+    cdef list inside                       # transports with buffered octets, which no event announces
+    cdef readonly object lingering         # Lingering: sockets of ended connections
+    cdef uint64_t went_on                  # time in ms when this process last resumed after being held up; 0: never
+    cdef uint64_t heard_at                 # time in ms when a client with deliveries was last read
+    cdef readonly object entering          # deque of transports whose peers wait for an admission step
+    cdef int32_t steps_left                # admission steps left in this wake while sockets are read
+    cdef int32_t steps_kept                # admission steps reserved for transports in `entering`
     cdef bint takes_step(self, int32_t cost) noexcept
     cdef int more_room(self, size_t size) except -1
     cpdef void used_memory(self)
 
-# Moves octets between a descriptor and a connection; subclasses read and write them: TCP and TLS.
-# Owner: the loop.
+# Base class of transports, which move octets between a descriptor and a connection. Subclasses read and write the
+# octets (TCP, TLS, WebSocket). Owner: the loop.
 cdef class Transport:
     cdef readonly int fd                   # -1 when closed
     cdef readonly Connection connection    # None when closed
@@ -44,19 +45,20 @@ cdef class Transport:
     cdef uint8_t* rest                     # octets of an incomplete frame, or of frames that wait
     cdef size_t rest_size
     cdef size_t rest_room
-    cdef size_t whole                      # octets of the large frame that begins there, 0: none does
-    cdef uint32_t interest                 # events asked for
-    cdef bint ending                       # the connection has ended, its last octets are not yet sent
-    cdef bint waits                        # among `entering`
-    cdef uint64_t waits_since              # ms
-    cdef uint64_t turn                     # number of the wake in which it had its turn to write
-    cdef uint64_t due                      # ms: when the connection wants its tick, 0: never
-    # Octets pass as they are: no handshake, nothing is kept inside. None of the methods below `write_some` is called.
+    cdef size_t whole                      # length of the large frame that `rest` begins with; 0: none
+    cdef uint32_t interest                 # events of interest
+    cdef bint ending                       # the connection has ended and its last octets are not sent yet
+    cdef bint waits                        # in `entering`
+    cdef uint64_t waits_since              # when the wait for an admission step began, in ms
+    cdef uint64_t turn                     # number of the last wake in which the connection wrote
+    cdef uint64_t due                      # when the connection needs its tick, in ms; 0: never
+    # Octets pass unchanged: there is no handshake, and nothing is buffered here. None of the methods after
+    # `write_some` is called.
     cdef bint plain
-    cdef bint established                  # the handshake is done; always, where it is plain
-    cdef readonly object tls               # what TLS has negotiated (`Tls`); None: nothing
+    cdef bint established                  # the handshake is done; always true if `plain`
+    cdef readonly object tls               # result of TLS negotiation (`Tls`); None: no TLS
 
-    # -- what a subclass is: as recv(2) and send(2), never waiting ------------------------------------------------
+    # -- implemented by subclasses: as recv(2) and send(2), never waiting ------------------------------------------
     cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2
     cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2
     cdef Handshake handshake(self) except *
@@ -67,7 +69,7 @@ cdef class Transport:
     cdef int close_descriptor(self) except -1
     cdef bint told(self) noexcept
 
-    # -- what the loop calls --------------------------------------------------------------------------------------
+    # -- called by the loop -----------------------------------------------------------------------------------------
     cdef int readable(self) except -1
     cdef int writable(self) except -1
     cdef int flush(self) except -1

@@ -1,16 +1,16 @@
-"""The interface of a transport, and the code that all transports share.
+"""Interface of a transport, and the code that all transports share.
 
-A subclass says how octets are read and written (`read_some`, `write_some`). One that is not `plain` may need a
-handshake before AMQP, may hold octets inside after a read or a write, and may need other events than the connection:
+A subclass reads and writes octets (`read_some`, `write_some`). A transport that is not `plain` may need a handshake
+before AMQP, may keep octets in buffers of its own after a read or a write, and may need other events than the
+connection:
 
-    handshake()   one step; called at the beginning and on any event, until it is done or has failed
-    pending()     octets are inside that read_some gives without an event: the loop reads again, and does not sleep
-                  before that
-    unsent()      octets are inside that write_some took and the socket did not: write_some(NULL, 0) sends them, and
-                  the descriptor stays open until they have left
+    handshake()   advance the handshake; called at the beginning and on any event, until it is done or has failed
+    pending()     True if read_some can return buffered octets without an event. The loop reads again before it sleeps.
+    unsent()      True if octets that write_some took are not in the socket yet. write_some(NULL, 0) sends them, and the
+                  descriptor stays open until they are sent.
     wants()       events that the handshake or the write in progress needs (READABLE, WRITABLE): a TLS library may
-                  have to read before it can write on
-    shutdown()    the descriptor is about to be closed: say so to the peer, without waiting
+                  have to read before it can continue to write
+    shutdown()    notify the peer, without waiting, that the descriptor is about to be closed
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -40,17 +40,17 @@ cdef extern from "<netinet/tcp.h>" nogil:
 
 cdef enum:
     WRITES_A_TURN = 2          # full write buffers that one connection may send in one wake
-    # A peer that sends without reading is not read until it reads; far more than a client that reads now and then
-    # leaves unread.
+    # A peer with this many unread octets is not read until it reads. Clients that read only now and then leave far
+    # fewer.
     UNREAD_OCTETS = 4194304
-    UNREAD_MS = 5000           # how long the last octets of an ended connection wait for a peer that does not read
-    LARGE_FRAME = 65536        # longer ones are read into a buffer of their own
-    FRAME_ROOM = 65536         # free octets that a read finds at least behind an incomplete frame
-    NORMAL_ROOM = 98304        # read at once from one socket: the bound of one connection in a wake
+    UNREAD_MS = 5000           # time that the last octets of an ended connection wait for a peer that does not read
+    LARGE_FRAME = 65536        # longer frames are read into a buffer of their own
+    FRAME_ROOM = 65536         # least free octets for a read behind an incomplete frame
+    NORMAL_ROOM = 98304        # most octets of one read from a socket, and so of one connection in a wake
 
 
 cdef class TransportHost:
-    """The services of a loop that its transports use."""
+    """Services of a loop that its transports use."""
 
     def __cinit__(self, *args, **kwargs):
         self.steps_left = STEPS_A_WAKE
@@ -60,15 +60,19 @@ cdef class TransportHost:
         free(self.room)
 
     cdef bint takes_step(self, int32_t cost) noexcept:
-        """A client that comes in may take a step (a handshake, frames before its open, which cost interpreter work): a
-        crowd of them is not to keep all others waiting. False: it has to wait for its turn."""
+        """Take `cost` of this wake's admission steps; False: none is left, and the client has to wait for a later
+        wake.
+
+        An admission step is a part of a handshake, or frames before the open, which cost interpreter work. The limit
+        keeps a connection burst from delaying all others.
+        """
         if self.steps_left <= 0:
             return False
         self.steps_left -= cost
         return True
 
     cdef int more_room(self, size_t size) except -1:
-        """Sockets are read into one buffer, at least as large as the largest frame received."""
+        """Enlarge the buffer into which all sockets are read. It holds at least the largest frame received."""
         cdef uint8_t* room = <uint8_t*>malloc(size)
         if room is NULL:
             raise MemoryError(f"{size} octets to read into")
@@ -80,19 +84,19 @@ cdef class TransportHost:
         return 0
 
     cpdef void used_memory(self):
-        """Much memory was used, or a larger object has ended."""
+        """Note that much memory was used, or that a large object has ended."""
 
     def call_at(self, uint64_t due, what, connection=None):
-        """Call `what` at a time (ms of the scheduler's clock)."""
+        """Call `what` at `due` (ms of the scheduler's clock). An exception closes `connection`."""
         raise NotImplementedError
 
     def schedule_tick(self, Transport transport not None):
-        """Tick a connection when it is due."""
+        """Schedule the next tick of a connection."""
         raise NotImplementedError
 
 
 cdef class Transport:
-    """A connection over a descriptor. Owner: the loop."""
+    """Connection over a descriptor. Owner: the loop."""
 
     def __cinit__(self, TransportHost loop not None, int fd, Connection connection not None, *args, **kwargs):
         self.loop = loop
@@ -104,14 +108,14 @@ cdef class Transport:
     def __dealloc__(self):
         free(self.rest)
 
-    # -- what a subclass is -----------------------------------------------------------------------------------------
+    # -- implemented by subclasses ----------------------------------------------------------------------------------
 
     cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
-        """Octets read; 0: end of stream; -1: none now (errno EAGAIN) or an error."""
+        """Return the number of octets read; 0: end of stream, -1: none now (errno EAGAIN) or an error."""
         raise NotImplementedError
 
     cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
-        """Octets taken; -1: none now (errno EAGAIN) or an error."""
+        """Return the number of octets taken; -1: none now (errno EAGAIN) or an error."""
         raise NotImplementedError
 
     cdef Handshake handshake(self) except *:
@@ -130,9 +134,9 @@ cdef class Transport:
         return 0
 
     cdef int close_descriptor(self) except -1:
-        # Closing it does not remove it while another process has the socket, too: the supervisor, which may not have
-        # gone on yet after it handed it over, or the worker that has it now. What happens to that socket would then be
-        # told of the next connection with this descriptor.
+        # Remove the descriptor from the poller first: closing it is not enough while another process has the socket.
+        # The other process is the supervisor, if it has not run since the hand-over, or the connection's next worker.
+        # Events of that socket would be reported for the next connection with this descriptor.
         self.loop.poller.remove(self.fd)
         if self.told():
             self.loop.lingering.take(self.fd)
@@ -141,42 +145,46 @@ cdef class Transport:
         return 0
 
     cdef bint told(self) noexcept:
-        """The peer has been sent all that the connection had to say at its end, and may not know yet."""
+        """True if the final output of the connection was sent and the peer may not have received it yet."""
         cdef Connection connection = self.connection
         return (connection.finished and not connection.silent and not connection.close_received
                 and not buffer_used(&connection.out))
 
     def since_open(self, size_t most):
-        """The peer's open and what came behind it, at most so many octets; None: the connection cannot be had by
-        another process, because of state that is here only, or of octets for the peer that have not left."""
+        """Return the peer's open and the octets behind it, to hand the connection over to another process.
+
+        None: the connection cannot be handed over, since part of its state exists only here, octets for the peer have
+        not been sent, or the octets to hand over exceed `most`.
+        """
         cdef Connection connection = self.connection
         if self.fd >= 0 and buffer_used(&connection.out):
-            self.flush()               # the header, where the open has come in this wake
+            self.flush()               # sends the header if the open was read in this wake
         if not self.plain or self.fd < 0 or connection.finished or connection.open_frame is None \
                 or buffer_used(&connection.out) or len(connection.open_frame) + self.rest_size > most:
             return None
         return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.rest_size)
 
     def channel_binding(self):
-        """The octets that a login may be bound to (`tls-exporter`), the same at both ends; None: there are none."""
+        """Return the octets that a login may be bound to (`tls-exporter`), equal at both ends; None: there are none.
+        """
         return None
 
     def revoked(self, context):
-        """Whether a revocation list of a `TlsContext` names a certificate that the peer has shown."""
+        """True if a revocation list of a `TlsContext` names a certificate that the peer has shown."""
         return False
 
     def round_trip(self):
-        """µs to the peer and back, as TCP knows it; 0: not known."""
+        """Return the round-trip time in µs as measured by TCP; 0: unknown."""
         cdef tcp_info info
         cdef socklen_t size = sizeof(info)
         if self.fd < 0 or getsockopt(self.fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0:
             return 0
         return info.tcpi_rtt
 
-    # -- beginning --------------------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------------------
 
     def begin(self, bytes octets not None=b""):
-        """Start. octets: those that were read from the descriptor before."""
+        """Start the transport. octets: read from the descriptor before."""
         if not self.plain and not self.established:
             self.shake()
         if octets and self.fd >= 0:
@@ -185,7 +193,7 @@ cdef class Transport:
             self.schedule()
 
     def preload(self, bytes octets not None):
-        """Process octets that were read before. A transport that decodes them overrides this, and buffers them."""
+        """Process octets that were read before. A transport that decodes its input overrides this and buffers them."""
         cdef size_t size = len(octets)
         if self.loop.room_size < size:
             self.loop.more_room(size)
@@ -193,7 +201,8 @@ cdef class Transport:
         self.feed(size)
 
     cdef int wait_turn(self) except -1:
-        """The sockets of a crowd would fill each list of events, and those of others would come late."""
+        """Queue this transport for admission and stop watching its socket. The sockets of a connection burst would
+        fill each list of events, and delay the events of others."""
         if not self.waits:
             self.waits = True
             self.waits_since = self.loop.scheduler.now
@@ -203,7 +212,7 @@ cdef class Transport:
         return 0
 
     cdef int go_in(self) except -1:
-        """Its turn has come."""
+        """Make the admission step that this transport waited for."""
         self.waits = False
         if self.established:
             self.readable()
@@ -211,7 +220,7 @@ cdef class Transport:
         return self.shake()
 
     cdef int shake(self) except -1:
-        """Continue the handshake, then the connection."""
+        """Advance the handshake; when it is done, start the connection."""
         cdef Handshake state = self.handshake()
         if state == HANDSHAKE_FAILED:
             return self.lost()
@@ -234,7 +243,7 @@ cdef class Transport:
             if self.unsent():
                 self.connection.mark_dirty()      # the write in progress may have waited for this event
         if self.connection.paused:
-            return self.watch()        # it was paused meanwhile: its socket must not wake the loop again and again
+            return self.watch()        # paused meanwhile: its socket must not wake the loop again and again
         if self.connection.remote_open is None and not loop.takes_step(1):
             return self.wait_turn()
         if self.whole:
@@ -250,8 +259,10 @@ cdef class Transport:
         return self.nothing_read(got)
 
     cdef int take_read(self, ssize_t got) except -1:
-        """Process what was read. A crowd that comes in keeps a client waiting that has deliveries to say something
-        about, not one that only lives, nor one that is coming in itself: it begins sessions and attaches links.
+        """Process the octets that were read, and note whether an established client is active.
+
+        Only a client that sends deliveries, outcomes or credit counts as active. A client that only sends empty frames
+        does not, nor does one that is being admitted: it begins sessions and attaches links.
         """
         cdef TransportHost loop = self.loop
         cdef uint64_t asked = loop.scheduler.frames
@@ -266,11 +277,12 @@ cdef class Transport:
             return self.lost()
         if self.plain:
             return 0
-        self.read_on()                 # what came may have been none of AMQP
+        self.read_on()                 # the octets read may have been without AMQP
         return self.watch()
 
     cdef int read_large(self) except -1:
-        """Read on behind the beginning of a large frame, to its end and not beyond: its octets are copied nowhere."""
+        """Read the rest of a large frame, up to its end and not beyond, straight into `rest`, so that its octets are
+        not copied."""
         cdef TransportHost loop = self.loop
         cdef size_t size = min(self.whole - self.rest_size, loop.room_size)
         cdef size_t taken
@@ -285,7 +297,7 @@ cdef class Transport:
         if self.rest_size == self.whole:
             self.whole = 0
             taken = self.connection.receive(self.rest, self.rest_size)
-            if taken:                  # all: it is one frame
+            if taken:                  # it takes all: one frame
                 self.drop_rest()
             loop.fed.append(self.connection)
             if self.connection.paused:
@@ -293,8 +305,11 @@ cdef class Transport:
         return 0 if self.plain else self.read_on()
 
     cdef int grow_rest(self, size_t size) except -1:
-        """At least so many octets. A peer that announces more than it sends gets what another frame has used, or what
-        it has sent."""
+        """Enlarge `rest` to at least `size` octets.
+
+        A peer that announces more than it sends gets a block that another frame has used, or memory for what it has
+        sent.
+        """
         cdef uint8_t* rest = block_take(max(size, self.whole), &size) if size >= BLOCK_LEAST else NULL
         if rest is not NULL:
             memcpy(rest, self.rest, self.rest_size)
@@ -320,13 +335,13 @@ cdef class Transport:
         self.rest_room = 0
 
     cdef int read_on(self) except -1:
-        """Octets may be buffered: no event will announce them."""
+        """List the transport for another read if it has buffered octets, which no event will announce."""
         if self.fd >= 0 and not self.connection.paused and self.pending():
             self.loop.inside.append(self)
         return 0
 
     cdef int feed(self, size_t size) except -1:
-        """Pass `size` octets of the loop's buffer to the connection, and keep what it does not take."""
+        """Pass `size` octets of the loop's buffer to the connection, and keep the octets that it does not take."""
         cdef Py_ssize_t taken = self.connection.receive(self.loop.room, size)
         cdef size_t left = size - taken
         cdef size_t length
@@ -339,7 +354,7 @@ cdef class Transport:
             memcpy(self.rest, self.loop.room + taken, left)
             self.rest_size = left
             length = read32(self.rest) if left >= FRAME_HEADER else 0
-            # The connection has checked the length of a frame that it waits for.
+            # The connection has checked the length of an incomplete frame.
             if LARGE_FRAME < length <= self.connection.local_max_frame and left < length:
                 self.whole = length
         self.loop.fed.append(self.connection)
@@ -348,7 +363,7 @@ cdef class Transport:
         return 0
 
     def go_on(self):
-        """The connection resumes after a pause, with the kept octets."""
+        """Resume the connection after a pause, with the octets that were kept."""
         if self.fd < 0 or self.connection.paused or self.connection.finished:
             return
         if self.rest_size and not self.whole:
@@ -361,18 +376,18 @@ cdef class Transport:
         self.watch()
 
     cdef int look(self) except -1:
-        """Read pending input before the peer is declared silent; its event may not have come yet."""
+        """Read pending input before the peer is declared silent; its event may not have arrived yet."""
         if buffer_used(&self.connection.out) >= UNREAD_OCTETS:
-            self.flush()               # it may have read since
+            self.flush()               # the peer may have read since
         if self.fd >= 0 and buffer_used(&self.connection.out) < UNREAD_OCTETS:
-            self.loop.steps_left = max(self.loop.steps_left, 1)  # it cannot wait for its turn
+            self.loop.steps_left = max(self.loop.steps_left, 1)  # this read cannot wait for an admission step
             return self.readable()
         return 0
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     cdef int writable(self) except -1:
-        """There is room for octets: the connection writes at the end of the wake."""
+        """Let the connection write at the end of the wake, since the socket has room."""
         if not self.plain:
             if not self.established:
                 return self.shake()
@@ -427,7 +442,7 @@ cdef class Transport:
         return self.watch()
 
     cdef bint flush_inside(self) except -1:
-        """Send buffered octets. False: the connection cannot write now, or is gone."""
+        """Send buffered octets. False: the connection cannot write now, or is closed."""
         if not self.established:
             if self.connection.finished:   # it ends before the handshake: nothing can be sent to the peer
                 self.close()
@@ -438,7 +453,8 @@ cdef class Transport:
         return True
 
     def give_up(self):
-        """The peer did not read the end of a connection in time, unless it did while this process was held up."""
+        """Close an ended connection whose last octets were not read in time. Flush once more before: the peer may have
+        read while this process was held up."""
         if self.fd >= 0:
             self.flush()
         self.close()
@@ -466,7 +482,7 @@ cdef class Transport:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     cdef int lost(self) except -1:
-        """The peer's end of the socket is gone."""
+        """Close the connection after the peer's end of the socket was lost."""
         self.connection.transport_lost()
         return self.close()
 
@@ -481,19 +497,19 @@ cdef class Transport:
             self.drop_rest()
             self.connection.owner = None
             self.connection.release()
-            # A timer may hold this object for a while, and nothing behind it.
+            # A timer may keep this object for a while; drop the objects that it refers to.
             self.connection = None
             totals.connections -= 1
             self.loop.used_memory()
         return 0
 
     cdef int ended_by(self, object fault) except -1:
-        """An exception between socket and connection ends both, without a close."""
+        """End connection and socket, without a close frame, after an exception between them."""
         if self.connection is None:
             raise fault
         self.connection.drop_by(fault)
         return self.close()
 
     def schedule(self):
-        """Tick the connection when it wants that."""
+        """Schedule the next tick of the connection."""
         self.loop.schedule_tick(self)

@@ -1,4 +1,4 @@
-"""The transport over a TCP socket."""
+"""Transport over a TCP socket."""
 from workers.transport.base cimport Transport
 
 cdef class TcpTransport(Transport):

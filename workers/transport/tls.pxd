@@ -1,16 +1,16 @@
-"""The transport over TLS."""
+"""Transport over TLS."""
 from router.tls.context cimport TlsContext
 from router.tls.openssl cimport SSL
 from workers.transport.base cimport Handshake, Transport
 
 cdef class TlsTransport(Transport):
     cdef TlsContext context
-    cdef SSL* ssl                          # NULL: not begun, or the peer speaks without TLS
-    cdef str host                          # of a connection of ours: the peer's name
-    cdef bint looks                        # a listener: the first octet says whether the peer speaks TLS
-    cdef bint more                         # octets may be inside, or the end of the stream
-    cdef bint failed                       # the library allows nothing more
-    cdef int records                       # of TLS itself that were read, see count_record
+    cdef SSL* ssl                          # NULL: not begun, or the peer does not use TLS
+    cdef str host                          # name of the server that this router connects to
+    cdef bint looks  # a listener that has yet to see the first octet, which shows whether the peer uses TLS
+    cdef bint more                         # octets, or the end of the stream, may be buffered
+    cdef bint failed                       # after an error the library must not be called again
+    cdef int records                       # TLS records without data that were read; see count_record
     cdef Handshake look_at(self) except *
     cdef int begin_tls(self) except -1
     cdef Handshake shake_hands(self) except *

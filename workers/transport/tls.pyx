@@ -1,7 +1,7 @@
-"""The transport over TLS: OpenSSL reads and writes the socket.
+"""Transport over TLS. OpenSSL reads and writes the socket.
 
-A listener with credentials takes both (security.md T-4): a first octet that begins a TLS record is followed by a
-handshake, any other passes as it is, and the connection decides whether that is enough.
+A listener with credentials accepts connections with and without TLS (security.md T-4). If the first octet begins a TLS
+record, a handshake follows. Otherwise the octets pass unchanged, and the connection decides whether it needs TLS.
 """
 from libc.errno cimport EAGAIN, EINTR, EPROTO, errno
 from libc.stdint cimport uint8_t, uint32_t
@@ -29,20 +29,22 @@ cdef extern from *:
     void errno_set(int value) noexcept nogil
 
 cdef enum:
-    TLS_RECORD = 0x16          # of a handshake
-    # Records of TLS itself, behind the handshake: OpenSSL would read on as long as the peer sends them, and a change of
-    # keys costs a thousand times what it costs to send a made one. Peers send two or three, then one for millions of
-    # records with data; each of those makes up for a part of one.
+    TLS_RECORD = 0x16          # first octet of a handshake record
+    # Limit of records without data after the handshake. OpenSSL would continue to read them as long as the peer sends
+    # any, and a key update costs a thousand times what it costs to send a prepared one. Peers send two or three such
+    # records, then one for millions of records with data. Each record with data makes up for one part in DATA_FOR_ONE
+    # of a record without.
     RECORDS_MOST = 16
     DATA_FOR_ONE = 64
-    RECORDS_A_READ = 256       # with data: each may have one octet
+    RECORDS_A_READ = 256       # most records with data in one read; each may have one octet only
 
 
 cdef void count_record(int sent, int version, int kind, const void* data, size_t size, SSL* ssl,
                        void* argument) noexcept nogil:
-    """OpenSSL has read a record. After too many without data it is told that the peer has ended."""
+    """Count a record that OpenSSL has read. After too many records without data, make OpenSSL report the end of the
+    stream."""
     cdef int* records = <int*>argument
-    # With TLS 1.3 a record looks as if it had data, and its type is inside.
+    # In TLS 1.3 all records look like data; the true type is inside.
     if sent or (kind != SSL3_RT_HEADER and kind != SSL3_RT_INNER_CONTENT_TYPE) \
             or (<const uint8_t*>data)[0] == SSL3_RT_APPLICATION_DATA:
         return
@@ -52,8 +54,8 @@ cdef void count_record(int sent, int version, int kind, const void* data, size_t
 
 
 cdef class TlsTransport(Transport):
-    """context: the credentials; it says whether we are the server. host: of a connection of ours, whom we want to talk
-    to; `verify_host`: its certificate has to be for that."""
+    """Transport over TLS. context: the credentials, and whether this end is the server. host: the server that this
+    router connects to. verify_host: the server's certificate must be valid for `host`."""
 
     def __cinit__(self, loop, fd, connection, TlsContext context not None, str host=None, verify_host=True):
         self.context = context
@@ -67,7 +69,7 @@ cdef class TlsTransport(Transport):
         SSL_free(self.ssl)
 
     def expect(self, str host, verify):
-        """Ask for a name (SNI), and have the peer's certificate be for it (security.md T-14, T-15)."""
+        """Request a name (SNI), and require that the peer's certificate is valid for it (security.md T-14, T-15)."""
         cdef bytes name = host.encode()
         cdef bint address = True
         try:
@@ -106,7 +108,7 @@ cdef class TlsTransport(Transport):
         return self.shake_hands()
 
     cdef Handshake look_at(self) except *:
-        """What the peer begins with."""
+        """Peek at the peer's first octet, and begin TLS if it is that of a handshake record."""
         cdef uint8_t first
         cdef ssize_t got = recv(self.fd, &first, 1, MSG_DONTWAIT | MSG_PEEK)
         if got < 0 and (errno == EAGAIN or errno == EINTR):
@@ -129,7 +131,7 @@ cdef class TlsTransport(Transport):
                 self.failed = True
                 self.connection.transport_failed("certificate has expired")
                 return HANDSHAKE_FAILED
-            self.more = True           # what came behind the handshake may be inside
+            self.more = True           # octets behind the handshake may be buffered
             SSL_set_msg_callback(self.ssl, count_record)
             SSL_set_msg_callback_arg(self.ssl, &self.records)
             return HANDSHAKE_DONE
@@ -141,7 +143,7 @@ cdef class TlsTransport(Transport):
         return HANDSHAKE_FAILED
 
     def reason(self, int error):
-        """Why it failed, in the words of the library."""
+        """Return the reason of a failed handshake, in the words of the library."""
         cdef unsigned long code = ERR_peek_last_error()
         cdef const char* text = ERR_reason_error_string(code)
         cdef long verified = SSL_get_verify_result(self.ssl)
@@ -157,17 +159,17 @@ cdef class TlsTransport(Transport):
         return said
 
     def channel_binding(self):
-        """See Transport."""
+        """Return the channel binding; see Transport."""
         return None if self.ssl is NULL or self.failed else channel_binding(self.ssl)
 
     def revoked(self, TlsContext context not None):
-        """See Transport."""
+        """True if a certificate of the peer is revoked; see Transport."""
         return self.ssl is not NULL and context.lists > 0 and revoked(self.ssl, context.context)
 
     # -- octets -----------------------------------------------------------------------------------------------------
 
     cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
-        """As many records as there are, and have room; not too many."""
+        """Read all records that are available and fit into `data`, but at most RECORDS_A_READ."""
         cdef size_t got = 0
         cdef int result
         if self.ssl is NULL:
@@ -183,14 +185,14 @@ cdef class TlsTransport(Transport):
             if result <= 0:
                 self.more = SSL_get_error(self.ssl, result) != SSL_ERROR_WANT_READ
                 if got:
-                    ERR_clear_error()  # what it was comes again with the next read
+                    ERR_clear_error()  # the error is reported again by the next read
                     return got
                 return self.failure(result)
             got += result
             if self.records:
                 self.records -= 1
             if not SSL_has_pending(self.ssl):
-                # Nothing of another record was read: what comes later is announced by the socket.
+                # No part of another record was read: the socket will announce it.
                 self.more = False
                 return got
         self.more = True
@@ -216,7 +218,7 @@ cdef class TlsTransport(Transport):
         return sent
 
     cdef ssize_t failure(self, int result) except? -2:
-        """The result of recv(2) or send(2) for one of the library."""
+        """Return -1 with errno or 0, as recv(2) or send(2) would, for an error of the library."""
         cdef int error = SSL_get_error(self.ssl, result)
         if error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
             errno_set(EAGAIN)
@@ -241,7 +243,7 @@ cdef class TlsTransport(Transport):
         return 0 if self.established else READABLE
 
     cdef int shutdown(self) except -1:
-        """close_notify: the peer knows that nothing was cut off."""
+        """Send close_notify, so that the peer knows that nothing was cut off."""
         if self.ssl is not NULL and self.established and not self.failed:
             ERR_clear_error()
             SSL_shutdown(self.ssl)

@@ -1,27 +1,27 @@
-"""The transport over WebSocket."""
+"""Transport over WebSocket."""
 from libc.stdint cimport uint8_t, uint64_t
 
 from router.websocket.frames cimport FrameReader
 from workers.transport.base cimport Handshake, Transport
 
 cdef class WebSocketTransport(Transport):
-    cdef Transport below                   # TCP or TLS: reads and writes the descriptor, and nothing else
+    cdef Transport below                   # TCP or TLS transport; it only reads and writes the descriptor
     cdef FrameReader reader
-    cdef bint client                       # we have asked for it
+    cdef bint client                       # this end is the client
     cdef bint asked                        # the request has been sent
     cdef bint said_close
-    cdef bint refused                      # an answer is on its way out that ends the connection
-    cdef bint secured                      # what is below has had its handshake
-    cdef bint encrypted                    # nothing is said to a peer that speaks without TLS
-    cdef object side                       # of the handshake: ServerSide or ClientSide; None: it is done
-    cdef bytearray head                    # HTTP, as far as it is here
-    cdef bytes early                       # octets of WebSocket that came with the head
+    cdef bint refused                      # the answer being sent refuses the connection
+    cdef bint secured                      # the handshake of `below` is done
+    cdef bint encrypted                    # a peer without TLS gets no answer
+    cdef object side                       # ServerSide or ClientSide until the handshake; None after it
+    cdef bytearray head                    # HTTP head, as far as it was received
+    cdef bytes early                       # WebSocket octets that were received with the head
     cdef size_t early_at
     cdef uint8_t* left                     # encoded octets that the socket did not take
     cdef size_t left_at
     cdef size_t left_size
-    cdef int page                          # the supervisor's answer to a request for a page; -1: there is none
-    cdef uint64_t page_due                 # ms: when the client must have taken it
+    cdef int page                          # descriptor of the supervisor's answer to a request for a page; -1: none
+    cdef uint64_t page_due                 # deadline in ms for the client to have taken the page
     cdef Handshake secure(self) except *
     cdef Handshake ask(self) except *
     cdef Handshake take_head(self, Py_ssize_t size) except *

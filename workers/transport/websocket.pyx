@@ -1,7 +1,8 @@
-"""The transport over WebSocket (RFC 6455; brokers-and-edge.md H-5), above TCP or TLS.
+"""Transport over WebSocket (RFC 6455; brokers-and-edge.md H-5), above TCP or TLS.
 
-It is a server, which answers the request of a client, or a client itself. A client of an HTTPS listener may ask for a
-page instead: the supervisor answers, and its octets pass through here, since the worker has the TLS connection.
+This end is a server that answers the request of a client, or a client. A client of an HTTPS listener may request a
+page instead. The supervisor answers such a request, and the octets pass through this transport, since the worker has
+the TLS connection.
 """
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint8_t, uint32_t
@@ -36,22 +37,23 @@ cdef extern from *:
     void errno_set(int value) noexcept nogil
 
 cdef enum:
-    PIECE = 65536              # payload of a frame that we send, at most
+    PIECE = 65536              # largest payload of a frame that this router sends
     KEYS = 1024                # octets of masks that are drawn at once
-    PAGES_A_STEP = 4           # pieces of a page in one wake
-    HANDSHAKE_MS = 10000       # for the handshake of a client
-    # For a page, from its request until the client has taken the last octet. The supervisor gives up its part after
+    PAGES_A_STEP = 4           # largest number of reads of a page in one wake
+    HANDSHAKE_MS = 10000       # time for the handshake of a client
+    # Time for a page, from its request until the client has taken the last octet. The supervisor ends its part after
     # ANSWER_TIME (supervisor/web/guard.py), which is less, and counts that.
     PAGE_MS = 35000
 
-# Frames are made here, and leave at once as far as the socket takes them. One for the process: its loop has one thread.
+# Buffer for encoded frames, which are sent at once as far as the socket takes them. One buffer serves the whole
+# process: its loop has one thread.
 cdef uint8_t[PIECE + HEADER_MOST] staged
 cdef uint8_t[KEYS] keys
 cdef size_t keys_used = KEYS
 
 
 cdef int draw_mask(uint8_t* mask) except -1:
-    """Four octets that nobody can foresee, twice."""
+    """Write a mask of four unpredictable octets, twice, to the eight octets at `mask`."""
     global keys_used
     if keys_used == KEYS:
         if getrandom(keys, KEYS, 0) != KEYS:
@@ -64,9 +66,12 @@ cdef int draw_mask(uint8_t* mask) except -1:
 
 
 class ServerSide:
-    """A client asks us. site: the listener. encrypted: it has to speak TLS. pages(octets): of a request for a page,
-    octets of its client; returns a descriptor that the answer comes from. None: it has been found out already what the
-    client asks for."""
+    """Server end of a WebSocket handshake.
+
+    site: the listener. encrypted: the client must use TLS. pages(octets): called with the octets of a client that
+    requests a page; returns the descriptor that the answer comes from. None: the request is already known to be one
+    for WebSocket.
+    """
 
     def __init__(self, site, encrypted=False, pages=None):
         self.site = site
@@ -75,7 +80,7 @@ class ServerSide:
 
 
 class ClientSide:
-    """We ask for `path` at a server. encrypted: with TLS."""
+    """Client end of a WebSocket handshake that requests `path`. encrypted: over TLS."""
 
     def __init__(self, host, port, path, encrypted=False):
         self.encrypted = encrypted
@@ -84,7 +89,10 @@ class ClientSide:
 
 
 cdef class WebSocketTransport(Transport):
-    """below: a transport of the same descriptor and connection that was not begun. side: ServerSide or ClientSide."""
+    """Transport over WebSocket.
+
+    below: a transport of the same descriptor and connection, which was not begun. side: ServerSide or ClientSide.
+    """
 
     def __cinit__(self, loop, fd, connection, Transport below not None, side not None):
         self.below = below
@@ -111,7 +119,7 @@ cdef class WebSocketTransport(Transport):
         return self.below.revoked(context)
 
     def too_slow(self):
-        """End the connection if its handshake, or the page that it asked for, is not complete in time."""
+        """Close the connection if its handshake, or the page that it requested, is not complete in time."""
         if self.fd < 0 or self.established:
             return
         if self.page >= 0 and self.loop.scheduler.now < self.page_due:
@@ -149,7 +157,7 @@ cdef class WebSocketTransport(Transport):
             self.head += staged[:got]
 
     cdef Handshake secure(self) except *:
-        """The handshake of what is below."""
+        """Advance the handshake of the transport below, and check that TLS is used where it is required."""
         cdef Handshake state = HANDSHAKE_DONE if self.below.plain else self.below.handshake()
         if state == HANDSHAKE_DONE:
             self.below.established = self.secured = True
@@ -166,7 +174,7 @@ cdef class WebSocketTransport(Transport):
         return HANDSHAKE_GOES_ON
 
     cdef Handshake take_head(self, Py_ssize_t size) except *:
-        """The head is here, or too long to be waited for."""
+        """Process the HTTP head, which is complete or too long to wait for."""
         cdef bytes octets
         if not self.client and not self.loop.takes_step(1):
             return HANDSHAKE_WAITS
@@ -185,7 +193,7 @@ cdef class WebSocketTransport(Transport):
             if self.page < 0:
                 return HANDSHAKE_FAILED
             self.page_due = self.loop.scheduler.now + PAGE_MS
-            self.connection.limit_handshake(0)    # it never opens, and has the time of a page
+            self.connection.limit_handshake(0)  # the connection never opens, and has the time limit of a page instead
             self.loop.add(self.page, self.page_ready)
             return HANDSHAKE_GOES_ON
         answered = answer(head, side.site)
@@ -200,7 +208,7 @@ cdef class WebSocketTransport(Transport):
     # -- a page -----------------------------------------------------------------------------------------------------
 
     def page_ready(self):
-        """The supervisor has sent a piece of the page, or its end."""
+        """Forward a part of the page, or its end, from the supervisor."""
         if self.fd < 0:
             return
         try:
@@ -209,7 +217,8 @@ cdef class WebSocketTransport(Transport):
             self.ended_by(fault)
 
     cdef Handshake pass_page(self) except *:
-        """The supervisor's answer, piece by piece. What the client sends now means nothing and is not read."""
+        """Forward the supervisor's answer in parts. Octets that the client sends meanwhile have no meaning and are not
+        read."""
         cdef ssize_t got
         for _ in range(PAGES_A_STEP):
             if not self.drain():
@@ -218,7 +227,7 @@ cdef class WebSocketTransport(Transport):
                 break
             got = recv(self.page, staged, PIECE, MSG_DONTWAIT)
             if got == 0:
-                return HANDSHAKE_FAILED    # it is complete
+                return HANDSHAKE_FAILED    # complete
             if got < 0:
                 if errno == EAGAIN or errno == EINTR:
                     break
@@ -231,7 +240,7 @@ cdef class WebSocketTransport(Transport):
     # -- reading ----------------------------------------------------------------------------------------------------
 
     cdef ssize_t raw(self, uint8_t* data, size_t size) except? -2:
-        """Octets of the peer, those first that came with the head."""
+        """Read octets of the peer; those that were received with the head come first."""
         cdef size_t got
         if self.early is None:
             return self.below.read_some(data, size)
@@ -268,7 +277,7 @@ cdef class WebSocketTransport(Transport):
     # -- writing ----------------------------------------------------------------------------------------------------
 
     cdef size_t frame(self, uint8_t opcode, const uint8_t* data, size_t size) except 0:
-        """Stage a frame; returns its length."""
+        """Encode a frame into `staged`; return its length."""
         cdef uint8_t[8] mask
         cdef int header
         if self.client:
@@ -281,7 +290,8 @@ cdef class WebSocketTransport(Transport):
         return header + size
 
     cdef bint put(self, const uint8_t* data, size_t size) except -1:
-        """Send encoded octets, and keep what the socket does not take, while nothing else is kept. False: see errno."""
+        """Send encoded octets, and keep the rest if the socket does not take all. Nothing may be kept already. False:
+        not all sent, see errno."""
         cdef ssize_t sent = self.below.write_some(data, size)
         cdef int failure = errno
         if sent == <ssize_t>size:
@@ -301,7 +311,7 @@ cdef class WebSocketTransport(Transport):
         return False
 
     cdef bint drain(self) except -1:
-        """Send what is kept, and what is kept below. False: not all of it, see errno."""
+        """Send the octets that the socket did not take before. False: some are left, see errno."""
         cdef ssize_t sent
         while self.left_size:
             sent = self.below.write_some(self.left + self.left_at, self.left_size)
@@ -326,7 +336,7 @@ cdef class WebSocketTransport(Transport):
         return self.put(staged, size)
 
     cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
-        """Frames, of which the last one may be kept in part."""
+        """Send octets in frames; a part of the last frame may be kept."""
         cdef size_t taken = 0
         cdef size_t piece
         if not self.drain() or not self.pong():
@@ -352,7 +362,7 @@ cdef class WebSocketTransport(Transport):
     # -- the end ----------------------------------------------------------------------------------------------------
 
     cdef int shutdown(self) except -1:
-        """A close frame, where nothing else is on its way out."""
+        """Send a close frame, unless part of another frame is still to be sent."""
         cdef uint8_t[2] code
         cdef int number = self.reader.fault or self.reader.closed or NORMAL
         if self.established and self.left_size == 0:
