@@ -1,1 +1,1 @@
-"""The connections of a worker: of clients, brokers and other routers."""
+"""Connections of a worker: to clients, brokers and other routers."""

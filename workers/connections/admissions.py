@@ -1,7 +1,7 @@
-"""Connections that wait for the supervisor: who the client is, and whether it may open.
+"""Connections that wait for a decision of the supervisor about their identity or their open.
 
-The supervisor may be busy, or stopped. So many opens stand before it at a time, that what else it has to hear never
-waits behind more; the others wait here. A client that nobody decides about is let go after a while.
+The supervisor may be busy or stopped. The number of opens sent to it at a time is bounded, so that other events wait
+behind at most that many; further opens wait in the worker. A client that gets no decision in time is refused.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -13,23 +13,24 @@ if TYPE_CHECKING:
     from workers.worker import Worker
 
 OPENS_MOST: Final = 256
-# Looks at those that wait, not a time: while the whole router is stopped there are none.
+# Period and number of looks at waiting connections. A count is used instead of a time because nothing is counted while
+# the whole router is stopped.
 LOOK_MS: Final = 5000
 LOOKS_MOST: Final = 12
 
 
 class Admissions:
-    """Owner: the worker."""
+    """Queries to the supervisor about connections that are being admitted. Owner: the worker."""
 
     def __init__(self, worker: "Worker") -> None:
         self._worker: Final = worker
-        self._looks: dict[ConnectionHandler, int] = {}  # that have passed since the question
-        self._asked: set[ConnectionHandler] = set()  # whether they may open
-        self._later: dict[ConnectionHandler, control.Opened] = {}  # not asked yet, in their order
+        self._looks: dict[ConnectionHandler, int] = {}  # looks that have passed since the query
+        self._asked: set[ConnectionHandler] = set()  # connections whose open was sent to the supervisor
+        self._later: dict[ConnectionHandler, control.Opened] = {}  # opens not sent yet, in order
         self._looking = False
 
     def ask(self, client: "ConnectionHandler", message: control.Opened) -> None:
-        """May it open? `done` follows."""
+        """Ask the supervisor whether the client may open. `done` follows."""
         self.expect(client)
         if len(self._asked) < OPENS_MOST:
             self._asked.add(client)
@@ -38,14 +39,14 @@ class Admissions:
             self._later[client] = message
 
     def expect(self, client: "ConnectionHandler") -> None:
-        """The supervisor was asked something else about it. `done` follows."""
+        """Start the time limit of another query about the client. `done` follows."""
         self._looks[client] = 0
         if not self._looking:
             self._looking = True
             self._look_later()
 
     def done(self, client: "ConnectionHandler") -> None:
-        """It has its answer, or is gone."""
+        """End the query of a client, which has its answer or is closed, and send the next waiting open."""
         self._looks.pop(client, None)
         self._later.pop(client, None)
         if client in self._asked:

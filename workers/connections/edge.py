@@ -1,7 +1,7 @@
-"""Connections of role edge: heartbeats, on both sides (inter-router.md 14.6).
+"""Heartbeats on connections of role edge, on both sides (inter-router.md 14.6).
 
-An edge router sends them on its uplink, from the worker that has it: they say that this worker moves octets. An
-interior router drops a connection whose heartbeats stop.
+An edge router sends heartbeats on its uplink, from the worker that has the uplink: they show that this worker moves
+octets. An interior router drops a connection whose heartbeats stop.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
     from workers.links.record import LinkRecord
 
-PERIOD_MS: Final = 2000  # between two heartbeats, and between two looks for them
-MISSED_MS: Final = 2 * PERIOD_MS  # without one: at least one has not come in time
-SILENT_MS: Final = 8000  # without a heartbeat: the connection is dropped
+PERIOD_MS: Final = 2000  # period of heartbeats, and of checks for them
+MISSED_MS: Final = 2 * PERIOD_MS  # time without a heartbeat after which at least one is late
+SILENT_MS: Final = 8000  # time without a heartbeat after which the connection is dropped
 CREDIT: Final = 2  # for heartbeats
 _VALUE: Final = b"\x00\x53\x77"
 _MOST: Final = 0x7FFFFFFF
 
 
 class HeartbeatWatch:
-    """The heartbeats that come on one link. Owner: the link's handler and its timer."""
+    """Watch over the heartbeats of one link. Owner: the link's handler and its timer."""
 
     __slots__ = ("_client", "_last", "_looked", "_record")
 
@@ -39,7 +39,7 @@ class HeartbeatWatch:
         return now
 
     def beat(self, octets: bytes) -> bool:
-        """One has come. What it says does not matter."""
+        """Note the arrival of a heartbeat. Its content does not matter."""
         del octets
         self._last = self._now
         return True
@@ -51,7 +51,7 @@ class HeartbeatWatch:
         client, now = self._client, self._now
         if self._record.gone or client.connection.ended:
             return
-        if now - self._looked > 2 * PERIOD_MS:  # this worker did not run: it has not read them
+        if now - self._looked > 2 * PERIOD_MS:  # this worker did not run, and so did not read heartbeats
             self._last = now
         self._looked = now
         if now - self._last > SILENT_MS:
@@ -65,7 +65,7 @@ class HeartbeatWatch:
 
 
 class Heart:
-    """Sends heartbeats on one link. Owner: its timer."""
+    """Sender of heartbeats on one link. Owner: its timer."""
 
     __slots__ = ("_client", "_count", "_record")
 

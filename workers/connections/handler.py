@@ -1,4 +1,4 @@
-"""The handler of a connection: open, sessions and links, and the events sent to the supervisor.
+"""Handler of a connection: open, sessions and links, and the events sent to the supervisor.
 
 routing-semantics.md 1.3, 2, inter-router.md 2.2.
 """
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 STREAMING: Final = "qd.streaming-links"
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
-MOST_LOGGED: Final = 1_000  # characters of an error that a peer sends
-POLICY_ERROR: Final = "amqp:connection:policy-error"  # in the log only
+MOST_LOGGED: Final = 1_000  # most characters of a peer's error in the log
+POLICY_ERROR: Final = "amqp:connection:policy-error"  # used in the log only
 UNDECIDED: Final = "the router has not decided in time"
 NO_LIMITS: Final = control.Limits()
-FORBIDDEN_AFTER_MS: Final = 100  # until the supervisor knows of messages that were rejected
-AUTO_LINK_CHANNELS: Final = 1  # kept for the session of auto links
+FORBIDDEN_AFTER_MS: Final = 100  # time until rejected messages are reported to the supervisor
+AUTO_LINK_CHANNELS: Final = 1  # reserved for the session of auto links
 
 
 class ConnectionHandler:
-    """The handler of one connection and its sessions. Owner: the worker."""
+    """Handler of one connection and its sessions. Owner: the worker."""
 
     __slots__ = (
         "_routed_sessions",
@@ -95,44 +95,47 @@ class ConnectionHandler:
         self, worker: "Worker", number: int, profile: Profile, initiate: Initiate | None = None,
         begun: Begun | None = None,
     ) -> None:  # fmt: skip
-        """number: the router's for this connection. profile: attributes of the listener or connector that it came by.
-        initiate: of a connection that the router opened, see Initiate. begun: another worker had it first."""
+        """Create the handler. number: the router's number of the connection. profile: attributes of its listener or
+        connector. initiate: of a connection that the router opened, see Initiate. begun: state from the worker that
+        had the connection before."""
         self.worker = worker
         self.number = number
         self.profile = profile
         self.initiate = initiate
         self.limits = NO_LIMITS
-        self.message_rules: MessageRules | None = None  # of the policy; None: messages may say anything
-        self.quota: TenantQuota | None = None  # that it shares with others
+        self.message_rules: MessageRules | None = None  # policy rules for messages; None: none apply
+        self.quota: TenantQuota | None = None  # quota shared with other connections
         self.sasl: SaslServer | SaslClient | None = None
-        self.login: logins.Login | None = None  # while the supervisor is asked who the client is
+        self.login: logins.Login | None = None  # while the supervisor authenticates the client
         self.user: str | None = None
-        self.mechanism: str | None = None  # of SASL; None: without, or not through
-        self.tenant: str | None = None  # prefix of the client's mobile addresses; the supervisor decides
+        self.mechanism: str | None = None  # of SASL; None: no SASL, or no success
+        self.tenant: str | None = None  # prefix of the client's mobile addresses; set by the supervisor
         self.links: dict[int, LinkRecord | RoutedEnd] = {}
-        self.leaving: dict[int, LinkRecord] = {}  # detached, not confirmed by the supervisor
+        self.leaving: dict[int, LinkRecord] = {}  # detached, and not confirmed by the supervisor
         self.answers = Answers(worker.count_questions)
         self.next_link = 1
         # Links that the router has attached, by the supervisor's reference.
         self.initiated_links: dict[int, InitiatedLink] = {}
-        # For those: one, unless the peer allows few links in a session; and for those that are to be apart.
+        # Sessions for these links: one, unless the peer allows few links in a session, and other ones (key True) for
+        # links that need a session apart.
         self.initiated_sessions: dict[bool, list[Session]] = {}
-        self.waiting: list[control.Link | control.Pair] = []  # until the peer has answered a begin
+        self.waiting: list[control.Link | control.Pair] = []  # orders that wait until the peer has answered a begin
         self._routed_sessions: RoutedSessions | None = None
         self.router = RouterLinks(self) if profile.role == INTER_ROUTER else None
-        # What comes by an edge connection does not go back there; the supervisor says which ones are a bundle.
+        # Number of this edge connection, or of its bundle as set by the supervisor; 0: no edge connection. Messages
+        # that arrive by it are not sent back to it.
         self.edge = number if profile.role in (EDGE, INTER_EDGE) else 0
-        self.mark = "" if initiate is None else initiate.mark  # of this edge router, for others
-        self.to_ours = False  # an edge connection whose peer is Sluice, too
-        self.checks = False  # … and tracks settled messages
-        self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer takes streams apart
+        self.mark = "" if initiate is None else initiate.mark  # mark of this edge router, for other routers
+        self.to_ours = False  # an edge connection whose peer is a Sluice router
+        self.checks = False  # the peer tracks checkpoints of settled messages
+        self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer supports streaming links
         self.container = ""  # the peer's container id
-        self.miscounts = False  # the peer counts transfers wrongly, which is in the log
-        self.had_consumers = False  # at the end of the connection; other workers may still send to them
+        self.miscounts = False  # the peer's wrong transfer counts were logged
+        self.had_consumers = False  # set when the connection ends: other workers may still send to its consumers
         self.sent_closed = False
-        self.graceful = False  # closed by AMQP, after it was open
-        self.traced: bool | None = None  # enableProtocolTrace of its management entity; None: it was never set
-        self.watched = False  # its frames are sent to the supervisor
+        self.graceful = False  # closed by AMQP after it was open
+        self.traced: bool | None = None  # enableProtocolTrace of the management entity; None: never set
+        self.watched = False  # frames are sent to the supervisor
         self.components = components(profile.message_logging_components)
         self.transport: Any = None
         self.connection = Connection(
@@ -162,12 +165,12 @@ class ConnectionHandler:
 
     @property
     def route_container(self) -> bool:
-        """Whether the peer is a route container; its deliveries are counted as such."""
+        """True if the peer is a route container, whose deliveries are counted separately."""
         return bool(self.profile.role == ROUTE_CONTAINER)
 
     def prepare_incoming(self, link: Any, *, second: bool = False) -> None:
-        """A link on which the peer sends is made: its credit depends on the role of the connection. second: it settles
-        after the router (rcv-settle-mode)."""
+        """Set up the credit of a link on which the peer sends, which depends on the role of the connection. second:
+        the peer settles after the router (rcv-settle-mode)."""
         if not second and not self.to_ours:
             link.settle_first()
         if self.edge and self.initiate is None and self.profile.role == EDGE:
@@ -177,12 +180,12 @@ class ConnectionHandler:
 
     @property
     def window(self) -> int:
-        """Deliveries in flight on a link on which the peer sends; more where it is a router of ours."""
+        """Most deliveries in flight on a link on which the peer sends. A Sluice router gets more than others."""
         return int(self.profile.bundle_capacity if self.to_ours else self.profile.link_capacity)
 
     def outgoing_link(self, capacity: int, *, settles: bool = False, limited: bool = False) -> Any:
-        """A link on which the peer receives messages. settles: it settles all of them. limited: it may take none above
-        some length."""
+        """Return a new link on which the peer receives messages. settles: all deliveries are sent settled. limited:
+        the peer may have a maximum message size."""
         if self.edge_streams is None:
             kind = SourceLink if self.worker.router.test_hooks and self.initiate is None else ConsumerLink
             if limited and not self.edge:
@@ -196,15 +199,16 @@ class ConnectionHandler:
 
     @property
     def served_as(self) -> bytes | None:
-        """On the uplink of an edge router: what messages bear that it has had before (docs/internals/edge.md)."""
+        """Mark for messages on an edge router's uplink, which shows that the edge router had them already
+        (docs/internals/edge.md)."""
         return encode_string(self.mark) if self.initiate is not None and self.profile.role == EDGE else None
 
     @property
     def relays(self) -> bool:
-        """Whether the peer is a router, whose messages are of many: the connection has to be read."""
+        """True if the peer is a router. Its messages come from many clients, so the connection has to be read."""
         return self.router is not None or self.edge != 0
 
-    # -- the engine's events ------------------------------------------------------------------------------------------
+    # -- events of the engine -----------------------------------------------------------------------------------------
 
     def authenticator(self) -> SaslServer | SaslClient | None:
         if self.initiate is not None:
@@ -217,7 +221,8 @@ class ConnectionHandler:
         return self.sasl
 
     def refusal(self, connection: Connection, sasl: bool) -> tuple[str, str] | None:
-        """Return what the listener demands before a client begins a layer (security.md S-5, T-8, T-9)."""
+        """Return the listener's requirement that a client fails to meet when it begins a layer (security.md S-5, T-8,
+        T-9)."""
         if self.initiate is not None:
             return None
         if self.profile.require_encryption and self.transport.tls is None:
@@ -227,7 +232,7 @@ class ConnectionHandler:
         return None
 
     def sasl_answer(self, message: login_messages.Reply) -> None:
-        """What the supervisor says to a client that logs in."""
+        """Pass a reply of the supervisor to the client's login."""
         self.worker.admissions.done(self)
         if self.login is not None and not self.connection.ended:
             self.login.answer(message)
@@ -247,7 +252,7 @@ class ConnectionHandler:
         self.worker.tracing.frame(self, received, octets, size)
 
     def on_given_up(self, link: Any, held: int, what: str) -> None:
-        """At a limit of memory the link held this many octets of messages that no receiver took."""
+        """Log that a link was closed at a memory limit. held: octets of its messages that no receiver took."""
         self.worker.send_log(
             "warning",
             "ROUTER_CORE",
@@ -256,7 +261,7 @@ class ConnectionHandler:
         )
 
     def on_miscounted(self, session: Session, next_id: int | None, sent: int) -> None:
-        """The peer does not count transfers as AMQP asks, as its flow shows; its window counts from what was sent."""
+        """Log once that the peer's flow shows wrong transfer counts. Its window is counted from the transfers sent."""
         if self.miscounts:
             return
         self.miscounts = True
@@ -269,7 +274,8 @@ class ConnectionHandler:
         )
 
     def on_awaited(self, connection: Connection, octets: int) -> None:
-        """At the limit of memory, receivers of the peer had not settled deliveries that count so many octets."""
+        """Log that the connection was closed at the memory limit. octets: cost of the deliveries that the peer had not
+        settled."""
         self.worker.send_log(
             "warning",
             "ROUTER_CORE",
@@ -309,14 +315,14 @@ class ConnectionHandler:
         self.sasl = self.login = None
 
     def admission(self, message: control.Admitted | control.Denied) -> None:
-        """The supervisor's answer to the open."""
+        """Handle the supervisor's decision about the open."""
         if self.connection.ended:
             return
         self.mark = message.mark
         if isinstance(message, control.Denied):
             self._deny(message.condition, message.description)
             return
-        if self.worker.revocations.is_revoked(self):  # since its handshake
+        if self.worker.revocations.is_revoked(self):  # revoked since the TLS handshake
             self._deny(*REVOKED)
             return
         self.edge = message.edge
@@ -331,7 +337,7 @@ class ConnectionHandler:
         self.transport.schedule()
 
     def move(self) -> bool:
-        """Hand the connection over, for another worker: it has opened, and has no answer yet. False: it stays."""
+        """Hand the connection over to another worker after its open and before the answer. False: it stays here."""
         octets = self.transport.since_open(MOST_READ_BEFORE)
         if octets is None:
             return False
@@ -350,7 +356,7 @@ class ConnectionHandler:
         self.connection.close(condition, description)
 
     def undecided(self) -> None:
-        """The supervisor has not answered in time: the client is refused."""
+        """Refuse a client about which the supervisor has not decided in time."""
         if self.connection.ended:
             return
         if self.login is not None:
@@ -359,7 +365,7 @@ class ConnectionHandler:
             self._deny(RESOURCE_LIMIT, UNDECIDED)
 
     def permit(self, message: control.Permit) -> None:
-        """What messages may say from now on."""
+        """Apply changed policy rules for messages."""
         targets = self.worker.rules[message.rules]
         if self.message_rules is None:
             self.message_rules = MessageRules(
@@ -370,7 +376,7 @@ class ConnectionHandler:
         self._share(self.worker.quotas.get(message.rules))
 
     def _share(self, quota: TenantQuota | None) -> None:
-        """Count what comes from now on against this quota."""
+        """Charge this quota from now on."""
         if quota is self.quota:
             return
         if self.quota is not None:
@@ -388,7 +394,7 @@ class ConnectionHandler:
         loop.call_at(loop.scheduler.now + FORBIDDEN_AFTER_MS, self._report_forbidden)
 
     def _report_forbidden(self) -> None:
-        """Tell what was rejected since the last time."""
+        """Report the messages rejected since the last report."""
         if self.message_rules is None or self.sent_closed:
             return
         targets, users, address = self.message_rules.take()
@@ -398,7 +404,8 @@ class ConnectionHandler:
             )
 
     def _limit(self, limits: control.Limits) -> None:
-        """Only an open that is still to be sent can say what the peer may (security.md P-61)."""
+        """Apply policy limits to the connection. Only an open that is still to be sent can announce them (security.md
+        P-61)."""
         self.limits = limits
         if self.initiate is None:
             profile = self.profile
@@ -409,11 +416,11 @@ class ConnectionHandler:
 
     @property
     def message_limit(self) -> int:
-        """Octets of a message that the peer may send; 0: any number."""
+        """Largest message in octets that the peer may send; 0: any size."""
         return 0 if self.router is not None else self.limits.message
 
     def on_oversized(self, link: Any) -> None:
-        """A message is longer than that: its link and the connection end when its last octet has come."""
+        """Report a message above `message_limit`. Its link and the connection end when its last octet has arrived."""
         self.worker.control.send_event(control.Oversized(self.number, link.context.identity))
 
     def _send_open(self, hostname: str | None) -> None:
@@ -429,15 +436,15 @@ class ConnectionHandler:
         return self._session(channel, items)
 
     def begin_session(self, spare: int = 0) -> Session:
-        """A session that the router begins, if more than `spare` further ones may begin. Raises RemoteError."""
+        """Begin a session on the router's initiative, if more than `spare` further ones may begin. Raises RemoteError."""
         if spare and self.connection.channels_left() <= spare:
             raise RemoteError("connection", RESOURCE_LIMIT, "the last channels are reserved")
         return self._session(None, None)
 
     def begin_routed_session(self) -> Session:
-        """A session for routed links; the first one may use any free channel. Raises RemoteError.
+        """Begin a session for routed links. The first one may use any free channel. Raises RemoteError.
 
-        A peer that has no channel left for the first one has them on the session of auto links.
+        If no channel is left for the first one, the session of auto links is shared.
         """
         spare = SPARE_CHANNELS if self.router is not None else AUTO_LINK_CHANNELS
         if self.routed_sessions.any:
@@ -445,12 +452,12 @@ class ConnectionHandler:
         return self._begin_or_share(session for each in self.initiated_sessions.values() for session in each)
 
     def on_too_many_sessions(self) -> None:
-        """The peer begins a session above channel-max, for which its connection ends (security.md P-30)."""
+        """Report a begin above channel-max, for which the connection ends (security.md P-30)."""
         if self.limits.sessions and self.initiate is None:
             self.worker.control.send_event(control.SessionDenied(self.number))
 
     def on_session_error(self, connection: Connection, error: tuple[str, str]) -> None:
-        """A container's reason is in the log: clients of its routed links learn only that they lost it
+        """Log why a container ended a session, since clients of its routed links learn only that they lost it
         (brokers-and-edge.md 5.5)."""
         if self.profile.role == ROUTE_CONTAINER:
             condition, description = error
@@ -483,7 +490,7 @@ class ConnectionHandler:
         return gone
 
     def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
-        """The peer closed. With consumers, the answer waits until no worker sends to them any more."""
+        """Handle the peer's close. With consumers, the answer waits until no worker sends to them."""
         confirm = self.had_consumers
         self.graceful = connection.remote_open is not None
         self._send_closed(error, confirm)
@@ -511,10 +518,10 @@ class ConnectionHandler:
                 control.Closed(conn=self.number, error=error, confirm=confirm, graceful=graceful, sessions=sessions)
             )
 
-    # -- the supervisor's answers -------------------------------------------------------------------------------------
+    # -- answers of the supervisor ------------------------------------------------------------------------------------
 
     def answer(self, message: control.Answer | control.Detached) -> None:
-        """An order attached, refused or paired, for a link that may be gone; or detached, for one that is."""
+        """Handle attached, refused or paired, for a link that may have ended; or detached, for a link that has."""
         if isinstance(message, control.Detached):
             leaving = self.leaving.pop(message.link, None)
             if leaving is not None:
@@ -528,7 +535,7 @@ class ConnectionHandler:
             self.worker.routed.unwanted(message)
 
     def _act(self, message: Decision) -> None:
-        """Execute an answer, in its turn."""
+        """Execute a decision about a link, in order."""
         record = self.links[message.link]
         assert isinstance(record, LinkRecord)
         match message:
@@ -543,7 +550,7 @@ class ConnectionHandler:
         self.connection.resume(Pause.PAUSE_ATTACH)
 
     def close_link(self, message: control.CloseLink) -> None:
-        """Close a link of the peer."""
+        """Close a link of the peer, as ordered."""
         record = self.links.get(message.link)
         if record is not None and not record.link.session.ended:
             record.link.close_with(message.condition, message.description)
@@ -556,11 +563,11 @@ class ConnectionHandler:
             self.connection.close(message.condition, message.description)
 
     def revoked(self) -> None:
-        """A new revocation list names a certificate that the peer has shown."""
+        """Close the connection, whose certificate a new revocation list names."""
         self.connection.close(*REVOKED)
 
     def link(self, message: control.Link) -> None:
-        """Attach a link that the router attached."""
+        """Attach a link on the router's initiative, as ordered."""
         if self.connection.ended:
             return
         try:
@@ -577,8 +584,10 @@ class ConnectionHandler:
         self.links[number] = self.initiated_links[record.reference] = record
 
     def _initiated_session(self, second: bool) -> Session | None:
-        """The session for another link that the router attaches; None: the peer must answer a begin first. Raises
-        RemoteError."""
+        """Return the session for another link that the router attaches.
+
+        None: the peer must answer a begin first. Raises RemoteError.
+        """
         sessions = [session for session in self.initiated_sessions.get(second, ()) if not session.ended]
         self.initiated_sessions[second] = sessions
         for session in sessions:
@@ -591,7 +600,7 @@ class ConnectionHandler:
         return sessions[-1]
 
     def _begin_or_share(self, others: Iterable[Session]) -> Session:
-        """A session that the router begins, or one of `others` if the peer allows none more. Raises RemoteError."""
+        """Begin a session, or return one of `others` with room if the peer allows no more. Raises RemoteError."""
         try:
             return self.begin_session()
         except RemoteError:
@@ -601,15 +610,15 @@ class ConnectionHandler:
             return shared
 
     def wait_for_session(self, order: control.Link | control.Pair) -> None:
-        """Keep this order until the peer has answered the begin: it may allow few links in a session."""
+        """Keep this order until the peer has answered the begin, because it may allow few links in a session."""
         self.waiting.append(order)
 
     def cancel_link(self, reference: int) -> None:
-        """Drop a waiting order: the link is not needed any more."""
+        """Drop the waiting order for a link that is no longer needed."""
         self.waiting = [order for order in self.waiting if isinstance(order, control.Pair) or order.ref != reference]
 
     def cancel_pair(self, pair: int) -> None:
-        """Drop a waiting order: the container's link of this pair is not needed any more."""
+        """Drop the waiting order for the container's link of a pair that is no longer needed."""
         self.waiting = [order for order in self.waiting if isinstance(order, control.Link) or order.pair != pair]
 
     def on_begun(self, session: Session) -> None:
@@ -618,7 +627,7 @@ class ConnectionHandler:
             self.worker.on_message(order, None)
 
     def unlink(self, message: control.Unlink) -> None:
-        """Close a link that the router attached."""
+        """Close a link that the router attached, as ordered."""
         self.cancel_link(message.ref)
         record = self.initiated_links.get(message.ref)
         if record is not None and message.quiet:
@@ -627,9 +636,9 @@ class ConnectionHandler:
             record.link.close_with(message.condition, message.description)
 
     def forget(self, record: "LinkRecord | RoutedEnd", last: int, *, confirm: bool) -> bool:
-        """A link is gone; reported unless the whole connection ends. True: a confirmation follows.
+        """Forget a link that has ended, and report it unless the whole connection ends. True: a confirmation follows.
 
-        last: when its last delivery came or went (CLOCK_MONOTONIC ns), 0: there was none.
+        last: time of its last delivery (CLOCK_MONOTONIC ns); 0: it had none.
         """
         self.links.pop(record.number, None)
         if isinstance(record, LinkRecord):

@@ -1,7 +1,7 @@
-"""Who the peer of a connection is, and who the router is to it: SASL of a worker's connections.
+"""SASL of a worker's connections, as server and as client.
 
-A listener with providers of its own (`asks_for_sasl`) leaves the exchange to the supervisor: nothing that holds
-secrets, or may take long, is in a worker. security.md S-4 to S-10.
+A listener with providers of its own (`asks_for_sasl`) leaves the exchange to the supervisor: a worker holds no
+secrets, and does nothing that may take long. security.md S-4 to S-10.
 """
 
 import socket
@@ -23,7 +23,7 @@ ANONYMOUS_USER: Final = "anonymous"
 
 
 class _Asked(Mechanism):
-    """A mechanism that the supervisor has: the client's responses go there."""
+    """Mechanism of the supervisor, to which the client's responses are forwarded."""
 
     def __init__(self, login: "Login", name: str) -> None:
         self._login = login
@@ -31,7 +31,7 @@ class _Asked(Mechanism):
         self._begun = False
 
     def step(self, response: bytes) -> Literal[Later.LATER]:
-        """The answer comes by `Login.answer`."""
+        """Forward a response. The supervisor's answer arrives at `Login.answer`."""
         login = self._login
         event: control.Event
         if self._begun:
@@ -47,7 +47,7 @@ class _Asked(Mechanism):
 
 
 class Login:
-    """The exchange of a client whose listener asks the supervisor. Owner: the handler."""
+    """SASL exchange of a client whose listener leaves it to the supervisor. Owner: the handler."""
 
     __slots__ = ("handler", "server")
 
@@ -63,7 +63,7 @@ class Login:
         handler.worker.admissions.expect(handler)
 
     def answer(self, message: login_messages.Reply) -> None:
-        """What the supervisor says; the connection may be gone by now."""
+        """Handle a reply of the supervisor. The exchange may be over by now."""
         server = self.server
         if server.done:
             return
@@ -76,7 +76,7 @@ class Login:
                 frames = server.refuse(message.reason, server.mechanism)
             case _:
                 frames = server.answer(None, message.user, message.additional)
-        transport = self.handler.transport  # which an end takes away
+        transport = self.handler.transport  # kept here, because the connection loses it if it ends
         self.handler.connection.answer_sasl(frames)
         transport.schedule()
 
@@ -85,7 +85,7 @@ class Login:
 
 
 def user_without_sasl(profile: Profile, tls: control.Tls | None) -> str | None:
-    """Who a client is that does not log in (security.md S-8)."""
+    """Return the user of a client that does not use SASL (security.md S-8)."""
     if tls is None:
         return ANONYMOUS_USER
     wanted = profile.sasl_mechanisms
@@ -93,7 +93,7 @@ def user_without_sasl(profile: Profile, tls: control.Tls | None) -> str | None:
 
 
 def local_server(profile: Profile, tls: control.Tls | None) -> SaslServer:
-    """What a listener without providers offers (security.md S-4)."""
+    """Return the SASL server of a listener without providers (security.md S-4)."""
     external = None if tls is None else tls.subject
     found: dict[str, Callable[[], Mechanism]] = {}
     if external is not None:
@@ -105,7 +105,7 @@ def local_server(profile: Profile, tls: control.Tls | None) -> SaslServer:
 
 
 def client(handler: "ConnectionHandler", initiate: Initiate) -> SaslClient:
-    """How the router logs in where it connects to (security.md S-10)."""
+    """Return the SASL client of a connection that the router opened (security.md S-10)."""
     wanted = handler.profile.sasl_mechanisms
 
     def answered(result: Result) -> None:

@@ -1,4 +1,4 @@
-"""The properties of an open: those that the router says, and a peer's as JSON.
+"""Properties of an open: encoding of the router's own, and a peer's as JSON.
 
 routing-semantics.md C-8, inter-router.md 2.2.
 """
@@ -15,12 +15,12 @@ from workers.connections.router import BUNDLE, BUNDLE_CHECKS, COST, VERSION
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
 
-ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
+ANNOTATIONS_VERSION: Final = 1  # version of router annotations, as in 1.19
 DEFAULT_PORT: Final = "5672"
 
 
 def open_properties(handler: "ConnectionHandler") -> list[bytes]:
-    """Keys and values in turn, encoded: as 1.19 has them, and what only routers of ours read."""
+    """Return keys and values alternately, encoded: those of 1.19, and those that only Sluice routers read."""
     router = handler.worker.router
     items = [
         encode_symbol("product"),
@@ -55,7 +55,7 @@ def open_properties(handler: "ConnectionHandler") -> list[bytes]:
 
 
 def failover(server: FailoverServer) -> dict[Symbol, str]:
-    """One map of failover-server-list (routing-semantics.md C-8)."""
+    """Return one map of failover-server-list (routing-semantics.md C-8)."""
     entry = {Symbol("network-host"): server.host, Symbol("port"): server.port or DEFAULT_PORT}
     if server.scheme:
         entry[Symbol("scheme")] = server.scheme
@@ -63,7 +63,7 @@ def failover(server: FailoverServer) -> dict[Symbol, str]:
 
 
 def plain(value: Any) -> Any:
-    """An AMQP value for JSON; types that JSON lacks become text."""
+    """Convert an AMQP value to JSON types. Values of other types become text."""
     if value is None or isinstance(value, (bool, float)):
         return value
     if isinstance(value, str):

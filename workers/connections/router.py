@@ -1,9 +1,8 @@
-"""Connections of role inter-router: the links between two routers, for both sides (inter-router.md 2.6 to 2.9,
-inter-router-protocol.md 3).
+"""Links of inter-router connections, on both sides (inter-router.md 2.6 to 2.9, inter-router-protocol.md 3).
 
 The side that opened the connection attaches a pair of control links and ten pairs of data links; the other side
 answers. Priorities are not transmitted: each side numbers the data links of a direction in the order in which they are
-attached. Further links are for streaming messages.
+attached. Further links carry streamed messages.
 """
 
 import secrets
@@ -57,52 +56,54 @@ if TYPE_CHECKING:
 CONTROL: Final = "qd.router"
 DATA: Final = "qd.router-data"
 CONTROL_PRIORITY: Final = 9
-WITHOUT_CONTROL_MS: Final = 1000  # after which a connection that the router opened is closed
-STREAM_PRIORITY: Final = 4  # of streaming links, as shown
-# Data links of one direction that a peer may attach to one connection: those of the priorities, and streaming ones.
+# time without a control link after which the router closes a connection that it opened
+WITHOUT_CONTROL_MS: Final = 1000
+STREAM_PRIORITY: Final = 4  # priority shown for streaming links
+# Most data links of one direction that a peer may attach to one connection: those of the priorities, and streaming
+# ones.
 MOST_DATA: Final = 1034
 SND_MIXED: Final = b"\x50\x02"
 RCV_FIRST: Final = b"\x50\x00"
 ZERO: Final = b"\x43"
 FALSE: Final = b"\x42"
 ULONG_ZERO: Final = b"\x44"
-# Sessions that a neighbour of 1.19 may always begin, even if there are fewer than the priorities need.
+# Sessions that a neighbour of 1.19 may always begin, even if fewer remain than the priorities need.
 SPARE_FEWEST: Final = 2
-ROUND_TRIP_MS: Final = 5000  # how often the round trip to the peer is looked up
-# Sessions that a router of 1.19 needs when it opens a connection, and two for large messages.
+ROUND_TRIP_MS: Final = 5000  # period of round-trip measurements
+# Sessions that a router of 1.19 needs when it opens a connection, plus two for large messages.
 SESSIONS_OF_DISPATCH: Final = 14
 COST: Final = "qd.inter-router-cost"
 BUNDLE: Final = "sluice.bundle"
-BUNDLE_CHECKS: Final = 2  # value of a router that tracks settled deliveries (decision 0013)
+BUNDLE_CHECKS: Final = 2  # announced by a router that tracks settled deliveries (decision 0013)
 VERSION: Final = "qd.annotations-version"
 UNREADABLE: Final = ("an error", "that cannot be read")
 _INTS: Final = (0x54, 0x71)
-_MAPS: Final = {0xC1: 3, 0xD1: 9}  # octets before the first key
+_MAPS: Final = {0xC1: 3, 0xD1: 9}  # number of octets before the first key
 _NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
 _RANDOM_PART: Final = 15
 
 
 class RouterLinks:
-    """The links of one inter-router connection. Owner: its client."""
+    """All links of one inter-router connection. Owner: its client."""
 
     __slots__ = ("_attached", "_there", "announced", "client", "control", "refuses", "streams")
 
     def __init__(self, client: "ConnectionHandler") -> None:
         self.client = client
-        self.announced: dict[str, int] = {}  # in the peer's open
+        self.announced: dict[str, int] = {}  # integer properties of the peer's open
         self.streams = StreamLinks(self)
         self.control: dict[control.Direction, RouterLink] = {}  # by direction
-        self._there = {IN: 0, OUT: 0}  # data links attached or being attached
-        self._attached = {IN: 0, OUT: 0}  # data links attached so far: the next one's priority
-        self.refuses = False  # the peer has refused a link that the router attached, which was logged
+        self._there = {IN: 0, OUT: 0}  # number of data links attached or being attached
+        self._attached = {IN: 0, OUT: 0}  # number of data links attached so far; the next one's priority
+        self.refuses = False  # a refused link was logged
 
-    # -- links that we attach -----------------------------------------------------------------------------------------
+    # -- links attached by this router --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The peer has answered the open: attach all links. Raises RemoteError."""
+        """Attach all links, after the peer has answered the open. Raises RemoteError."""
         control_session, *data = self._sessions()
         sessions = [(control_session, CONTROL), *((session, DATA) for session in data)]
-        # A peer that allows fewer sessions gets the same links on the last of them.
+        # A peer that allows fewer sessions gets the remaining links on the last one.
         sessions += [(sessions[-1][0], DATA)] * (PRIORITIES - len(data))
         for session, capability in sessions:
             for direction in (IN, OUT):
@@ -146,7 +147,7 @@ class RouterLinks:
     # -- links of the peer --------------------------------------------------------------------------------------------
 
     def accept(self, session: Session, items: list[bytes]) -> "RouterLink | None":
-        """The peer's attach of an inter-router link; None when it is another kind. Raises RemoteError."""
+        """Accept the peer's attach of an inter-router link; None: it is a link of another kind. Raises RemoteError."""
         direction = OUT if decode_one(items[ROLE]) is True else IN
         field = SOURCE_FIELD if direction == OUT else TARGET_FIELD
         terminus = Terminus(items[field] if len(items) > field else NULL)
@@ -154,7 +155,7 @@ class RouterLinks:
         if capability not in (CONTROL, DATA):
             return None
         if capability == DATA and self._there[direction] >= PRIORITIES and self.client.worker.slots.full:
-            return None  # the connection works without another link for streams
+            return None  # the connection works without another streaming link
         record = RouterLink(self.client, self._next(), capability, direction)
         full = direction in self.control if capability == CONTROL else self._there[direction] >= MOST_DATA
         record.answer(session, items, full=full)
@@ -164,7 +165,7 @@ class RouterLinks:
         return record
 
     def measure(self) -> None:
-        """Note the round trip to the peer, now and from time to time, as long as there is a control link to it."""
+        """Store the round-trip time to the peer, now and periodically, as long as there is a control link to it."""
         record, transport, loop = self.control.get(OUT), self.client.transport, self.client.worker.loop
         if record is not None and record.slot is not None and transport is not None:
             record.slot.set_round_trip(transport.round_trip())
@@ -173,13 +174,13 @@ class RouterLinks:
     # -- all links ----------------------------------------------------------------------------------------------------
 
     def number(self, record: "RouterLink") -> int | None:
-        """The priority of the data link just attached; None: it is for streaming messages."""
+        """Return the priority of the data link just attached; None: a streaming link."""
         count = self._attached[record.direction]
         self._attached[record.direction] = count + 1
         return count if count < PRIORITIES else None
 
     def refused(self, record: "RouterLink") -> None:
-        """The peer has refused a link."""
+        """Log the first link that the peer refuses."""
         if not self.refuses and record.error is not None:
             self.refuses = True
             self.client.worker.send_log(
@@ -190,7 +191,7 @@ class RouterLinks:
             )
 
     def gone(self, record: "RouterLink") -> None:
-        """A link has ended."""
+        """Handle the end of a link."""
         if self.control.get(record.direction) is record:
             del self.control[record.direction]
             if record.reported and self.client.initiate is not None:
@@ -202,20 +203,20 @@ class RouterLinks:
                 self.streams.gone(record.link.session)
 
     def _renew(self) -> None:
-        """The peer has detached a control link: close the connection if the router opened it; its connector opens
-        another one."""
+        """Close the connection after the peer has detached a control link, if the router opened it; the connector
+        opens another."""
         if not self.client.connection.ended and len(self.control) < 2:
             self.client.close(control.Close(self.client.number, NOT_ALLOWED, "a control link was detached"))
 
     @property
     def control_out(self) -> Any:
-        """The outgoing control link; None while there is none."""
+        """Outgoing control link; None while there is none."""
         record = self.control.get(OUT)
         return None if record is None else record.link
 
 
 class RouterLink(LinkRecord):
-    """The record of an inter-router link. Owner: its client."""
+    """Record of an inter-router link. Owner: its client."""
 
     __slots__ = ("capability", "direction", "entered", "error", "reported", "stream")
 
@@ -228,7 +229,7 @@ class RouterLink(LinkRecord):
         *,
         stream: bool = False,
     ) -> None:
-        """stream: the router attaches it for streams."""
+        """Create the record. stream: the router attaches the link for streams."""
         self.client = client
         self.number = number
         self.capability = capability
@@ -255,27 +256,28 @@ class RouterLink(LinkRecord):
         else:
             self.link = RouterIn(capacity=self._window(capacity))
             if not self._is_ours():
-                self.link.settle_first()  # Dispatch 1.19 leaves that to its producers, which leave it to their router
+                # Dispatch 1.19 leaves the settlement to its producers, which leave it to their router
+                self.link.settle_first()
         self.link.context = self
 
     def _checks(self) -> bool:
-        """Whether both routers track settled deliveries for each other."""
+        """True if both routers track settled deliveries for each other."""
         router = self.client.router
         return router is not None and router.announced.get(BUNDLE, 0) >= BUNDLE_CHECKS
 
     def _window(self, capacity: int) -> int:
-        """Deliveries in flight on a link by which the peer sends; `capacity`: what a router of Dispatch gets."""
+        """Return the most deliveries in flight on a link on which the peer sends. capacity: for a Dispatch router."""
         return int(self.client.profile.bundle_capacity) if self._is_ours() else capacity
 
     def _is_ours(self) -> bool:
-        """Whether the peer is a router of Sluice."""
+        """True if the peer is a Sluice router."""
         router = self.client.router
         return router is not None and BUNDLE in router.announced
 
     # -- attach -------------------------------------------------------------------------------------------------------
 
     def attach(self, session: Session) -> None:
-        """Attach the link."""
+        """Send the attach."""
         name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
         self.slot = self.client.worker.enter_link(session, self.link, name, None, incoming=not self.outgoing)
         source, target = node(SOURCE, self.capability), node(TARGET, self.capability)
@@ -283,7 +285,7 @@ class RouterLink(LinkRecord):
         self._send(encode_string(name), SND_MIXED, RCV_FIRST, source, target)
 
     def answered(self, items: list[bytes]) -> None:
-        """The peer's attach; one without its terminus is followed by a detach that says why."""
+        """Handle the peer's attach. If its terminus is missing, a detach with the reason follows."""
         items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
         self._begin_count(items)
         if items[TARGET_FIELD if self.outgoing else SOURCE_FIELD] == NULL:
@@ -292,7 +294,7 @@ class RouterLink(LinkRecord):
             self.up()
 
     def answer(self, session: Session, items: list[bytes], *, full: bool) -> None:
-        """Answer the peer's attach; `full`: there are too many. Raises RemoteError."""
+        """Answer the peer's attach. full: there are too many links. Raises RemoteError."""
         items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
         self.source, self.target = Terminus(items[SOURCE_FIELD]), Terminus(items[TARGET_FIELD])
         name, handle = decode_one(items[NAME]), decode_one(items[HANDLE])
@@ -324,7 +326,7 @@ class RouterLink(LinkRecord):
     # -- use ----------------------------------------------------------------------------------------------------------
 
     def up(self) -> None:
-        """Both sides have attached the link."""
+        """Take the link into use, after both sides have attached it."""
         links = self.client.router
         assert links is not None
         priority: int | None = CONTROL_PRIORITY
@@ -352,7 +354,7 @@ class RouterLink(LinkRecord):
         return RouterHandler(worker.table, self.client.number, streaming=streaming, checks=self._checks())
 
     def _too_long(self) -> None:
-        """A control message was refused; the network misses it."""
+        """Log that a control message was refused, which the network will miss."""
         client = self.client
         client.worker.send_log("error", "ROUTER", f"[C{client.number}] Control message dropped: too large")
 
@@ -373,13 +375,13 @@ class RouterLink(LinkRecord):
         )
 
     def attached(self, answer: control.Attached) -> None:
-        """The supervisor has numbered the link."""
+        """Store the identity that the supervisor has given the link."""
         self.identity = answer.identity
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
     def detached(self) -> bool:
-        """The link is gone."""
+        """Handle the end of the link."""
         if self.link.initiated:
             self.link.close_on_detach()
         if self.link.detach_error is not None:
@@ -398,7 +400,7 @@ def _shown(error: control.ErrorText) -> str:
 
 
 def node(code: int, capability: str) -> bytes:
-    """A terminus of a link between routers, as its initiator writes it."""
+    """Encode a terminus of a link between routers, as the attaching router writes it."""
     last = SOURCE_CAPABILITIES if code == SOURCE else TARGET_CAPABILITIES
     items = [NULL, ZERO, encode_symbol(LINK_DETACH), ZERO, FALSE] + [NULL] * (last - DYNAMIC)
     items[last] = encode_symbol(capability)
@@ -407,7 +409,7 @@ def node(code: int, capability: str) -> bytes:
 
 
 def mirrored(terminus: Terminus) -> bytes:
-    """The peer's terminus in the answer: without an address it lasts as long as the session."""
+    """Encode the peer's terminus for the answer. Without an address, its expiry policy is session-end."""
     if terminus.code not in (SOURCE, TARGET):
         return NULL
     last = SOURCE_CAPABILITIES if terminus.code == SOURCE else TARGET_CAPABILITIES
@@ -422,8 +424,9 @@ def mirrored(terminus: Terminus) -> bytes:
 
 
 def announced(raw: bytes) -> dict[str, int]:
-    """The peer's open properties (encoded) for routers, by key. Only values of type int count, and only up to a key
-    that is no symbol (inter-router.md 2.2).
+    """Return the router properties of the peer's encoded open, by key.
+
+    Only values of type int count, and only up to a key that is not a symbol (inter-router.md 2.2).
     """
     found: dict[str, int] = {}
     at = _MAPS.get(raw[0]) if raw else None

@@ -1,10 +1,10 @@
-"""The sessions of one connection for links that the router attaches for clients.
+"""Sessions of one connection for links that the router attaches on behalf of clients.
 
 brokers-and-edge.md LR-14; decision 0012.
 
-Each session of a client gets its own session here: a transaction finds its links there, and a client that does not read
-only closes its own window. If the peer allows fewer sessions, clients share them, with auto links too. A peer that
-allows few links in a session (handle-max) gets further sessions.
+Each session of a client gets a session of its own here: the links of a transaction are then in one session, and a
+client that does not read closes only its own window. If the peer allows fewer sessions, clients share them, also with
+auto links. A peer that allows few links in a session (handle-max) gets further sessions.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,11 +14,11 @@ from router.amqp.session import Session
 
 from router.amqp.errors import RemoteError
 
-MOST: Final = 1000  # sessions; groups beyond share them
+MOST: Final = 1000  # most sessions; further groups share them
 
 
 class _Group:
-    """Links that share a session. Owner: the sessions."""
+    """Links that share a session. Owner: the RoutedSessions."""
 
     __slots__ = ("links", "session")
 
@@ -28,28 +28,32 @@ class _Group:
 
 
 class RoutedSessions:
-    """Owner: the connection's client. It has no reference to it: connections must not need the garbage collector."""
+    """Sessions for routed links of one connection. Owner: the connection's handler.
+
+    It does not refer to its owner: connections must not need the garbage collector.
+    """
 
     __slots__ = ("_full", "_groups", "_idle", "_used")
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
-        self._full: dict[tuple[str, Session], _Group] = {}  # links of a group in sessions that had no room for more
-        self._used: dict[Session, int] = {}  # number of groups
+        self._full: dict[tuple[str, Session], _Group] = {}  # links of a group in its full sessions
+        self._used: dict[Session, int] = {}  # number of groups by session
         self._idle: list[Session] = []
 
     @property
     def any(self) -> bool:
-        """Whether there is a session to share when no other one may begin."""
+        """True if there is a session to share when no other one may begin."""
         return any(session.room and not session.ended for session in self.sessions())
 
     def sessions(self) -> Iterable[Session]:
-        """All that there are, ended ones among them."""
+        """Return all sessions, including ended ones."""
         return *self._used, *self._idle
 
     def take(self, group: str, begin: Callable[[], Session]) -> Session | None:
-        """The session for another link of a group; `begin` makes a new one. None: the peer must first answer, because
-        it may allow few links. Raises RemoteError.
+        """Return the session for another link of a group. `begin` begins a new one.
+
+        None: the peer must answer the begin first, because it may allow few links. Raises RemoteError.
         """
         found = self._groups.get(group)
         if found is not None and found.session.ended:
@@ -69,7 +73,7 @@ class RoutedSessions:
         return found.session
 
     def _with_room(self, group: str) -> _Group | None:
-        """A session of the group that has room again."""
+        """Return a group entry of this group whose session has room again; None: there is none."""
         for name, session in self._full:
             if name == group and session.room and not session.ended:
                 found = self._groups[group] = self._full.pop((name, session))
@@ -93,13 +97,13 @@ class RoutedSessions:
         return used[hash(group) % len(used)]
 
     def give_back(self, group: str, session: Session) -> None:
-        """A link for which `take` was called is gone."""
+        """Note the end of a link that a session was taken for."""
         found = self._groups.get(group)
         full = found is None or found.session is not session
         if full:
             found = self._full.get((group, session))
         if found is None:
-            return  # the session had ended, and another has taken its place
+            return  # the session had ended and was replaced
         found.links -= 1
         if found.links:
             return
@@ -110,7 +114,7 @@ class RoutedSessions:
         self._leave(session)
 
     def _leave(self, session: Session) -> None:
-        """A group does not use it any more."""
+        """Note that a group no longer uses the session."""
         self._used[session] -= 1
         if not self._used[session]:
             del self._used[session]
