@@ -1,1 +1,1 @@
-"""The links of a worker, from attach to detach."""
+"""Links of a worker, from attach to detach."""

@@ -1,11 +1,11 @@
-"""Answers to attaches are sent in the order of the attaches of their session (routing-semantics.md A-16a).
+"""Order of the answers to attaches: that of the attaches of their session (routing-semantics.md A-16a).
 
 The supervisor decides in that order, but some decisions wait for acknowledgements of workers. A client that attaches a
-receiver for replies and then a sender must have its reply address before it has credit. Answers of a container to a
-routed link come at any time, and delay no others.
+receiver for replies and then a sender must have its reply address before it has credit. A container may answer a
+routed link at any time, and its answer delays no others.
 
-What waits for another router is nothing that the supervisor has to decide any more: its answer may come by a connection
-of this worker, on which attaches would wait until there are few questions.
+An attach that waits for another router does not count as one that the supervisor has to decide. The other router's
+answer may arrive by a connection of this worker, on which attaches are not taken while too many undecided ones wait.
 """
 
 from collections import OrderedDict
@@ -23,29 +23,31 @@ Decision = control.Attached | control.Refused | control.Paired
 
 
 class Answers:
-    """Attaches of a connection that have no answer yet, and answers that wait for earlier ones. Owner: the client."""
+    """Attaches of a connection without an answer, and answers that wait for earlier ones. Owner: the client."""
 
     __slots__ = ("_count", "_sessions")
 
     def __init__(self, count: Callable[[int], None]) -> None:
-        """count(n): change of the number of attaches that wait for the supervisor's decision."""
+        """Create it empty. count(n): called with each change of the number of attaches that wait for the supervisor's
+        decision."""
         self._count = count
-        # By number of the link, in the order of the attaches; None: not decided yet. A `decided` delays no other, and
-        # the answer after it is sent when it comes. A `postponed` delays others until that answer comes.
+        # Answers by link number, in the order of the attaches; None: not decided yet. `Decided` delays no other
+        # answer; the one that follows it is sent when it arrives. `Postponed` delays others until the answer that
+        # follows it.
         self._sessions: dict[Session, OrderedDict[int, control.Answer | None]] = {}
 
     def expect(self, record: "LinkRecord") -> None:
-        """A link waits for a decision."""
+        """Note that a link waits for a decision."""
         self._sessions.setdefault(record.link.session, OrderedDict())[record.number] = None
         self._count(1)
 
     def take(self, record: "LinkRecord", answer: control.Answer) -> Iterator[Decision]:
-        """An answer of the supervisor; yields the answers to send now, this one and others that it delayed."""
+        """Note an answer of the supervisor; yield the answers to send now: this one and others that it delayed."""
         session = record.link.session
         waiting = self._sessions.get(session)
         if waiting is None or record.number not in waiting:
             if not isinstance(answer, control.Decided | control.Postponed):
-                yield answer  # for a link that the router attached, or one that was decided to be routed
+                yield answer  # for a link that the router attached, or one decided to be routed
             return
         if waiting[record.number] is None:
             self._count(-1)
@@ -53,7 +55,7 @@ class Answers:
         yield from self.due(session)
 
     def forget(self, record: "LinkRecord") -> control.Answer | None:
-        """A link is gone; returns its answer, if there was one. Call `due` next."""
+        """Forget a link that has ended; return its answer, if there was one. Call `due` next."""
         waiting = self._sessions.get(record.link.session)
         if waiting is None or record.number not in waiting:
             return None
@@ -63,7 +65,7 @@ class Answers:
         return None if isinstance(answer, control.Postponed) else answer
 
     def due(self, session: Session) -> Iterator[Decision]:
-        """Answers of a session to send now."""
+        """Yield the answers of a session to send now."""
         waiting = self._sessions.get(session)
         if waiting is None:
             return

@@ -1,8 +1,9 @@
-"""What routers add to the attach of a routed link, and what they leave out (inter-router.md 12; decision 0012).
+"""Fields that routers add to the attach of a routed link, and fields that they remove (inter-router.md 12; decision
+0012).
 
-Between two Sluice routers the attach keeps all that the client wrote. Its last link property is the route: the id of
-the router that has the container, then those of the routers passed. A router of Dispatch 1.19 gets what it would pass
-on itself. Containers and clients never see the route.
+Between two Sluice routers, the attach keeps all that the client wrote. Its last link property is the route: the id of
+the router that has the container, then the ids of the routers passed. A router of Dispatch 1.19 gets what it would
+pass on itself. Containers and clients never see the route.
 """
 
 from typing import Final
@@ -21,27 +22,27 @@ from router.amqp.codec import (
 
 from workers.links.terminus import NULL, SOURCE, Terminus
 
-# Fields of an attach.
+# Positions of the fields of an attach.
 SND_MODE, RCV_MODE, SOURCE_FIELD = 3, 4, 5
 UNSETTLED, INCOMPLETE = 7, 8
 MAX_SIZE, OFFERED, DESIRED, PROPERTIES = 10, 11, 12, 13
 FIELDS: Final = 14
 ROUTE: Final = "sluice.route"
-MOST: Final = 2048  # routers on a route
+MOST: Final = 2048  # most routers on a route
 _KEY: Final = encode_symbol(ROUTE)
 _SND_MIXED: Final = 2
 _RCV_FIRST: Final = 0
-_MAPS: Final = {0xC1: 3, 0xD1: 9}  # octets before the first key
-_DEFAULT_OUTCOME: Final = 8  # of a source
+_MAPS: Final = {0xC1: 3, 0xD1: 9}  # number of octets before the first key
+_DEFAULT_OUTCOME: Final = 8  # position in a source
 
 
 def padded(items: list[bytes]) -> list[bytes]:
-    """All fields of an attach."""
+    """Pad the items of an attach to all fields."""
     return items + [NULL] * (FIELDS - len(items))
 
 
 def route_of(properties: bytes) -> list[str]:
-    """The route in link properties that a Sluice router has added; empty if there is no valid one."""
+    """Return the route that a Sluice router added to link properties; empty if there is no valid one."""
     if _KEY not in properties:
         return []
     found = [decode_one(value) for key, value in _pairs(properties) if key == _KEY]
@@ -52,7 +53,7 @@ def route_of(properties: bytes) -> list[str]:
 
 
 def with_route(properties: bytes, route: list[str]) -> bytes:
-    """Link properties with this route; with an empty one, as the client wrote them."""
+    """Return link properties with this route. An empty route restores what the client wrote."""
     if not route and _KEY not in properties:
         return properties
     items = [item for key, value in _pairs(properties) if key != _KEY for item in (key, value)]
@@ -62,7 +63,7 @@ def with_route(properties: bytes, route: list[str]) -> bytes:
 
 
 def with_node_address(properties: bytes, address: str) -> bytes:
-    """Properties of a dynamic node with another address, the first property.
+    """Return properties of a dynamic node with the address replaced. The address is the first property.
 
     brokers-and-edge.md LR-18.
     """
@@ -72,7 +73,7 @@ def with_node_address(properties: bytes, address: str) -> bytes:
 
 
 def leave_out(items: list[bytes]) -> None:
-    """Remove from an attach what routers of Dispatch 1.19 do not pass on."""
+    """Remove the fields of an attach that routers of Dispatch 1.19 do not pass on."""
     items[SND_MODE], items[RCV_MODE] = encode_ubyte(_SND_MIXED), encode_ubyte(_RCV_FIRST)
     for field in (UNSETTLED, INCOMPLETE, OFFERED, DESIRED, PROPERTIES):
         items[field] = NULL
@@ -85,7 +86,7 @@ def leave_out(items: list[bytes]) -> None:
 
 
 def _pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of an encoded map, each still encoded. Raises RemoteError."""
+    """Return keys and values of an encoded map, each still encoded. Raises RemoteError."""
     at = _MAPS.get(raw[0], len(raw))
     found = []
     while at < len(raw):

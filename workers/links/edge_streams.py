@@ -1,4 +1,4 @@
-"""Links for streams on an edge connection: anonymous ones, attached when a message needs one (inter-router.md 2.9)."""
+"""Streaming links of an edge connection: anonymous links, attached when a message needs one (inter-router.md 2.9)."""
 
 import secrets
 import string
@@ -21,22 +21,22 @@ _RANDOM_PART: Final = 15
 
 
 class EdgeStreams:
-    """The links for streams of one edge connection. Owner: its client."""
+    """Streaming links of one edge connection. Owner: its client."""
 
     __slots__ = ("client", "refuses", "streams")
 
     def __init__(self, client: "ConnectionHandler") -> None:
         self.client = client
-        self.refuses = False  # the peer has refused one
+        self.refuses = False  # the peer has refused a streaming link
         self.streams = StreamLinks(self)
 
     @property
     def pool(self) -> StreamPool:
-        """Where links of addresses find one."""
+        """Pool from which links of addresses take a streaming link."""
         return self.streams.pool
 
     def attach_stream(self, session: Session) -> "EdgeStream":
-        """Attach a link for streams. Raises RemoteError."""
+        """Attach a streaming link. Raises RemoteError."""
         number = self.client.next_link
         self.client.next_link += 1
         record = self.client.links[number] = EdgeStream(self, number, session)
@@ -44,12 +44,12 @@ class EdgeStreams:
 
 
 class EdgeStream(LinkRecord):
-    """The record of a link for streams, which the supervisor does not know. Owner: its client."""
+    """Record of a streaming link that is unknown to the supervisor. Owner: its client."""
 
     __slots__ = ("_owner",)
 
     def __init__(self, owner: EdgeStreams, number: int, session: Session) -> None:
-        """Raises RemoteError when there is no room for it."""
+        """Attach the link. Raises RemoteError if there is no room for it."""
         client = owner.client
         self._owner = owner
         self.client = client
@@ -72,14 +72,14 @@ class EdgeStream(LinkRecord):
         session.send_attach([*head, NULL, NULL, encode_uint(0), NULL, NULL, NULL, NULL])
 
     def answered(self, items: list[bytes]) -> None:
-        """The peer's attach; one without its terminus is followed by a detach."""
+        """Handle the peer's attach. If its terminus is missing, a detach follows."""
         if len(items) <= TARGET_FIELD or items[TARGET_FIELD] == NULL:
             self._owner.refuses = True
         self.link.decided()
         self._forget_attach()
 
     def detached(self) -> bool:
-        """The link is gone."""
+        """Handle the end of the link."""
         self.link.close_on_detach()
         if self.link.detach_error is not None:
             self._owner.refuses = True

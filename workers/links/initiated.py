@@ -1,4 +1,4 @@
-"""Links that the router initiates, for auto links, on a separate session.
+"""Links that the router attaches on its own initiative, such as those of auto links, on a separate session.
 
 brokers-and-edge.md AL-5 to AL-9.
 """
@@ -50,19 +50,20 @@ if TYPE_CHECKING:
 
 RCV_FIRST: Final = 0
 FALSE: Final = b"\x42"
-# A link that is to be closed when it is quiet is looked at so often, and closed then in any case.
+# Period and number of checks of a link that is to be closed when it is quiet; after the last one it is closed in any
+# case.
 LOOK_MS: Final = 50
 LOOKS: Final = 200
 LINK_DETACH: Final = "link-detach"
 
 
 class InitiatedLink(LinkRecord):
-    """The record of a link that the router initiated. Owner: the client connection."""
+    """Record of a link that the router attached on its own initiative. Owner: the client connection."""
 
     __slots__ = ("asked", "error", "reference")
 
     def __init__(self, client: "ConnectionHandler", number: int, session: Session, asked: control.Link) -> None:
-        """Attach the link of a `link` order, and report it. Raises RemoteError when there is no room for it."""
+        """Attach the link of a `link` order, and report it. Raises RemoteError if there is no room for it."""
         worker = client.worker
         self.client = client
         self.number = number
@@ -122,14 +123,14 @@ class InitiatedLink(LinkRecord):
             gen=self.slot.generation,
             text=f"source={self.source} target={self.target}",
         )
-        if client.edge:  # what is waited for is the answer of the other router, which comes at once
+        if client.edge:  # the supervisor waits for the answer of the other router, which follows at once
             worker.control.send_in_company(begun)
         else:  # a broker may ask management about the link as soon as it has the attach
             worker.control.send_event(begun)
         self._forget_attach()
 
     def answered(self, items: list[bytes]) -> None:
-        """The peer's attach. One without an address is followed by a detach that says why. Raises RemoteError."""
+        """Handle the peer's attach. If it has no address, a detach with the reason follows. Raises RemoteError."""
         items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
         link = self.link
         there = Terminus(items[TARGET_FIELD if self.outgoing else SOURCE_FIELD])
@@ -150,7 +151,7 @@ class InitiatedLink(LinkRecord):
         self.client.worker.control.send_event(control.Linked(self.client.number, self.number, active, address))
 
     def _use(self) -> None:
-        """The peer accepts a link that has no address here."""
+        """Take into use a link that the peer has accepted and that has no address here."""
         if self.outgoing:
             self.link.decided()
             if self.asked.use == "heartbeat":
@@ -161,11 +162,11 @@ class InitiatedLink(LinkRecord):
             self._flow(OwnHandler(self._take))
 
     def _take(self, octets: bytes) -> bool:
-        """A message for the supervisor. False: it is behind."""
+        """Pass a message to the supervisor. False: the supervisor is behind."""
         return self.client.worker.in_process.accept_service(self.link, self.asked.service, octets)
 
     def close_quiet(self, looks: int = LOOKS) -> None:
-        """Close the link when its peer has settled what it has sent; nothing more comes for it."""
+        """Close the link when its peer has settled all deliveries sent. No new ones are sent to it."""
         client = self.client
         if self.gone or client.connection.ended:
             return
@@ -177,15 +178,15 @@ class InitiatedLink(LinkRecord):
         loop.call_at(loop.scheduler.now + LOOK_MS, lambda: self.close_quiet(looks - 1), client.connection)
 
     def _rules(self) -> None:
-        """What the router has asked for is not checked (security.md P-61)."""
+        """Return None: links that the router requests are not subject to policy (security.md P-61)."""
 
     def attached(self, answer: control.Attached) -> None:
-        """The supervisor has bound the link to its address."""
+        """Bind the link to its address, as the supervisor has decided."""
         self.address = answer.addr
         self._bind(self.client.worker.table.get(answer.addr), answer)
 
     def detached(self) -> bool:
-        """The link is gone: report the peer's error."""
+        """Handle the end of the link, and keep the peer's error for the report."""
         self.link.close_on_detach()
         error = self.link.detach_error
         if error is not None:
@@ -194,7 +195,7 @@ class InitiatedLink(LinkRecord):
 
 
 def node(code: int, address: str | None, capability: str | None = None, *, dynamic: bool = False) -> bytes:
-    """A terminus of an initiated link: not durable, ends with the link."""
+    """Encode a terminus of an initiated link. It is not durable, and expires with the link."""
     name = NULL if address is None else encode_string(address)
     items = [name, encode_uint(0), encode_symbol(LINK_DETACH), encode_uint(0)]
     if dynamic or capability is not None:
@@ -208,7 +209,7 @@ def node(code: int, address: str | None, capability: str | None = None, *, dynam
 
 
 def described(error: bytes) -> control.ErrorText | None:
-    """Condition and description of an encoded error; None where it cannot be read."""
+    """Return condition and description of an encoded error; None if it cannot be read."""
     try:
         found: Any = read_error(error)
     except AmqpError:

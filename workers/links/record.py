@@ -1,4 +1,4 @@
-"""Links of clients: attach, the supervisor's decision, the engine's link and its handler.
+"""Links of clients: the attach, the supervisor's decision, the engine's link and its handler.
 
 routing-semantics.md 4, brokers-and-edge.md LR-30.
 """
@@ -36,7 +36,7 @@ RCV_SECOND: Final = 1
 NO_SOURCE: Final = encode_described(SOURCE, [])
 NO_TARGET: Final = encode_described(TARGET, [])
 
-# Counters of a link's slot, with their names in 1.19's line about the end of a link.
+# Counters of a link's slot, with their names in the log line of 1.19 about the end of a link.
 FIGURES: Final = (
     ("del", "deliveries"),
     ("presett", "presettled"),
@@ -54,7 +54,7 @@ OUT: Final[control.Direction] = "out"
 
 
 class LinkRecord:
-    """The record of a link. Owner: the connection handler."""
+    """Record of a link. Owner: the connection handler."""
 
     __slots__ = (
         "address",
@@ -73,7 +73,7 @@ class LinkRecord:
     )
 
     def __init__(self, client: "ConnectionHandler", number: int, session: Session, items: list[bytes]) -> None:
-        """An attach has come: make the engine's link and request a decision. Raises RemoteError."""
+        """Handle an attach: create the engine's link and request a decision. Raises RemoteError."""
         self._begin(client, number, items)
         name, handle = decode_one(items[NAME]), decode_one(items[HANDLE])
         self.slot = client.worker.enter_link(
@@ -91,8 +91,8 @@ class LinkRecord:
         self.address: int | None = None
         self.route: Any = None
         self.gone = False
-        self.identity = 0  # in the log, once attached
-        self.ends: tuple[str, str] | None = None  # addresses of source and target, where messages are logged
+        self.identity = 0  # number in the log, once attached
+        self.ends: tuple[str, str] | None = None  # addresses of source and target if messages are logged
         self.outgoing = decode_one(items[ROLE]) is True
         self.source: Terminus | None = Terminus(items[SOURCE_FIELD])
         self.target: Terminus | None = Terminus(items[TARGET_FIELD])
@@ -143,7 +143,7 @@ class LinkRecord:
     # -- the decision -------------------------------------------------------------------------------------------------
 
     def attached(self, answer: control.Attached) -> None:
-        """Accepted: answer, and let deliveries flow."""
+        """Answer the attach and let deliveries flow, after the supervisor has accepted the link."""
         worker = self.client.worker
         link = self.link
         address = None
@@ -181,7 +181,7 @@ class LinkRecord:
         )
 
     def _flow(self, route: AnonymousHandler | OwnHandler) -> None:
-        """Let deliveries come that have no address in common."""
+        """Let deliveries arrive that do not share an address."""
         self._route(route)
         self.link.decided()
         self.link.set_flowing(True)
@@ -212,7 +212,7 @@ class LinkRecord:
         client.worker.table.bind_producer(address, link, answer.fallback)
 
     def _rules(self) -> "MessageRules | None":
-        """What messages over the link may say."""
+        """Return the policy rules for messages on the link; None: there are none."""
         return self.client.message_rules
 
     def _remember_ends(self, generated: str | None) -> None:
@@ -228,22 +228,22 @@ class LinkRecord:
         self.link.use(route)
 
     def _forget_attach(self) -> None:
-        """Drop the attach."""
+        """Drop the fields of the attach."""
         self.items = []
         self.source = self.target = None
 
     def rebind(self, address: Any) -> None:
-        """The table was replaced."""
+        """Rebind the link to its address after the table was replaced."""
         self.address = address.id
         self.route.rebind(address, self.link)
 
     def confirmed(self) -> None:
-        """No worker has the link in its table any more."""
+        """Answer the peer's detach, since no worker has the link in its table any more."""
         self.link.answer_detach()
 
     def refused(self, condition: str | None, description: str | None, *, termini: bool = False) -> None:
-        """Refused: an attach with a null terminus, then a detach (2.6.3). termini: both are there, without an address
-        (security.md P-40)."""
+        """Refuse the link: send an attach with a null terminus, then a detach (2.6.3). termini: send both termini
+        instead, without addresses (security.md P-40)."""
         if termini:
             self._send_reply(NO_SOURCE, NO_TARGET)
         else:
@@ -284,7 +284,7 @@ class LinkRecord:
         )
 
     def detached(self) -> bool:
-        """The link is gone: drop all references to it.
+        """Handle the end of the link, and drop all references to it.
 
         True: the peer's detach is answered when the supervisor confirms that no worker has the consumer.
         """
@@ -309,7 +309,8 @@ class LinkRecord:
 
 
 class NoRoom(LinkRecord):
-    """A link of another router for which the worker has no room. Its connection stays; that of a client would end."""
+    """Link of another router for which the worker has no room. Only the link is refused; a client's connection would
+    end."""
 
     __slots__ = ()
 
@@ -324,7 +325,7 @@ class NoRoom(LinkRecord):
 
 
 def log_end(record: "LinkRecord | RoutedEnd") -> int:
-    """Log how a link ended, with its counters (management.md 7.6); returns when it had its last delivery."""
+    """Log how a link ended, with its counters (management.md 7.6); return the time of its last delivery."""
     worker = record.client.worker
     link = record.link
     counters = worker.region.link_counters(worker.setup.worker, record.slot.index)
@@ -343,7 +344,7 @@ def log_end(record: "LinkRecord | RoutedEnd") -> int:
 
 
 def message_limit(items: list[bytes]) -> int:
-    """Octets of the longest message that the peer of an attach takes; 0: any."""
+    """Return the largest message in octets that the peer of an attach accepts; 0: any size."""
     value = decode_one(items[MAX_SIZE]) if len(items) > MAX_SIZE else None
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 64 else 0
 

@@ -1,9 +1,9 @@
-"""Routed links: end-to-end pairs of links (brokers-and-edge.md 5), and how they are made.
+"""Routed links: end-to-end pairs of links (brokers-and-edge.md 5), and how they are created.
 
-The supervisor decides that a client's attach goes to a container. The container's worker gets `pair` and makes a link
-without attaching it (`pairable`); the client's worker gets `paired`, makes its link a routed one and sends the attach
-through the pair. From then on the two ends exchange everything, in order; the supervisor gets only what management
-shows. The container or the client may be another router: then the link passes several routers.
+The supervisor decides that a client's attach is routed to a container. The container's worker receives `pair` and
+creates a link without attaching it (`pairable`). The client's worker receives `paired`, turns its link into a routed
+one, and sends the attach through the pair. From then on the two ends relay everything, in order; the supervisor gets
+only what management shows. The container or the client may be another router; the link then passes several routers.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -50,7 +50,7 @@ FRAME_HEAD: Final = 32  # octets of a frame around an encoded attach, at most
 
 
 class RoutedEnd:
-    """One link of a pair. Owner: its connection handler."""
+    """Routed link, one end of a pair. Owner: its connection handler."""
 
     __slots__ = (
         "address",
@@ -79,7 +79,8 @@ class RoutedEnd:
         order: control.Pair | control.Paired,
         inbound: bool,
     ) -> None:
-        """order: `pair` or `paired` of the supervisor. inbound: the peer attached the link, not the router."""
+        """Create the end. order: `pair` or `paired` of the supervisor. inbound: the peer attached the link, not the
+        router."""
         self.client = client
         self.number = number
         self.link = link
@@ -89,7 +90,7 @@ class RoutedEnd:
         self.inbound = inbound
         self.identity = order.identity
         self.pair = order.pair
-        # The peer is a router of 1.19.
+        # True if the peer is a router of 1.19.
         self.plain = order.plain if isinstance(order, control.Paired) else order.route == []
         self.items: list[bytes] = []  # of the peer's attach, until it is answered
         self.address: int | None = None
@@ -99,14 +100,14 @@ class RoutedEnd:
 
     @property
     def _pair_order(self) -> control.Pair:
-        """The order of a link that the router attaches."""
+        """Order of a link that the router attaches."""
         assert isinstance(self.order, control.Pair)
         return self.order
 
-    # -- the engine's events ------------------------------------------------------------------------------------------
+    # -- events of the engine -----------------------------------------------------------------------------------------
 
     def on_event(self, what: int, body: bytes) -> None:
-        """The other end passes on an attach, or the answer to it."""
+        """Send the attach, or the answer to it, that the other end relays."""
         if self.link.unsent_too_much:
             self._refuse(NOT_READ)
             return
@@ -133,8 +134,8 @@ class RoutedEnd:
             self._up()
 
     def answered(self, items: list[bytes]) -> None:
-        """The container's answer to the attach. Raises RemoteError: the container's connection ends, not the
-        client's."""
+        """Relay the container's answer to the attach. Raises RemoteError, which closes the container's connection, not
+        the client's."""
         check(items)
         items = padded(items)
         for field in (SOURCE_FIELD, TARGET_FIELD):
@@ -148,7 +149,8 @@ class RoutedEnd:
         self._up()
 
     def null_answer(self) -> bool:
-        """The link ends before it was answered: a client gets an attach first, without the terminus it asked for."""
+        """Send an attach without the requested terminus to a client whose link ends before it was answered. False: not
+        a client's link."""
         if not self.inbound:
             return False
         items = padded(self.items[: TARGET_FIELD + 1])
@@ -160,7 +162,7 @@ class RoutedEnd:
         return True
 
     def detached(self) -> bool:
-        """The link is gone."""
+        """Handle the end of the link."""
         self.gone = True
         worker = self.client.worker
         last = log_end(self)
@@ -178,12 +180,12 @@ class RoutedEnd:
         self.client.worker.control.send_event(control.RoutedUp(self.client.number, self.number))
 
     def _count(self, items: list[bytes]) -> None:
-        """Deliveries are counted from where the sender begins."""
+        """Start counting deliveries at the sender's initial delivery-count."""
         count = decode_one(items[INITIAL_COUNT])
         self.link.count_from(count if isinstance(count, int) and 0 <= count <= 0xFFFFFFFF else 0)
 
     def _node(self) -> int:
-        """The field of the terminus that names the node."""
+        """Return the position of the terminus that names the node."""
         return TARGET_FIELD if self.outgoing else SOURCE_FIELD
 
     def _rename(self, items: list[bytes], address: str | None) -> None:
@@ -204,7 +206,7 @@ class RoutedEnd:
             items[field] = encode_described(terminus.code, values)
 
     def _edit_answer(self, items: list[bytes], remove: str, put: str) -> None:
-        """The address for the client: without `remove` at its front, with `put`."""
+        """Rewrite the address for the client: remove the prefix `remove`, then put `put` in front."""
         terminus = Terminus(items[self._node()])
         if terminus.address is not None:
             values = list(terminus.items)
@@ -212,8 +214,8 @@ class RoutedEnd:
             items[self._node()] = encode_described(terminus.code, values)
 
     def _fit(self, items: list[bytes]) -> bool:
-        """Shorten an attach that is too long for the peer's frames: drop the deliveries to be resumed. False: that is
-        not enough."""
+        """Shorten an attach that is too long for the peer's frames, by dropping the deliveries to resume. False: it is
+        still too long."""
         most: int = self.client.connection.remote_max_frame - FRAME_HEAD
         if sum(map(len, items)) > most and items[UNSETTLED] != NULL:
             items[UNSETTLED] = NULL
@@ -221,14 +223,14 @@ class RoutedEnd:
         return sum(map(len, items)) <= most
 
     def _refuse(self, reason: str) -> None:
-        """End the link on both sides: an attach, or the answer to it, cannot be passed on."""
+        """End the link on both sides, because an attach or the answer to it cannot be relayed."""
         if not self.inbound:
             self.link.send(LinkEvent.EVENT_DETACH, b"\x01" + encode_error(RESOURCE_LIMIT, reason))
         self.link.close_with(RESOURCE_LIMIT, reason)
 
 
 def check(items: list[bytes]) -> None:
-    """Check fields that are passed to another peer. Raises RemoteError."""
+    """Check fields that are relayed to another peer. Raises RemoteError."""
     for item in items:
         decode_one(item)
 
@@ -240,13 +242,13 @@ class RoutedEnds:
 
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
-        self._by_pair: dict[int, RoutedEnd] = {}  # those that the router attaches
-        # Orders that name a worker that is not up yet in this table.
+        self._by_pair: dict[int, RoutedEnd] = {}  # links that the router attaches
+        # Orders that name a worker that is not up yet in this worker's table.
         self._early: list[control.Pair | control.Paired] = []
-        self.by_slot: dict[int, Any] = {}  # slot index -> RoutedLink, for ports
+        self.by_slot: dict[int, Any] = {}  # RoutedLink by slot index, for ports
 
     def pair(self, order: control.Pair) -> None:
-        """Make the container's link of a pair; it is attached when the client's attach arrives."""
+        """Create the container's link of a pair. It is attached when the client's attach arrives."""
         client = self._worker.clients.get(order.conn)
         if self._too_early(order):
             return
@@ -259,14 +261,14 @@ class RoutedEnds:
             self._unpairable(order, error.condition, error.description)
 
     def _too_early(self, order: control.Pair | control.Paired) -> bool:
-        """Orders and deltas use different sockets: an order waits for the delta that it depends on."""
+        """Keep an order whose epoch is not applied yet; True: kept. Orders and deltas use different sockets."""
         if order.epoch <= self._worker.table.epoch:
             return False
         self._early.append(order)
         return True
 
     def table_changed(self) -> None:
-        """An epoch is applied."""
+        """Execute the orders that waited for the epoch just applied."""
         if self._early:
             early, self._early = self._early, []
             for order in early:
@@ -301,7 +303,7 @@ class RoutedEnds:
             link.lose()
 
     def _use_port(self, link: Any, slot: Any, order: control.Pair | control.Paired) -> bool:
-        """Connect a link with its other end on another worker. False: that worker is gone."""
+        """Connect a link with its other end on another worker. False: that worker has ended."""
         port = self._worker.ports[order.worker]
         if port is None or not port.alive or (port.generation & 0xFFF) != order.gen >> 20:
             return False
@@ -312,11 +314,11 @@ class RoutedEnds:
         self._worker.control.send_event(control.Unpairable(order.pair, condition, description))
 
     def unwanted(self, order: control.Paired) -> None:
-        """The client's link of a pair is gone."""
+        """Report that the client's link of a pair has ended."""
         self._worker.control.send_event(control.Unpaired(order.pair))
 
     def paired(self, record: LinkRecord, order: control.Paired) -> None:
-        """The container's link exists: connect the client's link with it, and send the attach there."""
+        """Connect the client's link with the container's link, which exists now, and send the attach to it."""
         worker, client = self._worker, record.client
         if self._too_early(order):
             return
@@ -355,7 +357,7 @@ class RoutedEnds:
             link.lose()
 
     def unpair(self, order: control.Unpair) -> None:
-        """The client's link of a pair will never come."""
+        """End the container's link of a pair, since the client's link will never be connected."""
         end = self._by_pair.get(order.pair)
         if end is not None:
             end.link.lose()
@@ -365,7 +367,7 @@ class RoutedEnds:
             client.cancel_pair(order.pair)
 
     def client_of(self, pair: int) -> "ConnectionHandler | None":
-        """The connection of the link that the router attaches for a pair."""
+        """Return the connection of the link that the router attaches for a pair."""
         end = self._by_pair.get(pair)
         return None if end is None else end.client
 

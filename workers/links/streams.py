@@ -1,4 +1,5 @@
-"""Streaming links between two routers: attached when a message needs one, kept for the next (inter-router.md 2.9)."""
+"""Streaming links between two routers. They are attached when a message needs one, and kept for the next
+(inter-router.md 2.9)."""
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -13,30 +14,30 @@ if TYPE_CHECKING:
 SECOND_MS: Final = 1000
 # Sessions that a neighbour may always begin: 1.19 needs one for its streams.
 SPARE_CHANNELS: Final = 8
-MOST: Final = 1024  # of one connection; further streams use the link of their priority
+MOST: Final = 1024  # most streaming links of one connection; further streams use the link of their priority
 
 
 class Streaming(Protocol):
-    """Who attaches such links."""
+    """Owner of a StreamLinks, which attaches the links."""
 
     client: "ConnectionHandler"
-    refuses: bool  # the peer takes none
+    refuses: bool  # the peer refuses streaming links
 
     def attach_stream(self, session: Session) -> Any:
-        """Attach another one; its record. Raises RemoteError."""
+        """Attach another streaming link; return its record. Raises RemoteError."""
 
 
 class StreamLinks:
-    """Links that the router attaches for streams. Each has its own session, so that a stalled stream fills only its own
-    window (1.19 has one session for all). Owner: who attaches them.
+    """Streaming links that the router attaches. Each has its own session, so that a stalled stream fills only its own
+    window (1.19 uses one session for all). Owner: the object that attaches them.
     """
 
     __slots__ = ("_kept", "_links", "_sessions", "_there", "_trim_ms", "_trimming", "pool")
 
     def __init__(self, links: Streaming) -> None:
         self._links = links
-        self._there = 0  # attached or being attached
-        self._sessions: list[Session] = []  # whose link is gone
+        self._there = 0  # number of links attached or being attached
+        self._sessions: list[Session] = []  # sessions whose link has ended
         self._trimming = False
         router = links.client.worker.router
         self._trim_ms: int = router.scrub_seconds * SECOND_MS
@@ -44,7 +45,7 @@ class StreamLinks:
         self.pool = StreamPool(self._make, self._kept)
 
     def _make(self) -> Any:
-        """Attach another one; None: there is no room."""
+        """Attach another link; None: there is no room."""
         client = self._links.client
         if client.connection.ended or client.worker.slots.full or self._there >= MOST or self._links.refuses:
             return None
@@ -71,7 +72,7 @@ class StreamLinks:
             self._trim_later()
 
     def gone(self, session: Session) -> None:
-        """One of them has ended."""
+        """Handle the end of a streaming link."""
         self._there -= 1
         if self._links.client.connection.ended:
             self.pool.close()

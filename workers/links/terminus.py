@@ -1,4 +1,4 @@
-"""Source and target of an attach (AMQP 1.0 part 3, 3.5): fields that decide about a link, and the terminus in the
+"""Source and target of an attach (AMQP 1.0 part 3, 3.5): the fields that decide about a link, and the terminus of the
 answer."""
 
 from typing import Final
@@ -26,12 +26,12 @@ EXPIRIES: Final = {"link-detach": "link", "session-end": "sess", "connection-clo
 
 
 class Terminus:
-    """One end of a link, as its peer wrote it. Immutable after creation."""
+    """Terminus of a link, as its peer wrote it. Immutable after creation."""
 
     __slots__ = ("address", "array", "capabilities", "code", "dynamic", "dynamic_address", "expiry", "items", "timeout")
 
     def __init__(self, raw: bytes) -> None:
-        """raw: the encoded terminus. Raises RemoteError when it is not one."""
+        """Decode a terminus. raw: the encoded terminus. Raises RemoteError if it is not one."""
         self.items: list[bytes] = []
         self.code = 0
         if raw not in (b"", NULL):
@@ -75,8 +75,8 @@ class Terminus:
         return self.code == COORDINATOR
 
     def reply(self, generated: str | None = None) -> bytes:
-        """The terminus of the answer: the peer's fields, without filters (none is applied), with the address that was
-        generated."""
+        """Encode the terminus of the answer: the peer's fields without filters, since none is applied, and with the
+        generated address."""
         if not self.code or self.coordinator:
             return NULL
         items = list(self.items)
@@ -92,11 +92,11 @@ class Terminus:
         return reply
 
     def empty(self, code: int) -> bytes:
-        """A terminus without an address: of an anonymous link."""
+        """Encode a terminus without an address, for an anonymous link."""
         return self.reply() if self.code else encode_described(code, [])
 
     def __str__(self) -> str:
-        """As the log shows it: `{name expire:sess}`."""
+        """Return the terminus as the log shows it: `{name expire:sess}`."""
         if not self.code:
             return "{<none>}"
         if self.coordinator:
@@ -113,7 +113,7 @@ class Terminus:
 
 
 def first_dynamic_address(properties: object) -> str | None:
-    """The address requested for a dynamic node: the first key of its properties, a non-empty string."""
+    """Return the address requested for a dynamic node: the first key of its properties, a non-empty string."""
     if isinstance(properties, dict) and properties:
         key, value = next(iter(properties.items()))
         if key == DYNAMIC_ADDRESS_KEY and isinstance(value, str) and value:
