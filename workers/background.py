@@ -1,4 +1,5 @@
-"""Work of a worker that takes long and is no delivery: keys of passwords. One thread does it, piece after piece."""
+"""Thread for a worker's long computations outside the data path, such as keys of passwords. The thread runs one at a
+time."""
 
 import os
 import threading
@@ -10,17 +11,18 @@ Result = bytes | Exception
 
 
 class Background:
-    """The thread, which is there from the first piece of work on. Owner: the worker."""
+    """Background thread, started with the first computation. Owner: the worker."""
 
     def __init__(self, loop: Any) -> None:
-        """loop: the worker's."""
+        """Create it without a thread. loop: the worker's event loop."""
         self._loop: Final = loop
         self._work: Final[SimpleQueue[tuple[Callable[[], bytes], Callable[[Result], None]]]] = SimpleQueue()
         self._done: Final[SimpleQueue[tuple[Callable[[Result], None], Result]]] = SimpleQueue()
         self._eventfd = -1
 
     def run(self, work: Callable[[], bytes], then: Callable[[Result], None]) -> None:
-        """Do `work`, which touches nothing of the worker's; then call `then`, in the loop."""
+        """Run `work` in the thread, then call `then` with its result in the loop. `work` must not touch objects of the
+        worker."""
         if self._eventfd < 0:
             self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._loop.add(self._eventfd, self._finished)

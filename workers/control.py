@@ -1,4 +1,4 @@
-"""The worker's end of the control channels: sends events; receives orders, deltas and connections."""
+"""Worker's end of the control channels: sends events, receives orders, deltas and connections."""
 
 import contextlib
 import os
@@ -28,34 +28,34 @@ from router.control.ops import Op
 from router.control.setup import WorkerSetup
 
 HANDOVER_OCTETS = 65536
-MESSAGE_OCTETS = 65536  # read at once of messages of the supervisor
+MESSAGE_OCTETS = 65536  # octets read at once from the control socket
 HANDOVERS_A_WAKE = 2  # connections taken before the loop handles sockets again
-# Received from the supervisor in one wake: answers, and operations of deltas. A delta is never divided: the supervisor
-# keeps them small (docs/internals/control-protocol.md, "Turns").
+# Bounds of one wake: messages of the supervisor, and operations of deltas. A delta is never divided: the supervisor
+# keeps deltas small (docs/internals/control-protocol.md, "Turns").
 MESSAGES_A_WAKE = 16
 OPS_A_WAKE = 512
-COMPANY_MS = 2  # that an event for which the supervisor need not be woken waits for others
+COMPANY_MS = 2  # time that an event waits for others if the supervisor need not be woken for it alone
 
 
 class Channels(Protocol):
-    """What a Control and the supervisor say goes through it. Receiving raises BlockingIOError when nothing is there."""
+    """Channels between a Control and the supervisor. Receiving raises BlockingIOError if nothing is available."""
 
     def announcers(self) -> list[int]:
-        """Descriptors that announce messages."""
+        """Return the descriptors that announce messages."""
 
     def delta_announcer(self) -> int:
-        """The descriptor that announces deltas, until none is left."""
+        """Return the descriptor that announces deltas. After an event, deltas must be received until none is left."""
 
     def connections(self) -> int:
-        """The descriptor that announces connections."""
+        """Return the descriptor that announces connections."""
 
     def receive_delta(self) -> bytes: ...
 
     def receive(self) -> list[bytes]:
-        """The parts of a message."""
+        """Receive the parts of one message."""
 
     def receive_connection(self) -> tuple[bytes, list[int]]:
-        """Octets, and descriptors that came with them."""
+        """Receive octets and the descriptors sent with them."""
 
     def send(self, parts: list[bytes]) -> None: ...
 
@@ -66,7 +66,7 @@ class Channels(Protocol):
 
 
 class SocketChannels:
-    """Sockets to the supervisor. Owner: a Control."""
+    """Channels over sockets. Owner: a Control."""
 
     def __init__(self, setup: WorkerSetup) -> None:
         self._context = zmq.Context()
@@ -74,8 +74,8 @@ class SocketChannels:
         self._messages = socket.socket(fileno=setup.control_fd)
         self._messages.setblocking(False)
         self._frames = Frames()
-        self._unsent = bytearray()  # what the supervisor has had no room for
-        self._room = select.epoll()  # announces room, when something waits for that
+        self._unsent = bytearray()  # octets for which the control socket has no room
+        self._room = select.epoll()  # announces room in the control socket while octets wait
         self._room.register(self._messages, 0)
         self._deltas.subscribe(DELTA_TOPIC)
         self._deltas.subscribe(identity(setup.worker, setup.generation))
@@ -83,7 +83,7 @@ class SocketChannels:
         self._handover.setblocking(False)
 
     def _bind(self, setup: WorkerSetup) -> "zmq.Socket[bytes]":
-        """The supervisor connects, and takes the name of the socket away then."""
+        """Bind the socket for deltas. The supervisor connects, then removes the socket's name."""
         own = identity(setup.worker, setup.generation)
         sock = self._context.socket(zmq.SUB)
         sock.setsockopt(zmq.LINGER, 0)
@@ -100,7 +100,7 @@ class SocketChannels:
         return [self._messages.fileno(), self._room.fileno()]
 
     def delta_announcer(self) -> int:
-        """ZeroMQ's descriptor announces changes only: each time, deltas have to be received until none is left."""
+        """ZeroMQ's descriptor announces changes only: after each event, deltas must be received until none is left."""
         return int(self._deltas.getsockopt(zmq.FD))
 
     def connections(self) -> int:
@@ -130,7 +130,7 @@ class SocketChannels:
         self._write(pack(parts))
 
     def _write(self, octets: bytes) -> None:
-        """Send these octets behind those that wait, as far as there is room."""
+        """Append octets to those that wait, and send as many as the socket has room for."""
         waited = bool(self._unsent)
         self._unsent += octets
         try:
@@ -154,11 +154,11 @@ class SocketChannels:
 
 
 class Control:
-    """The worker's end. Owner: the worker; its loop calls what `descriptors` names when something has come, and `send`
-    at the end of a wake with events (`dirty`).
+    """Worker's end of the control channels. Owner: the worker.
 
-    What one wake takes is bounded. After one that took something (`busy`) the loop calls `go_on` in the next, and does
-    not wait for it while `more` may be there.
+    The loop calls the callbacks of `descriptors` when something arrived, and `send` at the end of a wake with events
+    (`dirty`). The amount that one wake takes is bounded. If a wake took something (`busy`), the loop calls `go_on` in
+    the next one, and does not sleep before it while `more` may be available.
     """
 
     def __init__(
@@ -170,7 +170,8 @@ class Control:
         later: Callable[[int, Callable[[], None]], None],
         has_time: Callable[[], bool],
     ) -> None:
-        """later(ms, action): calls the action then. has_time(): whether this wake may take more, after the first."""
+        """Create it. later(ms, action): call the action after that time. has_time(): true if this wake may take more
+        than one item."""
         self.channels = channels
         self.later = later
         self.has_time = has_time
@@ -179,28 +180,28 @@ class Control:
         self.on_connection = on_connection
         self.pending: list[tuple[Event, bytes | None]] = []
         self.dirty = False
-        self.timed = False  # what waits will be sent
+        self.timed = False  # a timer will send `pending`
         self.busy = False
         self.more = False
         self.more_deltas = False
         self.more_messages = False
-        self.taken: deque[tuple[Order, bytes | None]] = deque()  # messages of the part that was read last
-        self.messages_left = MESSAGES_A_WAKE  # of this wake
+        self.taken: deque[tuple[Order, bytes | None]] = deque()  # messages of the last part read, not handled yet
+        self.messages_left = MESSAGES_A_WAKE  # in this wake
         self.ops_left = OPS_A_WAKE
 
     def descriptors(self) -> list[tuple[int, Callable[[], None]]]:
-        """What the loop has to watch."""
+        """Return the descriptors to watch, each with its callback."""
         messages = [(descriptor, self.poll_messages) for descriptor in self.channels.announcers()]
         deltas = (self.channels.delta_announcer(), self.poll_deltas)
         return [deltas, *messages, (self.channels.connections(), self.adopt)]
 
     def send_event(self, message: Event, raw: bytes | None = None) -> None:
-        """Send to the supervisor, at the end of this wake; `raw` goes with a `local` message."""
+        """Send an event to the supervisor at the end of this wake; `raw` goes with a `local` message."""
         self.pending.append((message, raw))
         self.dirty = True
 
     def send_in_company(self, message: Event) -> None:
-        """Send to the supervisor, in order, with the next event that is worth a wake of it, or soon."""
+        """Send an event to the supervisor, in order, with the next event that wakes it or after COMPANY_MS."""
         self.pending.append((message, None))
         if not self.timed:
             self.timed = True
@@ -212,7 +213,7 @@ class Control:
             self.dirty = True
 
     def ask_page(self, connection: int, request: bytes) -> int:
-        """Let the supervisor answer an HTTP client; returns the descriptor of its answer. Raises OSError."""
+        """Let the supervisor answer an HTTP client; return the descriptor of its answer. Raises OSError."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)
@@ -221,11 +222,11 @@ class Control:
             return ours.detach()
 
     def give_back(self, message: Moved, descriptor: int) -> None:
-        """Let another worker have a connection; the descriptor stays open here. Raises OSError, ControlError."""
+        """Let another worker have a connection. The descriptor stays open here. Raises OSError, ControlError."""
         self.channels.send_back(encode_sent_back(message), descriptor)
 
     def send(self) -> None:
-        """Send the waiting events in parts, the octets of those that have any behind them."""
+        """Send the pending events in parts. The raw octets of a part follow its events."""
         self.dirty = False
         pending, self.pending = self.pending, []
         for start in range(0, len(pending), MESSAGES_A_PART):
@@ -234,24 +235,24 @@ class Control:
             self.channels.send([encode([message for message, _ in part]), *octets])
 
     def poll(self) -> None:
-        """Take what has come, as far as this wake may."""
+        """Take pending deltas and messages, within the bounds of a wake."""
         self.poll_deltas()
         self.poll_messages()
 
     def poll_deltas(self) -> None:
-        """Take deltas that have come."""
+        """Take pending deltas."""
         self.busy = True
         self.more_deltas = not self._take_deltas()
         self.more = self.more_deltas or self.more_messages
 
     def poll_messages(self) -> None:
-        """Take messages that have come."""
+        """Take pending messages."""
         self.busy = True
         self.more_messages = not self._take_messages()
         self.more = self.more_deltas or self.more_messages
 
     def go_on(self) -> None:
-        """Continue in a new wake after one that has taken something, within the same bound."""
+        """Continue in a new wake, within its bounds."""
         self.busy = False
         self.messages_left = MESSAGES_A_WAKE
         self.ops_left = OPS_A_WAKE
@@ -261,7 +262,7 @@ class Control:
             self.poll_messages()
 
     def _take_deltas(self) -> bool:
-        """False: there may be more."""
+        """Return False if there may be more."""
         with contextlib.suppress(BlockingIOError):
             while self.ops_left > 0:
                 data = self.channels.receive_delta()
@@ -275,7 +276,7 @@ class Control:
         return True
 
     def _take_messages(self) -> bool:
-        """False: there may be more."""
+        """Return False if there may be more."""
         with contextlib.suppress(BlockingIOError):
             while self.messages_left > 0:
                 if not self.taken:
@@ -289,7 +290,7 @@ class Control:
         return True
 
     def adopt(self) -> None:
-        """Take handed-over connections."""
+        """Take connections that the supervisor hands over."""
         for _ in range(HANDOVERS_A_WAKE):
             try:
                 data, descriptors = self.channels.receive_connection()
@@ -305,7 +306,7 @@ class Control:
             self.on_connection(message, descriptors[0] if descriptors else -1)
 
     def _refuse(self, data: bytes, descriptors: list[int], reason: str) -> None:
-        """A hand-over is invalid: close the connection, and log it."""
+        """Close and log a connection whose hand-over is invalid."""
         for descriptor in descriptors:
             os.close(descriptor)
         number = handover_number(data)

@@ -1,4 +1,4 @@
-"""The credentials of this worker's TLS connections, by name, as the supervisor has sent them."""
+"""Credentials of this worker's TLS connections, by name, as sent by the supervisor."""
 
 from typing import Final
 
@@ -11,45 +11,45 @@ UNKNOWN: Final = "it is not known"
 
 
 class CredentialStore:
-    """Contexts are made when the first connection needs them. Owner: the worker."""
+    """Credentials by name. A TLS context is created when the first connection needs it. Owner: the worker."""
 
     def __init__(self) -> None:
         self._known: dict[str, Credentials | None] = {}
         self._contexts: dict[tuple[str, bool, bool], TlsContext] = {}
 
     def apply(self, op: CredentialsOp | CredentialsGone) -> None:
-        """New connections use what it says; those that are there go on with what they have."""
+        """Replace or remove credentials for new connections. Existing connections keep theirs."""
         for key in [key for key in self._contexts if key[0] == op.name]:
             del self._contexts[key]
         if isinstance(op, CredentialsGone):
             self._known.pop(op.name, None)
         else:
-            hide_memory()  # there are keys in it
+            hide_memory()  # the credentials contain private keys
             self._known[op.name] = op.credentials
 
     def clear(self) -> None:
-        """A snapshot replaces all."""
+        """Forget all credentials, before a snapshot replaces them."""
         self._known = {}
         self._contexts = {}
 
     def trusts(self, name: str) -> bool:
-        """Whether they name authorities, which certificates of clients can be compared with."""
+        """True if the credentials name authorities that certificates of clients can be verified against."""
         credentials = self._known.get(name)
         return credentials is not None and credentials.trusted is not None
 
     def closes_revoked(self, name: str) -> bool:
-        """Whether connections end when their certificate is revoked."""
+        """True if connections are closed when their certificate is revoked."""
         credentials = self._known.get(name)
         return credentials is not None and credentials.closes_revoked
 
     def of_endpoint(self, profile: Profile, *, server: bool) -> TlsContext:
-        """The context of connections of a listener (`server`) or connector that names credentials. Raises TlsError."""
+        """Return the context for a listener (`server`) or connector with credentials in its profile. Raises TlsError."""
         assert profile.tls is not None
         verify_peer = profile.verify_peer and (not profile.websockets or self.trusts(profile.tls))
         return self.context(profile.tls, server=server, verify_peer=verify_peer)
 
     def context(self, name: str, *, server: bool, verify_peer: bool) -> TlsContext:
-        """What a connection is made with. Raises TlsError."""
+        """Return the context for the credentials of this name. Raises TlsError."""
         key = name, server, verify_peer
         found = self._contexts.get(key)
         if found is None:

@@ -1,9 +1,10 @@
-"""Traces of frames and messages: which connections have them, and where the lines go (management.md 4.4, 4.7).
+"""Traces of frames and messages: the connections that have them, and the destinations of the lines (management.md 4.4,
+4.7).
 
-Frames of a connection are written to the log when its management attribute enableProtocolTrace was set to true, and,
-where it was never set, when module PROTOCOL has trace enabled; they are sent to the supervisor while a watch runs
-(`sluice trace`). The lines sent are bounded for the whole worker, and dropped ones counted. Nothing here is called for
-a connection without a trace.
+The frames of a connection are written to the log if its management attribute enableProtocolTrace is true, or if that
+was never set and module PROTOCOL has trace enabled. While a watch runs (`sluice trace`), they are also sent to the
+supervisor. The number of lines sent is bounded for the whole worker; dropped lines are counted. Connections without a
+trace call nothing of this module.
 """
 
 import time
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from workers.worker import Worker
 
 SEND_MS: Final = 100  # between two messages with lines
-LINES_A_MESSAGE: Final = 500  # at most, of all watched connections together
+LINES_A_MESSAGE: Final = 500  # most lines of all watched connections together
 
 
 class Tracing:
@@ -32,21 +33,22 @@ class Tracing:
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
         self._protocol = worker.log.enabled("PROTOCOL", TRACE)
-        self.sinks: list[MessageSink] = [LogSink(worker.log)]  # of messages
-        self._lines: list[tuple[int, float, str]] = []  # to be sent: connection, seconds since the epoch, text
-        self._lost: dict[int, int] = {}  # lines by connection
-        self._ended: list[int] = []  # watched connections that are gone
+        self.sinks: list[MessageSink] = [LogSink(worker.log)]  # sinks of messages
+        # lines to send: (connection, seconds since the Unix epoch, text)
+        self._lines: list[tuple[int, float, str]] = []
+        self._lost: dict[int, int] = {}  # number of dropped lines by connection
+        self._ended: list[int] = []  # watched connections that have ended
         self._armed = False
 
-    # -- who is traced ------------------------------------------------------------------------------------------------
+    # -- selection ----------------------------------------------------------------------------------------------------
 
     def opened(self, client: "ConnectionHandler") -> None:
-        """A new connection."""
+        """Start the trace of a new connection if the log settings ask for it."""
         if self._protocol:
             self._switch(client)
 
     def log_changed(self) -> None:
-        """The log settings have changed."""
+        """Apply changed log settings to all connections and links."""
         self._protocol = self._worker.log.enabled("PROTOCOL", TRACE)
         for sink in self.sinks:
             sink.settings_changed()
@@ -56,13 +58,13 @@ class Tracing:
                 self.attached(record)
 
     def trace(self, client: "ConnectionHandler", on: bool | None) -> None:
-        """The connection's frames always go to the log, or never, or (None) as its settings say."""
+        """Set enableProtocolTrace of a connection: log its frames, or not, or (None) as the log settings say."""
         client.traced = on
         self._switch(client)
 
     def watch(self, number: int, client: "ConnectionHandler | None", on: bool, due_ms: int | None) -> None:
-        """Send the connection's frames, or stop. client: None when it is gone already. due_ms: send a message after
-        this time, even without lines.
+        """Start or stop sending the connection's frames. client: None if it has ended already. due_ms: time after
+        which a message is sent even without lines.
         """
         if on and client is not None and due_ms is not None:
             loop = self._worker.loop
@@ -75,13 +77,13 @@ class Tracing:
             self._arm()
 
     def closed(self, client: "ConnectionHandler") -> None:
-        """The connection has ended; its last frames are traced, too."""
+        """Report the end of a watched connection. Its last frames are traced, too."""
         if client.watched:
             self._ended.append(client.number)
             self._arm()
 
     def attached(self, record: "LinkRecord | RoutedEnd") -> None:
-        """A link's messages are shown while a sink wants them."""
+        """Mark the link if a sink wants its messages."""
         record.link.logged = any(sink.wants(record.client) for sink in self.sinks)
 
     def _switch(self, client: "ConnectionHandler") -> None:
@@ -93,7 +95,7 @@ class Tracing:
     # -- lines --------------------------------------------------------------------------------------------------------
 
     def frame(self, client: "ConnectionHandler", received: bool, octets: bytes, size: int) -> None:
-        """A frame of a traced connection; octets: the first ones of `size`."""
+        """Trace a frame of a traced connection. octets: the first of `size`."""
         text = frame_text(octets, size, received)
         if client.watched:
             self._keep(client.number, text)
@@ -103,7 +105,7 @@ class Tracing:
             self._worker.log.trace("PROTOCOL", f"[C{client.number}]:FRAME: {text}")
 
     def message(self, client: "ConnectionHandler", record: "LinkRecord", octets: bytes) -> None:
-        """A message received, or about to be sent, on a logged link; octets: the first ones."""
+        """Trace a message on a logged link, received or about to be sent. octets: its first octets."""
         if record is not None:
             for sink in self.sinks:
                 if sink.wants(client):

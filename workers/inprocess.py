@@ -1,4 +1,4 @@
-"""Messages to and from the router itself: relayed between clients and the supervisor, bounded in both directions.
+"""Messages to and from the router itself, relayed between clients and the supervisor and bounded in both directions.
 
 routing-semantics.md 10.
 """
@@ -16,40 +16,44 @@ if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
     from workers.worker import Worker
 
-# A connection with this many messages that the supervisor has not handled is not read until half of them are.
+# A connection with this many messages that the supervisor has not handled is not read until it has handled half of
+# them.
 CONNECTION_MESSAGES: Final = 32
-# The same for any connection that sends a message while those of all connections have this many octets.
+# Octets of unhandled messages of all connections. At or above this, any connection that sends another message is
+# paused likewise.
 HELD_OCTETS: Final = 4 << 20
-# Beyond this, messages are released; one read of each connection may still bring some.
+# Octets above which messages are released; one read of each connection may still bring some.
 MOST_OCTETS: Final = 4 * HELD_OCTETS
-MESSAGE_OVERHEAD: Final = 512  # octets that a message counts besides its own
-# Messages relayed by other routers never stop their connection, which must be read: beyond this many they are released.
+MESSAGE_OVERHEAD: Final = 512  # octets that each message counts in addition to its own
+# Unhandled messages above which further ones from another router are released. Connections to routers must be read, so
+# they are not paused.
 RELAYED_MESSAGES: Final = 1000
-# The supervisor is told so often at most how much was forwarded, or as soon as it is so much: it waits for that only
-# when far more is on its way.
+# The supervisor is notified of forwarded octets after CONFIRM_MS, or earlier if there are CONFIRM_OCTETS. It waits for
+# that only when far more octets are on their way.
 CONFIRM_MS: Final = 100
 CONFIRM_OCTETS: Final = 256 << 10
-# Octets of unhandled control messages of one neighbour: above, its connection is not read.
+# Octets of unhandled control messages of one neighbour above which its connection is not read.
 CONTROL_OCTETS: Final = 16 << 20
 
 
 class InProcess:
-    """Owner: the worker."""
+    """Relay of messages to and from the router itself. Owner: the worker."""
 
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
         self._origin = InternalProducer(worker.loop.scheduler)
-        self._octets = 0  # sent to the supervisor, not acknowledged
-        self._messages: dict[int, int] = {}  # … by connection
+        self._octets = 0  # octets sent to the supervisor and not acknowledged
+        self._messages: dict[int, int] = {}  # unacknowledged messages by connection
         self._paused: dict[int, ConnectionHandler] = {}
         self._control: dict[int, int] = {}  # octets of unacknowledged control messages, by connection
-        self._early: deque[tuple[control.Send, bytes]] = deque()  # waiting for an epoch
-        self._forwarded = 0  # octets that the supervisor has not been told of
+        self._early: deque[tuple[control.Send, bytes]] = deque()  # messages that wait for an epoch
+        self._forwarded = 0  # forwarded octets that the supervisor was not notified of
 
-    # -- for the router itself ----------------------------------------------------------------------------------------
+    # -- messages to the router itself --------------------------------------------------------------------------------
 
     def accept(self, link: Any, key: str, octets: bytes) -> bool:
-        """A client's message for the in-process address `key`. False: refused, the supervisor is behind."""
+        """Pass a client's message for the in-process address `key` to the supervisor. False: refused, because the
+        supervisor is behind."""
         client = link.context.client
         number = client.number
         if key == CONTROL_KEY:
@@ -68,8 +72,8 @@ class InProcess:
         return True
 
     def accept_service(self, link: Any, key: str, octets: bytes) -> bool:
-        """A message of the other router, on a link of an edge connection that is for the supervisor alone. False: it is
-        behind."""
+        """Pass a message of the other router, from an edge connection's link for the supervisor, to it. False: the
+        supervisor is behind."""
         if self._octets > MOST_OCTETS:
             return False
         number = link.context.client.number
@@ -79,7 +83,8 @@ class InProcess:
         return True
 
     def taken(self, counts: list[control.Count]) -> None:
-        """The supervisor has handled messages: [connection, messages, octets] each."""
+        """Note messages that the supervisor has handled, and resume connections. counts: (connection, messages,
+        octets)."""
         for number, messages, octets in counts:
             self._octets -= octets + messages * MESSAGE_OVERHEAD
             left = self._messages[number] - messages
@@ -94,7 +99,7 @@ class InProcess:
                     client.connection.resume(RouterPause.PAUSE_LOCAL)
 
     def _accept_control(self, client: "ConnectionHandler", octets: bytes) -> None:
-        """A control message of another router."""
+        """Pass a control message of another router to the supervisor."""
         number = client.number
         held = self._control[number] = self._control.get(number, 0) + len(octets) + MESSAGE_OVERHEAD
         self._worker.control.send_event(control.Local(CONTROL_KEY, number), octets)
@@ -102,7 +107,7 @@ class InProcess:
             client.connection.pause(RouterPause.PAUSE_CONTROL)
 
     def control_taken(self, counts: list[control.Count]) -> None:
-        """The supervisor has handled control messages: [connection, messages, octets] each."""
+        """Note control messages that the supervisor has handled. counts: (connection, messages, octets)."""
         for number, messages, octets in counts:
             held = self._control[number] - octets - messages * MESSAGE_OVERHEAD
             if held:
@@ -114,26 +119,26 @@ class InProcess:
                 client.connection.resume(RouterPause.PAUSE_CONTROL)
 
     def forget(self, number: int) -> None:
-        """A connection is gone; its messages are still handled."""
+        """Forget a closed connection. Its messages are still handled."""
         self._paused.pop(number, None)
 
     def held(self) -> tuple[int, int, int, int]:
-        """For tests: unacknowledged octets, connections not read for that, messages that wait for an epoch, and octets
-        in flight.
+        """Return unacknowledged octets, connections paused for them, messages that wait for an epoch, and octets in
+        flight, for tests.
         """
         return self._octets + sum(self._control.values()), len(self._paused), len(self._early), self._origin.held()[1]
 
     # -- between routers ----------------------------------------------------------------------------------------------
 
     def send_by(self, link: Any, octets: bytes) -> None:
-        """A message of the router itself for whoever is at the other end of a link."""
+        """Send a message of the router itself to the peer of a link."""
         try:
             self._origin.send_by(link, octets)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, nobody but this message is to suffer
+        except Exception as fault:  # noqa: BLE001 - error net of one message
             self._worker.report_fault("Message of the router itself dropped", fault)
 
     def send_control(self, message: control.Control, octets: bytes) -> None:
-        """A control message for the neighbour at the other end of a connection."""
+        """Send a control message to the neighbour of a connection."""
         client = self._worker.clients.get(message.conn)
         if client is not None and message.link is not None:
             record = client.links.get(message.link)
@@ -145,17 +150,17 @@ class InProcess:
                 self._origin.send_on(link, octets)
         self._confirm(len(octets))
 
-    # -- of the router itself -----------------------------------------------------------------------------------------
+    # -- messages from the router itself ------------------------------------------------------------------------------
 
     def send(self, message: control.Send, octets: bytes) -> None:
-        """A message of the router itself; the change that announces its consumer may not have come yet."""
+        """Forward a message of the router itself, as soon as the epoch that may announce its consumer was applied."""
         if self._early or self._worker.table.epoch < message.epoch:
             self._early.append((message, octets))
         else:
             self._forward(message, octets)
 
     def table_changed(self) -> None:
-        """A change was applied: send messages that waited for it."""
+        """Forward the messages that waited for the epoch just applied."""
         while self._early and self._worker.table.epoch >= self._early[0][0].epoch:
             self._forward(*self._early.popleft())
 
@@ -164,12 +169,12 @@ class InProcess:
         if address is not None:
             try:
                 self._origin.send(address, octets)
-            except Exception as fault:  # noqa: BLE001 - whatever it is, nobody but this message is to suffer
+            except Exception as fault:  # noqa: BLE001 - error net of one message
                 self._worker.report_fault("Message of the router itself dropped", fault)
         self._confirm(len(octets))
 
     def _confirm(self, octets: int) -> None:
-        """A message of the router itself was forwarded, or dropped."""
+        """Count a message of the router itself that was forwarded or dropped."""
         loop = self._worker.loop
         if not self._forwarded:
             loop.call_at(loop.scheduler.now + CONFIRM_MS, self._report_forwarded)

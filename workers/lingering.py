@@ -1,4 +1,4 @@
-"""Sockets of connections that this worker has ended, until their peers have heard of it."""
+"""Lingering sockets: kept open after the router's close, until the peers have read it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from workers.loop import Loop
 
 LINGER_MS: Final = 2000
-#: Sockets at a time. For another one the oldest is closed.
+# : Most sockets at a time. For another one, the oldest is closed.
 MOST: Final = 256
 READ_OCTETS: Final = 65536
 
 
 class Lingering:
-    """What peers send that have not heard of the end yet is read and dropped, until they close, too.
+    """Reads and drops what peers send before they have read the router's close, until they close, too.
 
-    To octets for a socket that is closed the kernel answers with a reset. A peer that finds this when it writes may
-    never read the close that has come before, and why.
+    For octets that arrive on a closed socket, the kernel sends a reset. A peer that gets a reset when it writes may
+    never read the router's close, and so not the reason either.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -31,7 +31,7 @@ class Lingering:
         return len(self._sockets)
 
     def take(self, descriptor: int) -> None:
-        """Say to the peer that nothing more comes, and close the descriptor later. Nobody watches it any more."""
+        """Shut down the sending side, and close the descriptor later. Nobody else watches it."""
         if len(self._sockets) == MOST:
             self._end(next(iter(self._sockets)))
         lingering = socket.socket(fileno=descriptor)

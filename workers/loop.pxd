@@ -7,31 +7,32 @@ from router.interworker.port_work cimport PortWork
 from workers.poller cimport PollEvent, Poller
 from workers.transport.base cimport TransportHost
 
-# Interpreter work in pieces, by the clock, while clients are heard. Owner: the loop.
+# Scheduler of a loop. While established clients are active, it limits interpreter work to time budgets. Owner: the
+# loop.
 cdef class LoopScheduler(Scheduler):
     cdef Poller poller
-    cdef bint shared                       # clients are heard
-    cdef uint64_t piece_ends               # ns
+    cdef bint shared                       # established clients are active
+    cdef uint64_t piece_ends               # end of the current time budget in ns
     cdef void begin_piece(self) noexcept
 
-# Owner: the worker. Everything in it runs in the process's only thread.
+# Event loop of a worker. Everything in it runs in the only thread of the process. Owner: the worker.
 cdef class Loop(TransportHost):
     cdef WorkerSlot* slot
     cdef object slot_owner                 # the Region
     cdef int worker
-    cdef list ports                        # WorkerPort of other workers by number, None for our own
-    cdef readonly PortWork port_work       # which of them have something to do
+    cdef list ports                        # WorkerPorts by worker number, None at this worker's own number
+    cdef readonly PortWork port_work       # ports with something to do
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
-    cdef LoopScheduler pieces              # the scheduler
-    cdef int64_t allowance                 # ns that clients who come in may take; below 0: they have taken too much
-    cdef uint64_t allowed_at               # ns: when it last grew
-    cdef int last_fd                       # the last one handled in a wake that was cut short, else -1
-    cdef bint trims                        # a timer to return memory is running
-    cdef uint64_t used_at                  # ms: the last time much memory was used
-    cdef public object control             # .dirty, .flush(): events for the supervisor, sent at the end of a wake
+    cdef LoopScheduler pieces              # the same object as `scheduler`, with its type
+    cdef int64_t allowance                 # token bucket for admission and control messages in ns; below 0: deficit
+    cdef uint64_t allowed_at               # last refill of the bucket in ns
+    cdef int last_fd                       # last descriptor handled in a wake that was cut short; -1: not cut short
+    cdef bint trims                        # the timer that returns memory to the system is running
+    cdef uint64_t used_at                  # last use of much memory in ms
+    cdef public object control             # Control: events for the supervisor, sent at the end of a wake
     cdef public bint running
-    # This process counts in the slot of this worker from now on.
+    # Let the counters of this process live in its worker slot from now on.
     cdef void count_here(self) noexcept
     cdef void clock(self) noexcept
     cdef int wait(self, PollEvent* events, int timeout, uint64_t owed) except -2

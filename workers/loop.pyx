@@ -1,8 +1,8 @@
-"""The event loop of a worker.
+"""Event loop of a worker.
 
-One wake: sockets are read, then rings; paused connections resume; every dirty connection sends in one write; ports wake
-their peers. Interpreter calls happen per descriptor event of the control plane, per timer and per connection, never per
-delivery.
+In each wake, sockets are read before rings. Then paused connections resume, every dirty connection sends its output in
+one write, and ports wake their peers. The interpreter runs for each descriptor event of the control plane, each timer
+and each connection, but never for each delivery.
 """
 from libc.errno cimport EINTR, errno
 
@@ -34,41 +34,45 @@ cdef extern from "malloc.h" nogil:
     int M_MMAP_THRESHOLD
 
 cdef enum:
-    ROOM_OCTETS = 98304        # read at once from one socket: the bound of one connection in a wake
+    ROOM_OCTETS = 98304        # most octets of one read from a socket, and so of one connection in a wake
     EVENTS_A_WAKE = 256
-    TURNS_BEFORE_ORDERS = 16   # of each ring, that are read before what the supervisor says
-    MALLOC_THRESHOLD = 1048576  # a block this large goes back to the system when it is freed
-    TRIM_THRESHOLD = 8388608   # free memory that the heap keeps: growing and shrinking it costs page faults
-    QUIET_MS = 5000            # after the last use of much memory, until free memory is returned to the system
+    TURNS_BEFORE_ORDERS = 16   # most passes over the rings before a control message is processed
+    MALLOC_THRESHOLD = 1048576  # blocks of at least this many octets are mapped, and returned to the system when freed
+    TRIM_THRESHOLD = 8388608   # free octets that the heap keeps; growing and shrinking the heap costs page faults
+    QUIET_MS = 5000            # time from the last use of much memory until free memory is returned to the system
     MUCH_OCTETS = 1048576
-    # A wake that takes longer ends before all sockets were handled: its output is sent, and new events are seen.
+    # A longer wake ends before all sockets were handled, so that output is sent and new events are seen.
     LONG_WAKE_NS = 20000000
-    # Clients that come in, and what the supervisor says, have one part in PARTS of the worker's time while clients are
-    # heard that are in already; in FEW_PARTS when the first of those that wait has waited for long, and all when that
-    # did not help, so that nobody gives up. It is counted by the clock: where cores are scarce they take fewer steps.
+    # Share of the worker's time for admission and control messages while established clients are active: one part in
+    # PARTS. If the first waiting client has waited for LONG_WAIT_MS, the share is one part in FEW_PARTS, and after
+    # twice that time it is unlimited, so that no client gives up. The share is measured by the clock: where cores are
+    # scarce, fewer admission steps are made.
     PARTS = 16
     FEW_PARTS = 4
     LONG_WAIT_MS = 2000
-    HEARD_MS = 100             # so long after it was read a client counts as heard
-    ALLOWANCE_NS = 500000      # of time that was not taken, so much may be taken later
-    # Interpreter work while clients are heard: so long at a time, a step of it at least, until what they have sent is
-    # handled; and so many new frames a wake, since each may cost others a wake, too.
+    HEARD_MS = 100             # a client counts as active for this time after its last read
+    ALLOWANCE_NS = 500000      # capacity of the token bucket: unused time that may be used later
+    # Bounds of interpreter work while established clients are active: the time budget of one kind of work, which does
+    # at least one item, and the number of new frames in a wake. Each of these frames may cost a wake of another
+    # worker, too.
     PIECE_NS = 150000
     FEW_FRAMES = 8
-    DEBT_NS = 1000000          # what is taken beyond the allowance; the rest is forgiven, so that the pause is bounded
-    # A timer this late means that this process did not run: it was stopped, frozen, or starved of its core.
+    DEBT_NS = 1000000          # largest deficit of the token bucket; the rest is forgiven, which bounds the pause
+    # A timer this late means that the process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
 
 
 def bound_heap():
-    """Of the whole process: what it has freed goes back to the system, but for a little."""
+    """Set malloc options of the process so that freed memory, except for a small reserve, goes back to the system."""
     mallopt(M_MMAP_THRESHOLD, MALLOC_THRESHOLD)
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
 
 
 cdef list deliveries_first(list dirty):
-    """Connections with deliveries to write, for which somebody waits, before those that have only outcomes and credit:
-    these are collected in their sessions until they are written."""
+    """Return `dirty` with connections that have deliveries to write before those with only outcomes and credit.
+
+    Somebody waits for the deliveries. Outcomes and credit are collected in their sessions until they are written.
+    """
     cdef list first = []
     cdef list others = []
     cdef Connection connection
@@ -90,10 +94,10 @@ cdef class LoopScheduler(Scheduler):
 
 
 cdef class Loop(TransportHost):
-    """The event loop. Owner: the worker process."""
+    """Event loop. Owner: the worker process."""
 
     def __cinit__(self, Region region not None, int worker, Poller poller=None):
-        """poller: source of events and time; None: epoll and the system clock."""
+        """Create a loop. poller: source of events and time; None: epoll and the system clock."""
         self.poller = EpollPoller() if poller is None else poller
         self.scheduler = self.pieces = LoopScheduler(self.poller)
         self.slot = region.worker_slot(worker)
@@ -114,14 +118,14 @@ cdef class Loop(TransportHost):
         self.clock()
 
     cpdef void used_memory(self):
-        """Much memory was used, or a larger object has ended: there may soon be memory to return."""
+        """Note that much memory was used, or that a large object has ended, and schedule `trim`."""
         self.used_at = self.scheduler.now
         if not self.trims:
             self.trims = True
             self.call_at(self.used_at + QUIET_MS, self.trim)
 
     def trim(self):
-        """Return free memory to the system, once it is quiet."""
+        """Return free memory to the system if QUIET_MS have passed since the last use of much memory."""
         if self.scheduler.now < self.used_at + QUIET_MS:
             self.call_at(self.used_at + QUIET_MS, self.trim)
             return
@@ -135,7 +139,7 @@ cdef class Loop(TransportHost):
         malloc_trim(0)
 
     def use_ports(self, ports):
-        """Use these ports to workers, by number; one leads to this worker itself."""
+        """Use these ports, ordered by worker number. One of them leads to this worker itself."""
         self.ports = list(ports)
 
     cdef void count_here(self) noexcept:
@@ -143,26 +147,27 @@ cdef class Loop(TransportHost):
         use_samples(self.slot_owner, self.worker)
 
     cdef void clock(self) noexcept:
-        """Read the clock: once a wake, and before further sockets and rings of the same wake."""
+        """Read the clock: once in a wake, and again before each further socket and ring of the same wake."""
         self.slot.heartbeat = self.poller.now()
         self.port_work.now = self.slot.heartbeat
         self.slot.heard = self.heard_at
         self.scheduler.set_clock(self.slot.heartbeat)
 
-    # -- clients that come in ------------------------------------------------------------------------------------------
+    # -- admission ----------------------------------------------------------------------------------------------------
 
     cdef bint shared(self) noexcept:
-        """Whether clients are heard that are in already."""
+        """True if established clients are active."""
         return self.scheduler.now < self.heard_at + HEARD_MS
 
     cdef void allow(self) noexcept:
-        """The allowance grows with the time."""
+        """Refill the token bucket for the time that has passed."""
         cdef uint64_t now = self.scheduler.now_ns
         if now > self.allowed_at:
             self.allowance = min(ALLOWANCE_NS, self.allowance + <int64_t>((now - self.allowed_at) // self.parts()))
             self.allowed_at = now
 
     cdef int parts(self) noexcept:
+        """Return the divisor of the worker's time that admission gets now; see PARTS."""
         cdef Transport first
         cdef uint64_t waited
         if not self.entering:
@@ -172,23 +177,23 @@ cdef class Loop(TransportHost):
         return PARTS if waited <= LONG_WAIT_MS else FEW_PARTS if waited <= 2 * LONG_WAIT_MS else 1
 
     cdef void charge(self, uint64_t begun) noexcept:
-        """Work for those that come in, or for the supervisor, began then (ns) and has ended."""
+        """Take the time since `begun` (ns) from the token bucket, after admission work or a control message."""
         self.allowance = max(-DEBT_NS, self.allowance - <int64_t>(self.poller.now() - begun))
 
     cdef int entrance(self) noexcept:
-        """ms until one that waits to come in may take its next step."""
+        """Return the ms until a waiting client may make its next admission step."""
         if self.allowance > 0 or not self.shared():
             return 0
         return <int>(-self.allowance * self.parts() // 1000000) + 1
 
     cpdef void beat(self) noexcept:
-        """Write the heartbeat, between the steps of a wake that may take long."""
+        """Write the heartbeat, between items of a wake that may take long."""
         self.slot.heartbeat = self.poller.now()
 
     # -- descriptors --------------------------------------------------------------------------------------------------
 
     def add(self, int fd, what):
-        """Watch a descriptor for reading: a Transport, or a callable without arguments."""
+        """Watch a descriptor for reading. what: a Transport, or a callable without arguments."""
         while len(self.transports) <= fd:
             self.transports.append(None)
         self.transports[fd] = what
@@ -197,12 +202,12 @@ cdef class Loop(TransportHost):
             totals.connections += 1
 
     def remove(self, int fd):
-        """Stop watching (a callable's descriptor; transports close themselves)."""
+        """Stop watching a callable's descriptor. Transports remove their own."""
         self.poller.remove(fd)
         self.transports[fd] = None
 
     def count_fault(self):
-        """A fault of the router was reported."""
+        """Count a reported internal error."""
         totals.checks_failed += 1
 
     def close_descriptor(self, int fd):
@@ -210,20 +215,20 @@ cdef class Loop(TransportHost):
         os.close(fd)
 
     def add_signal(self, int fd):
-        """Be woken by an eventfd that nobody reads."""
+        """Watch an eventfd that is never read; each signal wakes the loop."""
         while len(self.transports) <= fd:
             self.transports.append(None)
         self.poller.add_signal(fd)
 
     def stop_reading(self):
-        """From now on clients are only written to (the worker is about to end)."""
+        """Stop reading from all clients, before the worker ends. Output is still written."""
         cdef Transport transport
         for transport in [t for t in self.transports if isinstance(t, Transport)]:
             transport.connection.pause(PAUSE_DRAIN)
             transport.watch()
 
     def idle(self):
-        """Whether nothing is left to be written, to sockets or to other workers."""
+        """True if nothing is left to be written to sockets or to other workers."""
         cdef Transport transport
         cdef WorkerPort port
         for transport in [t for t in self.transports if isinstance(t, Transport)]:
@@ -237,8 +242,8 @@ cdef class Loop(TransportHost):
     # -- timers -------------------------------------------------------------------------------------------------------
 
     def call_at(self, uint64_t due, what, connection=None):
-        """Call `what` at `due` (ms of the scheduler's clock). connection: an exception ends it; without one an
-        exception ends the worker.
+        """Call `what` at `due` (ms of the scheduler's clock). An exception closes `connection`; without a connection
+        it ends the worker.
         """
         self.timer_number += 1
         heapq.heappush(self.timers, (due, self.timer_number, what, connection))
@@ -293,12 +298,12 @@ cdef class Loop(TransportHost):
             self.finish_wake()
 
     def step(self):
-        """One wake without blocking, for tests."""
+        """Run one wake without blocking, for tests."""
         self.wake(0, 0)
         self.finish_wake()
 
     cdef int timeout(self) except -2:
-        """ms until something is due; 0: something is due already; -1: nothing is."""
+        """Return the ms until the loop has to run again; 0: at once, -1: no timer is set."""
         cdef uint64_t due
         cdef int wait = -1
         if self.scheduler.dirty or self.scheduler.resumed or self.scheduler.starved or self.scheduler.unfinished() \
@@ -320,8 +325,8 @@ cdef class Loop(TransportHost):
         return <int>min(due - self.scheduler.now, <uint64_t>wait) if wait > 0 else <int>(due - self.scheduler.now)
 
     cdef uint64_t pay(self) except? 0xFFFFFFFFFFFFFFFF:
-        """Wake those workers for which outcomes have waited long enough; returns ns until the next one's have, 0: there
-        is none."""
+        """Wake the workers whose deferred wake-ups are due. Return the ns until the next one is due; 0: there is none.
+        """
         cdef WorkerPort port
         cdef uint64_t bits = self.port_work.owing
         cdef uint64_t now = self.poller.now()
@@ -334,11 +339,11 @@ cdef class Loop(TransportHost):
         return least
 
     cdef bint bell_rung(self) noexcept:
-        """Another worker has something for this one."""
+        """True if another worker has set a doorbell, or if a ring was left with unread records."""
         return self.port_work.rung != 0 or any_bell(self.slot)
 
     cdef int answer_bells(self) except -1:
-        """The rings of those who rang."""
+        """Service doorbells: read the rings of the workers that set them."""
         cdef WorkerPort port
         cdef uint64_t rung = self.port_work.rung | take_bells(self.slot)
         self.port_work.rung = 0
@@ -349,8 +354,11 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int read_rings(self) except -1:
-        """Take what other workers have said, before what the supervisor says: it may have heard of it. A consumer's
-        outcomes come before the end of the link that they are reported by."""
+        """Read pending ring records before a control message is processed.
+
+        The supervisor may already know of events that these records precede. For example, a consumer's outcomes have
+        to be processed before the end of the consumer's link.
+        """
         cdef int turns = TURNS_BEFORE_ORDERS
         while turns and self.bell_rung():
             self.answer_bells()
@@ -358,8 +366,8 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int wait(self, PollEvent* events, int timeout, uint64_t owed) except -2:
-        """Events, within `timeout` ms (-1: whenever they come), or earlier, when another worker is to be woken: in
-        `owed` ns (0: none is)."""
+        """Wait at most `timeout` ms for events (-1: no limit), or at most `owed` ns, when a deferred wake-up is due
+        (0: none)."""
         cdef int n
         if timeout == 0 or owed == 0:
             return self.poller.wait(events, EVENTS_A_WAKE, timeout)
@@ -377,7 +385,7 @@ cdef class Loop(TransportHost):
         cdef bint stopped = False
         n = self.wait(events, timeout, owed)
         while n < 0 and errno == EINTR:
-            # A process that was stopped and resumed gets EINTR, whatever its sockets hold: ask again.
+            # EINTR: the process was stopped and resumed, whatever its sockets hold. Poll again.
             stopped = True
             n = self.poller.wait(events, EVENTS_A_WAKE, 0)
         clear_sleeping(self.slot)
@@ -400,7 +408,7 @@ cdef class Loop(TransportHost):
             self.went_on = self.scheduler.now
         begun = self.scheduler.now_ns
         if self.last_fd >= 0:
-            # The last wake was cut short: the sockets that it did not handle come first.
+            # The last wake was cut short. Start with the sockets that it did not handle.
             for i in range(n):
                 if events[i].fd == self.last_fd:
                     first = i + 1
@@ -427,7 +435,7 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int take_event(self, object what, uint32_t events) except -1:
-        """The epoll events of one descriptor."""
+        """Handle the epoll events of one descriptor."""
         cdef uint64_t begun
         cdef Transport transport
         if not isinstance(what, Transport):
@@ -447,7 +455,7 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int read_inside(self) except -1:
-        """Transports with buffered octets, which no event announces. Each is read once a wake, as a socket is."""
+        """Read each transport with buffered octets once, since no event announces these."""
         cdef Transport transport
         cdef list inside = self.inside
         self.inside = []
@@ -461,7 +469,7 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int let_in(self) except -1:
-        """Clients that come in and wait take the steps of this wake that are kept for them."""
+        """Let waiting clients make the admission steps that this wake reserved for them."""
         cdef Transport transport
         cdef uint64_t begun = self.poller.now()
         self.steps_left += self.steps_kept
@@ -496,15 +504,16 @@ cdef class Loop(TransportHost):
             self.pieces.begin_piece()
             self.scheduler.lose_links()
         if self.port_work.dirty:
-            # Others begin with it while this worker writes. Before what the supervisor is told, see `read_rings`.
+            # Flush before the writes below, so that other workers run in parallel. Ring records must also precede the
+            # events for the supervisor; see `read_rings`.
             self.flush_ports()
         if self.control is not None and self.control.dirty:
-            # Before clients hear of it: management must know what they have been answered.
+            # Send before clients are answered: management must know the answers that clients have received.
             self.control.send()
         self.flush_connections()
         self.flush_ports()
         if self.steps_kept:
-            self.let_in()                  # when all others have been served
+            self.let_in()                  # after all established clients
         if self.scheduler.turns:
             self.scheduler.give_turns()
         if self.scheduler.sliced:
@@ -513,7 +522,7 @@ cdef class Loop(TransportHost):
             self.pieces.begin_piece()
             self.resume_connections()
             self.flush_connections()
-            self.flush_ports()         # resumed frames may have been for other workers
+            self.flush_ports()         # resumed frames may have written ring records
         if self.control is not None and self.control.dirty:
             self.control.send()
         if stored_octets() != self.slot.buffered:
@@ -532,8 +541,10 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int flush_ports(self) except -1:
-        """Flush the ports that have something for their peers, or wait for room which these have made. Connections
-        read in this wake are paused if their records do not fit into a ring.
+        """Flush ports with records for their peers, and ports that wait for room, which the peers may have made by
+        now.
+
+        Pause connections read in this wake if their records do not fit into a ring.
         """
         cdef WorkerPort port
         cdef Connection connection
@@ -570,8 +581,11 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int flush_connections(self) except -1:
-        """Each has one turn to write in a wake. Writing for one may make another one dirty; one that has more to write
-        than its turn, or again, goes on in the next wake, when others have been heard."""
+        """Let each dirty connection write once in this wake.
+
+        Writing for one connection may make another one dirty. A connection that has more to write than fits its turn,
+        or becomes dirty again after it, continues in the next wake, after other connections were read.
+        """
         cdef list dirty
         cdef list later = []
         while self.scheduler.dirty:
@@ -583,7 +597,7 @@ cdef class Loop(TransportHost):
 
     cdef int flush_all(self, list dirty, list later) except -1:
         cdef Connection connection
-        cdef Transport transport = None  # keeps it while it closes itself
+        cdef Transport transport = None  # keeps a reference while the transport closes itself
         cdef Py_ssize_t at = 0
         while at < len(dirty):
             try:
@@ -605,7 +619,7 @@ cdef class Loop(TransportHost):
         return 0
 
     def check_starved(self):
-        """Check links and sessions whose receivers take nothing, see `Scheduler.starved`."""
+        """Check links and sessions whose receivers take nothing; see `Scheduler.starved`."""
         starved = self.scheduler.starved
         self.scheduler.starved = []
         for each in starved:

@@ -1,4 +1,4 @@
-"""Entry point of a worker process; the zygote has imported this module before it forks."""
+"""Entry point of a worker process. The zygote imports this module before it forks."""
 
 import os
 import resource
@@ -10,7 +10,7 @@ from workers.worker import Worker
 
 
 def run(setup: WorkerSetup) -> int:
-    """Be the worker that `setup` describes; returns the exit status."""
+    """Run the worker that `setup` describes; return its exit status."""
     if setup.cpu is not None:
         os.sched_setaffinity(0, {setup.cpu})
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

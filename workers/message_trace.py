@@ -1,6 +1,7 @@
-"""Whoever is shown the messages of links, when they come and when they go.
+"""Sinks that receive the messages of links when they arrive and when they leave.
 
-A link is marked (`logged`) while somebody wants its messages; without the mark a delivery costs one test of a flag.
+A link is marked (`logged`) while some sink wants its messages. On a link without the mark, a delivery costs one test
+of a flag.
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class MessageSink(Protocol):
-    """Takes messages of links. Owner: the worker's `Tracing`."""
+    """Receiver of messages of links. Owner: the worker's `Tracing`."""
 
     def settings_changed(self) -> None:
-        """The log settings have changed; `wants` is asked anew for each link."""
+        """Handle changed log settings; `wants` is called again for each link."""
         ...
 
     def wants(self, client: "ConnectionHandler") -> bool:
-        """Whether messages on links of this connection are to be shown."""
+        """True if the sink wants messages on links of this connection."""
         ...
 
     def message(self, client: "ConnectionHandler", record: "LinkRecord", octets: bytes) -> None:
-        """A message received, or about to be sent (`record.outgoing`); octets: the first ones."""
+        """Handle a message that was received, or is about to be sent (`record.outgoing`). octets: its first octets."""
         ...
 
 
@@ -39,15 +40,15 @@ class LogSink:
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        """Look at the level of the module."""
+        """Read the log level of the module."""
         self._enabled = self._log.enabled("MESSAGE", TRACE)
 
     def wants(self, client: "ConnectionHandler") -> bool:
-        """Of connections whose listener or connector names parts."""
+        """True for connections whose listener or connector names parts."""
         return self._enabled and bool(client.components)
 
     def message(self, client: "ConnectionHandler", record: "LinkRecord", octets: bytes) -> None:
-        """One line for each time a message comes or goes."""
+        """Write one line for each message that arrives or leaves."""
         if record.ends is None:
             return
         source, target = record.ends

@@ -1,4 +1,4 @@
-"""Input of a loop: events of descriptors, and the time. Tests use another poller than epoll."""
+"""Event and clock source of a loop. Tests use another poller than epoll."""
 from libc.errno cimport ENOSYS, errno
 
 import os
@@ -38,26 +38,26 @@ cdef extern from *:
     int epoll_wait_ns "sluice_epoll_wait_ns"(int epoll, epoll_event* events, int most, const timespec* limit) nogil
 
 cdef enum:
-    EVENTS_A_WAIT = 256        # at most, whatever the loop asks for
+    EVENTS_A_WAIT = 256        # most events of one wait, whatever the loop asks for
 
 
 cdef class Poller:
-    """The interface of a poller."""
+    """Interface of a poller."""
 
     cdef int add(self, int fd, uint32_t interest) except -1:
         """Watch a descriptor."""
         return 0
 
     cdef int add_signal(self, int fd) except -1:
-        """Watch an eventfd that nobody reads."""
+        """Watch an eventfd that is never read."""
         return 0
 
     cdef int change(self, int fd, uint32_t interest) except -1:
-        """Watch a descriptor for other events."""
+        """Change the events of interest of a descriptor."""
         return 0
 
     cdef int remove(self, int fd) except -1:
-        """Stop watching a descriptor. Closing it does that only where no other process has the same socket."""
+        """Stop watching a descriptor. To close it is not enough while another process has the same socket."""
         return 0
 
     cdef int wait(self, PollEvent* events, int most, int timeout) except -2:
@@ -71,7 +71,8 @@ cdef class Poller:
 
 
 cdef class EpollPoller(Poller):
-    """epoll, level-triggered; of a descriptor without interest it says once that it is broken, not at each wait."""
+    """Poller with level-triggered epoll. A descriptor without interest is reported as broken once, not at each wait.
+    """
 
     def __cinit__(self):
         self.epoll = epoll_create1(EPOLL_CLOEXEC)

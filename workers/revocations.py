@@ -1,4 +1,4 @@
-"""Established connections whose certificates a revocation list names: closed, where the sslProfile wants that."""
+"""Closing of established connections whose certificates were revoked, where the sslProfile asks for that."""
 
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -11,19 +11,20 @@ if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
     from workers.worker import Worker
 
-LOOKED_A_STEP: Final = 64  # connections that one timer looks at: a few microseconds for each list of their authorities
+# connections checked by one timer; each costs a few microseconds for each list of its authorities
+LOOKED_A_STEP: Final = 64
 REVOKED: Final = (UNAUTHORIZED, "the certificate of this connection has been revoked")
 
 
 class Revocations:
-    """Looks at connections when credentials change. Owner: the worker."""
+    """Checks established connections when credentials change. Owner: the worker."""
 
     def __init__(self, worker: "Worker") -> None:
         self._worker: Final = worker
-        self._due: deque[int] = deque()  # numbers of connections
+        self._due: deque[int] = deque()  # numbers of connections to check
 
     def changed(self, name: str) -> None:
-        """Look at all connections made with these credentials, which others have replaced."""
+        """Schedule a check of all connections that use credentials of this name, which were replaced."""
         if not self._worker.credentials.closes_revoked(name):
             return
         begun = bool(self._due)
@@ -32,14 +33,14 @@ class Revocations:
             self._later()
 
     def is_revoked(self, client: "ConnectionHandler") -> bool:
-        """Whether a list names a certificate that the peer has shown, and the profile closes such connections."""
+        """True if a list names a certificate that the peer has shown, and the profile closes such connections."""
         profile, credentials = client.profile, self._worker.credentials
         if profile.tls is None or client.transport is None or not credentials.closes_revoked(profile.tls):
             return False
         try:
             context = credentials.of_endpoint(profile, server=client.initiate is None)
         except TlsError:
-            return False  # there are no lists that could be looked at; the supervisor logs the fault
+            return False  # there are no lists to check; the supervisor logs the error
         return bool(client.transport.revoked(context))
 
     def _later(self) -> None:
@@ -54,7 +55,7 @@ class Revocations:
             try:
                 if self.is_revoked(client):
                     client.revoked()
-            except Exception as fault:  # noqa: BLE001 - the net below a connection
+            except Exception as fault:  # noqa: BLE001 - error net of one connection
                 client.connection.end_by(fault)
         if self._due:
             self._later()

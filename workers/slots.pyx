@@ -1,4 +1,4 @@
-"""Slots of this worker's links in shared memory: their owners and generations."""
+"""Slots of this worker's links in shared memory, with their owners and generations."""
 from collections import deque
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -13,13 +13,15 @@ from router.stalls.stall cimport note_stall
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 
 cdef enum:
-    GENERATION_BITS = 20       # of a slot's own count, below the worker's generation
-    NANOSECONDS = 1000000000   # of a second
+    GENERATION_BITS = 20       # bits of the slot's own count, below the worker's generation
+    NANOSECONDS = 1000000000   # in a second
 
 
 cdef inline bint is_awaited(DeliveryLink link, uint64_t before) noexcept:
-    """True if something waits for credit on a link: a producer, a consumer's link until its first credit, and later
-    deliveries queued there from before that time (ns). A client that grants credit for each answer blocks nobody.
+    """True if something waits for credit on the link.
+
+    That is a producer, a consumer that has not granted credit yet, or deliveries queued before `before` (ns) for a
+    consumer that has. A client that grants credit for each answer blocks nobody.
     """
     if link.incoming or not link.granted:
         return True
@@ -27,23 +29,23 @@ cdef inline bint is_awaited(DeliveryLink link, uint64_t before) noexcept:
 
 
 cdef class Slot:
-    """A claimed slot. Owner: the link's record."""
+    """Claimed slot of a link. Owner: the link's record."""
     cdef LinkSlot* slot
     cdef readonly uint32_t index
     cdef readonly uint32_t generation
 
     def set_round_trip(self, uint32_t us):
-        """Of its connection, to another router."""
+        """Store the round-trip time in µs of the link's connection to another router."""
         self.slot.round_trip = us
 
 
 cdef class SlotPool:
-    """All slots of one worker. Owner: the worker."""
+    """All link slots of one worker. Owner: the worker."""
     cdef Region region
     cdef int worker
-    cdef object free                       # deque of (when, index): freed slots, the oldest first
-    cdef list owners                       # by slot: its Link, None while it is free
-    cdef uint32_t fresh                    # slots from here on were never claimed
+    cdef object free                       # deque of (time of release, index): free slots, the oldest release first
+    cdef list owners                       # Link by slot; None while the slot is free
+    cdef uint32_t fresh                    # slots from this index on were never claimed
     cdef uint32_t base
     cdef uint32_t count
 
@@ -56,18 +58,19 @@ cdef class SlotPool:
 
     @property
     def full(self):
-        """Whether all are taken."""
+        """True if all slots are taken."""
         return not self.free and self.fresh >= <uint32_t>self.region.links_per_worker
 
     def claim(self, DeliveryLink link not None, bint incoming, bint container, uint64_t now_ns):
-        """Claim a slot for the link, which counts there from now on. Raises RemoteError when all are taken.
+        """Claim a slot for the link, whose counters live there from now on. Raises RemoteError if all slots are taken.
 
-        container: its connection has role route-container. The link need not be in a session yet.
+        container: the link's connection has role route-container. The link need not be in a session yet.
         """
         cdef Slot slot = Slot()
         cdef uint64_t kept = self.region.links_kept()
         cdef bint room = self.fresh < <uint32_t>self.region.links_per_worker
-        # Whoever reads the counters of links gets the last ones, too, unless there is no other slot.
+        # Keep the slots of ended links for a while unless no other slot is free, so that readers of link counters get
+        # the final values.
         if self.free and (not kept or not room or now_ns - <uint64_t>self.free[0][0] > kept):
             slot.index = (self.free.popleft() if kept else self.free.pop())[1]
         elif room:
@@ -92,13 +95,13 @@ cdef class SlotPool:
         return slot
 
     def adopt(self, Slot slot not None, DeliveryLink link not None):
-        """Another object owns the slot from now on."""
+        """Transfer the slot to another link."""
         link.slot = slot.slot
         link.slot_owner = self.region
         self.owners[slot.index] = link
 
     def release(self, Slot slot not None, uint64_t now_ns):
-        """Release the slot of a link. Its counters stay until it is claimed again."""
+        """Release the slot of a link. Its counters remain until the slot is claimed again."""
         self.owners[slot.index] = None
         unblock(slot.slot)
         slot.slot.ended = slot.generation
@@ -108,10 +111,10 @@ cdef class SlotPool:
         totals.links -= 1
 
     def look(self, uint32_t start, uint32_t most, uint64_t now, uint64_t age):
-        """Check the links of `most` slots from `start` for deliveries and lack of credit older than `age` (ns). Both
-        are counted once; a link that nothing waits for any more is not blocked. Returns where to continue (0: that was
-        all) and what to report: (link, seconds without credit,
-        or 0 for its first stuck delivery).
+        """Check the links of `most` slots from `start` for deliveries and for lack of credit older than `age` (ns).
+
+        Both are counted once. A link stops being blocked when nothing waits for it. Return the slot to continue at (0:
+        all are checked), and what to report: (link, seconds without credit, or 0 for its first stuck delivery).
         """
         cdef uint32_t end = min(start + most, <uint32_t>len(self.owners))
         cdef uint32_t i, known
@@ -139,7 +142,8 @@ cdef class SlotPool:
         return (end if end < <uint32_t>len(self.owners) else 0), found
 
     def check_stalls(self, uint32_t start, uint32_t most, uint64_t now):
-        """Check the links of `most` slots from `start` for stalls. Returns where to continue, 0: that was all."""
+        """Check the links of `most` slots from `start` for stalls. Return the slot to continue at; 0: all are checked.
+        """
         cdef uint32_t end = min(start + most, <uint32_t>len(self.owners))
         cdef uint32_t i
         cdef DeliveryLink link
@@ -151,5 +155,5 @@ cdef class SlotPool:
 
     @property
     def used(self):
-        """Slots that are claimed now."""
+        """Number of claimed slots."""
         return len(self.owners) - len(self.free)

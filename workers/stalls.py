@@ -1,4 +1,4 @@
-"""The periodic check of all links for stalls (docs/internals/credit.md). The timer runs only while there are links."""
+"""Periodic check of all links for stalls (docs/internals/credit.md). The timer runs only while there are links."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,13 +6,13 @@ if TYPE_CHECKING:
     from workers.worker import Worker
 
 INTERVAL_MS: Final = 1000
-# Link slots checked at once: the bound for a wake while messages wait.
+# Most link slots checked at once, which bounds the time of a wake while messages wait.
 SLOTS_A_STEP: Final = 2048
 STEP_MS: Final = 1
 
 
 class StallScan:
-    """Checks the links of one worker. Owner: the worker."""
+    """Periodic stall check of one worker's links. Owner: the worker."""
 
     __slots__ = ("_armed", "_worker")
 
@@ -21,7 +21,7 @@ class StallScan:
         self._armed = False
 
     def wanted(self) -> None:
-        """A link was attached."""
+        """Start the timer unless it runs; called when a link is attached."""
         if not self._armed:
             self._armed = True
             self._arm()

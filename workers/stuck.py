@@ -1,7 +1,7 @@
-"""The periodic check of all links for stuck deliveries and for lack of credit (management.md 7.4, 7.5).
+"""Periodic check of all links for stuck deliveries and for lack of credit (management.md 7.4, 7.5).
 
-Unlike in 1.19 the age is that of the delivery, not of the link, so that reading counters hides nothing. The timer runs
-only while the worker has links.
+Unlike in 1.19, the age of the delivery counts and not that of the link, so that reading counters hides nothing. The
+timer runs only while the worker has links.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 SECOND_MS: Final = 1000
 SECOND_NS: Final = 1_000_000_000
-# Link slots checked at once: the bound for a wake while messages wait.
+# Most link slots checked at once, which bounds the time of a wake while messages wait.
 SLOTS_A_STEP: Final = 2048
 STEP_MS: Final = 1
 
 
 class StuckScan:
-    """Checks the links of one worker. Owner: the worker."""
+    """Periodic check of one worker's links. Owner: the worker."""
 
     __slots__ = ("_age", "_armed", "_interval", "_worker")
 
@@ -28,7 +28,7 @@ class StuckScan:
         self._armed = False
 
     def wanted(self) -> None:
-        """A link was attached."""
+        """Start the timer unless it runs; called when a link is attached."""
         if not self._armed:
             self._armed = True
             self._arm()
@@ -54,7 +54,7 @@ class StuckScan:
             self._arm()
 
     def _report(self, record: Any, seconds: int) -> None:
-        """seconds: without credit, or 0 for the first stuck delivery of a link."""
+        """Report a link. seconds: time without credit, or 0 for the first stuck delivery of the link."""
         if seconds:
             text = f"Link blocked with zero credit for {seconds} seconds"
         else:

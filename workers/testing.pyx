@@ -1,4 +1,4 @@
-"""Access of tests to the event loop: scripted transports and a poller."""
+"""Test access to the event loop: scripted transports and pollers."""
 from libc cimport errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -14,15 +14,15 @@ from workers.transport.tcp cimport TcpTransport
 
 
 cdef enum:
-    MOST_WAITS = 100000        # of a loop in memory that does not sleep: more is a loop without end
+    MOST_WAITS = 100000        # of a loop in memory that does not sleep; more mean that it never will
 
 
 class InjectedError(Exception):
-    """The fault of a test."""
+    """Fault injected by a test."""
 
 
 cdef class FaultyTransport(TcpTransport):
-    """A transport that raises InjectedError where `fails` says: "read", "write" or "go on"."""
+    """Transport that raises InjectedError in the operation that `fails` names: "read", "write" or "go on"."""
     cdef public str fails
 
     cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
@@ -42,8 +42,7 @@ cdef class FaultyTransport(TcpTransport):
 
 
 def count_in(Loop loop):
-    """This process counts what it does in the slot of that loop's worker, as a process of a worker does; None: in no
-    region any more."""
+    """Count in the slot of that loop's worker from now on, as the worker's process does; None: count in no region."""
     if loop is None:
         use_worker_slot(NULL)
         use_samples(None, 0)
@@ -52,11 +51,11 @@ def count_in(Loop loop):
 
 
 cdef class ScriptedTransport(Transport):
-    """A transport that a Python object makes, for tests of what transports may do: `script` has the methods
+    """Transport whose behaviour a Python object scripts, for tests of what transports may do. `script` has the methods
 
-        handshake() -> None (goes on), True (done) or False (failed); read(size) -> octets, b"" at the end, None: none
-        now; write(octets) -> how many it took, None: none now; pending(), unsent() -> bool; wants() -> "r", "w", "rw"
-        or ""; shutdown().
+        handshake() -> None (not done), True (done) or False (failed); read(size) -> octets, b"" at the end, None: none
+        now; write(octets) -> number of octets taken, None: none now; pending(), unsent() -> bool; wants() -> "r", "w",
+        "rw" or ""; shutdown().
     """
     cdef public object script
 
@@ -103,14 +102,14 @@ cdef class ScriptedTransport(Transport):
 
 
 cdef class MemoryTransport(Transport):
-    """A transport in memory, for a loop with a MemoryPoller. Its descriptor is a number that nothing else has."""
+    """Transport in memory, for a loop with a MemoryPoller. Its descriptor is a number that nothing else uses."""
     cdef MemoryPoller poller
-    cdef bytes sent                        # by the peer
-    cdef size_t read                       # octets of it
-    cdef list received                     # by the peer: pieces
+    cdef bytes sent                        # octets sent by the peer
+    cdef size_t read                       # octets of `sent` that the router has read
+    cdef list received                     # octets received by the peer, in chunks
     cdef public bint blocked               # the peer does not read: the router cannot write
-    cdef bint reset                        # the peer has gone
-    cdef bint told                         # … which the loop was told while it had no interest
+    cdef bint reset                        # the peer has reset the connection
+    cdef bint told                         # the reset was reported to the loop while it had no interest
 
     def __cinit__(self, TransportHost loop not None, int fd, *args, **kwargs):
         self.plain = True
@@ -121,18 +120,18 @@ cdef class MemoryTransport(Transport):
         self.received = []
 
     def put(self, bytes octets not None):
-        """The peer sends."""
+        """Send octets as the peer."""
         self.sent = self.sent[self.read:] + octets if self.unread() else octets
         self.read = 0
 
     def take(self):
-        """What the peer has received since the last call."""
+        """Return the octets that the peer has received since the last call."""
         octets = b"".join(self.received)
         self.received.clear()
         return octets
 
     def lose(self):
-        """The peer resets the connection: nothing of what it sent can be read any more."""
+        """Reset the connection as the peer. Octets that it sent before can no longer be read."""
         self.put(b"")
         self.read = len(self.sent)
         self.reset = True
@@ -164,15 +163,15 @@ cdef class MemoryTransport(Transport):
 
     @property
     def left(self):
-        """Octets of the peer that the router has not read yet."""
+        """Number of octets of the peer that the router has not read yet."""
         return self.unread()
 
     def readable_now(self):
-        """Octets of the peer are there, and the loop wants them."""
+        """True if unread octets of the peer exist and the loop is interested in them."""
         return self.fd >= 0 and self.unread() > 0 and self.interest & READABLE != 0
 
     cdef uint32_t events(self) except? 0xFFFF:
-        """As epoll says them of a socket."""
+        """Return the events that epoll would report for a socket."""
         cdef uint32_t events = BROKEN if self.reset and not self.told else 0
         if self.reset or self.unread():
             events |= READABLE & self.interest
@@ -182,19 +181,19 @@ cdef class MemoryTransport(Transport):
 
 
 class Asleep(Exception):
-    """The loop would sleep now: there is no event, and no timer is due."""
+    """Raised when the loop would sleep: there is no event, and no timer is due."""
 
 
 class StandstillError(AssertionError):
-    """The loop does not sleep, and nothing happens."""
+    """Raised when the loop neither sleeps nor makes progress."""
 
 
 cdef class ManualPoller(Poller):
-    """Events and time as a test sets them. Descriptors are any small numbers: nothing is done with them."""
+    """Poller with events and time set by a test. Descriptors are any small numbers and are never used."""
     cdef public dict interest              # by descriptor
     cdef public list events                # (descriptor, events) for the next wait
     cdef public uint64_t time_ns
-    cdef public list waits                 # time-outs that the loop has waited with
+    cdef public list waits                 # time-outs of the loop's waits
 
     def __cinit__(self):
         self.interest = {}
@@ -227,16 +226,18 @@ cdef class ManualPoller(Poller):
 
 
 cdef class MemoryPoller(Poller):
-    """Time as a test sets it; events of transports in memory, which are in `memory` by their descriptors, and of real
-    descriptors. Where it would wait it raises Asleep: the loop is run again when `awaited`.
+    """Poller with time set by a test, and with events of transports in memory and of real descriptors.
+
+    `memory` holds the transports by descriptor. Where the poller would wait, it raises Asleep; the loop is to be run
+    again when `awaited`.
     """
     cdef public dict memory
-    cdef public int first                  # of the events that are there at a time: which one is told first
+    cdef public int first                  # index of the event to report first, if several are pending
     cdef public uint64_t time_ns
-    cdef public object until               # ms: when the loop wanted to go on at the latest, None: only for an event
+    cdef public object until               # time in ms until which the loop wanted to sleep; None: until an event
     cdef EpollPoller real
-    cdef int waits                         # since it slept
-    cdef bint roused                       # `awaited` took the edge of a signal
+    cdef int waits                         # number of waits since the loop slept
+    cdef bint roused                       # `awaited` consumed the edge of a signal
 
     def __cinit__(self):
         self.memory = {}
@@ -285,7 +286,8 @@ cdef class MemoryPoller(Poller):
         raise Asleep
 
     cdef void turn(self, PollEvent* events, int count, int first) noexcept:
-        """Put those before `first` behind the others, as epoll tells them in the order in which they came."""
+        """Rotate the events so that the one at `first` is reported first, as epoll reports events in order of arrival.
+        """
         cdef PollEvent event
         cdef int at
         while first > 0:
@@ -296,11 +298,11 @@ cdef class MemoryPoller(Poller):
             first -= 1
 
     cdef bint due(self):
-        """The time-out of a wait that raised Asleep is over."""
+        """True if the time-out of a wait that raised Asleep has expired."""
         return self.until is not None and self.until <= self.time_ns // 1000000
 
     def awaited(self):
-        """A loop that sleeps would be woken now."""
+        """True if a sleeping loop would be woken now."""
         cdef PollEvent event
         cdef MemoryTransport transport
         cdef int count
@@ -320,7 +322,7 @@ cdef class MemoryPoller(Poller):
 
 
 cdef class PatientPoller(MemoryPoller):
-    """One that can wait for less than a millisecond: outcomes for other workers may wait for their next wakes."""
+    """Poller that can wait for less than a millisecond, so that outcomes for other workers may share wakes."""
 
     def __cinit__(self):
         self.precise = True

@@ -1,4 +1,4 @@
-"""The worker: its table, ports, link slots and connections, and the execution of orders."""
+"""Worker: its table, ports, link slots and connections, and the execution of orders."""
 
 import gc
 import socket
@@ -58,17 +58,18 @@ from workers.transport.tcp import TcpTransport
 from workers.transport.tls import TlsTransport
 from workers.transport.websocket import ClientSide, ServerSide, WebSocketTransport
 
-# Thresholds of the garbage collector. A wake leaves no cycles behind, so full collections are as rare as possible. The
-# others come often: each object that was made since the last may take it a microsecond, while everybody waits.
+# Thresholds of the garbage collector. A wake leaves no reference cycles, so full collections are as rare as possible.
+# The others are frequent: each object created since the last collection may take it a microsecond, which stalls the
+# worker.
 GC_THRESHOLDS: Final = (200, 1, 25_000)
-# Attaches that the supervisor has not decided: further ones wait until half of them are, so that other events, such as
-# control messages of routers, never wait behind more, however many links a client attaches.
+# Most attaches that wait for a decision of the supervisor. Further ones wait until half of them are decided, so that
+# other events, such as control messages of routers, never wait behind more, however many links a client attaches.
 QUESTIONS_MOST: Final = 512
 DRAIN_STEP_MS: Final = 10
-LINES_AFTER_MS: Final = 100  # until lines of a worker are sent to management
+LINES_AFTER_MS: Final = 100  # interval at which log lines are sent to management
 
 SETUP_ERROR: Final = ("amqp:connection:framing-error", "Connection aborted due to internal setup error")
-# Parts of an sslProfile that cannot be used, in the words of Dispatch: of listeners, of connectors.
+# Log texts of Dispatch for parts of an sslProfile that cannot be used, for listeners and for connectors.
 _CREDENTIALS: Final = "Cannot set SSL credentials"
 LISTENER_FAULTS: Final = {
     "certificates": _CREDENTIALS,
@@ -91,7 +92,7 @@ CONNECTOR_FAULTS: Final = {
 
 
 def open_log(settings: dict[str, Any]) -> Log:
-    """The log until the first snapshot: with the settings of the start, or stderr if that fails."""
+    """Return the log used until the first snapshot: with the settings of the start, or on stderr if that fails."""
     try:
         return Log(LogSettings.from_dict(settings))
     except LogError:
@@ -99,24 +100,24 @@ def open_log(settings: dict[str, Any]) -> Log:
 
 
 class Worker:
-    """One worker process. Owner: `run` of workers.main."""
+    """Worker process. Owner: `run` of workers.main."""
 
-    transport: Any = TcpTransport  # of a connection without TLS
+    transport: Any = TcpTransport  # transport of a connection without TLS
 
     def __init__(self, setup: WorkerSetup, poller: Poller | None = None, channels: Channels | None = None) -> None:
-        """poller, channels: where events and time, and what the supervisor says, come from; None: the system's."""
+        """Create a worker. poller, channels: sources of events, time and messages; None: those of the system."""
         self.setup = setup
         self.router = setup.router
         self.log = open_log(setup.log)
         self.log.on_line = self._line_written
         self.lines_due = False  # lines wait to be sent to the supervisor
-        self.log_opened: int | None = None  # how often the files were opened again
+        self.log_opened: int | None = None  # reopen count of the last log settings
         self.region = Region.attach(setup.region_fd)
         self.loop = Loop(self.region, setup.worker, poller)
         self.loop.scheduler.memory.content_limit = setup.router.buffered_megabytes << 20
         self.log.later = self._later
-        self.links: dict[int, Any] = {}  # slot index -> ConsumerLink
-        self.link_table = LinkTable(self.region.links_per_worker)  # the same
+        self.links: dict[int, Any] = {}  # ConsumerLink by slot index
+        self.link_table = LinkTable(self.region.links_per_worker)  # the same links, for ports
         self.slots = SlotPool(self.region, setup.worker, setup.generation)
         self.ports = [
             WorkerPort(
@@ -138,8 +139,8 @@ class Worker:
         router, accept = setup.router, self.in_process.accept
         self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode)
         self.profiles: dict[str, Profile] = {}
-        self.rules: dict[int, NameRules] = {}  # of the policy, by number
-        self.quotas: dict[int, TenantQuota] = {}  # of those that have some
+        self.rules: dict[int, NameRules] = {}  # policy rules by number
+        self.quotas: dict[int, TenantQuota] = {}  # quotas of rules that have some, by the number of the rules
         self.credentials = CredentialStore()
         self.revocations = Revocations(self)
         self.clients: dict[int, ConnectionHandler] = {}
@@ -150,7 +151,7 @@ class Worker:
         self.tracing = Tracing(self)
         self.background = Background(self.loop)
         self.live = False
-        self.early: list[tuple[int, list[Op]]] = []  # deltas that came before the snapshot they go with
+        self.early: list[tuple[int, list[Op]]] = []  # deltas received before the snapshot that they follow
         self.control = Control(
             channels or SocketChannels(setup),
             self.on_message,
@@ -168,7 +169,7 @@ class Worker:
         use_node(f"0/{setup.router.id}", forwarded=setup.router.mode != EDGE_MODE)
 
     def run(self) -> int:
-        """Run until `drain`; returns the exit status."""
+        """Run until `drain`; return the exit status."""
         gc.set_threshold(*GC_THRESHOLDS)
         bound_heap()
         try:
@@ -176,8 +177,8 @@ class Worker:
             if self.control.dirty:  # the loop sends events at the end of a wake, and there may be none
                 self.control.send()
             self.loop.run()
-        except (Exception, FatalFault) as fault:  # noqa: BLE001 - the last net
-            # Its state is unknown: a new process begins with a snapshot.
+        except (Exception, FatalFault) as fault:  # noqa: BLE001 - the outermost error net
+            # The state of this process is unknown. A new process begins with a snapshot.
             what = f"Worker {self.setup.worker} ends because of an internal error outside any connection"
             self.report_fault(what, fault)
             return 1
@@ -191,7 +192,7 @@ class Worker:
         self.loop.count_fault()
 
     def _port_closed(self, port: WorkerPort, error: Exception) -> None:
-        """Report a malformed record: the supervisor replaces the worker that wrote it."""
+        """Report a malformed record, after which the supervisor replaces the worker that wrote it."""
         self.report_fault(f"A record of worker {port.peer} is malformed, and the port to that worker is closed", error)
         self.control.send_event(control.PortClosed(port.peer, port.generation, str(error)))
 
@@ -202,12 +203,12 @@ class Worker:
         self.loop.call_at(self.loop.scheduler.now + ms, action)
 
     def send_log(self, level: str, module: str, text: str) -> None:
-        """Write a line to the router's log, in order with events; nothing when the level is off."""
+        """Write a line to the router's log, in order with events. Nothing is sent if the level is off."""
         if self.log.enabled(module, LEVELS[level]):
             self.control.send_event(control.Log(module, level, text))
 
     def _line_written(self) -> None:
-        """Send new lines to management, not too often."""
+        """Send new lines to management, at most once in LINES_AFTER_MS."""
         if not self.lines_due:
             self.lines_due = True
             self.loop.call_at(self.loop.scheduler.now + LINES_AFTER_MS, self._send_lines)
@@ -218,11 +219,11 @@ class Worker:
         self.control.send_event(control.Logged(counts, lines))
 
     def log_changed(self) -> None:
-        """The log settings have changed: update the traces."""
+        """Apply changed log settings to the traces."""
         self.tracing.log_changed()
 
     def on_message(self, message: control.Order, raw: bytes | None) -> None:
-        """Execute an order of the supervisor. A fault ends the connection of the order."""
+        """Execute an order of the supervisor. A fault closes the connection that the order is about."""
         self.loop.beat()
         try:
             self._react(message, raw)
@@ -291,7 +292,7 @@ class Worker:
                 assert_never(message)
 
     def _about(self, message: control.Order) -> ConnectionHandler | None:
-        """The connection of an order, if it has one."""
+        """Return the connection that an order is about; None: no connection."""
         if isinstance(message, control.Unpair):
             return self.routed.client_of(message.pair)
         return self.clients.get(getattr(message, "conn", 0))
@@ -331,8 +332,8 @@ class Worker:
             return
         try:
             self._apply(epoch, ops, self.table.apply)
-        except Exception as fault:  # noqa: BLE001 - a table that is half changed is good for nothing, whatever it was
-            # All workers get the same delta and must not all end. A snapshot replaces the half-applied change.
+        except Exception as fault:  # noqa: BLE001 - a half-applied table is useless, whatever the fault
+            # All workers get the same delta, and must not all end. A snapshot replaces the half-applied change.
             self.report_fault(f"Epoch {epoch} of the address table cannot be applied", fault)
             self.live = False
             self.control.send_event(control.Resync())
@@ -354,7 +355,7 @@ class Worker:
         self.routed.table_changed()
 
     def _apply_state(self, op: WorkerStateOp) -> None:
-        """Apply ops that are not for the table, before it."""
+        """Apply an op that does not change the table; called before the table changes."""
         match op:
             case ProfileOp():
                 self.profiles[op.key] = op.profile
@@ -379,7 +380,7 @@ class Worker:
                 assert_never(op)
 
     def use_log(self, settings: dict[str, Any], opened: int) -> None:
-        """Use the log settings of the supervisor. `opened`: a changed number means to open the files again."""
+        """Apply the log settings of the supervisor. opened: if this number changed, reopen the files."""
         again = self.log_opened is not None and opened != self.log_opened
         self.log_opened = opened
         try:
@@ -393,7 +394,7 @@ class Worker:
     # -- connections --------------------------------------------------------------------------------------------------
 
     def adopt(self, message: Handover, descriptor: int) -> None:
-        """A connection that the supervisor accepted or opened."""
+        """Take a connection that the supervisor accepted or opened."""
         profile = self.profiles.get(message.profile)
         initiate = message.initiate
         if descriptor < 0 or profile is None:
@@ -419,12 +420,12 @@ class Worker:
             if initiate is not None:
                 client.connection.start()
             transport.begin(message.octets)
-        except Exception as fault:  # noqa: BLE001 - the net below a new connection
+        except Exception as fault:  # noqa: BLE001 - error net of a new connection
             client.connection.end_by(fault)
 
     def _transport(self, client: ConnectionHandler, descriptor: int, asked: bool) -> Transport:
-        """How the octets of a connection travel. asked: the supervisor has read a request for WebSocket, which was
-        without TLS. Raises TlsError."""
+        """Return the transport of a connection. asked: the supervisor has read a request for WebSocket, without TLS.
+        Raises TlsError."""
         profile, initiate, connection = client.profile, client.initiate, client.connection
         encrypted = profile.tls is not None and not asked
         below = self._secured(client, descriptor) if encrypted else self.transport(self.loop, descriptor, connection)
@@ -442,7 +443,7 @@ class Worker:
 
     @staticmethod
     def _site(profile: Profile, descriptor: int) -> Site:
-        """Return the listener of a request for WebSocket, as rules for web pages see it."""
+        """Return the listener of a request for WebSocket, as the rules for web pages need it."""
         opened = socket.socket(fileno=descriptor)
         try:
             return Site(profile.host, tuple(profile.allowed_origins), str(opened.getsockname()[0]))
@@ -450,14 +451,14 @@ class Worker:
             opened.detach()
 
     def _secured(self, client: ConnectionHandler, descriptor: int) -> TlsTransport:
-        """A transport over TLS. Raises TlsError."""
+        """Return a transport over TLS. Raises TlsError."""
         profile, initiate = client.profile, client.initiate
         context = self.credentials.of_endpoint(profile, server=initiate is None)
         host = None if initiate is None else initiate.host
         return TlsTransport(self.loop, descriptor, client.connection, context, host, profile.verify_hostname)
 
     def _ask_page(self, connection: int, request: bytes) -> int:
-        """The descriptor that the answer to a request for a page comes from; -1: there will be none."""
+        """Return the descriptor of the supervisor's answer to a request for a page; -1: there will be none."""
         try:
             return self.control.ask_page(connection, request)
         except OSError as error:
@@ -465,7 +466,7 @@ class Worker:
             return -1
 
     def _report_credentials(self, message: Handover, error: TlsError) -> None:
-        """A connection cannot be made with the credentials of its profile (security.md T-12, T-13)."""
+        """Log that a connection cannot be made with the credentials of its profile (security.md T-12, T-13)."""
         if message.initiate is None:
             self.log.repeated(ERROR, "ERROR", error.part, f"Run Time: {LISTENER_FAULTS[error.part]}")
             return
@@ -548,8 +549,8 @@ class Worker:
     def enter_link(
         self, session: Session, link: Any, name: str, handle: int | None, *, incoming: bool, container: bool = False
     ) -> Any:
-        """Give a link its slot and its handle; returns the slot. Raises RemoteError when there is none left of either;
-        then the link has neither.
+        """Give a link its slot and its handle; return the slot. Raises RemoteError if no slot or no handle is free;
+        the link then has neither.
         """
         slot = self.slots.claim(link, incoming, container, self.loop.scheduler.now_ns)
         try:
@@ -565,7 +566,7 @@ class Worker:
         return slot
 
     def leave_slot(self, slot: Any) -> None:
-        """Let no delivery find the link of a slot any more. The slot stays claimed."""
+        """Hide the link of a slot from deliveries. The slot stays claimed."""
         self.links.pop(slot.index, None)
         self.link_table.leave(slot.index)
 
@@ -577,7 +578,7 @@ class Worker:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def on_drain(self, message: control.Drain) -> None:
-        """Stop reading, send what is queued, then end; at the deadline in any case."""
+        """Stop reading, send queued output, then end; at the deadline in any case."""
         self.loop.stop_reading()
         self._drain_until(self.loop.scheduler.now + message.deadline_ms)
 
