@@ -1,4 +1,4 @@
-"""Large blocks of memory without a user: a list of few."""
+"""Large blocks of memory: a short list of unused ones."""
 from libc.stdlib cimport free
 
 
@@ -22,7 +22,7 @@ cdef void block_give(uint8_t* data, size_t room) noexcept:
         free(data)
         return
     while blocks.octets + room > BLOCKS_KEPT:
-        forget_first()             # blocks of this length are wanted now
+        forget_first()             # makes room for a block of the size that is wanted now
     block.room = room
     block.next = blocks.first
     blocks.first = block
@@ -39,6 +39,6 @@ cdef void forget_first() noexcept:
 
 
 cdef void blocks_drop() noexcept:
-    """All go back to the system."""
+    """Return all unused blocks to the system."""
     while blocks.first is not NULL:
         forget_first()

@@ -1,4 +1,4 @@
-"""Octets: big-endian words, and a growing write buffer."""
+"""Big-endian integers, and a growing write buffer."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 
@@ -26,17 +26,17 @@ cdef inline void write32(uint8_t* p, uint32_t v) noexcept nogil:
     p[3] = <uint8_t>v
 
 
-# A queue of octets to be sent. Owner: the connection that holds it by value.
+# Queue of octets to send. Owner: the connection that contains it.
 cdef struct WriteBuffer:
     uint8_t* data
-    size_t start               # first octet not yet taken
-    size_t end                 # behind the last octet written
-    size_t room                # octets allocated
+    size_t start               # first octet not sent yet
+    size_t end                 # position after the last octet written
+    size_t room                # number of octets allocated
 
 cdef enum:
-    WRITE_BUFFER_FIRST = 8192  # octets of a new buffer: most wakes of a connection write less
-    # Buffers without a user are kept for the next one, up to so many octets of this process: returning them to the
-    # system costs a page fault for every 4 KiB written afterwards. Large ones: see block.pxd.
+    WRITE_BUFFER_FIRST = 8192  # octets of a new buffer; most connections write less in a wake
+    # Octets of unused buffers that this process keeps for reuse: returning them to the system costs a page fault for
+    # every 4 KiB written afterwards. Large buffers: see block.pxd.
     WRITE_BUFFERS_KEPT = 4194304
 
 
@@ -48,12 +48,13 @@ cdef uint8_t* buffer_grow(WriteBuffer* b, size_t n) except NULL
 
 
 cdef inline uint8_t* buffer_room(WriteBuffer* b, size_t n) except NULL:
-    """At least n writable octets at b.data + b.end; the caller advances b.end. Raises MemoryError."""
+    """Return b.data + b.end with at least n writable octets behind it. The caller advances b.end. Raises MemoryError.
+    """
     if b.room - b.end < n:
         return buffer_grow(b, n)
     return b.data + b.end
 
 
-# Forget everything and give the memory back: an idle connection holds none.
+# Drop the content and give the memory back: an idle connection holds none.
 cdef void buffer_release(WriteBuffer* b) noexcept
 cdef void buffers_drop() noexcept

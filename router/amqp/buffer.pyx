@@ -1,16 +1,16 @@
-"""The growing part of the write buffer, and the pool of buffers without a user."""
+"""Growth of the write buffer, and the pool of unused buffers."""
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
 from router.amqp.block cimport BLOCK_LEAST, block_give, block_take, blocks_drop
 
-# A pooled buffer begins with this.
+# Header of a pooled buffer.
 cdef struct Spare:
     Spare* next
     size_t room
 
 cdef Spare* pool = NULL
-cdef size_t pooled = 0         # octets
+cdef size_t pooled = 0         # octets in the pool
 
 
 cdef uint8_t* buffer_grow(WriteBuffer* b, size_t n) except NULL:
@@ -66,7 +66,7 @@ cdef void buffer_release(WriteBuffer* b) noexcept:
 
 
 cdef void buffers_drop() noexcept:
-    """Free all buffers that nobody uses."""
+    """Free all unused buffers."""
     global pool, pooled
     cdef Spare* spare
     while pool is not NULL:

@@ -1,4 +1,4 @@
-"""The time of a wake, and what is to be looked at again soon."""
+"""Time of a wake, and the list of objects to check soon."""
 
 cdef enum:
     NS_A_MS = 1000000
@@ -15,5 +15,5 @@ cdef class Clock:
         self.second = <uint32_t>(now_ns // NS_A_SECOND)
 
     def set_time(self, uint64_t now_ns):
-        """`set_clock` for tests."""
+        """Set the clock, for tests."""
         self.set_clock(now_ns)

@@ -1,4 +1,4 @@
-"""The bound of memory: octets of messages that a connection, and the process, may hold."""
+"""Bounds of memory: octets of messages and deliveries that a connection, and the process, may hold."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.channel cimport Channel
@@ -10,66 +10,69 @@ from router.amqp.quota cimport Quota
 from router.amqp.survey cimport Survey
 
 cdef enum:
-    # Octets of messages that a connection may hold, and a process, where the configuration says nothing.
+    # Default bounds in octets of a connection and of the process.
     CONNECTION_CONTENT = 268435456
     PROCESS_CONTENT = 1073741824
 
-    FREE_PROMISED = 2          # windows promise 1/FREE_PROMISED of what is free
-    FREE_LEAST = 16            # less than 1/FREE_LEAST of the bound is free: too little to shorten windows again
-    CONNECTIONS_A_WAKE = 256   # whose windows one wake shortens
-    LEAST_SHARE = 8            # whatever others hold, connections may hold 1/LEAST_SHARE of the process's bound …
-    LEAST_MOST = 1048576       # … each of them so many octets at the most
+    FREE_PROMISED = 2          # windows promise 1/FREE_PROMISED of the free octets
+    FREE_LEAST = 16            # windows are not shortened again while less than 1/FREE_LEAST of the bound is free
+    CONNECTIONS_A_WAKE = 256   # connections whose windows are shortened in one wake
+    # Least part of each connection, whatever others hold: all connections together may hold 1/LEAST_SHARE of the
+    # process's bound, each of them at most LEAST_MOST octets.
+    LEAST_SHARE = 8
+    LEAST_MOST = 1048576
 
 cdef extern from "stdint.h":
     uint64_t NO_BOUND "UINT64_MAX"
 
-# What a look at the bound has ended.
+# Result of a check at a bound.
 cdef enum LastResort:
     ENDED_NOTHING = 0
-    ENDED_STUCK = 1            # of which nothing was taken
-    ENDED_UNROUTED = 2         # with an unfinished message that was not routed
+    ENDED_STUCK = 1            # a link whose messages nobody took
+    ENDED_UNROUTED = 2         # a link with an unfinished message that was not routed
     ENDED_AWAITED = 3          # a connection, with all deliveries that its peer had not settled
 
-# Owner: the scheduler.
+# Memory bound of the process. Owner: the scheduler.
 cdef class ProcessMemory:
     cdef Clock clock
-    cdef public uint64_t content_limit    # octets of messages that the process may hold
-    cdef uint64_t content                 # … and holds, with what deliveries count
-    cdef uint64_t deliveries              # octets that these count
-    cdef readonly bint crowded        # it holds them: nobody gets credit or window for what is held up
-    cdef bint watched                 # … and `starved` looks whether somebody waits for that
-    cdef set withheld                 # Connections of which something goes on when it is not crowded any more
-    cdef set connections              # … that are open
-    cdef uint64_t walked              # ms: when a connection had the links of all looked at
-    cdef uint64_t look_at             # ms: when it looks at all links next, while it is crowded
-    cdef public uint64_t windows_shut  # sessions whose window stays shut until something is taken
+    cdef public uint64_t content_limit    # octets that the process may hold
+    cdef uint64_t content                 # octets held: messages and the cost of deliveries
+    cdef uint64_t deliveries              # cost of the deliveries in octets
+    # the bound is reached: links and sessions that hold something get no credit and no window
+    cdef readonly bint crowded
+    cdef bint watched                 # in `starved`, which checks whether somebody waits for room
+    cdef set withheld                 # Connections that continue when the process is no longer crowded
+    cdef set connections              # open Connections
+    cdef uint64_t walked              # time in ms of the last survey of all links on behalf of one connection
+    cdef uint64_t look_at             # time in ms of the next survey of all links while the process is crowded
+    cdef public uint64_t windows_shut  # sessions whose window is shut until something is taken
     # Windows are promises of memory: see `window_octets`.
-    cdef uint64_t withdraw_at         # octets of messages held at which windows are shortened
+    cdef uint64_t withdraw_at         # octets held at which windows are shortened next
     cdef readonly list untold         # Connections whose windows are still to be shortened
-    # Links whose messages were given up at the bound of memory; whoever counts them takes them from here.
+    # Links evicted at a bound of memory. The event loop adds the number to its counters and resets it.
     cdef public uint64_t given_up
     cdef int note_content(self, uint64_t stored, uint64_t deliveries) except -1
     cdef uint64_t least_octets(self) noexcept
     cdef uint64_t window_octets(self) noexcept
     cdef void withdraw_some(self) noexcept
     cdef void survey(self, Survey* found) noexcept
-    # copies: how many messages in queues are looked at.
+    # Survey the consumers' links. connection: see Survey. copies: most messages in queues to examine.
     cdef void survey_consumers(self, Survey* found, const Meter* connection, uint32_t copies) noexcept
     cdef LastResort end_most(self, Survey* found, size_t total) except *
     cdef LastResort end_awaited(self, Survey* consumers) except *
 
-# Base of a connection. Owner: the transport.
+# Base class of a connection: its memory bound. Owner: the transport.
 cdef class ConnectionMemory:
     cdef ProcessMemory process
-    cdef ObjectTable local_channels         # its sessions
-    cdef Meter* content                     # octets held of messages and deliveries that came by it, or NULL
-    cdef readonly uint64_t content_limit    # … and how many may be
-    cdef readonly bint relays               # its peer is a router: what comes and leaves by it is of many
-    cdef list withheld                      # links that get no credit while it holds too much; None: none
-    cdef set shut                           # sessions whose window is shut because it, or the process, does; None: none
-    cdef bint watched                       # … and `Scheduler.starved` looks whether that lasts
-    cdef uint64_t withdraw_at               # octets held at which the windows of its sessions are shortened
-    cdef Quota quota                        # limits that it shares with others; None: none
+    cdef ObjectTable local_channels         # sessions
+    cdef Meter* content  # octets held of messages and deliveries that arrived on the connection, or NULL
+    cdef readonly uint64_t content_limit    # octets that it may hold
+    cdef readonly bint relays               # the peer is a router, so messages come from and go to many clients
+    cdef list withheld                      # links that get no credit while too much is held; None: none
+    cdef set shut  # sessions whose window is shut because the connection or the process is full; None: none
+    cdef bint watched                       # in `Scheduler.starved`, which checks whether the shortage lasts
+    cdef uint64_t withdraw_at               # octets held at which the windows of its sessions are shortened next
+    cdef Quota quota                        # limits shared with other connections; None: none
     cdef Meter* content_meter(self) except NULL
     cdef bint content_full(self) noexcept
     cdef bint full(self) noexcept
@@ -78,35 +81,35 @@ cdef class ConnectionMemory:
     cdef void withdraw_windows(self) noexcept
     cdef void shorten_windows(self) noexcept
     cdef void wait_for_room(self, Channel channel) noexcept
-    cdef void note_waiting(self) noexcept   # its meter tells it when less is held
+    cdef void note_waiting(self) noexcept   # have the meter report when octets are freed
     cdef void room_again(self) noexcept
     cdef bint stands_still(self) noexcept
     cdef void survey(self, Survey* found) noexcept
     cdef void withhold(self, Endpoint link) noexcept
     cdef void grant_withheld(self) noexcept
     cdef void let_go(self) noexcept
-    # The last resort for deliveries of so many octets that its peer has not settled: it is closed.
+    # Close the connection, as the last resort for deliveries of `octets` octets that its peer has not settled.
     cdef int close_for_awaited(self, size_t octets) except -1
 
 
 cdef inline bint is_short(uint64_t held, uint64_t limit) noexcept:
-    """Half of what may be held is."""
+    """True if half of the limit is held."""
     return held >= limit // 2
 
 
 cdef inline bint is_exceeded(uint64_t held, uint64_t limit) noexcept:
-    """A quarter more is held than may be."""
+    """True if the limit is exceeded by a quarter."""
     return held >= limit + limit // 4
 
 
 cdef inline uint64_t free_of(uint64_t held, uint64_t limit) noexcept:
-    """Octets that may still be held."""
+    """Return the octets that may still be held."""
     return limit - held if held < limit else 0
 
 
 cdef inline uint64_t next_withdrawal(uint64_t held, uint64_t limit) noexcept:
-    """Octets held at which windows are shortened again: half of what is free now is used, and for the last time where
-    nothing more is taken."""
+    """Return the octets held at which windows are shortened next: when half of what is free now is used. The last time
+    is at a quarter above the limit, where nothing more is taken."""
     cdef uint64_t free = free_of(held, limit)
     if free >= limit // FREE_LEAST:
         return held + free // 2

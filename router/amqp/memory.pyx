@@ -1,7 +1,8 @@
-"""The bound of memory: octets of messages that a connection, and the process, may hold (docs/internals/credit.md).
+"""Bounds of memory: octets of messages and deliveries that a connection, and the process, may hold
+(docs/internals/credit.md).
 
-At a bound nobody gets credit or a window for what is held up. Where that lasts although somebody waits for room, the
-link ends that holds most of what nobody takes.
+At a bound, links and sessions that hold something get no credit and no window. If the shortage lasts while somebody
+waits for room, the link that holds most octets that nobody takes is evicted.
 """
 from libc.string cimport memset
 
@@ -9,8 +10,8 @@ from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.survey cimport STANDSTILL_MS
 
 cdef enum:
-    WALK_MS = 100              # from one look at all links of the process on behalf of one connection to the next
-    COPIES_A_LOOK = 100000     # messages in the queues of consumers that one look at the bound counts
+    WALK_MS = 100              # time between surveys of all links of the process on behalf of one connection
+    COPIES_A_LOOK = 100000     # most messages in consumers' queues that one check of the bound counts
 
 
 cdef class ProcessMemory:
@@ -22,8 +23,11 @@ cdef class ProcessMemory:
         self.untold = []
 
     cdef int note_content(self, uint64_t stored, uint64_t deliveries) except -1:
-        """The process holds so many octets of messages, and of deliveries. Between both marks nothing changes, so that
-        it does not turn on and off with each message."""
+        """Update the octets held by messages and deliveries, and enter or leave the crowded state.
+
+        The process becomes crowded at its limit and stays so until a quarter is free, so that the state does not flip
+        with each message.
+        """
         cdef ConnectionMemory connection
         cdef uint64_t held = stored + deliveries
         self.content = held
@@ -49,28 +53,31 @@ cdef class ProcessMemory:
         return 0
 
     cdef uint64_t least_octets(self) noexcept:
-        """Octets that each connection may hold, whatever others hold: those whose messages pass go on."""
+        """Return the octets that each connection may hold, whatever others hold, so that connections whose messages
+        pass make progress."""
         return min(self.content_limit // (LEAST_SHARE * max(len(self.connections), 1)), LEAST_MOST)
 
     cdef uint64_t window_octets(self) noexcept:
-        """Octets that the windows of a connection may promise: while half of the bound is used, all connections share
-        what is free."""
+        """Return the octets that the windows of one connection may promise. While half of the bound is used, all
+        connections share what is free."""
         if not is_short(self.content, self.content_limit):
             return NO_BOUND
         self.withdraw_at = min(self.withdraw_at, next_withdrawal(self.content, self.content_limit))
         return max(free_of(self.content, self.content_limit) // max(len(self.connections), 1), self.least_octets())
 
     cdef void withdraw_some(self) noexcept:
-        """Shorten the windows of connections to that, of some in each wake."""
+        """Shorten the windows of up to CONNECTIONS_A_WAKE connections."""
         cdef ConnectionMemory connection
         for connection in self.untold[-CONNECTIONS_A_WAKE:]:
             connection.shorten_windows()
         del self.untold[-CONNECTIONS_A_WAKE:]
 
     def check_starved(self):
-        """For the event loop while the process holds all that it may: returns when (ms) to look again, 0: never. Where
-        somebody has waited for room for STANDSTILL_MS, the link ends that holds most of what nobody takes. While others
-        are served, and what is stuck is too little to matter, there will be room without that."""
+        """Check the bound while the process is crowded; return the time in ms of the next check, 0: none.
+
+        If somebody has waited for room for STANDSTILL_MS, evict the link that holds most octets that nobody takes. If
+        other links are served and the stuck octets are too few to matter, room becomes free without that.
+        """
         cdef ConnectionMemory connection
         cdef Survey held, queued
         cdef bint waited = False
@@ -81,7 +88,7 @@ cdef class ProcessMemory:
             return 0
         if self.clock.now < self.look_at:
             if is_exceeded(self.content, self.content_limit):
-                # No window holds back what other workers and routers send.
+                # No window limits what other workers and routers send.
                 self.survey_consumers(&queued, NULL, 0)
                 self.end_awaited(&queued)
             return self.clock.now + WALK_MS
@@ -91,7 +98,7 @@ cdef class ProcessMemory:
         memset(&held, 0, sizeof(Survey))
         self.survey(&held)
         if waited or is_exceeded(self.content, self.content_limit):
-            # What came from other workers no window of ours holds back. Or the links are gone by which it came.
+            # No window here limits what other workers send, and the links by which messages came may have ended.
             self.survey_consumers(&queued, NULL, COPIES_A_LOOK)
             total = held.stuck + held.moving + held.unrouted + queued.stuck + queued.moving + self.deliveries
             ended = self.end_awaited(&queued)
@@ -99,14 +106,15 @@ cdef class ProcessMemory:
                 ended = self.end_most(&queued, total)
             if waited and ended == ENDED_NOTHING:
                 ended = self.end_most(&held, total)
-        # Thousands of links may have little of unrouted messages each. Meanwhile nobody can take any of it, so there is
-        # no progress to wait for. And many connections may have deliveries that they do not settle.
+        # Check again soon after these evictions. Thousands of links may hold a little of an unrouted message each, and
+        # nobody can take any of it, so there is no progress to wait for. Likewise many connections may have deliveries
+        # that they do not settle.
         self.look_at = self.clock.now + (WALK_MS if ended >= ENDED_UNROUTED else STANDSTILL_MS)
         return self.clock.now + WALK_MS
 
     cdef void survey(self, Survey* found) noexcept:
-        """Add what links of all connections hold. The link to end for unrouted messages is one of the connection that
-        has most of them: little on each of many links is not to be spared."""
+        """Add the octets held by the links of all connections. The candidate for unrouted messages is a link of the
+        connection that holds most of them, so that spreading them over many links does not protect from eviction."""
         cdef ConnectionMemory connection
         cdef void* link = NULL
         cdef size_t held = 0
@@ -137,8 +145,8 @@ cdef class ProcessMemory:
         self.survey(found)
 
     cdef LastResort end_most(self, Survey* found, size_t total) except *:
-        """End the link of which nothing is taken and that holds most, if such links hold a quarter of all; otherwise
-        the link that has most of an unrouted message, if these are a quarter."""
+        """Evict the stuck link that holds most, if stuck links hold a quarter of `total`; otherwise the link with most
+        octets of an unrouted message, if unrouted messages are a quarter."""
         cdef Endpoint most
         cdef LastResort ended
         cdef size_t held
@@ -159,8 +167,8 @@ cdef class ProcessMemory:
         return ended
 
     cdef LastResort end_awaited(self, Survey* consumers) except *:
-        """Close the connection whose peer has most deliveries that it has not settled, if such deliveries of all
-        clients and brokers are a quarter of all that the process holds."""
+        """Close the connection whose peer has most unsettled deliveries, if the unsettled deliveries of all clients
+        and brokers are a quarter of what the process holds."""
         cdef ConnectionMemory connection
         if consumers.awaited_by is NULL or consumers.awaited < self.content // 4 \
                 or consumers.awaited_most < self.least_octets():
@@ -170,7 +178,7 @@ cdef class ProcessMemory:
         return ENDED_AWAITED
 
     def end_by(self, fault):
-        """No connection is to blame for it."""
+        """Raise the fault again: it belongs to no connection."""
         raise fault
 
 
@@ -187,23 +195,27 @@ cdef class ConnectionMemory:
         return self.content
 
     cdef bint content_full(self) noexcept:
-        """It holds all that it may."""
+        """True if the connection holds all octets that it may."""
         return self.content is not NULL and self.content.held >= self.content_limit
 
     cdef bint full(self) noexcept:
-        """It holds all that it may, or the process does."""
+        """True if the connection or the process holds all octets that it may."""
         return self.process.crowded or self.content_full()
 
     cdef bint must_wait(self, bint promised) noexcept:
-        """No transfer is taken: the connection exceeds its bound by a quarter. Or the process does, the connection
-        holds more than each one may, and the transfer is beyond what its window promises now."""
+        """True if a transfer has to wait in the socket. promised: the current window covers the transfer.
+
+        That is so if the connection exceeds its bound by a quarter, or if the process does, the connection holds more
+        than its least part and the transfer is not promised.
+        """
         cdef uint64_t held = self.content.held if self.content is not NULL else 0
         return is_exceeded(held, self.content_limit) \
             or (not promised and is_exceeded(self.process.content, self.process.content_limit)
                 and held >= self.process.least_octets())
 
     cdef uint64_t window_octets(self) noexcept:
-        """Octets that the window of a session may promise: all sessions together 1/FREE_PROMISED of what is free."""
+        """Return the octets that the window of one session may promise. All sessions together get 1/FREE_PROMISED of
+        what is free."""
         cdef uint64_t held = self.content.held if self.content is not NULL else 0
         cdef uint64_t octets = min(free_of(held, self.content_limit) // FREE_PROMISED, self.process.window_octets())
         if is_short(held, self.content_limit):
@@ -213,19 +225,19 @@ cdef class ConnectionMemory:
         return octets // max(self.local_channels.count, 1)
 
     cdef void withdraw_windows(self) noexcept:
-        """Shorten the windows of its sessions when half of what was free is used since they were given."""
+        """Shorten the windows of all sessions if half of what was free when they were opened is used."""
         if is_short(self.content.held, self.content_limit) and self.content.held >= self.withdraw_at:
             self.withdraw_at = next_withdrawal(self.content.held, self.content_limit)
             self.shorten_windows()
 
     cdef void shorten_windows(self) noexcept:
-        """Take back what the windows of its sessions promise beyond `window_octets`."""
+        """Take back the part of each session's window that exceeds `window_octets`."""
         cdef Channel channel
         for channel in self.local_channels.values():
             channel.shorten_window()
 
     cdef void wait_for_room(self, Channel channel) noexcept:
-        """The session's window is shut because of that. See to it that this does not last."""
+        """List a session whose window is shut for lack of memory, and have the shortage checked."""
         if self.shut is None:
             self.shut = set()
         self.shut.add(channel)
@@ -241,7 +253,7 @@ cdef class ConnectionMemory:
             self.content.awaited = True
 
     cdef void room_again(self) noexcept:
-        """It is not full any more."""
+        """Reopen the windows of sessions that waited for room."""
         cdef Channel channel
         cdef set shut = self.shut
         self.shut = None
@@ -250,9 +262,11 @@ cdef class ConnectionMemory:
                 channel.room_again()
 
     def check_starved(self):
-        """For the event loop while sessions wait for room: returns when (ms) to look again, 0: never. Where one has
-        done so for STANDSTILL_MS, a link of the connection ends: of those of which nobody takes anything the one that
-        holds most. Where links that are gone have left more, it is a consumer of that."""
+        """Check the bound while sessions wait for room; return the time in ms of the next check, 0: none.
+
+        If a session has waited for STANDSTILL_MS, evict the stuck link of the connection that holds most. If ended
+        links have left more in consumers' queues, evict a consumer of those messages instead.
+        """
         cdef Survey held, queued
         cdef ProcessMemory process = self.process
         cdef bint waited
@@ -268,7 +282,8 @@ cdef class ConnectionMemory:
         memset(&held, 0, sizeof(Survey))
         held.now = process.clock.now
         self.survey(&held)
-        # Deliveries count, but no link ends for them here: their producer waits until the consumers settle them.
+        # Unsettled deliveries count, but no link is evicted for them here: their producer waits until the consumers
+        # settle them.
         awaited = held.awaited
         if self.content.held > 2 * held.stuck + held.moving + held.unrouted + awaited:
             if process.clock.now - process.walked < WALK_MS:
@@ -282,7 +297,7 @@ cdef class ConnectionMemory:
         return process.clock.now + STANDSTILL_MS
 
     cdef bint stands_still(self) noexcept:
-        """Some session has waited for room for STANDSTILL_MS."""
+        """True if some session has waited for room for STANDSTILL_MS."""
         cdef Channel channel
         cdef bint any = False
         if self.shut is None:
@@ -292,13 +307,13 @@ cdef class ConnectionMemory:
         return any
 
     cdef void survey(self, Survey* found) noexcept:
-        """Add what its links hold."""
+        """Add the octets held by the links of the connection."""
         cdef Channel channel
         for channel in self.local_channels.values():
             channel.survey(found)
 
     cdef void withhold(self, Endpoint link) noexcept:
-        """The link's `grant` is to be called when the connection is not full any more. Once for each link."""
+        """Have the link's `grant` called when the connection is no longer full. To be called once for each link."""
         if self.withheld is None:
             self.withheld = []
         self.withheld.append(link)
@@ -318,7 +333,7 @@ cdef class ConnectionMemory:
         raise NotImplementedError
 
     cdef void let_go(self) noexcept:
-        """Its sessions have ended: nothing of it waits for room any more."""
+        """Remove the connection from all lists of those that wait for room, after its sessions have ended."""
         self.withheld = None
         self.shut = None
         self.process.withheld.discard(self)

@@ -1,26 +1,26 @@
-"""Flow control counts octets: those of messages that are held and that not all readers have passed."""
+"""Meters for flow control in octets: messages that are stored and that not all readers have passed."""
 from libc.stdint cimport uint32_t
 
 ctypedef void (*MeterFreed)(void* owner) noexcept
 
 cdef enum:
-    # What an incoming delivery counts until it is settled, and each copy of it: the struct, its place in the map of a
-    # session, and what the heap adds.
+    # Octets counted for an incoming delivery until it is settled, and for each copy of it: the struct, its entry in
+    # the map of a session, and the overhead of the heap.
     IN_OCTETS = 256
     OUT_OCTETS = 256
     DELIVERY_OCTETS = 512      # of a delivery with one copy
 
-# Octets of messages that are stored and that not all readers have passed, of one link, session, connection or
-# process. Shared by reference between its owner and the messages, which may outlive it (owner NULL then).
+# Counter of stored octets that not all readers have passed, for one link, session, connection or process. Shared by
+# reference between its owner and the messages, which may outlive the owner (`owner` is NULL then).
 cdef struct Meter:
     uint32_t refs
     void* owner                # borrowed
-    MeterFreed freed           # called when held shrinks
-    bint awaited               # the owner waits for `held` to shrink, or did when it was told last
-    size_t held                # octets
-    Meter* parent              # counts the same octets among others; a reference, or NULL
+    MeterFreed freed           # callback for a decrease of `held`
+    bint awaited               # the owner waits for a decrease of `held`, or waited at the last callback
+    size_t held                # octets counted now
+    Meter* parent              # meter that includes the same octets; a reference, or NULL
 
-# A reference to a meter, for whoever keeps objects.
+# Reference to a meter, for Python objects.
 cdef class MeterHold:
     cdef Meter* meter
 
@@ -30,7 +30,7 @@ cdef void meter_release(Meter* m) noexcept
 
 
 cdef inline void meter_drop(Meter* m) noexcept:
-    """`meter_release` where others mostly hold it, too."""
+    """Release a reference, inlined for the usual case that others hold the meter, too."""
     if m.refs > 1:
         m.refs -= 1
     else:
@@ -51,7 +51,7 @@ cdef inline void meter_changed(Meter* m) noexcept:
 
 
 cdef inline void meter_subtract(Meter* m, size_t octets) noexcept:
-    """The caller holds a reference to m, and m to its parents."""
+    """Subtract octets from a meter and its parents, and notify the owners. The caller holds a reference to `m`."""
     cdef Meter* at = m
     while at is not NULL:
         at.held -= octets
@@ -60,8 +60,8 @@ cdef inline void meter_subtract(Meter* m, size_t octets) noexcept:
 
 
 cdef inline void meter_subtract_quietly(Meter* m, size_t octets) noexcept:
-    """The same of what shuts no window but at a bound of the connection, whose meter is the last parent: nobody is told
-    unless that waits."""
+    """Subtract octets that shut no window except at a bound of the connection. The connection's meter is the last
+    parent; owners are notified only if it waits."""
     cdef Meter* at = m
     at.held -= octets
     while at.parent is not NULL:
@@ -72,7 +72,7 @@ cdef inline void meter_subtract_quietly(Meter* m, size_t octets) noexcept:
 
 
 cdef inline void meter_give_back(Meter* m, size_t octets) noexcept:
-    """Subtract from a meter without parent, for each delivery: the owner is told only if it waits."""
+    """Subtract octets from a meter without parent. Called for each delivery; the owner is notified only if it waits."""
     m.held -= octets
     if m.awaited and m.owner is not NULL:
         m.freed(m.owner)

@@ -1,4 +1,4 @@
-"""Flow control counts octets: those of messages that are held and that not all readers have passed."""
+"""Meters for flow control in octets: messages that are stored and that not all readers have passed."""
 from libc.stdlib cimport free, malloc
 
 
@@ -35,7 +35,7 @@ cdef class MeterHold:
 
 
 cdef MeterHold meter_hold(Meter* meter):
-    """Return one more reference."""
+    """Return a new reference to the meter."""
     cdef MeterHold hold = MeterHold.__new__(MeterHold)
     hold.meter = meter
     meter.refs += 1

@@ -1,4 +1,4 @@
-"""Limits that several connections share."""
+"""Limits that several connections share: the base class, which limits nothing."""
 from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 
 from router.amqp.meter cimport meter_new, meter_release
@@ -10,7 +10,7 @@ cdef class Quota:
             meter_release(self.queued)
 
     cdef Meter* queued_meter(self) except NULL:
-        # Without an owner: such messages are of no incoming link here.
+        # The meter has no owner: such messages belong to no incoming link of this worker.
         if self.queued is NULL:
             self.queued = meter_new(NULL, NULL)
         return self.queued

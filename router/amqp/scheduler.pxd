@@ -1,39 +1,39 @@
-"""The turns of the connections of one event loop."""
+"""Turns of the connections of one event loop."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.channel cimport Channel
 from router.amqp.clock cimport Clock
 from router.amqp.memory cimport ConnectionMemory, ProcessMemory
 
-# What costs interpreter work is done in turns: frames but transfers, flows and dispositions, and ends of links that are
-# lost with their session. A connection, and a wake, does so many, first of those that have just come, then as many of
-# those that wait.
+# Interpreter work is done in turns: frames other than transfers, flows and dispositions, and the end of links that are
+# lost with their session. The number of both is bounded for each turn of a connection and for each wake. Frames that
+# have just arrived come first, then an equal number of frames that wait.
 cdef enum:
     FRAMES_A_TURN = 32
     FRAMES_A_WAKE = 64
     LOSSES_A_TURN = 32
     LOSSES_A_WAKE = 64
 
-# Frames of the data path are cheap, but for those that touch many deliveries or copies. These are charged in units of
-# about 0.1 microseconds, and a connection that has used up its slice goes on in a later wake.
+# Frames of the data path are cheap, except for those that touch many deliveries or copies. Their work is charged in
+# cost units of about 0.1 microseconds. A connection that has used up its slice continues in a later wake.
 cpdef enum Work:
-    WORK_A_SLICE = 8192        # units that one connection may use before all others have their turn
+    WORK_A_SLICE = 8192        # cost units of one slice, after which all other connections have their turn
 
-# Owner: the worker. What is shared by the connections of one event loop.
+# State shared by the connections of one event loop. Owner: the worker.
 cdef class Scheduler(Clock):
     cdef readonly ProcessMemory memory
-    cdef list dirty                   # Connections with something to send, in the order they got it
-    cdef list resumed                 # Connections whose frames may go on, see Connection.pause
-    cdef list turns                   # Connections with a frame that waits for its turn
+    cdef list dirty                   # Connections with output, in the order in which they became dirty
+    cdef list resumed                 # Connections whose pause has ended, see Connection.pause
+    cdef list turns                   # Connections with a frame that waits for a turn
     cdef list sliced                  # Connections that have used up their slice, see `charge`
-    cdef readonly uint32_t work       # units that were charged to the slice at hand
-    cdef readonly uint64_t charged    # … and to all before it
-    cdef list losing                  # Connections with links that are lost, and not ended yet
-    cdef public bint behind           # the supervisor is, with what it has to decide: no frame has its turn
-    cdef uint32_t frames_left         # of this wake
+    cdef readonly uint32_t work       # cost units charged to the current slice
+    cdef readonly uint64_t charged    # cost units charged to all earlier slices
+    cdef list losing                  # Connections with links that are lost and not ended yet
+    cdef public bint behind           # the supervisor is behind with its decisions: no frame gets a turn
+    cdef uint32_t frames_left         # frames that this wake may still take
     cdef uint32_t losses_left
-    cdef readonly uint64_t frames     # that cost interpreter work and were taken, and links that were ended, ever
-    cdef readonly uint64_t losses
+    cdef readonly uint64_t frames     # frames with interpreter work that were taken since the start
+    cdef readonly uint64_t losses     # lost links that were ended since the start
     cpdef void begin_wake(self) noexcept
     cpdef bint has_time(self) noexcept
     cpdef bint unfinished(self) noexcept
@@ -41,36 +41,36 @@ cdef class Scheduler(Clock):
     cpdef int resume_sliced(self) except -1
     cpdef int lose_links(self) except -1
 
-# A connection, as its scheduler knows it: it has something to send, a frame waits for its turn, or links are lost with
-# their sessions. Owner: the transport.
+# Connection as its scheduler knows it: with output to send, a frame that waits for a turn, or links lost with their
+# sessions. Owner: the transport.
 cdef class Scheduled(ConnectionMemory):
     cdef readonly Scheduler scheduler
     cdef readonly object handler            # ConnectionHandler, see connection.pyx
-    cdef readonly bint finished             # nothing more will be said: the transport closes when `out` is empty
+    cdef readonly bint finished             # nothing more will be written: the transport closes when `out` is empty
     cdef readonly bint dirty
-    cdef object losing                      # deque of sessions with links that are lost and not ended yet; None: none
-    cdef bint loses                         # … one of them, just now
-    cdef bint waits_to_lose                 # it is in the scheduler's list
-    cdef int take_turn(self) except -1      # a frame that waited for its turn may go on
-    cdef int take_slice(self) except -1     # its next slice begins
+    cdef object losing                      # deque of sessions with lost links that have not ended yet; None: none
+    cdef bint loses                         # one of them is ending links just now
+    cdef bint waits_to_lose                 # in the scheduler's list `losing`
+    cdef int take_turn(self) except -1      # let a frame that waited for a turn continue
+    cdef int take_slice(self) except -1     # begin the next slice
     cdef int lose_more(self) except -1
     cdef int lose_channel(self, Channel channel) except -1
-    cdef int all_lost(self) except -1       # no link is left of what was lost
+    cdef int all_lost(self) except -1       # continue after the last lost link has ended
     cdef int report_fault(self, object error) except -1
     cdef void mark_dirty(self) noexcept
     cpdef void end_by(self, object error)
 
 
 cdef inline void charge(Scheduler scheduler, uint32_t units) noexcept:
-    """Charge work to the connection whose frame is being taken."""
+    """Charge work to the connection whose frame is being handled."""
     scheduler.work += units
 
 
 cdef inline uint32_t slice_left(Scheduler scheduler) noexcept:
-    """Units that the frame at hand may still use, one at least."""
+    """Return the cost units that the current frame may still use, at least one."""
     return WORK_A_SLICE - scheduler.work if scheduler.work < WORK_A_SLICE else 1
 
 
 cdef inline bint slice_used(Scheduler scheduler) noexcept:
-    """True if the connection whose frames are being taken has to make way for the others."""
+    """True if the connection whose frame was handled has used up its slice."""
     return scheduler.work >= WORK_A_SLICE

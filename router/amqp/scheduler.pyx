@@ -1,4 +1,4 @@
-"""The turns of the connections of one event loop: who writes, who is read on, whose links end.
+"""Turns of the connections of one event loop: writing, resuming, and ending of links.
 
 docs/internals/engine.md, "A wake".
 """
@@ -17,22 +17,24 @@ cdef class Scheduler(Clock):
         self.losses_left = LOSSES_A_WAKE
 
     cpdef void begin_wake(self) noexcept:
-        """What has come may be dealt with, as far as this wake goes."""
+        """Allow the frames and losses of a new wake."""
         self.frames_left = FRAMES_A_WAKE
         self.losses_left = LOSSES_A_WAKE
 
     cpdef bint has_time(self) noexcept:
-        """Whether interpreter work may go on. False: the rest has to wait until others had their turn."""
+        """True if interpreter work may continue; False: the rest waits for the next wake."""
         return True
 
     cpdef bint unfinished(self) noexcept:
-        """Something waits for the next wake."""
+        """True if work waits for the next wake."""
         return (bool(self.turns) and not self.behind) or bool(self.losing) or bool(self.sliced) \
             or bool(self.memory.untold)
 
     def go_on(self):
-        """For whoever has no event loop with wakes, as a client with one connection: nobody else is to have a turn, so
-        all that waits for one goes on. True: something has; the connection is to be offered octets again."""
+        """Continue all waiting work, for a user without an event loop, such as a client with one connection.
+
+        True: there was some; offer octets to the connection again.
+        """
         cdef bint waited = self.unfinished()
         self.begin_wake()
         if waited:
@@ -43,7 +45,7 @@ cdef class Scheduler(Clock):
         return waited
 
     cpdef int give_turns(self) except -1:
-        """Those go on that have waited longest for the turn of a frame."""
+        """Give a turn to the connections whose frames have waited longest."""
         cdef Scheduled connection
         if self.behind:
             return 0
@@ -63,7 +65,7 @@ cdef class Scheduler(Clock):
         return 0
 
     cpdef int lose_links(self) except -1:
-        """End links that are lost, of one connection after the other."""
+        """End lost links, one connection after another."""
         cdef Scheduled connection
         cdef list losing = self.losing
         self.losing = []
@@ -104,14 +106,14 @@ cdef class Scheduled(ConnectionMemory):
             self.scheduler.dirty.append(self)
 
     cdef int lose_channel(self, Channel channel) except -1:
-        """One session is lost."""
+        """List a session as lost, and begin to end its links."""
         if self.losing is None:
             self.losing = deque()
         self.losing.append(channel)
         return self.lose_more()
 
     cdef int lose_more(self) except -1:
-        """End links that are lost, as many as have their turn; when none is left, what follows."""
+        """End as many lost links as one turn allows. After the last one, call `all_lost`."""
         cdef Channel channel
         cdef uint32_t most = LOSSES_A_TURN
         cdef uint32_t ended = 0

@@ -1,27 +1,29 @@
-"""What a look at the links that hold messages finds, at a bound of memory."""
+"""Memory survey: the search for the links and connections that hold most at a bound of memory."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.meter cimport Meter
 
 cdef enum:
-    STANDSTILL_MS = 2000       # at a bound of memory: nothing was taken for so long, although others wait for it
+    # time at a bound of memory without progress, while others wait, after which a link or connection is evicted
+    STANDSTILL_MS = 2000
 
-# What a look at the links that hold messages has found. Valid until anything else is done.
+# Parameters and result of a memory survey. Pointers are valid until any other call.
 cdef struct Survey:
     uint64_t now
-    bint consumers             # what is looked for: consumers with messages that are of no producer here
-    const Meter* connection    # … but came by links of this connection that are gone; NULL: or from other workers
-    uint32_t budget            # … of which so many are looked at
-    size_t stuck               # octets of links of which nobody has taken any for STANDSTILL_MS
-    size_t moving              # … of those of which somebody has
+    bint consumers             # parameter: survey consumers' links, for messages that belong to no producer here
+    # parameter: count only messages that came by ended links of this connection; NULL: of any, or from other workers
+    const Meter* connection
+    uint32_t budget            # parameter: most messages to examine
+    size_t stuck               # octets held by links of which nothing was taken for STANDSTILL_MS
+    size_t moving              # octets held by links of which something was taken
     void* most                 # the link that holds most of `stuck`, or NULL
-    # Octets of deliveries whose outcome is awaited: by the peers of the links that are looked at, or from them.
+    # Octets of deliveries whose outcome is awaited: from the peers of the surveyed links, or by them.
     size_t awaited
-    void* awaited_by           # of consumers: the connection that has most of them, or NULL
-    size_t awaited_most        # octets of its
-    size_t most_held           # octets that it holds
-    # Messages that are coming in and are not routed yet, apart: their links may wait for a window that is shut. A link
-    # ends for them where they are what fills the memory.
-    size_t unrouted            # octets of all
-    void* unrouted_link        # the link that has most and has had them for STANDSTILL_MS, or NULL
-    size_t unrouted_held       # octets of its message
+    void* awaited_by           # of a survey of consumers: the connection with most of `awaited`, or NULL
+    size_t awaited_most        # octets of that connection
+    size_t most_held           # octets held by `most`
+    # Unrouted messages that are still arriving are counted apart: their links may wait for a window that is shut. A
+    # link is evicted for one only if such messages fill the memory.
+    size_t unrouted            # octets of all unrouted messages
+    void* unrouted_link        # the link that holds most of them and has held them for STANDSTILL_MS, or NULL
+    size_t unrouted_held       # octets held by that link
