@@ -1,4 +1,4 @@
-"""A session, as its connection knows it."""
+"""Session as its connection knows it: the interface."""
 
 
 cdef class Channel:

@@ -1,4 +1,4 @@
-"""An AMQP connection (AMQP 1.0 part 2, 2.4): headers, open and close, channels, idle time-out, output."""
+"""AMQP connection (AMQP 1.0 part 2, 2.4): headers, open and close, channels, idle time-out, output."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from router.amqp.connection_channels cimport ConnectionChannels
@@ -6,42 +6,42 @@ from router.amqp.scheduler cimport Scheduler
 
 cpdef enum Pause:
     PAUSE_ATTACH = 1           # a frame for a link whose attach is being decided
-    PAUSE_TURN = 2             # a frame that costs interpreter work: others have their turn first
+    PAUSE_TURN = 2             # a frame with interpreter work waits for a turn
     PAUSE_SASL = 4             # the answer to a SASL frame is not known yet
-    PAUSE_OPEN = 8             # … to an open
-    PAUSE_BEGIN = 16           # … to a begin
-    PAUSE_SLICE = 32           # its frames have cost as much as one slice may: others have their turn first
-    PAUSE_MEMORY = 64          # a transfer beyond a window that was shortened: it waits until memory has room
-    # … further bits: of whoever runs it
+    PAUSE_OPEN = 8             # the answer to an open is not known yet
+    PAUSE_BEGIN = 16           # the answer to a begin is not known yet
+    PAUSE_SLICE = 32           # the frames have used up a slice
+    PAUSE_MEMORY = 64          # a transfer beyond a shortened window waits until memory has room
+    # further bits belong to the code that uses the connection
 
-# Owner: the worker's event loop (one transport each). All methods run in that process's only thread.
+# AMQP connection. Owner: the worker's event loop, by one transport. All methods run in the only thread of the process.
 cdef class Connection(ConnectionChannels):
-    cdef public object owner                # the transport that carries it
+    cdef public object owner                # the transport that carries the connection
     cdef readonly bint initiator
     cdef readonly int state
     cdef readonly uint32_t local_max_frame  # octets
     cdef readonly uint32_t remote_max_frame
-    cdef readonly uint32_t remote_idle      # ms, 0: peer asked for no heartbeats
-    cdef public uint32_t local_idle         # ms after which a silent peer is given up, 0: never
-    cdef readonly uint64_t handshake_deadline  # ms, 0: none
-    cdef uint32_t handshake_ms              # time for it, where there is a deadline
+    cdef readonly uint32_t remote_idle      # idle-time-out of the peer in ms; 0: no heartbeats requested
+    cdef public uint32_t local_idle         # ms after which a silent peer is disconnected; 0: never
+    cdef readonly uint64_t handshake_deadline  # deadline in ms for the peer's open; 0: none
+    cdef uint32_t handshake_ms              # time for the handshake, if there is a deadline
     cdef public uint64_t last_received      # ms
     cdef public uint64_t last_sent          # ms
-    cdef uint32_t turn_left                 # frames that it may send in this turn
-    cdef bint granted                       # … which was given to it
-    cdef int then                           # what follows when no link is left
+    cdef uint32_t turn_left                 # frames that the connection may still take in this turn
+    cdef bint granted                       # the turn was given from the scheduler's list
+    cdef int then                           # action after the last link has ended, THEN_
     cdef bint release_due
     cdef object end_error                   # (condition, description) for on_closed
-    cdef readonly uint32_t paused           # PAUSE_ reasons why frames wait, 0: they do not
+    cdef readonly uint32_t paused           # PAUSE_ reasons for frames to wait; 0: none
     cdef bint open_sent
     cdef bint close_sent
     cdef readonly bint close_received
     cdef bint answers_later                 # the answer to the peer's close waits for answer_close
     cdef object remote_error                # (condition, description) of the peer's close
-    cdef readonly bint silent               # … at once, without what is still in `out`
+    cdef readonly bint silent               # the transport closes at once, without sending the rest of `out`
     cdef readonly object remote_open        # dict of the peer's open
-    cdef bytes open_frame                   # … as octets, of a peer that waits for ours
-    cdef object sasl                        # SaslServer or SaslClient while that layer runs
+    cdef bytes open_frame                   # frame of the peer's open, until this router's open is sent
+    cdef object sasl                        # SaslServer or SaslClient during the SASL layer
 
     cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1
     cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1

@@ -1,31 +1,31 @@
-"""An AMQP connection (AMQP 1.0 part 2, 2.4): headers, open and close, channels, idle time-out, output.
+"""AMQP connection (AMQP 1.0 part 2, 2.4): headers, open and close, channels, idle time-out, output.
 
-Bytes go in by `receive`, come out of `out` after `prepare`; cold events go to a handler, a Python object with
+Octets enter by `receive` and leave from `out` after `prepare`. Cold events go to a handler, a Python object with
 
     on_open(connection, open)                                   the peer's open, a dict; answer with `send_open`, now
                                                                 or, after `pause(PAUSE_OPEN)`, later
     on_begin(connection, remote_channel, fields) -> Channel     a session for the peer's begin; None: it waits until
                                                                 `connection.answer_begin(channel)`
-    on_closing(connection, error) -> bool                       the peer's close, every channel is lost; True: the
+    on_closing(connection, error) -> bool                       the peer's close; every channel is lost. True: the
                                                                 answer waits until `connection.answer_close()`
-    on_closed(connection, error)                                (condition, description) or None: nothing more is said
-    authenticator() -> SaslServer | None                        a peer wants the SASL layer; None: not allowed
+    on_closed(connection, error)                                the end; error: (condition, description) or None
+    authenticator() -> SaslServer | None                        the peer requests the SASL layer; None: not allowed
                                                                 (as initiator: SaslClient, for `start`). Its answers may
                                                                 come later, by `connection.answer_sasl(octets)`
     refusal(connection, sasl) -> (condition, description) | None
-                                                                a peer begins the SASL layer (sasl) or the AMQP layer,
+                                                                the peer begins the SASL layer (sasl) or the AMQP layer,
                                                                 which may be without SASL
-    on_authenticated(connection, user)                          SASL is through (as initiator: send the open now)
-    on_fault(connection, exception)                             we erred: to be logged; the connection is closed
+    on_authenticated(connection, user)                          SASL has succeeded (as initiator: send the open now)
+    on_fault(connection, exception)                             internal error, to be logged; the connection is closed
     on_frame(connection, received, octets, size)                while `traced`: a frame (its first TRACE_OCTETS octets)
                                                                 or a protocol header, received or about to be sent
 
-States, and the event that leads on (any error leads to CLOSED after a close frame where one may be sent):
+States and the events between them (any error leads to CLOSED, after a close frame if one may be sent):
 
     HEADER --"AMQP" 3 1 0 0--> SASL --outcome ok--> HEADER2 --"AMQP" 0 1 0 0--> OPENING --open--> OPEN --close--> CLOSED
     HEADER --"AMQP" 0 1 0 0--> OPENING
 
-As initiator, after `start`, the same way with SASL; our AMQP header and open follow the outcome at once.
+The initiator takes the same path after `start`, with SASL. Its AMQP header and open follow the outcome at once.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -71,25 +71,26 @@ cdef enum:
 
 cdef bytes EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
-# Why a connection of ours failed, in the words of Dispatch (brokers-and-edge.md C-7).
+# Reason for the end of a connection that the router opened, in the words of Dispatch (brokers-and-edge.md C-7).
 IDLE = (RESOURCE_LIMIT, "local-idle-timeout expired")
-# Names of what a connection of ours waited for, by its state. The handshakes of TLS and WebSocket come before the SASL
-# header.
+# Item that a connection opened by the router waited for, by its state. The handshakes of TLS and WebSocket come before
+# the SASL header.
 AWAITED = ("SASL header", "answer in SASL", "AMQP header", "open")
 NO_HEADER = (FRAMING_ERROR, "Expected AMQP protocol header: no protocol header found (connection aborted)")
 ABORTED = (FRAMING_ERROR, "connection aborted")
 MALFORMED_SASL = (FRAMING_ERROR, "malformed SASL frame")
 
 cdef enum:
-    LEAST_IDLE_MS = 100        # that a peer may ask for: it costs two empty frames each time
-    # What follows when all links of a connection have ended.
+    LEAST_IDLE_MS = 100        # shortest idle-time-out that a peer may request; each period costs two empty frames
+    # Action after all links of a connection have ended.
     THEN_NOTHING = 0
-    THEN_CLOSING = 1           # on_closing: the peer has closed
-    THEN_CLOSED = 2            # on_closed
+    THEN_CLOSING = 1           # call on_closing: the peer has closed
+    THEN_CLOSED = 2            # call on_closed
 
 
 cdef inline int take_frame(Connection connection, const uint8_t* frame, uint32_t size) except -1:
-    """Most frames are flows, transfers and dispositions for a session in the list, with nothing odd about them."""
+    """Handle a frame, with a fast path for the usual flow, transfer or disposition of a session with a listed channel.
+    """
     cdef Channel channel
     cdef void* found
     if size > FRAME_HEADER + 3 and connection.state == OPEN and read16(frame + 4) == USUAL_HEADER \
@@ -102,7 +103,7 @@ cdef inline int take_frame(Connection connection, const uint8_t* frame, uint32_t
 
 
 cdef tuple silence(Connection connection):
-    """Why a connection ends that is not open in time."""
+    """Return the error of a connection that is not open in time."""
     condition, text = IDLE
     if not connection.initiator:
         return condition, text
@@ -110,7 +111,7 @@ cdef tuple silence(Connection connection):
 
 
 cdef class Connection(ConnectionChannels):
-    """One AMQP connection. Owner: the worker."""
+    """AMQP connection. Owner: the worker."""
 
     def __cinit__(self, Scheduler scheduler not None, handler, *, max_frame=16384, channel_max=CHANNEL_MAX_LIMIT,
                   idle_ms=0, initiator=False, content_limit=CONNECTION_CONTENT, relays=False):
@@ -128,21 +129,22 @@ cdef class Connection(ConnectionChannels):
         self.last_received = self.last_sent = scheduler.now
 
     def start(self):
-        """As initiator: ask for the SASL layer."""
+        """Request the SASL layer, as initiator."""
         self.sasl = self.handler.authenticator()
         self.write(SASL_HEADER)
 
     def expect_open(self):
-        """Headers and SASL were exchanged by another process, which had the connection: the peer's open is next."""
+        """Expect the peer's open next: headers and SASL were exchanged by the process that had the connection before.
+        """
         self.state = OPENING
-        self.shown = self.traced   # there
+        self.shown = self.traced   # the other process has traced the open
 
     # -- input --------------------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1:
-        """Takes what it can of the octets that came; returns how many. The rest is to be offered again, longer.
+        """Handle received octets; return the number of octets taken. Offer the rest again when more has arrived.
 
-        An error of the peer (or ours) ends this connection here: it never gets past it.
+        An error, of the peer or internal, ends this connection and is not raised.
         """
         cdef Py_ssize_t taken
         self.last_received = self.scheduler.now
@@ -161,14 +163,15 @@ cdef class Connection(ConnectionChannels):
         return size if self.state == CLOSED else taken
 
     cpdef void end_by(self, object error):
-        """The net below everything that is done for this connection: whatever was raised ends it, and nothing else."""
+        """End the connection after any exception, which is confined to it: the error net of all work for this
+        connection."""
         if not isinstance(error, AmqpError):
             self.report_fault(error)
             error = LocalError("connection", INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         self.fail(error)
 
     cpdef void drop_by(self, object error):
-        """As `end_by`, where what is in the write buffer cannot be trusted: nothing more is said to the peer."""
+        """End the connection as `end_by` does, but write nothing, since the write buffer may be inconsistent."""
         self.silent = True
         self.end_by(error)
 
@@ -205,7 +208,7 @@ cdef class Connection(ConnectionChannels):
         return at
 
     cdef int end_slice(self) except -1:
-        """Keep the frames that follow, or the rest of the one at hand, until others had their turn."""
+        """Pause the following frames, or the rest of the current one, until other connections had their turn."""
         self.pause(PAUSE_SLICE)
         self.scheduler.sliced.append(self)
         return 0
@@ -247,7 +250,7 @@ cdef class Connection(ConnectionChannels):
         return self.cold_frame(code, number, p, end)
 
     cdef bint takes_turn(self) except *:
-        """A frame that costs interpreter work may be taken now. False: it waits until others had their turn."""
+        """Take a frame with interpreter work, if a turn is left. False: the frame waits until others had their turn."""
         cdef bint waited = self.granted and self.turn_left == FRAMES_A_TURN
         if self.scheduler.behind or self.turn_left == 0 or (self.scheduler.frames_left == 0 and not self.granted) \
                 or not (waited or self.scheduler.has_time()):
@@ -270,14 +273,14 @@ cdef class Connection(ConnectionChannels):
         if code == P_OPEN and self.state == OPENING:
             if not self.initiator:
                 self.open_frame = open_again(p, end)
-            self.read_open(split_fields(p, end))  # what is wrong with it is answered by an open, and a close
+            self.read_open(split_fields(p, end))  # errors in it are answered by an open and a close
             self.state = OPEN
             self.process.connections.add(self)
             self.handshake_deadline = 0
             self.handler.on_open(self, self.remote_open)
             return 0
         if code == P_CLOSE and self.state == OPENING and self.initiator:
-            self.peer_closed(split_fields(p, end))  # refuses us without an open of its own
+            self.peer_closed(split_fields(p, end))  # the peer refuses the connection without an open
             return 0
         if self.state != OPEN or code < P_OPEN or code > P_CLOSE or code == P_OPEN:
             raise RemoteError("connection", NOT_ALLOWED,
@@ -340,7 +343,7 @@ cdef class Connection(ConnectionChannels):
         return 0
 
     cdef bint refused(self, bint sasl) except -1:
-        """Whether the peer may not begin this layer: the connection is closed then, and nothing is said."""
+        """True if the peer may not begin this layer; the connection is closed without sending anything."""
         refusal = self.handler.refusal(self, sasl)
         if refusal is None:
             return False
@@ -349,7 +352,7 @@ cdef class Connection(ConnectionChannels):
         return True
 
     cdef int answered_header(self, bytes text) except -1:
-        """The header of a peer that we connected to."""
+        """Handle the header of a peer that this router connected to."""
         expected = AMQP_HEADER if self.state == HEADER2 else SASL_HEADER
         if text != expected:
             raise not_expected("AMQP" if self.state == HEADER2 else "SASL", text)
@@ -358,7 +361,7 @@ cdef class Connection(ConnectionChannels):
 
     cdef int sasl_frame(self, const uint8_t* frame, uint32_t size) except -1:
         cdef uint32_t offset = 4 * <uint32_t>frame[4]
-        # Part 5, 5.3.1, has a limit of 512 octets, which a token does not fit into: clients that have one send more.
+        # Part 5, 5.3.1, limits SASL frames to 512 octets. Clients with tokens send more, since a token does not fit.
         if frame[5] != FRAME_SASL or offset < FRAME_HEADER or offset > size:
             return self.drop(MALFORMED_SASL)
         if offset == size:
@@ -367,12 +370,12 @@ cdef class Connection(ConnectionChannels):
         try:
             answer = self.sasl.step(body)
         except AmqpError:
-            # Nothing but an outcome may be said in this layer, and its codes do not name a malformed frame.
+            # Only an outcome may be sent in this layer, and its codes do not name a malformed frame.
             return self.drop(MALFORMED_SASL)
         return self.sasl_answered(answer)
 
     def answer_sasl(self, bytes answer not None):
-        """What `begin` or `step` of the SASL layer left open is known: frames to send. The exchange goes on."""
+        """Send the frames that `begin` or `step` of the SASL layer left for later, and continue the exchange."""
         if self.state != SASL or self.finished:
             return
         try:
@@ -382,7 +385,7 @@ cdef class Connection(ConnectionChannels):
         self.resume(PAUSE_SASL)
 
     cdef int sasl_answered(self, bytes answer) except -1:
-        """answer: frames, or None: it comes later."""
+        """Send an answer of the SASL layer. answer: frames; None: the answer comes later."""
         if answer is None:
             self.pause(PAUSE_SASL)
             return 0
@@ -407,7 +410,7 @@ cdef class Connection(ConnectionChannels):
         if values[3] is not None:
             self.remote_channel_max = min(values[3], CHANNEL_MAX_LIMIT)
         if values[4] and values[4] < LEAST_IDLE_MS:
-            # 2.4.5: who cannot support a proposed time-out closes, and says why.
+            # 2.4.5: a peer that cannot support a proposed time-out closes with a reason.
             raise RemoteError("connection", NOT_IMPLEMENTED,
                               f"idle-time-out of {values[4]} ms is too short, {LEAST_IDLE_MS} ms is the least")
         self.remote_idle = values[4] or 0
@@ -415,17 +418,16 @@ cdef class Connection(ConnectionChannels):
         return 0
 
     def share(self, Quota quota):
-        """Count what its peer sends against a quota from now on; None: against none. Links that are there need
-        `note_quota`."""
+        """Charge a quota from now on; None: charge none. Existing links need `note_quota`."""
         self.quota = quota
 
     def limit(self, max_frame, channel_max):
-        """Limits of this connection from now on; to be called before `send_open`."""
+        """Set limits of this connection. To be called before `send_open`."""
         self.local_max_frame = max(max_frame, MIN_MAX_FRAME_SIZE)
         self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
 
     def send_open(self, container, *, hostname=None, properties=None, offered=(), desired=()):
-        """The router's open: `properties` are encoded key and value octets in turn."""
+        """Send the router's open. properties: encoded keys and values alternately."""
         if self.open_sent or self.finished:
             return
         self.open_sent = True
@@ -440,7 +442,7 @@ cdef class Connection(ConnectionChannels):
         return self.lose_channels()
 
     def answer_close(self):
-        """What on_closing asked to wait for has happened: answer the peer's close."""
+        """Answer the peer's close, which `on_closing` has delayed."""
         self.answers_later = False
         if not self.close_sent and not self.finished:
             self.close_sent = True
@@ -448,7 +450,7 @@ cdef class Connection(ConnectionChannels):
         self.finish(self.remote_error)
 
     cpdef void fail(self, object error):
-        """This connection ends because of `error` (AmqpError): close frame where the peer can read one."""
+        """End this connection because of `error` (an AmqpError), with a close frame if the peer can read one."""
         try:
             if not self.close_sent and not self.finished:
                 self.close_sent = True
@@ -462,7 +464,7 @@ cdef class Connection(ConnectionChannels):
         self.finish((error.condition, error.description))
 
     def close(self, condition=None, description=None):
-        """Close from our side; the transport ends when the frame is out."""
+        """Close the connection. The transport ends when the frame is sent."""
         if self.close_sent or self.finished:
             return
         if self.state == SASL or (self.initiator and self.state == HEADER):
@@ -479,7 +481,7 @@ cdef class Connection(ConnectionChannels):
         return 0
 
     cdef int send_close(self, bytes error) except -1:
-        """A close, after what has to come before it. error: encoded, or None."""
+        """Write a close, preceded by header and open where they are missing. error: encoded, or None."""
         if not self.initiator:
             if self.state == HEADER:
                 self.write(AMQP_HEADER)
@@ -489,7 +491,7 @@ cdef class Connection(ConnectionChannels):
         return self.send_frame(0, codec.encode_described(P_CLOSE, [error] if error else []))
 
     def drop_silently(self):
-        """The socket closes without any frame."""
+        """Close the socket without any frame."""
         self.drop()
 
     cdef int drop(self, object error=None) except -1:
@@ -497,17 +499,17 @@ cdef class Connection(ConnectionChannels):
         return self.finish(error if self.initiator else None)
 
     def transport_failed(self, text, what="SSL Failure"):
-        """The transport has failed, in its handshake or by a fault of the peer."""
+        """End the connection after its transport has failed, in its handshake or through the peer's fault."""
         self.silent = True
         self.finish((FRAMING_ERROR, f"{what}: {text}"))
 
     def transport_lost(self):
-        """The socket is gone."""
+        """End the connection after its socket was lost."""
         self.drop(None if self.state == CLOSED else NO_HEADER if self.state < OPENING else ABORTED)
 
     @property
     def ended(self):
-        """Its sessions are gone: closed by either side, or lost."""
+        """True if the sessions have ended: closed by either side, or lost."""
         return self.state == CLOSED
 
     cdef int finish(self, object error) except -1:
@@ -515,20 +517,21 @@ cdef class Connection(ConnectionChannels):
             return 0
         self.finished = True
         self.end_error = error
-        if self.then != THEN_CLOSING:          # else the handler is to hear of the peer's close before
+        if self.then != THEN_CLOSING:          # otherwise the handler is to be notified of the peer's close first
             self.then = THEN_CLOSED
         self.mark_dirty()
         return self.lose_channels()
 
     def release(self):
-        """The transport is gone: cut the reference to the handler, which knows us, when it has heard of the end."""
+        """Drop the reference to the handler, which refers to the connection, after the handler was notified of the
+        end. Called when the transport has ended."""
         if self.then != THEN_NOTHING:
             self.release_due = True
         else:
             self.handler = None
 
     cdef int lose_channels(self) except -1:
-        """The connection has ended for its sessions; `then` follows. A fault on the way does not keep the others from
+        """End all sessions, then continue with `then`. An exception for one session does not keep the others from
         being lost.
         """
         cdef Channel channel
@@ -551,7 +554,7 @@ cdef class Connection(ConnectionChannels):
         return self.lose_more()
 
     cdef int all_lost(self) except -1:
-        """No link is left of what was lost."""
+        """Continue after the last lost link has ended: notify the handler."""
         cdef int then = self.then
         cdef bint later = False
         self.then = THEN_NOTHING
@@ -560,10 +563,10 @@ cdef class Connection(ConnectionChannels):
                 later = not self.close_sent and self.handler.on_closing(self, self.remote_error)
             except Exception as fault:
                 if not self.finished:
-                    raise                      # it ends by that
+                    raise                      # the exception ends the connection
                 self.report_fault(fault)
             if self.finished:
-                then = THEN_CLOSED             # its socket has gone, too, while its links were lost
+                then = THEN_CLOSED             # the socket was lost, too, while links were ending
             elif later:
                 self.answers_later = True
             else:
@@ -587,19 +590,19 @@ cdef class Connection(ConnectionChannels):
         return self.channels.put(number, channel)
 
     def answer_begin(self, Channel channel not None):
-        """The session that `on_begin` did not have yet; frames of the peer go on."""
+        """Enter the session that `on_begin` did not have yet, and resume reading."""
         if self.state == OPEN:
             self.channels.put(channel.remote_channel, channel)
         self.resume(PAUSE_BEGIN)
 
-    # -- reading on ---------------------------------------------------------------------------------------------------
+    # -- pauses --------------------------------------------------------------------------------------------------------
 
     cpdef void pause(self, uint32_t reason):
-        """Keep frames in the transport: something they need has no room, or is being decided."""
+        """Keep frames in the transport for this reason: they need room, or a decision."""
         self.paused |= reason
 
     cpdef void resume(self, uint32_t reason):
-        """The reason is gone; when it was the last one the worker offers the kept octets again."""
+        """Remove a reason to pause. After the last one, the worker offers the kept octets again."""
         if self.paused & reason:
             self.paused &= ~reason
             self.last_received = self.scheduler.now
@@ -609,7 +612,7 @@ cdef class Connection(ConnectionChannels):
     # -- time ---------------------------------------------------------------------------------------------------------
 
     cdef bint overdue(self, uint64_t now) noexcept:
-        """Whether `tick` would end it for its silence."""
+        """True if `tick` would end the connection for its silence."""
         if self.finished:
             return False
         if self.handshake_deadline and now >= self.handshake_deadline:
@@ -618,19 +621,20 @@ cdef class Connection(ConnectionChannels):
             and now >= self.last_received + self.local_idle
 
     cdef void excuse(self, uint64_t went_on) noexcept:
-        """This process did not run until `went_on`: the peer had no answer, and has the time of a handshake anew."""
+        """Extend the handshake deadline after this process did not run until `went_on` (ms), since the peer got no
+        answer meanwhile."""
         if self.handshake_deadline and went_on + self.handshake_ms > self.handshake_deadline:
             self.handshake_deadline = went_on + self.handshake_ms
         if self.initiator and self.state < OPEN and went_on > self.last_received:
             self.last_received = went_on
 
     def limit_handshake(self, uint32_t ms):
-        """The peer has so much time until its open. 0: any time."""
+        """Limit the time until the peer's open; 0: no limit."""
         self.handshake_ms = ms
         self.handshake_deadline = self.scheduler.now + ms if ms else 0
 
     def tick(self, uint64_t now):
-        """Heartbeats and time-copies that are due. Returns when to call again (ms), 0: never."""
+        """Send heartbeats and check time-outs that are due. Return the time in ms of the next call; 0: none."""
         cdef uint64_t due = 0
         cdef uint64_t at
         if self.finished:
@@ -655,7 +659,7 @@ cdef class Connection(ConnectionChannels):
             at = self.last_sent + max(self.remote_idle // 2, 1)
             if now >= at:
                 if not buffer_used(&self.out):
-                    self.write(EMPTY_FRAME)    # what waits to be sent is as good
+                    self.write(EMPTY_FRAME)    # output that waits serves as well
                     self.last_sent = now
                 at = now + max(self.remote_idle // 2, 1)
             due = at if due == 0 or at < due else due
@@ -664,12 +668,12 @@ cdef class Connection(ConnectionChannels):
     # -- for tests ----------------------------------------------------------------------------------------------------
 
     def feed(self, bytes data not None):
-        """`receive` for Python: octets taken."""
+        """Pass octets to `receive`; return the number of octets taken."""
         cdef const uint8_t* p = data
         return self.receive(p, len(data))
 
 
 cdef bytes open_again(const uint8_t* p, const uint8_t* end):
-    """The frame of an open with these fields (an encoded list)."""
+    """Return the frame of an open with these fields (an encoded list)."""
     return OPEN_FRAME.pack(OPEN_FRAME.size + (end - p), 2, 0, 0, 0, T_SMALLULONG, P_OPEN) \
         + PyBytes_FromStringAndSize(<const char*>p, end - p)

@@ -1,4 +1,4 @@
-"""The channels of a connection: sessions by the numbers of both sides (AMQP 1.0 part 2, 2.5.1)."""
+"""Channels of a connection: its sessions by the channel numbers of both sides (AMQP 1.0 part 2, 2.5.1)."""
 from libc.stdint cimport uint16_t, uint32_t
 
 from router.amqp.channel cimport Channel
@@ -6,12 +6,12 @@ from router.amqp.object_table cimport ObjectTable
 from router.amqp.output cimport ConnectionOutput
 
 cdef enum:
-    CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
+    CHANNEL_MAX_LIMIT = 32767  # limit of Dispatch: maxSessions is at most 32768
 
-# Base of a connection. Owner: the transport.
+# Base class of a connection: its channels. Owner: the transport.
 cdef class ConnectionChannels(ConnectionOutput):
     cdef ObjectTable channels               # by remote channel
-    cdef int open_channels                  # sessions, of either side
+    cdef int open_channels                  # number of sessions begun by either side
     cdef readonly uint32_t local_channel_max
     cdef readonly uint32_t remote_channel_max
     cdef Channel channel_of(self, uint16_t number)

@@ -1,4 +1,4 @@
-"""The channels of a connection: sessions by the numbers of both sides (AMQP 1.0 part 2, 2.5.1)."""
+"""Channels of a connection: its sessions by the channel numbers of both sides (AMQP 1.0 part 2, 2.5.1)."""
 from router.amqp.object_table cimport number_get
 
 from router.amqp import codec
@@ -15,7 +15,8 @@ cdef class ConnectionChannels(ConnectionOutput):
         return <Channel>number_get(self.channels, number)
 
     cdef bint begun(self, uint16_t number, bytes ours, list items) except *:
-        """Whether the peer's begin on channel `number` answers one of ours, on channel `ours` (encoded)."""
+        """Match the peer's begin on channel `number` with this side's begin on channel `ours` (encoded). False: it
+        answers none."""
         cdef Channel channel = None
         value = codec.decode_one(ours)
         if isinstance(value, int) and 0 <= value <= 0xFFFF:
@@ -29,7 +30,8 @@ cdef class ConnectionChannels(ConnectionOutput):
         return True
 
     def assign_channel(self, Channel channel not None, remote_channel):
-        """A local channel for a session: the peer's number (None: it has none yet) when it is free."""
+        """Give a session a local channel: the peer's number if that is free. remote_channel None: the peer has not
+        begun yet."""
         cdef uint32_t number = remote_channel or 0
         cdef uint32_t most = self.remote_channel_max
         if remote_channel is None and self.local_channel_max < most:
@@ -48,11 +50,11 @@ cdef class ConnectionChannels(ConnectionOutput):
         return self.local_channels.remove(channel.local_channel)
 
     def channels_open(self):
-        """Sessions that have begun and not ended; of a connection that is gone, those that it had."""
+        """Return the number of sessions begun and not ended. For a lost connection, the number it had."""
         return self.open_channels
 
     def channels_left(self):
-        """Sessions that may still begin, of either side."""
+        """Return the number of sessions that either side may still begin."""
         return min(self.local_channel_max, self.remote_channel_max) + 1 - self.open_channels
 
 

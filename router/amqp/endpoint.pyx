@@ -1,4 +1,4 @@
-"""A link, as its session and its connection know it; the order in which links have their turns to write."""
+"""Link as its session and its connection know it, and the order in which links get turns to write."""
 from router.amqp.link_life cimport (
     LIFE_PENDING, ON_DECIDED, ON_OUR_ATTACH, ON_PEER_ATTACH, life_after,
 )

@@ -1,7 +1,7 @@
-"""A link (AMQP 1.0 part 2, 2.6), whatever its deliveries are: base of all links.
+"""AMQP link (AMQP 1.0 part 2, 2.6): base class for links with any kind of deliveries.
 
-What it holds of messages is counted here, the longest message that the peer may send is kept, and the end of the link
-is answered.
+It counts the octets of messages that the link holds, enforces the largest message size, and answers the end of the
+link.
 """
 from libc.stdint cimport UINT64_MAX, uint64_t
 
@@ -22,7 +22,7 @@ from router.amqp.errors import CONNECTION_FORCED, MESSAGE_SIZE_EXCEEDED
 SIZE_EXCEEDED = "Message size exceeded"
 
 cdef enum:
-    MESSAGE_OCTETS = 8192      # of a message that its line in the log is made of
+    MESSAGE_OCTETS = 8192      # first octets of a message that are logged
 
 
 cdef class Link(Endpoint):
@@ -31,18 +31,18 @@ cdef class Link(Endpoint):
         return 0
 
     def limit_size(self, uint64_t octets):
-        """The longest message that the peer may send from now on; 0: any (security.md P-52)."""
+        """Limit the size in octets of messages that the peer sends; 0: no limit (security.md P-52)."""
         self.size_limit = octets
         self.size = 0
         self.note_quota()
 
     def note_quota(self):
-        """Have its transfers counted where the connection has a quota."""
+        """Have transfers counted if the connection has a quota."""
         if self.session.connection.quota is not None and not self.size_limit:
             self.size_limit = UINT64_MAX
 
     cdef int on_limited_transfer(self, Transfer* t) except -1:
-        """Count the octets of the message before it takes the frame."""
+        """Count the octets of a message, then handle its frame."""
         cdef bint more
         cdef Quota quota = self.session.connection.quota
         if quota is not None:
@@ -61,13 +61,13 @@ cdef class Link(Endpoint):
         more = t.more
         self.oversized = True
         self.session.handler.on_oversized(self)
-        t.aborted = True       # what has come of it is taken back
+        t.aborted = True       # drops the part received before
         self.on_transfer(t)
         t.aborted = False
         return 0 if more else self.oversized_rest(t)
 
     cdef int oversized_rest(self, const Transfer* t) except -1:
-        """One more frame of a message that is too long. After the last one everything ends."""
+        """Drop a frame of a message that is too large. After the last one, end link and connection."""
         cdef Session session = self.session
         cdef bytes state
         cdef Slice s
@@ -144,26 +144,28 @@ cdef class Link(Endpoint):
         return 0
 
     cdef int leave(self, bint closed) except -1:
-        """End the link from our side; its detach is to be written next. If its session has ended, the link is lost with
-        it, and the handler may hold the answer to the peer's end back."""
+        """End the link from this side. Its detach is to be written next.
+
+        If its session has ended, the link is lost with it, and the handler may hold back the answer to the peer's end.
+        """
         cdef bint pending = is_pending(self)
         self.answer_closed = closed
         self.lost(ON_SESSION_LOST if self.session.ended else ON_DETACH)
         if pending:
-            # No frame waits for a decision any more.
+            # No frame waits for a decision on this link.
             self.session.connection.resume(PAUSE_ATTACH)
         return 0
 
     def end_by(self, fault):
-        """A fault of ours on behalf of the link ends its connection."""
+        """End the connection after an internal error in work for the link."""
         self.session.connection.end_by(fault)
 
     def close_on_detach(self):
-        """Whatever the peer's detach says, the answer is to close the link: it is over."""
+        """Answer the peer's detach by closing the link, whatever the detach says."""
         self.answer_closed = True
 
     def answer_detach(self):
-        """What on_detached asked to wait for has happened: answer the peer."""
+        """Answer the peer's detach or end, which `on_detached` has delayed."""
         self.confirm()
 
     cdef int confirm(self) except -1:

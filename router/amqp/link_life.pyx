@@ -1,4 +1,4 @@
-"""Life of a link as one table of states and events (AMQP 1.0 part 2, 2.6; docs/internals/links.md)."""
+"""State machine of a link's life as one table (AMQP 1.0 part 2, 2.6; docs/internals/links.md)."""
 from router.amqp.errors import INTERNAL_ERROR, NOT_ALLOWED, LocalError, RemoteError
 
 cdef extern from *:
@@ -15,7 +15,7 @@ cdef extern from *:
     """
     void impossible_event() noexcept nogil
 
-# The state after each event that can come, by the state before.
+# Next state by state and event.
 TRANSITIONS = {
     LIFE_NEW: {
         ON_OUR_ATTACH: LIFE_ATTACHING,
@@ -117,7 +117,7 @@ TRANSITIONS = {
     },
 
     LIFE_ROUTE_HALF: {
-        ON_PEER_ATTACH: LIFE_ROUTE_HALF,      # crosses our detach
+        ON_PEER_ATTACH: LIFE_ROUTE_HALF,      # crosses this side's detach
         ON_PEER_DETACH: LIFE_ROUTE_CLOSED,
         ON_SESSION_LOST: LIFE_LOST,
         ON_NOTIFIED: LIFE_DETACHING,
@@ -136,7 +136,7 @@ TRANSITIONS = {
         ON_NOTIFIED: LIFE_DETACHING,
     },
     LIFE_LOST: {
-        ON_SESSION_LOST: LIFE_LOST,           # a fault has interrupted the loss
+        ON_SESSION_LOST: LIFE_LOST,           # an exception has interrupted the loss
         ON_NOTIFIED: LIFE_OWED,
     },
     LIFE_ANSWERING: {
@@ -144,21 +144,21 @@ TRANSITIONS = {
         ON_CONFIRMED: LIFE_ENDED,
     },
     LIFE_DETACHING: {
-        ON_PEER_ATTACH: LIFE_DETACHING,       # crosses our detach
+        ON_PEER_ATTACH: LIFE_DETACHING,       # crosses this side's detach
         ON_PEER_DETACH: LIFE_ENDED,
         ON_SESSION_LOST: LIFE_ENDED,
-        ON_CONFIRMED: LIFE_DETACHING,         # no answer of ours waits
+        ON_CONFIRMED: LIFE_DETACHING,         # no answer of this side waits
     },
     LIFE_OWED: {
         ON_CONFIRMED: LIFE_ENDED,
     },
     LIFE_ENDED: {
         ON_SESSION_LOST: LIFE_ENDED,
-        ON_CONFIRMED: LIFE_ENDED,             # no answer of ours waits
+        ON_CONFIRMED: LIFE_ENDED,             # no answer of this side waits
     },
 }
 
-# The table as octets; 0, which is no state after an event, stands for an event that cannot come.
+# The table as octets. 0 stands for an excluded event, since LIFE_NEW follows no event.
 cdef uint8_t[LIFE_STATES][LIFE_EVENTS] following
 
 

@@ -1,4 +1,4 @@
-"""What a connection writes: its buffer, whose turn it is to write, traces of frames.
+"""Output of a connection: its write buffer, the turns of its sessions to write, traces of frames.
 
 docs/internals/engine.md, "The turn to write".
 """
@@ -12,7 +12,7 @@ from router.amqp.node_list cimport ListNode
 from router.amqp.spec cimport FRAME_AMQP, FRAME_HEADER
 
 cdef enum:
-    TRACE_OCTETS = 4096        # of a frame that a trace decodes: more than a line of the log holds
+    TRACE_OCTETS = 4096        # octets of a frame that are traced; more than a log line holds
 
 
 cdef class ConnectionOutput(Scheduled):
@@ -41,14 +41,14 @@ cdef class ConnectionOutput(Scheduled):
     # -- turns to write -----------------------------------------------------------------------------------------------
 
     cdef void mark_channel(self, Channel channel) noexcept:
-        """The session has something to say at the end of this wake."""
+        """List a session whose reports or flows are to be written at the end of this wake."""
         if not channel.in_dirty:
             channel.in_dirty = True
             self.dirty_channels.append(channel)
             self.mark_dirty()
 
     cdef void want_turn(self, Channel channel, bint urgent) noexcept:
-        """Links of the session may be able to write queued deliveries."""
+        """List a session whose links may be able to write queued deliveries. urgent: first in the list."""
         if channel.has_turn or self.finished:
             return
         channel.has_turn = True
@@ -64,7 +64,8 @@ cdef class ConnectionOutput(Scheduled):
         self.mark_dirty()
 
     cdef int prepare(self) except -1:
-        """Put everything that may go out now into `out`: dispositions and flows first, then deliveries in turns."""
+        """Write everything that may be sent now into `out`: dispositions and flows first, then deliveries, turn by
+        turn."""
         cdef Channel channel
         cdef ListNode* first
         cdef list channels
@@ -93,7 +94,7 @@ cdef class ConnectionOutput(Scheduled):
     # -- traces of frames ---------------------------------------------------------------------------------------------
 
     def trace(self, bint on):
-        """Show frames to the handler from now on, or no more."""
+        """Start or stop tracing frames."""
         if on != self.traced:
             self.traced = on
             self.shown = False
@@ -107,7 +108,7 @@ cdef class ConnectionOutput(Scheduled):
         return 0
 
     cdef int show_sent(self) except -1:
-        """Show what has been written since the last call; to be called before octets leave `out`."""
+        """Trace the frames written since the last call. To be called before octets leave `out`."""
         cdef const uint8_t* p = self.out.data + self.out.start + self.shown_out
         cdef const uint8_t* end = self.out.data + self.out.end
         cdef size_t size
@@ -119,7 +120,7 @@ cdef class ConnectionOutput(Scheduled):
         return 0
 
     cdef void sent(self, size_t octets) noexcept:
-        """So many octets of `out` have left."""
+        """Remove octets of `out` that were sent."""
         self.out.start += octets
         if self.traced:
             self.shown_out -= octets
@@ -127,7 +128,7 @@ cdef class ConnectionOutput(Scheduled):
     # -- for tests ----------------------------------------------------------------------------------------------------
 
     def take_output(self):
-        """What there is to send."""
+        """Return all output, for tests."""
         if not self.finished:
             self.prepare()
         if self.traced:

@@ -1,22 +1,22 @@
-"""Settlements that are collected, to be written as few dispositions for ranges of delivery-ids."""
+"""Collection of settlements, to be written as few dispositions for ranges of delivery-ids."""
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 cdef enum:
-    RUNS_SPAN = 2048           # ids from the first one that may be collected to the last one
-    RUNS_BEHIND = 512          # … of them before the one that is collected first
-    RUN_KEPT = 0x80            # in an octet of `kinds`: the delivery is settled
+    RUNS_SPAN = 2048           # range of ids that can be collected together
+    RUNS_BEHIND = 512          # part of the range below the id that is collected first
+    RUN_KEPT = 0x80            # bit in an octet of `kinds`: the delivery is settled
 
-# The outcome of each delivery that is collected, which needs no words. Plain struct: embedded by value in its user.
+# Collected plain outcomes by delivery-id. Embedded in its user.
 cdef struct Runs:
-    uint8_t* kinds             # by id; NULL before the first
-    uint32_t base              # the id of kinds[0]
-    uint32_t low               # offsets of the first one that is collected …
-    uint32_t high              # … and behind the last one
+    uint8_t* kinds             # outcome by id; NULL before the first
+    uint32_t base              # id of kinds[0]
+    uint32_t low               # offset of the first collected outcome
+    uint32_t high              # offset after the last one
 
 
 cdef inline bint runs_add(Runs* runs, uint32_t id, uint32_t count, uint8_t kind) noexcept nogil:
-    """Collect deliveries id … id + count - 1. False: they are too far from the others, or nothing has begun."""
+    """Collect `count` deliveries from `id`. False: they are outside of the range, or no range has begun."""
     cdef uint32_t at = id - runs.base
     if runs.kinds is NULL or at >= RUNS_SPAN or count > RUNS_SPAN - at:
         return False
@@ -31,8 +31,8 @@ cdef inline bint runs_add(Runs* runs, uint32_t id, uint32_t count, uint8_t kind)
     return True
 
 
-# Begin with this delivery; nothing is collected. False: there is no memory.
+# Begin a range with this delivery, and collect nothing yet. False: no memory.
 cdef bint runs_begin(Runs* runs, uint32_t id) noexcept nogil
-# Take the first run of neighbours with one outcome, in the order of ids; how many. 0: there is none.
+# Take the first run of consecutive deliveries with one outcome, in the order of ids. Return their number; 0: none.
 cdef uint32_t runs_take(Runs* runs, uint32_t* first, uint8_t* kind) noexcept nogil
 cdef void runs_release(Runs* runs) noexcept nogil

@@ -1,7 +1,7 @@
-"""Settlements that are collected, to be written as few dispositions for ranges of delivery-ids.
+"""Collection of settlements, to be written as few dispositions for ranges of delivery-ids.
 
-Consumers settle in any order, and those of one producer each have some of its deliveries: with an octet for each id
-they are in order again without being sorted.
+Consumers settle in any order, and each consumer of one producer has only some of its deliveries. An octet for each id
+restores the order without sorting.
 """
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
@@ -10,7 +10,8 @@ cdef enum:
     WORD = 8
     SPARES = 8
 
-# Released ones, all zero: most wakes need one or two, and to clear them anew would cost more than what is collected.
+# Released arrays, all zero, for reuse. Most wakes need one or two, and clearing new ones would cost more than the
+# collecting.
 cdef (uint8_t*)[SPARES] spare_kinds
 cdef int spares = 0
 
@@ -36,7 +37,7 @@ cdef uint32_t runs_take(Runs* runs, uint32_t* first, uint8_t* kind) noexcept nog
     cdef uint32_t begin
     cdef uint8_t kept
     while at < runs.high and runs.kinds[at] == 0:
-        # Eight at a time where there are none.
+        # Skip eight octets at a time where no outcome is collected.
         if at % WORD == 0 and at + WORD <= runs.high and (<uint64_t*>(runs.kinds + at))[0] == 0:
             at += WORD
         else:

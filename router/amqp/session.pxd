@@ -1,4 +1,4 @@
-"""A session (AMQP 1.0 part 2, 2.5): windows, delivery ids, dispositions over ranges."""
+"""AMQP session (AMQP 1.0 part 2, 2.5): windows, delivery ids, dispositions over ranges."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
@@ -10,43 +10,44 @@ from router.amqp.node_list cimport NodeList
 from router.amqp.session_reports cimport SessionReports
 
 cdef enum:
-    # Octets of streams above which a link is held up, and a session all of whose links are.
+    # Octets of streams above which a link counts as held up; a session whose links are all held up is so, too.
     HOLD_OCTETS = 131072
-    UNITS_AN_OCTET = 2         # of a value that is decoded to check it
+    UNITS_AN_OCTET = 2         # cost units for each octet of a value that is decoded to check it
 
-# Owner: its connection.
+# AMQP session. Owner: its connection.
 cdef class Session(SessionReports):
     cdef uint32_t next_incoming_id
-    cdef uint32_t incoming_limit           # first transfer-id that may not come
-    cdef uint32_t promised_limit           # … when the window was widest: the peer may not have seen it shortened
-    cdef uint32_t update_at                # the transfer-id at which the window is to be looked at
+    cdef uint32_t incoming_limit           # first transfer-id outside the window
+    # first transfer-id outside the widest window announced, since the peer may not have seen it shortened
+    cdef uint32_t promised_limit
+    cdef uint32_t update_at                # transfer-id at which the window is recomputed
     cdef uint32_t incoming_window          # frames of a window while nothing is held up
-    cdef uint32_t held_window              # … and while something is
-    cdef uint32_t long_window              # frames of a window of frames of the longest kind
-    cdef uint64_t octets                   # of transfers that came since the window was fitted to them last
-    cdef uint32_t measured_at              # the transfer-id at that time
-    cdef bint strict                       # the configuration has set it: a violation is an error
-    cdef bint pressed                      # streams were held up, and some of them are still here
+    cdef uint32_t held_window              # frames of a window while something is held up
+    cdef uint32_t long_window              # frames of a window for frames of the largest size
+    cdef uint64_t octets                   # octets of transfers since the window was last fitted to them
+    cdef uint32_t measured_at              # transfer-id at that time
+    cdef bint strict                       # the window is configured: a violation is an error
+    cdef bint pressed                      # streams were held up, and some of them are still stored
     cdef bint window_changed
-    cdef bint shorter                      # the window is shorter than what the peer was told
-    cdef bint shut                         # it stays shut until something is taken
-    cdef bint waits                        # … because memory is full: it is in the connection's `shut`
-    cdef uint64_t waits_since              # ms: since then, and nothing was passed on
+    cdef bint shorter                      # the window is shorter than announced to the peer
+    cdef bint shut                         # the window stays shut until something is taken
+    cdef bint waits                        # shut because memory is full: in the connection's `shut`
+    cdef uint64_t waits_since              # time in ms since which it waits and nothing was passed on
     cdef uint64_t waits_passed             # `passed` at that time
-    cdef uint64_t passed                   # times that some of what it holds was passed on
+    cdef uint64_t passed                   # counter of times that stored octets were passed on
     cdef uint32_t next_outgoing_id
-    cdef uint32_t remote_incoming_window   # frames the peer takes
+    cdef uint32_t remote_incoming_window   # frames that the peer accepts
     cdef uint32_t next_delivery_id         # of outgoing deliveries
     cdef uint32_t expected_delivery_id     # of incoming ones
-    cdef bint miscounted                   # a flow named a next-incoming-id that cannot be, and the handler knows
+    cdef bint miscounted                   # the peer's impossible next-incoming-id was reported to the handler
     cdef bint any_delivery
-    cdef bint id_twice                     # a delivery-id was due again while its delivery was unsettled
-    cdef uint32_t applied                  # ids of the disposition at hand that were dealt with in earlier slices
+    cdef bint id_twice                     # a delivery-id came round again while its delivery was unsettled
+    cdef uint32_t applied                  # ids of the current disposition that earlier slices have handled
     cdef IdMap sent                        # delivery-id -> Entry*
     cdef IdMap received                    # delivery-id -> Entry*
-    cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
-    cdef Meter* whole                      # … and of messages that were stored whole
-    # Links that wait for the peer's window: those that had no turn since it was open, and those that had.
+    cdef Meter* streams                    # octets held of messages in several frames; NULL before the first
+    cdef Meter* whole                      # octets held of messages that were stored whole
+    # Links that wait for the peer's window: `waiting` had no turn since it was open, `served` had one.
     cdef NodeList waiting
     cdef NodeList served
     cdef list flows                        # Links with credit to grant
@@ -89,7 +90,7 @@ cdef class Session(SessionReports):
 
 
 cdef inline int note_delivery(Session session, const Transfer* t) except -1:
-    """The first transfer of a delivery has come."""
+    """Note the first transfer of a delivery."""
     if session.any_delivery and t.has_delivery_id and t.delivery_id == session.expected_delivery_id:
         session.expected_delivery_id += 1
         return 0

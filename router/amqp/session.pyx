@@ -1,21 +1,21 @@
-"""A session (AMQP 1.0 part 2, 2.5): windows, delivery ids, dispositions over ranges.
+"""AMQP session (AMQP 1.0 part 2, 2.5): windows, delivery ids, dispositions over ranges.
 
 routing-semantics.md 2.
 
 Cold events go to a handler, a Python object with
 
-    on_begun(session)                     the peer has answered our begin
+    on_begun(session)                     the peer has answered this side's begin
     on_attach(session, fields) -> Link    the peer's attach (encoded items)
-    on_attached(link, fields)             the peer's answer to an attach of ours; frames for an outgoing link wait until
-                                          `link.decided()`
-    on_detached(link) -> bool             the link is gone: detached, or lost with its session. True: the answer to the
+    on_attached(link, fields)             the peer's answer to an attach of this side; frames for an outgoing link wait
+                                          until `link.decided()`
+    on_detached(link) -> bool             the link was detached, or lost with its session. True: the answer to the
                                           peer's detach or end waits until `link.answer_detach()`
     on_message(link, octets)              while `link.logged`: the first 8192 octets of a message
-    on_given_up(link, held, what)         at the bound of memory: what was done with the link that held most
-    on_miscounted(session, next_id, sent)  a flow has this next-incoming-id, or None, which cannot be after so many
-                                          transfers; once for a session
-    on_oversized(link)                    a message is longer than `limit_size` allows: it is dropped, and when its last
-                                          frame has come link and connection end
+    on_given_up(link, held, what)         at the bound of memory: the action taken on the link that held most
+    on_miscounted(session, next_id, sent)  a flow has a next-incoming-id (or None) that is impossible after this many
+                                          transfers; reported once for a session
+    on_oversized(link)                    a message exceeds `limit_size`: it is dropped, and link and connection end
+                                          after its last frame
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -53,18 +53,18 @@ from router.amqp.errors import (
 )
 
 cdef enum:
-    # A window when the configuration names none: this many octets, at first in frames of the longest kind, within these
-    # bounds, then in frames as long as those that came, up to WINDOW_SHORT. A peer with small messages is to be stopped
-    # by credit, not by it.
+    # Window in octets if the configuration names none. It is counted at first in frames of the largest size, within
+    # these bounds, then in frames of the average size received, up to WINDOW_SHORT. A peer with small messages is to
+    # be limited by credit, not by the window.
     WINDOW_OCTETS = 8388608
     WINDOW_FEWEST = 64
     WINDOW_MOST = 8192
     WINDOW_SHORT = 2048
-    FRAMES_MEASURED = 64       # before the window follows their length
-    FINISHING_FRAMES = 2       # of the window in which a session finishes messages at the bound of a quota
-    FRAME_OVERHEAD = 32        # octets of a transfer frame that are not its payload, about
-    HELD_WINDOW_OCTETS = 1048576  # the same while something is held up
-    SLOTS_A_UNIT = 16          # slots of a map that are walked for one unit of work
+    FRAMES_MEASURED = 64       # frames received before the window follows their average size
+    FINISHING_FRAMES = 2       # window in which a session completes messages at the bound of a quota
+    FRAME_OVERHEAD = 32        # octets of a transfer frame besides its payload, approximately
+    HELD_WINDOW_OCTETS = 1048576  # window in octets while something is held up
+    SLOTS_A_UNIT = 16          # slots of a map that are walked for one cost unit
 
 
 cdef void session_freed(void* owner) noexcept:
@@ -72,7 +72,7 @@ cdef void session_freed(void* owner) noexcept:
 
 
 cdef uint32_t frames_of(uint32_t octets, Connection connection, uint32_t fewest, uint32_t most) noexcept:
-    """Frames of the longest kind that have so many octets, within bounds."""
+    """Return the number of frames of the largest size that have `octets` octets, within bounds."""
     cdef uint32_t frames = octets // connection.local_max_frame
     if frames < fewest:
         frames = fewest
@@ -97,7 +97,7 @@ cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* 
     if not link.incoming:
         raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, which sends to you")
     if is_detached(link):
-        # It counts for what comes after it, and goes nowhere.
+        # The transfer counts for the ids of later ones, and is dropped.
         if t.has_delivery_id and t.delivery_id == session.expected_delivery_id:
             session.expected_delivery_id += 1
     elif link.size_limit:
@@ -108,12 +108,15 @@ cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* 
 
 
 cdef class Session(SessionReports):
-    """One session. Owner: its connection."""
+    """AMQP session. Owner: its connection."""
 
     def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=None,
                   routers=False):
-        """begin: items of the peer's begin, encoded; None: we begin, and there is no remote channel yet.
-        window: frames, None for unbounded. routers: the peer is one, too. Writes our begin."""
+        """Create a session and write this side's begin.
+
+        begin: items of the peer's begin, encoded; None: this side begins first, and there is no remote channel yet.
+        window: frames; None: not configured. routers: the peer is a router.
+        """
         self.connection = connection
         self.handler = handler
         self.routers = routers
@@ -135,19 +138,19 @@ cdef class Session(SessionReports):
                                          self.incoming_window if self.strict else WINDOW_OPEN, HANDLE_MAX, routers))
 
     cdef int take_begin(self, list begin) except -1:
-        """What the peer says in its begin."""
+        """Take the values of the peer's begin."""
         cdef list values = begin_values(begin)
         if values[4] is not None:
             self.handle_max = values[4]
         self.next_incoming_id = self.incoming_limit = self.promised_limit = self.measured_at = values[1]
         self.remote_incoming_window = values[2]
         if self.strict:
-            self.promised_limit += self.incoming_window    # our begin says so
+            self.promised_limit += self.incoming_window    # announced by this side's begin
         self.open_window(min(self.incoming_window, self.window_most()))
         return 0
 
     cdef int answered(self, uint16_t number, list items) except -1:
-        """The peer has answered our begin."""
+        """Handle the peer's answer to this side's begin."""
         self.take_begin(items)
         self.window_opened()
         self.handler.on_begun(self)
@@ -182,10 +185,11 @@ cdef class Session(SessionReports):
     # -- transfers ----------------------------------------------------------------------------------------------------
 
     cdef bint window_used(self) except *:
-        """Half of the window, or more, is used with the frame at hand. False: this frame waits for room.
+        """Note that half of the window or more is used with the current frame. False: the frame waits for room.
 
-        A peer may not have seen in time that its window was shortened: its frames are let in as far as memory goes.
-        Raises RemoteError for a frame that no window ever promised, where the configuration or memory has no room.
+        A peer may not have seen in time that its window was shortened. Its frames are accepted as far as memory
+        allows. Raises RemoteError for a frame that no window ever promised, if the configuration or memory leaves no
+        room for it.
         """
         if <int>(self.promised_limit - self.next_incoming_id) <= 0 and (self.strict or self.connection.full()):
             raise RemoteError("session", SESSION_WINDOW_VIOLATION,
@@ -199,7 +203,7 @@ cdef class Session(SessionReports):
         return True
 
     cdef int new_delivery(self, const Transfer* t) except -1:
-        """The first transfer of a delivery has the id that is due (2.6.12)."""
+        """Check that the first transfer of a delivery has the expected id (2.6.12)."""
         if not t.has_delivery_id:
             raise RemoteError("link", INVALID_FIELD, "transfer: the first of a delivery has no delivery-id")
         if self.any_delivery and t.delivery_id != self.expected_delivery_id:
@@ -211,20 +215,20 @@ cdef class Session(SessionReports):
         return 0
 
     cdef void id_in_use(self) noexcept:
-        """Note that a delivery has the id of one that is unsettled since 2**32 deliveries: the two cannot be told
+        """Note that a new delivery has the id of one that is unsettled since 2**32 deliveries: the two cannot be told
         apart. `flush` ends the connection, since no caller is in the middle of a delivery there."""
         self.id_twice = True
         self.connection.mark_channel(self)
 
     @cython.final
     cdef int window_left(self) noexcept:
-        """Frames that the peer may still send; less than 0 when it has sent more (it may not have seen the window
-        shrink).
+        """Return the frames that the peer may still send; below 0: it has sent more, since it may not have seen the
+        window shrink.
         """
         return <int>(self.incoming_limit - self.next_incoming_id)
 
     cdef void open_window(self, uint32_t frames) noexcept:
-        """The peer may send so many frames from now on; what it was told before it may send in any case."""
+        """Allow the peer `frames` more frames. A wider window announced before is not shortened."""
         if self.window_left() < <int>frames:
             self.incoming_limit = self.next_incoming_id + frames
             if <int>(self.incoming_limit - self.promised_limit) > 0:
@@ -243,7 +247,7 @@ cdef class Session(SessionReports):
         self.connection.mark_channel(self)
 
     cdef void fit_window(self) noexcept:
-        """The window follows the length of frames that came since the last time."""
+        """Adjust the window to the average size of the frames received since the last time."""
         cdef uint32_t frames = self.next_incoming_id - self.measured_at
         cdef uint64_t most
         if self.strict or frames < FRAMES_MEASURED:
@@ -266,34 +270,34 @@ cdef class Session(SessionReports):
                 self.connection.shut.discard(self)
 
     cdef uint32_t window_now(self) noexcept:
-        """Frames of the window that the peer may have now, 0: it is to stay shut (credit.md, "Windows")."""
+        """Return the frames of the window that the peer may have now; 0: it stays shut (credit.md, "Windows")."""
         cdef size_t held = self.streams.held if self.streams is not NULL else 0
         cdef size_t whole = self.whole.held if self.whole is not NULL else 0
         cdef Quota quota = self.connection.quota
         if quota is not None and not quota.frames(self.connection.local_max_frame):
             quota.wait_session(self)
-            # Parts of messages that nobody can take yet would fill a bound for good.
+            # Otherwise parts of messages that nobody can take yet would fill the bound permanently.
             return FINISHING_FRAMES if quota.full() and self.any_unrouted() else 0
         if held < HOLD_OCTETS and (not self.connection.full() or held + whole + self.awaited() < self.little()):
             if held == 0:
                 self.pressed = False
             return min(self.held_window if self.pressed else self.incoming_window, self.window_most())
         self.pressed = True
-        # Somebody waits for what comes next, or comes for somebody who takes it.
+        # Open a small window if somebody waits for what comes next, or some link can pass on what arrives.
         if self.connection.full() or not self.any_goes_on():
             return 0
         return min(self.held_window, self.window_most())
 
     cdef size_t awaited(self) noexcept:
-        """Octets that deliveries count which came by it and are not settled."""
+        """Return the octets that count for received deliveries that are not settled."""
         return 0 if self.connection.relays else DELIVERY_OCTETS * <size_t>self.received.used
 
     cdef size_t little(self) noexcept:
-        """Octets that the session may hold at a bound of memory, and go on."""
+        """Return the octets that the session may hold at a bound of memory and still get a window."""
         return min(HOLD_OCTETS, self.connection.process.least_octets() // max(self.connection.local_channels.count, 1))
 
     cdef uint32_t window_most(self) noexcept:
-        """Frames that memory has room for: of the longest kind, and one at least."""
+        """Return the frames of the largest size for which memory and quota have room, at least one."""
         cdef uint64_t octets = self.connection.window_octets()
         cdef Quota quota = self.connection.quota
         cdef uint32_t frames = WINDOW_OPEN
@@ -302,7 +306,7 @@ cdef class Session(SessionReports):
         return frames if quota is None else min(frames, max(quota.frames(self.connection.local_max_frame), 1))
 
     cdef int update_window(self) except -1:
-        """Give the peer a window again where what is held allows it."""
+        """Open the peer's window again if the octets held allow it."""
         cdef uint32_t frames
         if <int>(self.next_incoming_id - self.update_at) < 0 or self.incoming_window == 0:
             return 0
@@ -343,7 +347,7 @@ cdef class Session(SessionReports):
         self.look_at_window()
 
     cdef void look_at_window(self) noexcept:
-        """Something has changed for which it may open, at the end of this wake."""
+        """Have the window recomputed at the end of this wake, if it may open."""
         if not self.ended and not self.window_changed and <int>(self.next_incoming_id - self.update_at) >= 0:
             self.window_changed = True
             self.connection.mark_channel(self)
@@ -356,7 +360,8 @@ cdef class Session(SessionReports):
         self.look_at_window()
 
     cdef bint stands_still(self, uint64_t now) noexcept:
-        """Nobody took anything of it, and some of its links could go on, or frames behind its own."""
+        """True if nothing of the session was taken for STANDSTILL_MS although some link, or a frame that waits, could
+        make progress."""
         if self.passed != self.waits_passed:
             self.waits_passed = self.passed
             self.waits_since = now
@@ -382,9 +387,12 @@ cdef class Session(SessionReports):
         return FRAME_TAKEN
 
     cdef int take_window(self, const Flow* f) except -1:
-        """Set the frames that the peer takes by its flow: its window, less transfers that it had not received. Never
-        more than the window: ids are serial numbers (RFC 1982). Where the id is ahead of what was sent, or missing, the
-        window counts from what was sent, as in Proton."""
+        """Compute the frames that the peer accepts from its flow: its window less the transfers that it had not
+        received.
+
+        The result never exceeds the window, since ids are serial numbers (RFC 1982). If the id is ahead of what was
+        sent, or missing, the window counts from what was sent, as in Proton.
+        """
         cdef int32_t under_way = 0
         cdef bint wrong = False
         if f.has_next_incoming_id:
@@ -393,7 +401,8 @@ cdef class Session(SessionReports):
             if wrong:
                 under_way = 0
         elif f.incoming_window:
-            # A peer that has not received our begin has no id to name (2.7.4); one that was sent a whole window has.
+            # A peer that has not received this side's begin has no id to name (2.7.4). A peer that was sent a whole
+            # window has.
             wrong = self.next_outgoing_id >= f.incoming_window
         self.remote_incoming_window = f.incoming_window - <uint32_t>under_way \
             if <uint32_t>under_way < f.incoming_window else 0
@@ -404,7 +413,8 @@ cdef class Session(SessionReports):
         return 0
 
     cdef int window_opened(self) except -1:
-        """The peer takes transfers again: first from those links that had no turn since it did last."""
+        """Let links write again after the peer opened its window, beginning with those that had no turn since it was
+        last open."""
         cdef ListNode* node
         while self.served.last is not NULL or self.waiting.last is not NULL:
             node = self.served.last if self.served.last is not NULL else self.waiting.last
@@ -444,18 +454,18 @@ cdef class Session(SessionReports):
         return False
 
     cdef int send_flow(self, Flow* flow) except -1:
-        """Writes a flow of the router's own, of which `handle` to `echo` are set; the rest is filled in here."""
+        """Write a flow of the router itself. `handle` to `echo` are set by the caller, the rest here."""
         flow.has_delivery_count = flow.has_link_credit = True
         flow.has_available = False
         flow.properties.size = 0
         return self.send_whole_flow(flow)
 
     cdef int send_whole_flow(self, Flow* flow) except -1:
-        """Writes a flow of which the link's fields are complete."""
+        """Write a flow whose link fields are complete."""
         cdef uint8_t* w
         cdef uint32_t frames
         if FLOW_ROOM + flow.properties.size > self.connection.remote_max_frame:
-            flow.properties.size = 0       # another connection has longer frames
+            flow.properties.size = 0       # they came over a connection with longer frames
         w = buffer_room(&self.connection.out, FLOW_ROOM + flow.properties.size)
         flow.has_next_incoming_id = True
         flow.next_incoming_id = self.next_incoming_id
@@ -464,7 +474,7 @@ cdef class Session(SessionReports):
             self.fit_window()
             frames = self.window_now()
             if frames:
-                self.open_window(frames)   # it needs no flow of its own then
+                self.open_window(frames)   # saves a flow of its own
         flow.incoming_window = self.window_left() if self.window_left() > 0 else 0
         self.shorter = False
         flow.next_outgoing_id = self.next_outgoing_id
@@ -474,7 +484,7 @@ cdef class Session(SessionReports):
         return 0
 
     cdef void want_flow(self, Endpoint link) noexcept:
-        """The link has credit to grant, at the end of this wake."""
+        """List a link that has credit to grant at the end of this wake."""
         if not link.needs_flow:
             link.needs_flow = True
             self.flows.append(link)
@@ -484,8 +494,8 @@ cdef class Session(SessionReports):
 
     @cython.final
     cdef int check_value(self, const Slice* value) except -1:
-        """Check a value that is passed on in a frame of another connection, as a delivery state, and charge for it: a
-        map of small values costs more than 0.1 microseconds an octet."""
+        """Check a value that is relayed to another connection, such as a delivery state, and charge for it: decoding a
+        map of small values costs more than 0.1 microseconds for each octet."""
         if value.size > 4 or (value.size and value.data[0]):
             charge(self.connection.scheduler, <uint32_t>value.size * UNITS_AN_OCTET)
             codec.decode_one(PyBytes_FromStringAndSize(<const char*>value.data, value.size))
@@ -503,7 +513,7 @@ cdef class Session(SessionReports):
         count = d.last - d.first + 1
         if count > 0x80000000 or count == 0:
             raise RemoteError("session", INVALID_FIELD, f"disposition of deliveries {d.first} to {d.last}: not a range")
-        # The frame is offered again until all of its range was dealt with.
+        # The frame is offered again until its whole range is handled.
         done = self.applied
         self.applied = 0
         if d.role:
@@ -519,8 +529,8 @@ cdef class Session(SessionReports):
     @cython.final
     cdef uint32_t apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
                              bint settled) except? 0xFFFFFFFF:
-        """Apply a disposition to deliveries that we sent. Returns how many ids of the range were dealt with: all, or as
-        many as the slice allows, one at least."""
+        """Apply a disposition to deliveries sent. Return the number of ids handled: all, or as many as the slice
+        allows, at least one."""
         cdef Entry* entry
         cdef uint32_t i = 0
         cdef uint32_t most
@@ -543,7 +553,7 @@ cdef class Session(SessionReports):
 
     cdef uint32_t apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
                                  bint settled) except? 0xFFFFFFFF:
-        """Apply a disposition to deliveries that we received, as apply_sent does."""
+        """Apply a disposition to deliveries received. Return the number of ids handled, as apply_sent does."""
         cdef Entry* entry
         cdef uint32_t i, most
         if count > 2 * self.received.used + 64:
@@ -560,8 +570,8 @@ cdef class Session(SessionReports):
 
     cdef uint32_t apply_sparse(self, bint role, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
                                bint settled) except? 0xFFFFFFFF:
-        """Apply a disposition whose range is far longer than there are deliveries: walk the deliveries. Returns as
-        apply_sent does."""
+        """Apply a disposition whose range is far longer than the number of deliveries, by walking the deliveries.
+        Return the number of ids handled, as apply_sent does."""
         cdef IdMap* deliveries = &self.sent if role else &self.received
         cdef Scheduler scheduler = self.connection.scheduler
         cdef Entry* entry
@@ -575,7 +585,7 @@ cdef class Session(SessionReports):
             for i in range(n if n < most else most):
                 entry = <Entry*>map_get(deliveries, ids[i])
                 if entry is NULL:
-                    pass                       # an earlier one has taken it along
+                    pass                       # settled along with an earlier one
                 elif role:
                     (<Endpoint>entry.owner.link).delivery_outcome(entry, kind, state, settled)
                 else:
@@ -593,13 +603,13 @@ cdef class Session(SessionReports):
         self.flush_settlements()
         if self.any_report_due():
             self.write_reports(OUTPUT_HIGH)
-        # An idle session holds none of this.
+        # An idle session keeps no memory for settlements.
         runs_release(&self.settlements)
         if self.flow_due():
             if buffer_used(&self.connection.out) < OUTPUT_HIGH:
                 self.write_flows()
             else:
-                # Credit is granted by what a producer can be told: one that does not read gets none.
+                # Credit is granted only if the producer can be notified: a peer that does not read gets none.
                 self.connection.want_turn(self, False)
         return 0
 
@@ -608,7 +618,7 @@ cdef class Session(SessionReports):
         return self.window_changed or self.shorter or len(self.flows) > 0
 
     cdef int write_flows(self) except -1:
-        """Grant credit, and give the peer a window."""
+        """Grant credit to the listed links, and open the peer's window."""
         cdef Endpoint link
         cdef list flows
         if self.flows:
@@ -618,7 +628,7 @@ cdef class Session(SessionReports):
                 link.needs_flow = False
                 if not is_detached(link):
                     link.grant()
-            # A link that has credit now goes on.
+            # A link that got credit can make progress, which may open the window.
             self.window_changed = self.window_changed or self.shut
         if self.window_changed:
             self.window_changed = False
@@ -633,6 +643,6 @@ cdef class Session(SessionReports):
         self.flush_reports()
         self.connection.resume(PAUSE_MEMORY)
         self.set_shut(False)
-        self.remote_incoming_window = 0    # what still comes for its consumers waits with them for their end
+        self.remote_incoming_window = 0    # transfers for its consumers wait with them for their end
         self.flows = []
         return 0

@@ -1,6 +1,4 @@
-"""The links that a session carries: handles and names, attach and detach, and their end with it
-(AMQP 1.0 part 2, 2.6).
-"""
+"""Links of a session: handles and names, attach and detach, and their end with the session (AMQP 1.0 part 2, 2.6)."""
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
 from router.amqp.codec cimport split_fields
 from router.amqp.connection cimport PAUSE_ATTACH
@@ -18,8 +16,8 @@ from router.amqp.errors import (
 from router.amqp.performatives import short_error
 
 cdef enum:
-    DETACH_ROOM = 32           # a detach without its error
-    NAMES_SLACK = 64           # names of links that may have been attached before the set of names is made anew
+    DETACH_ROOM = 32           # octets of a detach without its error
+    NAMES_SLACK = 64           # names removed before the set of names is created anew
 
 
 cdef class SessionLinks(Channel):
@@ -45,8 +43,8 @@ cdef class SessionLinks(Channel):
         return link
 
     def add_link(self, Endpoint link not None, name, remote_handle, incoming):
-        """Give a new link its (lowest free) handle. remote_handle None: we attach it. Raises RemoteError when the peer
-        allows no more.
+        """Give a new link the lowest free handle. remote_handle None: this side attaches the link. Raises RemoteError
+        if the peer allows no more links.
         """
         handle = self.by_handle.lowest_free()
         if handle > self.handle_max:
@@ -67,15 +65,16 @@ cdef class SessionLinks(Channel):
 
     @property
     def room(self):
-        """Whether we may attach another link. Until the peer has answered our begin it allows one, for all we know."""
+        """True if this side may attach another link. Until the peer has answered this side's begin, it is assumed to
+        allow one."""
         return self.by_handle.lowest_free() <= (0 if self.unanswered else self.handle_max)
 
     cdef int release(self, Endpoint link) except -1:
-        """Both detaches are through: the handle is free."""
+        """Free the handle, after both detaches."""
         return self.by_handle.remove(link.handle)
 
     def replace_link(self, Endpoint old not None, Endpoint new not None):
-        """Another object stands for a link of which nothing has come yet but flows."""
+        """Replace a link that has received nothing but flows by another object."""
         new.join(self)
         new.name = old.name
         new.handle = old.handle
@@ -88,7 +87,7 @@ cdef class SessionLinks(Channel):
         old.forget_ready()
 
     def free_name(self, name, incoming):
-        """A link name that no other link of the session has: two clients may have chosen the same for both."""
+        """Return a link name that no other link of the session has: two clients may have chosen the same name."""
         chosen = name
         while (chosen, incoming) in self.names or (chosen, incoming) in self.attaching:
             self.copies += 1
@@ -96,7 +95,7 @@ cdef class SessionLinks(Channel):
         return chosen
 
     def forget_attach(self, Endpoint link not None):
-        """A link that was given a handle is not attached after all."""
+        """Forget a link that was given a handle and is not attached after all."""
         self.attaching.pop((link.name, link.incoming), None)
 
     # -- attach and detach --------------------------------------------------------------------------------------------
@@ -114,10 +113,10 @@ cdef class SessionLinks(Channel):
             link.attach_came()
             link.remote_handle = handle
             self.by_remote_handle.put(handle, link)
-            if not is_detached(link):  # else nobody waits for the answer any more: the peer's detach is next
+            if not is_detached(link):  # otherwise nobody waits for the answer: the peer's detach is next
                 self.handler.on_attached(link, items)
             return FRAME_TAKEN
-        # Links of clients with equal names come from a router of Dispatch 1.19 as they are (brokers-and-edge.md LR-13).
+        # A router of Dispatch 1.19 relays links of clients with equal names unchanged (brokers-and-edge.md LR-13).
         if (name, not role) in self.names and not self.routers:
             raise RemoteError("link", INVALID_FIELD, f"link name already attached: {name}")
         link = self.handler.on_attach(self, items)
@@ -148,7 +147,7 @@ cdef class SessionLinks(Channel):
         return FRAME_TAKEN
 
     def send_detach(self, uint32_t handle, closed, condition=None, description=None):
-        """Write a detach, after the outcomes of what came on the link: behind it they would be of no use."""
+        """Write a detach, after the outcomes of the link's deliveries, which would be of no use behind it."""
         if self.ended:
             return
         self.flush_reports()
@@ -160,36 +159,36 @@ cdef class SessionLinks(Channel):
         self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
 
     def send_raw_detach(self, uint32_t handle, closed, error):
-        """Write a detach with an encoded error, or None; after outcomes, as above."""
+        """Write a detach with an encoded error, or None, after outcomes likewise."""
         self.flush_reports()
         if error and DETACH_ROOM + len(error) > self.connection.remote_max_frame:
-            # Another connection has longer frames.
+            # The error came over a connection with longer frames.
             error = short_error(error)
         items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"] + ([error] if error else [])
         self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
 
     cdef int link_gone(self, Endpoint link) except -1:
-        """To be called once for each link, when it is lost for whatever reason."""
+        """Notify the handler of a lost link. To be called once for each link, for any reason of its loss."""
         link.live(ON_NOTIFIED)
         if self.ended and link.life != LIFE_OWED:
             link.live(ON_SESSION_LOST)
         if link.life == LIFE_OWED:
             self.answers += 1
         if link.streams is not NULL:
-            link.streams.owner = NULL      # what it has left behind is of nobody
+            link.streams.owner = NULL      # the remaining octets have no owner
         if link.whole is not NULL:
             link.whole.owner = NULL
         if self.went_on is link:
             self.went_on = None
         self.names.discard((link.name, link.incoming))
         if self.names_most > 4 * <size_t>len(self.names) + NAMES_SLACK:
-            self.names = set(self.names)   # a set keeps the room of its largest size
+            self.names = set(self.names)   # a set keeps the memory of its largest size
             self.names_most = len(self.names)
         if not self.handler.on_detached(link):
             link.confirm()
         return 0
 
-    # -- all of them --------------------------------------------------------------------------------------------------
+    # -- all links ----------------------------------------------------------------------------------------------------
 
     cdef bint any_goes_on(self) noexcept:
         cdef Endpoint link = self.went_on
@@ -203,7 +202,7 @@ cdef class SessionLinks(Channel):
         return False
 
     cdef bint any_unrouted(self) noexcept:
-        """Whether a message is coming in that cannot be routed before more of it is here."""
+        """True if a message is arriving that cannot be routed before more of it has arrived."""
         cdef Endpoint link
         for link in self.by_handle.values():
             if link.octets_unrouted():
@@ -211,7 +210,8 @@ cdef class SessionLinks(Channel):
         return False
 
     cdef void survey(self, Survey* found) noexcept:
-        """Whoever is first seen to hold something may still be about to move."""
+        """Add what the links of the session hold. A link that is seen to hold something for the first time may still
+        be making progress."""
         cdef Endpoint link
         cdef size_t held, unrouted
         cdef uint32_t progress
@@ -245,7 +245,7 @@ cdef class SessionLinks(Channel):
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int end(self) except -1:
-        """The peer's end: answered when the ends of its links are known wherever they matter."""
+        """Handle the peer's end. It is answered when the ends of its links are known wherever they matter."""
         self.lost()
         self.end_due = True
         return 0
@@ -261,20 +261,20 @@ cdef class SessionLinks(Channel):
         return self.connection.forget_channel(self)
 
     cdef int lost(self) except -1:
-        """Every link is lost, and ends in its turn (`lose_some`). Nothing more is written."""
+        """Mark every link as lost. Links end in `lose_some`, turn by turn. Nothing more is written."""
         cdef Endpoint link
         if self.ended:
             return 0
         self.stop()
         self.ended = True
         self.attaching = {}
-        self.went_on = None                # it knows us: nothing of a session is to wait for the collector
+        self.went_on = None                # drops a reference cycle: nothing of a session is to wait for the collector
         for link in self.by_handle.values():
             link.forget_ready()
             if is_over(link):
                 link.live(ON_SESSION_LOST)
                 if link.life == LIFE_OWED:
-                    # Its detach waits for a confirmation, and the answer to an end waits with it.
+                    # Its detach waits for a confirmation, and so does the answer to an end.
                     self.answers += 1
         return 0
 
@@ -310,8 +310,10 @@ cdef class SessionLinks(Channel):
         return len(self.losing) > 0
 
     cdef int lost_badly(self, Endpoint link, object fault) except -1:
-        """A fault of ours while a link was lost: the others are to be lost all the same. Deliveries that still refer to
-        this link would outlive it, and nobody could say where they turn up: then the process ends.
+        """Handle an internal error in the loss of a link, so that the other links are lost all the same.
+
+        Deliveries that still refer to the link would outlive it, with unforeseeable results. In that case the process
+        ends.
         """
         if link.has_deliveries():
             raise FatalFault(f"a link could not be taken apart: {type(fault).__name__}: {fault}") from fault

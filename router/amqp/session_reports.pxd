@@ -1,4 +1,4 @@
-"""What a session reports to its peer about deliveries: unsettled states, and outcomes (AMQP 1.0 part 2, 2.7.6)."""
+"""Reports of a session to its peer about deliveries: unsettled states, and outcomes (AMQP 1.0 part 2, 2.7.6)."""
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.codec cimport Slice
@@ -7,16 +7,16 @@ from router.amqp.session_links cimport SessionLinks
 from router.amqp.state_reports cimport StateReports, reports_forget
 from router.amqp.states cimport is_plain_outcome
 
-# Base of a session. Owner: its connection.
+# Base class of a session: its reports. Owner: its connection.
 cdef class SessionReports(SessionLinks):
-    cdef Runs settlements                  # of this wake
-    cdef bytes long_state                  # of consecutive ones with words of their own
+    cdef Runs settlements                  # outcomes of this wake
+    cdef bytes long_state                  # state of a run of deliveries whose outcomes are not plain
     cdef uint32_t long_first
     cdef uint32_t long_count
-    # Links or reports wait for their turn, or did and had none yet: no transfer may be written before it.
+    # Links or reports wait for a turn, or have waited without one since: no transfer may be written before that turn.
     cdef bint contended
-    cdef StateReports received_states      # to be written, of deliveries that came …
-    cdef StateReports sent_states          # … and that left
+    cdef StateReports received_states      # waiting reports of deliveries received
+    cdef StateReports sent_states          # waiting reports of deliveries sent
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1
     cdef int report_run(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state) except -1
     cdef int report_long(self, uint32_t first, uint32_t count, const Slice* state) except -1
@@ -31,7 +31,7 @@ cdef class SessionReports(SessionLinks):
 
 cdef inline int report_settled(SessionReports session, uint32_t delivery_id, uint8_t kind,
                                const Slice* state) except -1:
-    """`report` of a settlement. Most are not the first one of their wake."""
+    """Report a settlement, with a fast path for a plain outcome that is not the first of its wake."""
     reports_forget(&session.received_states, delivery_id)
     if is_plain_outcome(kind, state) and runs_add(&session.settlements, delivery_id, 1, kind):
         return 0

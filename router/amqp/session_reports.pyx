@@ -1,7 +1,7 @@
-"""What a session reports to its peer about deliveries: unsettled states, and outcomes (AMQP 1.0 part 2, 2.7.6).
+"""Reports of a session to its peer about deliveries: unsettled states, and outcomes (AMQP 1.0 part 2, 2.7.6).
 
-Outcomes are collected in a wake and written at its end in few dispositions. What the write buffer has no room for then
-is kept, as every unsettled state is (state_reports.pyx), and written in the session's turn.
+Outcomes are collected in a wake and written at its end in few dispositions. Outcomes for which the write buffer has no
+room, and all unsettled states, are kept (state_reports.pyx) and written in the session's turn.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -18,7 +18,7 @@ from router.amqp.state_reports cimport (
 from router.amqp.states cimport is_plain_outcome, plain_state, state_kind
 
 cdef enum:
-    LONG_STATE_MOST = 16384    # octets of a state that waits for equal ones
+    LONG_STATE_MOST = 16384    # octets of a state that may wait for equal ones
 
 
 cdef class SessionReports(SessionLinks):
@@ -28,17 +28,18 @@ cdef class SessionReports(SessionLinks):
         runs_release(&self.settlements)
 
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1:
-        """Report a state or an outcome to the sender of a delivery; equal ones of neighbours become one disposition."""
+        """Report a state or an outcome to the sender of a delivery. Equal outcomes of consecutive deliveries share a
+        disposition."""
         if not settled:
             return self.report_state(True, delivery_id, state)
         reports_forget(&self.received_states, delivery_id)
         return self.report_run(delivery_id, 1, kind, state)
 
     cdef int report_state(self, bint role, uint32_t delivery_id, const Slice* state) except -1:
-        """Report an unsettled state, when the write buffer has room; only the latest one of the delivery is written.
-        role: as of a disposition, True for deliveries that came."""
+        """Report an unsettled state when the write buffer has room. Only the latest state of the delivery is written.
+        role: as in a disposition, True for deliveries received."""
         if self.ended or state.size == 0:
-            return 0       # a disposition that neither settles nor has a state must not replace a state that waits
+            return 0       # a disposition without settlement and state must not replace a state that waits
         reports_put(&self.received_states if role else &self.sent_states, delivery_id, state)
         self.wait_for_turn()
         return 0
@@ -54,7 +55,7 @@ cdef class SessionReports(SessionLinks):
         return self.received_states.first is not NULL or self.sent_states.first is not NULL
 
     cdef int write_reports(self, size_t most) except -1:
-        """Write what is due until there are `most` octets in the write buffer."""
+        """Write reports that are due until the write buffer holds `most` octets."""
         cdef StateReport* report
         cdef Slice state
         cdef bint role
@@ -62,7 +63,7 @@ cdef class SessionReports(SessionLinks):
             role = self.received_states.first is not NULL
             report = reports_take(&self.received_states if role else &self.sent_states)
             if report is NULL:
-                reports_clear(&self.received_states)   # an idle session holds nothing
+                reports_clear(&self.received_states)   # an idle session keeps no memory
                 reports_clear(&self.sent_states)
                 break
             state.data = &report.octets[0]
@@ -92,15 +93,15 @@ cdef class SessionReports(SessionLinks):
         return 0
 
     cdef int report_long(self, uint32_t first, uint32_t count, const Slice* state) except -1:
-        """A state with words of its own: one frame for consecutive deliveries with equal ones. While it waits no other
-        settlement does."""
+        """Report an outcome that is not plain; consecutive deliveries with equal ones share a frame. While it waits,
+        no other settlement does."""
         if self.long_count and first == self.long_first + self.long_count \
                 and state.size == <size_t>len(self.long_state) \
                 and memcmp(<const char*>self.long_state, state.data, state.size) == 0:
             self.long_count += count
             return 0
         self.flush_settlements()
-        runs_release(&self.settlements)    # the next one of these begins anew, behind it
+        runs_release(&self.settlements)    # later settlements begin a new run behind it
         self.long_state = PyBytes_FromStringAndSize(<const char*>state.data, state.size)
         self.long_first = first
         self.long_count = count
@@ -134,7 +135,7 @@ cdef class SessionReports(SessionLinks):
         return 0
 
     cdef int report_outcome(self, bint role, uint32_t first, uint32_t count, const Slice* state) except -1:
-        """Report that deliveries are settled: now, or when the write buffer has room."""
+        """Report that deliveries are settled, now or when the write buffer has room."""
         if self.ended or self.connection.close_sent:
             return 0
         if buffer_used(&self.connection.out) < OUTPUT_HIGH:
@@ -149,7 +150,7 @@ cdef class SessionReports(SessionLinks):
         if self.ended or self.connection.close_sent:
             return 0
         if DISPOSITION_ROOM + state.size > self.connection.remote_max_frame:
-            plain = plain_state(state_kind(state))     # another connection has longer frames
+            plain = plain_state(state_kind(state))     # it came over a connection with longer frames
             state = &plain
         w = buffer_room(&self.connection.out, DISPOSITION_ROOM + state.size)
         self.connection.out.end += write_disposition(w, self.local_channel, role, first, first + count - 1, settled,

@@ -1,9 +1,9 @@
 """States and outcomes of deliveries that wait for room in the write buffer (AMQP 1.0 part 2, 2.6.12).
 
-A peer may change the state of thousands of deliveries by one frame, and do so again before the other peer has read
-anything. AMQP describes the state of a delivery, not its history, so the latest unsettled state replaces those before
-it: what is kept is bounded by the number of unsettled deliveries. Equal states of deliveries whose ids follow each
-other become one frame.
+A peer may change the state of thousands of deliveries with one frame, and do so again before the other peer has read
+anything. AMQP describes the state of a delivery, not its history, so the latest unsettled state replaces earlier ones.
+The memory is therefore bounded by the number of unsettled deliveries. Equal states of deliveries with consecutive ids
+share a frame.
 """
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
@@ -25,14 +25,14 @@ cdef inline void unlink_report(StateReports* r, StateReport* report) noexcept no
 
 
 cdef inline Slice bounded_state(const StateReports* r, const Slice* state) noexcept:
-    """Return the state, or its kind alone where no more octets are kept."""
+    """Return the state, or its kind alone if the bound of octets is reached."""
     if state.size > REPORT_SHORT and r.octets + state.size > REPORTS_OCTETS:
         return plain_state(state_kind(state))
     return state[0]
 
 
 cdef inline bint has_state(const StateReport* report, const uint8_t* octets, size_t size) noexcept nogil:
-    # An outcome may have no state: `octets` is NULL then, which memcmp does not take.
+    # An outcome may have no state. `octets` is NULL then, which memcmp must not get.
     return report.size == size and (size == 0 or memcmp(&report.octets[0], octets, size) == 0)
 
 

@@ -1,21 +1,21 @@
-"""Delivery states (part 3, 3.4), encoded: what kind one is of, and those that say nothing more."""
+"""Encoded delivery states (part 3, 3.4): their kinds, and the encodings of those without fields."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice, open_described, open_list
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED, T_NULL
 
 cdef enum:
-    OTHER_STATE = 0xFF         # a state whose descriptor is not of part 3
+    OTHER_STATE = 0xFF         # kind of a state whose descriptor is not of part 3
 
 cdef uint8_t[4] ACCEPTED_OCTETS = [0x00, 0x53, 0x24, 0x45]
 cdef uint8_t[4] REJECTED_OCTETS = [0x00, 0x53, 0x25, 0x45]
 cdef uint8_t[4] RELEASED_OCTETS = [0x00, 0x53, 0x26, 0x45]
-# delivery-failed=true, undeliverable-here=false: the state of what was sent to a consumer that went away
+# delivery-failed=true, undeliverable-here=false: the state of deliveries to a consumer that has disappeared
 cdef uint8_t[8] MODIFIED_OCTETS = [0x00, 0x53, 0x27, 0xC0, 0x03, 0x02, 0x41, 0x42]
 
 
 cdef uint8_t state_kind(const Slice* state) noexcept nogil:
-    """The descriptor of an encoded state: 0 for none, OTHER_STATE for one that is only relayed."""
+    """Return the descriptor of an encoded state: 0 for none, OTHER_STATE for one that is only relayed."""
     cdef uint64_t code
     if state.data is NULL or state.size == 0:
         return 0
@@ -25,7 +25,7 @@ cdef uint8_t state_kind(const Slice* state) noexcept nogil:
 
 
 cdef bint has_field(const Slice* state) noexcept nogil:
-    """Whether the first field of an encoded state is there: of a rejection the error."""
+    """True if the first field of an encoded state is present, such as the error of a rejection."""
     cdef uint64_t code
     cdef uint32_t count
     cdef const uint8_t* stop
@@ -40,7 +40,7 @@ cdef bint has_field(const Slice* state) noexcept nogil:
 
 
 cdef Slice plain_state(uint8_t kind) noexcept nogil:
-    """Encoding of an outcome without fields."""
+    """Return the encoding of an outcome without fields. Modified has its two flags."""
     cdef Slice s
     s.size = 4
     if kind == D_ACCEPTED:
