@@ -7,17 +7,19 @@ from router.amqp.spec cimport (
     T_STR32, T_SYM8, T_SYM32, T_TRUE, T_UBYTE, T_UINT, T_UINT0, T_ULONG, T_ULONG0, T_USHORT,
 )
 
-# Octets of an encoded value inside a frame or message; data is NULL when absent.
+# Octets of an encoded value inside a frame or message. data: borrowed; NULL when absent.
 cdef struct Slice:
     const uint8_t* data
     size_t size
 
-# Behind the value at p, or NULL when it is malformed or passes end. Bounded by the depth of descriptors.
+# Return the end of the value at p, or NULL if the value is malformed or passes `end`. The nesting of descriptors is
+# bounded.
 cdef const uint8_t* skip_value(const uint8_t* p, const uint8_t* end) noexcept nogil
-# Least number of octets behind end with which the value at p may be whole. 0: it is whole. SIZE_MAX: it is malformed.
+# Return the least number of octets behind `end` with which the value at p may be complete. 0: it is complete.
+# SIZE_MAX: it is malformed.
 cdef size_t octets_missing(const uint8_t* p, const uint8_t* end) noexcept nogil
-# Descriptor of the described value at p as a number; behind it, or NULL when it is not a described value with a
-# numeric descriptor. A symbolic descriptor of the specification ("amqp:accepted:list") is understood as its number.
+# Read the numeric descriptor of the described value at p; return the position behind it, or NULL if there is none. A
+# symbolic descriptor of the specification ("amqp:accepted:list") is converted to its number.
 cdef const uint8_t* open_described(const uint8_t* p, const uint8_t* end, uint64_t* code) noexcept nogil
 
 cdef list split_fields(const uint8_t* p, const uint8_t* end)
@@ -25,7 +27,8 @@ cdef list split_fields(const uint8_t* p, const uint8_t* end)
 
 cdef inline const uint8_t* open_compound(const uint8_t* p, const uint8_t* end, uint8_t small, uint8_t large,
                                          uint32_t* count, const uint8_t** stop) noexcept nogil:
-    """Body of a list or map: first item, number of items, end of the last. NULL when malformed."""
+    """Read the head of a list or map: return the first item, with the number of items and the end of the last. NULL:
+    malformed."""
     cdef uint32_t size
     if end - p < 1:
         return NULL
@@ -46,7 +49,7 @@ cdef inline const uint8_t* open_compound(const uint8_t* p, const uint8_t* end, u
         p += 9
     else:
         return NULL
-    # Every item has at least its constructor: a count that cannot be true is refused before anybody loops over it.
+    # Every item has at least its constructor. An impossible count is refused before any loop over it.
     if count[0] > stop[0] - p:
         return NULL
     return p
@@ -54,7 +57,8 @@ cdef inline const uint8_t* open_compound(const uint8_t* p, const uint8_t* end, u
 
 cdef inline const uint8_t* open_list(const uint8_t* p, const uint8_t* end, uint32_t* count,
                                      const uint8_t** stop) noexcept nogil:
-    """Body of the list at p: first item, number of items, end of the last. NULL when malformed."""
+    """Read the head of the list at p: return the first item, with the number of items and the end of the last. NULL:
+    malformed."""
     if p < end and p[0] == T_LIST0:
         count[0] = 0
         stop[0] = p + 1
@@ -64,12 +68,12 @@ cdef inline const uint8_t* open_list(const uint8_t* p, const uint8_t* end, uint3
 
 cdef inline const uint8_t* open_map(const uint8_t* p, const uint8_t* end, uint32_t* count,
                                     const uint8_t** stop) noexcept nogil:
-    """Body of the map at p, keys and values counted. NULL when malformed."""
+    """Read the head of the map at p; the count includes keys and values. NULL: malformed."""
     return open_compound(p, end, T_MAP8, T_MAP32, count, stop)
 
 
 cdef inline const uint8_t* open_variable(const uint8_t* p, const uint8_t* end, Slice* out) noexcept nogil:
-    """Text or octets of a string, symbol or binary; NULL when it is none of these."""
+    """Read the text or octets of a string, symbol or binary. NULL: another type, or malformed."""
     cdef uint8_t code
     if end - p < 2:
         return NULL
@@ -90,7 +94,7 @@ cdef inline const uint8_t* open_variable(const uint8_t* p, const uint8_t* end, S
 
 
 cdef inline const uint8_t* read_unsigned(const uint8_t* p, const uint8_t* end, uint64_t* value) noexcept nogil:
-    """The value of an unsigned integer of any width, or of a boolean."""
+    """Read an unsigned integer of any width, or a boolean. NULL: another type, or malformed."""
     cdef uint8_t code
     cdef ptrdiff_t left = end - p
     if left < 1:

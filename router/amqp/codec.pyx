@@ -20,11 +20,11 @@ from router.amqp.spec cimport (
 from router.amqp.errors import malformed
 
 cdef enum:
-    MOST_EMPTY = 256           # items of an array that have no octets each
-    MAX_DEPTH = 32             # nesting of values; a longer one is an attack, not a message
+    MOST_EMPTY = 256           # most items of an array whose items have no octets
+    MAX_DEPTH = 32             # most nested values; deeper nesting is an attack, not a message
 
-# Octets behind the constructor for each upper half of it (part 1, figure 1.4): fixed width, or the width of the size
-# field of variable and compound types as a negative number.
+# Octets behind the constructor, by its upper half (part 1, figure 1.4): the fixed width, or the negated width of the
+# size field of variable and compound types. 99: no such type.
 cdef int[16] WIDTH = [99, 99, 99, 99, 0, 1, 2, 4, 8, 16, -1, -4, -1, -4, -1, -4]
 
 cdef extern from *:
@@ -59,7 +59,7 @@ cdef const uint8_t* skip_value(const uint8_t* p, const uint8_t* end) noexcept no
     cdef int width
     cdef uint64_t size
     cdef int depth = 0
-    cdef int pending = 1       # values still to skip: a described one adds its descriptor
+    cdef int pending = 1       # values still to skip; a described value adds its descriptor
     while pending:
         if p >= end:
             return NULL
@@ -100,7 +100,7 @@ cdef size_t octets_missing(const uint8_t* p, const uint8_t* end) noexcept nogil:
     cdef int width
     cdef size_t size
     cdef int depth = 0
-    cdef size_t pending = 1    # values still to skip, as in skip_value; each has an octet at least
+    cdef size_t pending = 1    # values still to skip, as in skip_value; each has at least one octet
     while pending:
         if p >= end:
             return pending
@@ -158,7 +158,7 @@ cdef const uint8_t* open_described(const uint8_t* p, const uint8_t* end, uint64_
 
 
 cdef list split_fields(const uint8_t* p, const uint8_t* end):
-    """Items of the list at p as encoded octets, in order. Raises RemoteError (amqp:decode-error)."""
+    """Return the items of the list at p as encoded octets, in order. Raises RemoteError (amqp:decode-error)."""
     cdef uint32_t count, i
     cdef const uint8_t* stop
     cdef const uint8_t* q
@@ -181,22 +181,22 @@ cdef list split_fields(const uint8_t* p, const uint8_t* end):
 # Python values
 
 class Symbol(str):
-    """An AMQP symbol (ASCII)."""
+    """AMQP symbol (ASCII)."""
     __slots__ = ()
 
 
 class Timestamp(int):
-    """Milliseconds since the epoch."""
+    """Time in ms since the Unix epoch."""
     __slots__ = ()
 
 
 class Char(str):
-    """One Unicode character."""
+    """Single Unicode character."""
     __slots__ = ()
 
 
 class Described:
-    """A described value: descriptor and value."""
+    """Described value: descriptor and value."""
     __slots__ = ("descriptor", "value")
 
     def __init__(self, descriptor, value):
@@ -214,14 +214,14 @@ class Described:
 
 
 def decode(bytes data not None, Py_ssize_t offset=0):
-    """(value, offset behind it). Raises RemoteError (amqp:decode-error)."""
+    """Return (value, offset behind it). Raises RemoteError (amqp:decode-error)."""
     if offset < 0 or offset > len(data):
         raise malformed("value outside of its octets")
     return _decode(data, offset, len(data), 0)
 
 
 def decode_one(bytes data not None):
-    """The only value in `data`."""
+    """Return the only value in `data`. Raises RemoteError."""
     value, end = _decode(data, 0, len(data), 0)
     if end != len(data):
         raise malformed("octets behind a value", end)
@@ -229,13 +229,14 @@ def decode_one(bytes data not None):
 
 
 def fields(bytes data not None):
-    """Items of an encoded list, each still encoded."""
+    """Return the items of an encoded list, each still encoded. Raises RemoteError."""
     cdef const uint8_t* p = data
     return split_fields(p, p + len(data))
 
 
 def described_list(bytes data not None):
-    """(numeric descriptor, encoded items) of a described list, e.g. a terminus or a delivery state."""
+    """Return (numeric descriptor, encoded items) of a described list, e.g. a terminus or a delivery state. Raises
+    RemoteError."""
     cdef const uint8_t* p = data
     cdef const uint8_t* q
     cdef uint64_t code
@@ -246,7 +247,7 @@ def described_list(bytes data not None):
 
 
 def equal_span(bytes data not None):
-    """True when `data` is exactly one well-formed value as far as sizes tell (used by tests)."""
+    """True if `data` is exactly one value as far as sizes tell (used by tests)."""
     cdef const uint8_t* p = data
     return skip_value(p, p + len(data)) == p + len(data)
 
@@ -267,7 +268,7 @@ cdef tuple _decode(bytes data, Py_ssize_t at, Py_ssize_t end, int depth):
 
 
 cdef tuple _decode_body(bytes data, Py_ssize_t at, Py_ssize_t end, uint8_t code, int depth):
-    """What stands behind a constructor."""
+    """Decode the octets behind a constructor."""
     cdef int width
     cdef Py_ssize_t size, head = at - 1
     width = WIDTH[code >> 4]
@@ -321,7 +322,7 @@ cdef object _decode_simple(bytes raw, uint8_t code, Py_ssize_t head):
             return Char(raw.decode("utf-32-be"))
     except UnicodeDecodeError as error:
         raise malformed(f"text is not valid: {error.reason}", head) from None
-    if 0x74 <= code <= 0x94:   # decimals are carried, not computed with
+    if 0x74 <= code <= 0x94:   # decimals are relayed, not computed with
         return raw
     raise malformed(f"unknown type 0x{code:02x}", head)
 
@@ -368,7 +369,7 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
         raise malformed("array without a constructor", at)
     code = data[at]
     at += 1
-    # Items of no octets (null, true, list0 …) would make the count the only bound.
+    # For items without octets (null, true, list0 …) the count would be the only bound.
     if count > (end - at if WIDTH[code >> 4] else MOST_EMPTY):
         raise malformed("more items than octets", at)
     if depth >= MAX_DEPTH:
@@ -382,7 +383,7 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Encoding of the few values the router itself says
+# Encoding of the few values that the router itself sends
 
 def encode_string(text):
     raw = text.encode()
@@ -424,14 +425,14 @@ def encode_int(value):
 
 
 def encode_list(items):
-    """A list of already encoded items; trailing nulls are left off by the caller where it may."""
+    """Encode a list of encoded items. Trailing nulls are omitted by the caller where allowed."""
     if not items:
         return b"\x45"
     return _compound(b"\xc0", b"\xd0", items)
 
 
 def encode_map(items):
-    """A map of already encoded keys and values, in turn."""
+    """Encode a map of encoded keys and values, alternately."""
     return _compound(b"\xc1", b"\xd1", items)
 
 
@@ -443,18 +444,19 @@ cdef bytes _compound(bytes small, bytes large, items):
 
 
 def encode_symbols(names):
-    """An array of symbols."""
+    """Encode an array of symbols."""
     body = b"".join(len(name).to_bytes(4, "big") + name.encode("ascii") for name in names)
     return b"\xf0" + (len(body) + 5).to_bytes(4, "big") + len(names).to_bytes(4, "big") + b"\xb3" + body
 
 
 def encode_described(code, items):
-    """A described list with a numeric descriptor below 256."""
+    """Encode a described list with a numeric descriptor below 256."""
     return bytes((0, T_SMALLULONG, code)) + encode_list(items)
 
 
 def encode_value(value):
-    """Any Python value that `decode` gives: 64-bit integers become long, larger ones ulong, others int."""
+    """Encode any Python value that `decode` returns. Integers become int if they fit in 32 bits, otherwise long or
+    ulong."""
     if value is None:
         return b"\x40"
     if isinstance(value, bool):
@@ -488,7 +490,7 @@ def encode_value(value):
 
 
 def encode_error(condition, description=None, bytes info=None):
-    """An error (AMQP 1.0 part 2, 2.8.14)."""
+    """Encode an error (AMQP 1.0 part 2, 2.8.14)."""
     items = [encode_symbol(condition)]
     if description is not None or info is not None:
         items.append(encode_string(description) if description is not None else b"\x40")

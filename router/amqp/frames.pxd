@@ -1,4 +1,4 @@
-"""Frames (AMQP 1.0 part 2, 2.3) and the performatives of the hot path as C structs."""
+"""Frames (AMQP 1.0 part 2, 2.3), and performatives of the hot path as C structs."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from libc.string cimport memcpy
@@ -13,11 +13,11 @@ from router.amqp.zero cimport zero
 cdef enum:
     # Transfer.options
     T_RCV_FIRST = 1            # rcv-settle-mode: first
-    T_RCV_SECOND = 2           # … second
+    T_RCV_SECOND = 2           # rcv-settle-mode: second
     T_RESUME = 4
     T_BATCHABLE = 8
 
-# Part 2, 2.7.5. Flags are 0 when absent or false.
+# Transfer (part 2, 2.7.5). Flags are 0 if absent or false.
 cdef struct Transfer:
     uint32_t handle
     uint32_t delivery_id
@@ -27,12 +27,12 @@ cdef struct Transfer:
     bint settled
     bint more
     bint aborted
-    uint8_t options            # T_ bits: what only matters to the ends
+    uint8_t options            # T_ bits for fields that matter only to the two ends
     Slice tag
     Slice state                # encoded delivery state
     Slice payload
 
-# Part 2, 2.7.4.
+# Flow (part 2, 2.7.4).
 cdef struct Flow:
     uint32_t next_incoming_id
     uint32_t incoming_window
@@ -50,34 +50,34 @@ cdef struct Flow:
     bint drain
     bint echo
     Slice properties
-    uint32_t given_back        # not on the wire: credit by which a routed sender's delivery-count went ahead (a drain)
+    # not on the wire: credit that a routed sender has returned by advancing its delivery-count (drain)
+    uint32_t given_back
 
-# Part 2, 2.7.6.
+# Disposition (part 2, 2.7.6).
 cdef struct Disposition:
-    bint role                  # True: the sender of this frame is the receiver of the deliveries
+    bint role                  # True: the sender of the frame is the receiver of the deliveries
     uint32_t first
     uint32_t last
     bint settled
     Slice state
 
-# The transfer whose list begins at p; out.payload is what follows the list in the frame. `usual_transfer` does it for
-# nearly all.
+# Parse the transfer whose list begins at p. out.payload is the rest of the frame. `usual_transfer` parses nearly all.
 cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) except -1
 cdef int parse_flow(const uint8_t* p, const uint8_t* end, Flow* out) except -1
 cdef int parse_disposition(const uint8_t* p, const uint8_t* end, Disposition* out) except -1
 
 cdef enum:
     TRANSFER_ROOM = 80         # most octets of a transfer frame before its payload: the header, and a tag of 32 octets
-    DISPOSITION_ROOM = 48      # a disposition without the octets of its state
-    FLOW_ROOM = 88             # a flow without properties
+    DISPOSITION_ROOM = 48      # most octets of a disposition without its state
+    FLOW_ROOM = 88             # most octets of a flow without its properties
 
-# Each writes a whole frame (the transfer: everything but the payload, whose size it is told) at `w` and returns its
-# length. The caller has made room, for a transfer TRANSFER_ROOM octets and the state.
+# Writers of whole frames at `w`, which return the length. write_transfer writes everything except the payload, whose
+# size is `payload`. The caller has made room: for a transfer TRANSFER_ROOM octets and the state.
 cdef size_t write_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id, const uint8_t* tag,
                            size_t tag_size, uint32_t message_format, bint settled, bint more, bint aborted,
                            const uint8_t* state, size_t state_size, size_t payload) noexcept nogil
-# The same for a routed link, which passes on what `t` says of the delivery. first: it is its first transfer. There
-# is room for TRANSFER_ROOM octets and the state.
+# Write the transfer of a routed link, which relays the fields of `t`. first: the first transfer of the delivery. The
+# caller has made room for TRANSFER_ROOM octets and the state.
 cdef size_t write_routed_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id,
                                   const Transfer* t, bint first, bint settled, bint more, bint aborted,
                                   size_t payload) noexcept nogil
@@ -88,14 +88,14 @@ cdef int write_frame(WriteBuffer* out, uint16_t channel, uint8_t kind, bytes bod
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The usual transfer
+# Fast path for the usual transfer
 
 cdef enum:
-    USUAL_OCTETS = 16          # that there are, so that ids need no look at the end: 3 of the list, and 5, 5, 2
+    USUAL_OCTETS = 16  # least octets for which ids need no check against the end: 3 of the list head, and 5, 5, 2
 
 
 cdef inline const uint8_t* usual_uint(const uint8_t* p, uint32_t* value) noexcept nogil:
-    """A uint at p, where 5 octets can be read. Behind it, or NULL: it is none."""
+    """Read a uint at p, where at least 5 octets are readable; return the position behind it. NULL: another type."""
     if p[0] == T_UINT:
         value[0] = read32(p + 1)
         return p + 5
@@ -107,7 +107,7 @@ cdef inline const uint8_t* usual_uint(const uint8_t* p, uint32_t* value) noexcep
 
 
 cdef inline const uint8_t* usual_flag(const uint8_t* p, const uint8_t* stop, bint* value) noexcept nogil:
-    """A boolean in one octet. Behind it, or NULL: it is none."""
+    """Read a boolean of one octet; return the position behind it. NULL: another type, or no octet left."""
     if p >= stop or (p[0] != T_TRUE and p[0] != T_FALSE):
         return NULL
     value[0] = p[0] == T_TRUE
@@ -115,8 +115,8 @@ cdef inline const uint8_t* usual_flag(const uint8_t* p, const uint8_t* stop, bin
 
 
 cdef inline bint usual_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) noexcept nogil:
-    """As parse_transfer, for a short list of handle, delivery-id, delivery-tag and message-format, and maybe settled
-    and more. False: it is in some way other than that."""
+    """Parse the usual transfer, as parse_transfer does: a short list of handle, delivery-id, delivery-tag and
+    message-format, and perhaps settled and more. False: the transfer has another form."""
     cdef const uint8_t* stop
     cdef uint8_t count
     if end - p < USUAL_OCTETS or p[0] != T_LIST8 or not 4 <= p[2] <= 6 or end - p - 2 < p[1]:
@@ -159,7 +159,7 @@ cdef inline bint usual_transfer(const uint8_t* p, const uint8_t* end, Transfer* 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Parts of frames
+# Encoding of parts of a frame
 
 cdef inline uint8_t* put_uint(uint8_t* w, uint32_t value) noexcept nogil:
     if value == 0:
@@ -180,7 +180,8 @@ cdef inline uint8_t* put_bool(uint8_t* w, bint value) noexcept nogil:
 
 
 cdef inline uint8_t* begin_frame(uint8_t* w, uint16_t channel, uint8_t code) noexcept nogil:
-    """Leaves w[0:4] (frame size), and the two octets of the list8 behind its constructor, to end_list."""
+    """Write the head of a frame. w[0:4] (the frame size), and size and count of the list8, are left to the writer's
+    end and to end_list."""
     w[4] = 2
     w[5] = 0
     write16(w + 6, channel)
@@ -202,7 +203,7 @@ cdef enum:
 cdef inline size_t write_short_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id,
                                         const uint8_t* tag, uint32_t message_format, bint settled,
                                         size_t payload) noexcept nogil:
-    """As write_transfer, for the only frame of a delivery without a state: the same octets."""
+    """Write the only frame of a delivery without a state: the same octets as write_transfer."""
     cdef uint8_t* frame = w
     w = put_uint(begin_frame(w, channel, P_TRANSFER), handle)
     w = put_uint(w, delivery_id)

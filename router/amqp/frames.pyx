@@ -1,4 +1,4 @@
-"""Frames (AMQP 1.0 part 2, 2.3) and the performatives of the hot path as C structs."""
+"""Frames (AMQP 1.0 part 2, 2.3), and performatives of the hot path as C structs."""
 from libc.string cimport memset
 
 from router.amqp.buffer cimport buffer_room
@@ -185,7 +185,7 @@ cdef int parse_disposition(const uint8_t* p, const uint8_t* end, Disposition* ou
 
 
 cdef inline uint8_t* begin_wide(uint8_t* frame) noexcept nogil:
-    """A list32 where begin_frame has left a list8."""
+    """Replace the list8 that begin_frame has begun by a list32."""
     frame[11] = T_LIST32
     return frame + 20
 
@@ -293,7 +293,7 @@ cdef size_t write_routed_transfer(uint8_t* w, uint16_t channel, uint32_t handle,
 
 cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t first, uint32_t last, bint settled,
                               const uint8_t* state, size_t state_size) noexcept nogil:
-    """A state of more than 200 octets needs the wide list: its size decides."""
+    """Write a disposition. A state of more than 200 octets needs the wide list."""
     cdef uint8_t* frame = w
     cdef uint8_t items = 2
     cdef bint wide = state_size > 200
@@ -353,7 +353,7 @@ cdef size_t write_flow(uint8_t* w, uint16_t channel, const Flow* flow) noexcept 
                 items = 11
                 w = put_octets(w, flow.properties.data, flow.properties.size)
     else:
-        # A session's flow. Some clients index the link's fields without looking at the length.
+        # Flow of a session. Some clients index the link's fields without checking the length.
         items = 9
         memset(w, T_NULL, 5)
         w += 5
@@ -366,7 +366,7 @@ cdef size_t write_flow(uint8_t* w, uint16_t channel, const Flow* flow) noexcept 
 
 
 cdef int write_frame(WriteBuffer* out, uint16_t channel, uint8_t kind, bytes body) except -1:
-    """A frame around an encoded performative (cold path)."""
+    """Write a frame around an encoded performative (cold path)."""
     cdef size_t size = FRAME_HEADER + len(body)
     cdef uint8_t* w = buffer_room(out, size)
     write32(w, <uint32_t>size)
@@ -379,10 +379,10 @@ cdef int write_frame(WriteBuffer* out, uint16_t channel, uint8_t kind, bytes bod
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The same as Python values: for tests that compare this fast path with the general codec, and for frame traces.
+# Frames as Python values, for frame traces and for tests that compare this fast path with the general codec
 
 def transfer_dict(bytes body not None):
-    """The transfer whose list is `body` (payload behind it) as a dict. Raises RemoteError."""
+    """Return the transfer whose list is `body`, with the payload behind it, as a dict. Raises RemoteError."""
     cdef Transfer t
     cdef const uint8_t* p = body
     if not usual_transfer(p, p + len(body), &t):
@@ -397,7 +397,7 @@ def transfer_dict(bytes body not None):
 
 
 def flow_dict(bytes body not None):
-    """The flow whose list is `body` as a dict. Raises RemoteError."""
+    """Return the flow whose list is `body` as a dict. Raises RemoteError."""
     cdef Flow f
     cdef const uint8_t* p = body
     parse_flow(p, p + len(body), &f)
@@ -411,7 +411,7 @@ def flow_dict(bytes body not None):
 
 
 def disposition_dict(bytes body not None):
-    """The disposition whose list is `body` as a dict. Raises RemoteError."""
+    """Return the disposition whose list is `body` as a dict. Raises RemoteError."""
     cdef Disposition d
     cdef const uint8_t* p = body
     parse_disposition(p, p + len(body), &d)
@@ -421,7 +421,7 @@ def disposition_dict(bytes body not None):
 
 def build_transfer(channel, handle, delivery_id, bytes tag not None, message_format, settled, more, aborted,
                    bytes state not None, bytes payload not None):
-    """A whole transfer frame."""
+    """Return a whole transfer frame."""
     cdef uint8_t[512] room
     if len(tag) > 32 or len(state) > 128:
         raise ValueError("tag or state too long for one small transfer")
@@ -432,7 +432,7 @@ def build_transfer(channel, handle, delivery_id, bytes tag not None, message_for
 
 def build_short_transfer(channel, handle, delivery_id, bytes tag not None, message_format, settled,
                          bytes payload not None):
-    """The same for a delivery's only frame."""
+    """Return the whole transfer frame of a delivery that has only one."""
     cdef uint8_t[TRANSFER_ROOM] room
     if len(tag) != SHORT_TAG:
         raise ValueError("a short transfer has a tag of 8 octets")
@@ -441,7 +441,7 @@ def build_short_transfer(channel, handle, delivery_id, bytes tag not None, messa
 
 
 def build_disposition(channel, role, first, last, settled, bytes state not None):
-    """A whole disposition frame."""
+    """Return a whole disposition frame."""
     cdef bytearray room = bytearray(DISPOSITION_ROOM + len(state))
     cdef uint8_t* w = room
     n = write_disposition(w, channel, role, first, last, settled, state, len(state))

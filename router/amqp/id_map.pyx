@@ -1,16 +1,17 @@
-"""A map from delivery-ids to deliveries.
+"""Hash map from delivery-ids to deliveries.
 
-A power-of-two table with open addressing; entries that collide are ordered by their distance from home (Robin Hood).
+The table has a power of two of slots and uses open addressing. Colliding entries are ordered by the distance from
+their homes (Robin Hood hashing).
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort
 
 cdef enum:
-    MAP_FIRST = 16             # slots of a new IdMap
+    MAP_FIRST = 16             # slots of a new map
 
 
 cdef bint map_resize(IdMap* m, uint32_t size) noexcept nogil:
-    """False: there is no memory, and the map is as it was."""
+    """Rehash the map into `size` slots. False: no memory, and the map is unchanged."""
     cdef IdMap other
     cdef uint32_t i
     other.size = size
@@ -34,17 +35,17 @@ cdef int map_grow(IdMap* m) except -1:
 
 
 cdef inline uint32_t distance(const IdMap* m, uint32_t i) noexcept nogil:
-    """How far the entry in slot i is from where its key belongs."""
+    """Return the distance of the entry in slot i from its home."""
     return (i - <uint32_t>(home_of(m, m.slots[i].key) - m.slots)) & (m.size - 1)
 
 
 cdef bint map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil:
-    # Robin Hood: who is nearer to home makes room, so that a removal stops at the first entry that is at home.
+    # Robin Hood: the entry nearer to its home is moved on. So a removal stops at the first entry that is in its home.
     cdef uint32_t i = <uint32_t>(home_of(m, key) - m.slots)
     cdef uint32_t far = 0
     cdef uint32_t other
     cdef IdSlot displaced
-    # An equal key has the same home: it comes before the first entry that makes room.
+    # An equal key has the same home, so it is found before the first entry that has to move.
     while m.slots[i].value is not NULL:
         if m.slots[i].key == key:
             return False
@@ -66,7 +67,7 @@ cdef bint map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil:
 
 
 cdef uint32_t slot_of_key(const IdMap* m, uint64_t key) noexcept nogil:
-    """The slot that has it, or `size`. The map is not empty."""
+    """Return the slot of a key, or `size`. The map must not be empty."""
     cdef uint32_t i = <uint32_t>(home_of(m, key) - m.slots)
     cdef uint32_t far = 0
     while m.slots[i].value is not NULL:
@@ -112,7 +113,7 @@ cdef void* map_remove(IdMap* m, uint64_t key) noexcept nogil:
 
 
 cdef void map_shrink(IdMap* m) noexcept nogil:
-    # A range of ids that are not there walks through the slots.
+    # Shrinking bounds the slots that a range of missing ids walks through.
     if m.used * 16 < m.size:
         map_resize(m, m.size // 4)
 

@@ -1,13 +1,13 @@
 """Doubly linked lists of objects by borrowed pointers. An object leaves its list when it is deallocated."""
 
-# Node of a list: part of the object that it stands for, which calls `node_dealloc` from its __dealloc__.
+# Node of a list, embedded in its object. The object calls `node_dealloc` from its __dealloc__.
 cdef struct ListNode:
     ListNode* next
     ListNode* previous
-    NodeList* list             # the list that it is in, or NULL
-    void* object               # borrowed: the object that it is part of
+    NodeList* list             # list that contains the node, or NULL
+    void* object               # borrowed: the object that contains the node
 
-# Part of the object that owns the list, which calls `list_clear` from its __dealloc__.
+# List, embedded in the object that owns it. The owner calls `list_clear` from its __dealloc__.
 cdef struct NodeList:
     ListNode* first
     ListNode* last
@@ -51,7 +51,7 @@ cdef inline void list_prepend(NodeList* l, ListNode* node) noexcept nogil:
 
 
 cdef inline void list_remove(ListNode* node) noexcept nogil:
-    """Take the node out of the list that it is in."""
+    """Remove the node from its list."""
     if node.previous is not NULL:
         node.previous.next = node.next
     else:
@@ -65,13 +65,13 @@ cdef inline void list_remove(ListNode* node) noexcept nogil:
 
 
 cdef inline void list_clear(NodeList* l) noexcept nogil:
-    """Take out all nodes."""
+    """Remove all nodes."""
     while l.first is not NULL:
         list_remove(l.first)
 
 
 cdef inline void node_dealloc(ListNode* node) noexcept nogil:
-    """The object of the node is deallocated."""
+    """Remove the node of an object that is being deallocated."""
     if node.list is not NULL:
         died_in_list()
         list_remove(node)

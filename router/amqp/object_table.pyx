@@ -1,18 +1,18 @@
 """Table of objects by a number that a peer chooses (channel, handle). Its memory follows the number of objects."""
 
 cdef enum:
-    # The list is shortened when it has more than this many places for each object, and may grow to half of that.
+    # The list is shortened when it has more than this many places for each object. It may grow to half of that.
     SPARSE = 4
 
 
 cdef class ObjectTable:
-    """Owner: a connection or session."""
+    """Table of objects by number. Owner: a connection or session."""
 
     def __cinit__(self):
         self.near = []
 
     cdef int put(self, uint32_t number, object what) except -1:
-        """Give the number to the object, instead of the one that has it."""
+        """Put an object in the table, replacing one with the same number."""
         cdef uint32_t n = len(self.near)
         if number < n:
             self.count += self.near[number] is None
@@ -47,7 +47,7 @@ cdef class ObjectTable:
         return self.shorten()
 
     cdef int shorten(self) except -1:
-        """Give memory back where few objects are left. Each call that moves objects follows as many removals."""
+        """Release memory when few objects are left. Each call that moves objects follows as many removals."""
         cdef uint32_t n
         cdef size_t left = self.count
         if <size_t>len(self.near) > SPARSE * left + 2 * NEAR_SLACK:
@@ -64,12 +64,12 @@ cdef class ObjectTable:
             self.far = None
             self.far_most = 0
         elif self.far_most > SPARSE * <size_t>len(self.far) + NEAR_SLACK:
-            self.far = dict(self.far)      # a dict keeps the room of its largest size
+            self.far = dict(self.far)      # a dict keeps the memory of its largest size
             self.far_most = len(self.far)
         return 0
 
     cdef list values(self):
-        """Return all objects, those with low numbers first."""
+        """Return all objects, those in the list first."""
         cdef list found = [what for what in self.near if what is not None]
         if self.far is not None:
             found += self.far.values()
@@ -89,7 +89,7 @@ cdef class ObjectTable:
     def __setitem__(self, number, what):
         self.put(number, what)
 
-    # For tests.
+    # Methods for tests.
 
     def __getitem__(self, number):
         return number_get(self, number)
@@ -98,7 +98,7 @@ cdef class ObjectTable:
         self.remove(number)
 
     def all(self):
-        """Return `values`, and the length of the list."""
+        """Return `values` and the length of the list."""
         return self.values(), len(self.near)
 
     def free(self):

@@ -1,7 +1,7 @@
-"""Performatives that come rarely, checked and as Python values: open, begin, attach, detach; errors in them."""
+"""Rare performatives as checked Python values: open, begin, attach, detach, and errors in them."""
 
 cdef enum:
-    WINDOW_OPEN = 0x7FFFFFFF   # frames: what Dispatch advertises in a begin when nothing bounds the session
+    WINDOW_OPEN = 0x7FFFFFFF   # window in frames that Dispatch announces in a begin if nothing bounds the session
 
 cdef list open_values(list items)
 cdef dict open_fields(list values, list items)

@@ -1,6 +1,6 @@
-"""Performatives that come rarely, checked and as Python values: open, begin, attach, detach; errors in them.
+"""Rare performatives as checked Python values: open, begin, attach, detach, and errors in them.
 
-What comes is a list of encoded fields (codec.split_fields), what goes out an encoded body.
+Input is a list of encoded fields (codec.split_fields), output is an encoded body.
 """
 from router.amqp.spec cimport P_BEGIN, P_OPEN
 
@@ -9,12 +9,12 @@ from router.amqp.errors import INTERNAL_ERROR, INVALID_FIELD, AmqpError, RemoteE
 
 cdef enum:
     ERROR = 0x1D               # descriptor of an error
-    CONDITION_MOST = 255       # octets of a condition that is left of a long error
+    CONDITION_MOST = 255       # octets kept of the condition of a long error
 
 
 cdef list open_values(list items):
-    """container-id, hostname, max-frame-size, channel-max, idle-time-out, outgoing-locales, incoming-locales,
-    offered-capabilities, desired-capabilities, properties (AMQP 1.0 part 2, 2.7.1)"""
+    """Return container-id, hostname, max-frame-size, channel-max, idle-time-out, outgoing-locales, incoming-locales,
+    offered-capabilities, desired-capabilities, properties (AMQP 1.0 part 2, 2.7.1)."""
     cdef list values = [codec.decode_one(item) for item in items[:10]]
     values += [None] * (10 - len(values))
     if not isinstance(values[0], str):
@@ -29,7 +29,7 @@ cdef list open_values(list items):
 
 
 cdef dict open_fields(list values, list items):
-    """What a handler is told of an open: its values, and the fields that they are of."""
+    """Return the open as a dict for the handler. values: decoded; items: encoded."""
     return {
         "container": values[0], "hostname": values[1],
         "properties": values[9] if isinstance(values[9], dict) else {},
@@ -39,7 +39,7 @@ cdef dict open_fields(list values, list items):
 
 
 cdef bytes open_body(container, hostname, max_frame, channel_max, idle, offered, desired, properties):
-    """idle: ms, 0 for none; `properties` are encoded key and value octets in turn."""
+    """Encode an open. idle: ms, 0 for none. properties: encoded keys and values alternately."""
     return codec.encode_described(P_OPEN, [
         codec.encode_string(container), b"\x40" if hostname is None else codec.encode_string(hostname),
         codec.encode_uint(max_frame), codec.encode_ushort(channel_max),
@@ -51,7 +51,8 @@ cdef bytes open_body(container, hostname, max_frame, channel_max, idle, offered,
 
 
 cdef list begin_values(list items):
-    """remote-channel, next-outgoing-id, incoming-window, outgoing-window, handle-max (AMQP 1.0 part 2, 2.7.2)"""
+    """Return remote-channel, next-outgoing-id, incoming-window, outgoing-window, handle-max (AMQP 1.0 part 2, 2.7.2).
+    """
     cdef list values = [codec.decode_one(item) for item in items[:5]]
     values += [None] * (5 - len(values))
     for index, name in ((1, "next-outgoing-id"), (2, "incoming-window"), (3, "outgoing-window")):
@@ -63,18 +64,18 @@ cdef list begin_values(list items):
 
 
 cdef bytes begin_body(remote_channel, window, handle_max, bint routers):
-    """Encode a begin. remote_channel: of the begin that it answers, or None. window: frames. handle_max: left out
+    """Encode a begin. remote_channel: of the begin that it answers, or None. window: frames. handle_max: omitted
     between routers."""
     items = [b"\x40" if remote_channel is None else codec.encode_ushort(remote_channel), codec.encode_uint(0),
              codec.encode_uint(window), codec.encode_uint(WINDOW_OPEN)]
     if not routers:
-        # Some clients index the rest of the list without looking at its length.
+        # Some clients index the rest of the list without checking its length.
         items += [codec.encode_uint(handle_max), b"\x40", b"\x40", b"\x40"]
     return codec.encode_described(P_BEGIN, items)
 
 
 cdef tuple attach_values(list items):
-    """(name, handle, role)"""
+    """Return (name, handle, role)."""
     if len(items) < 3:
         raise RemoteError("link", INVALID_FIELD, "attach: mandatory field name, handle or role is missing")
     name, handle, role = (codec.decode_one(item) for item in items[:3])
@@ -87,7 +88,7 @@ cdef tuple attach_values(list items):
 
 
 cdef tuple detach_values(list items):
-    """(handle, closed, encoded error or None)"""
+    """Return (handle, closed, encoded error or None)."""
     if not items:
         raise RemoteError("link", INVALID_FIELD, "detach: mandatory field handle is missing")
     handle = codec.decode_one(items[0])
@@ -98,7 +99,7 @@ cdef tuple detach_values(list items):
 
 
 def symbols(value):
-    """Capabilities: one symbol, an array of them, or none, as a list of str."""
+    """Convert capabilities (a symbol, an array of symbols, or none) to a list of str."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -107,7 +108,7 @@ def symbols(value):
 
 
 def read_error(bytes raw not None):
-    """(condition, description) of an encoded error, or None."""
+    """Return (condition, description) of an encoded error, or None for null."""
     if raw[:1] == b"\x40":
         return None
     _code, items = codec.described_list(raw)
@@ -117,16 +118,16 @@ def read_error(bytes raw not None):
 
 
 def check_error(bytes raw not None):
-    """An encoded error that goes to another peer is one, or this raises RemoteError."""
+    """Check an encoded error that is relayed to another peer. Raises RemoteError."""
     codec.decode_one(raw)
     if codec.described_list(raw)[0] != ERROR:
         raise RemoteError("link", INVALID_FIELD, "detach: error is not an error")
 
 
 def short_error(bytes raw not None):
-    """What is left of an encoded error where a frame has little room: its condition, cut. Raises nothing."""
+    """Shorten an encoded error for a frame with little room, to its condition, which is cut. Raises nothing."""
     try:
         condition = read_error(raw)[0].encode("ascii", "replace")[:CONDITION_MOST].decode()
-    except (AmqpError, TypeError):  # no error, or none at all
+    except (AmqpError, TypeError):  # not an error, or empty
         condition = INTERNAL_ERROR
     return codec.encode_error(condition)

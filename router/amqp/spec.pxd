@@ -1,4 +1,4 @@
-"""Numbers of the AMQP 1.0 specification. Parts and sections: OASIS AMQP 1.0 (2012)."""
+"""Numbers of the AMQP 1.0 specification. Parts and sections refer to OASIS AMQP 1.0 (2012)."""
 
 cdef enum:
     # Part 2, 2.3.1 and 2.3.2: framing

@@ -1,9 +1,9 @@
-"""Setting structs to zero, for those of each delivery."""
+"""Clearing of structs, for those that are used for each delivery."""
 
 cdef extern from *:
     """
-    /* As memset, for a struct's size. gcc writes `rep stosq` for more than 96 octets, which takes longer to begin than
-       a struct takes in stores of 16 octets; so it is given less at a time. */
+    /* Clear a struct. gcc emits `rep stosq` for more than 96 octets, which takes longer to start than clearing a struct
+       with stores of 16 octets. So the compiler is given at most 64 octets at a time. */
     static inline __attribute__((always_inline)) void sluice_zero(void *at, size_t size) {
         char *p = (char *)at;
         while (size > 64) {
