@@ -1,1 +1,1 @@
-"""The AMQP 1.0 engine: bytes in, events and bytes out. No socket, clock, thread or log inside."""
+"""AMQP 1.0 engine: octets in, events and octets out. It uses no socket, clock, thread or log."""

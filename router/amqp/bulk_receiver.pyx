@@ -1,13 +1,13 @@
-"""A link on which we receive many deliveries without looking at any: their octets lie one after the other, and outcomes
-are told for ranges of them. No Python object is made for a delivery.
+"""Receiving link for many deliveries without a Python object for each: their octets are stored consecutively, and
+outcomes are reported for ranges of them.
 
-`take` hands over what has come. Its handler is a Python object with
+`take` returns the deliveries received. The handler is a Python object with
 
     on_drained(receiver)                   the sender has used or given back all credit
 
-Deliveries that the sender settles later are not told apart: an outcome for them says nothing to it. A range covers all
-deliveries of the session, so this is its only receiver. What it holds is bounded by credit and `max_message_size`;
-longer messages are rejected, and the link goes on.
+Deliveries that the sender settles later are not distinguished; an outcome for them has no effect there. A range covers
+all deliveries of the session, so this must be its only receiver. Its memory is bounded by credit and
+`max_message_size`. Larger messages are rejected, and the link continues.
 """
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.stdint cimport INT32_MAX
@@ -29,7 +29,7 @@ cdef enum:
 
 
 cdef class Octets:
-    """Memory of its own, for readers."""
+    """Memory that readers access through the buffer protocol."""
 
     def __dealloc__(self):
         free(self.data)
@@ -44,7 +44,7 @@ cdef class Octets:
 
 
 cdef Octets octets_of(void* data, size_t size):
-    """Takes the memory over."""
+    """Wrap memory, and take ownership of it."""
     cdef Octets octets = Octets.__new__(Octets)
     octets.data = <uint8_t*>data
     octets.size = size
@@ -56,12 +56,12 @@ cdef class Batch:
 
     @property
     def octets(self):
-        """Of all messages."""
+        """Number of octets of all messages."""
         return self.messages.size
 
 
 cdef class BulkReceiver(Receiver):
-    """Owner: its session, which has no other receiver."""
+    """Receiving link for many deliveries. Owner: its session, which has no other receiver."""
 
     def __cinit__(self, handler, *, initial_delivery_count=None, max_message_size=0):
         if not 0 < max_message_size <= INT32_MAX // 2:
@@ -74,11 +74,11 @@ cdef class BulkReceiver(Receiver):
 
     @property
     def octets(self):
-        """Octets that `take` would hand over now."""
+        """Number of octets that `take` would return now."""
         return self.start if self.within else self.used
 
     def take(self):
-        """What has come, as a Batch; None: nothing. A delivery that is not complete stays."""
+        """Take the complete deliveries as a Batch; None: there are none. An incomplete delivery stays."""
         cdef Batch batch
         cdef size_t end, rest
         cdef uint8_t* data = NULL
@@ -108,7 +108,7 @@ cdef class BulkReceiver(Receiver):
         return batch
 
     def settle_range(self, Batch batch not None, bytes state not None):
-        """Settle all deliveries of a batch with one disposition. False: the link has ended, nobody hears it."""
+        """Settle all deliveries of a batch with one disposition. False: the link has ended, and nothing is sent."""
         cdef Slice s
         if is_detached(self) or batch.link is not self:
             return False
@@ -195,7 +195,7 @@ cdef class BulkReceiver(Receiver):
         return 0
 
     cdef int64_t clock(self) noexcept:
-        """µs since 1970, read once a ms of the connection's clock."""
+        """Return the time in µs since 1970, read once in each ms of the connection's clock."""
         cdef timespec t
         cdef uint64_t at = self.session.connection.scheduler.now
         if at != self.read_at:

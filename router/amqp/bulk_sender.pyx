@@ -1,13 +1,12 @@
-"""A link on which we send many messages without a Python object for any: their octets lie one after the other
-(`Messages`), and those that are accepted are only counted.
+"""Sending link for many messages without a Python object for each: their octets are stored consecutively (`Messages`),
+and accepted messages are only counted.
 
-Its handler is a Python object with
+The handler is a Python object with
 
     on_credit(sender)                      the receiver has granted credit
-    on_outcome(sender, octets, state)      … and what became of a message that it has not accepted: an encoded state,
-                                           or b""
+    on_outcome(sender, octets, state)      a message was not accepted; state: encoded, or b""
 
-Of messages that are sent settled none is done until `settle_written` says so.
+Messages that are sent settled are not done before `settle_written` is called.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free, realloc
@@ -44,20 +43,20 @@ cdef class Messages:
 
     @classmethod
     def of(cls, messages):
-        """Of octets of messages."""
+        """Create it from an iterable of encoded messages."""
         cdef Messages made = cls()
         for each in messages:
             made.add(each)
         return made
 
     def add(self, bytes octets not None):
-        """One more message."""
+        """Append a message."""
         if len(octets):
             memcpy(self.more(len(octets)), <const uint8_t*>octets, len(octets))
         self.finish()
 
     cdef uint8_t* more(self, size_t size) except NULL:
-        """So many octets of the message that is not finished, to be filled."""
+        """Return memory for `size` more octets of the unfinished message, to be filled by the caller."""
         cdef size_t room
         cdef void* grown
         cdef uint8_t* p
@@ -75,7 +74,7 @@ cdef class Messages:
         return p
 
     cdef int finish(self) except -1:
-        """The message ends here."""
+        """End the unfinished message."""
         cdef void* grown
         if self.rows is not NULL:
             raise LocalError("link", "amqp:not-allowed", "these messages are being sent")
@@ -94,7 +93,7 @@ cdef class Messages:
         return self.ends[row - 1] if row else 0
 
     def __getitem__(self, size_t row):
-        """Octets of a message."""
+        """Encoded message at an index."""
         cdef size_t start
         if row >= self.count:
             raise IndexError(row)
@@ -103,13 +102,13 @@ cdef class Messages:
 
 
 cdef class BulkSender(Sender):
-    """Owner: its session."""
+    """Sending link for many messages. Owner: its session."""
 
     def __cinit__(self, handler, **options):
         self.kept = []
 
     def give(self, Messages messages not None):
-        """Send those that are not done: what was given to a link that is gone is given to the next one."""
+        """Send the messages that are not done. Messages of a lost link can be given to the next link."""
         cdef size_t row
         if is_detached(self):
             raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
@@ -131,7 +130,7 @@ cdef class BulkSender(Sender):
         self.mark_ready()
 
     def settle_written(self):
-        """All that was written settled is done. How many messages that are."""
+        """Mark all messages written settled as done; return their number."""
         cdef Messages messages
         cdef size_t row
         cdef uint64_t before = self.accepted
@@ -177,12 +176,12 @@ cdef class BulkSender(Sender):
             if buffer_used(&session.connection.out) >= self.output_high or budget == 0:
                 return TURN_MORE
             self.write_row(messages, &budget)
-        if self.drain:  # also when what is held back waits for outcomes: the receiver may wait for this answer
+        if self.drain:  # also while messages wait for outcomes: the receiver may wait for this answer
             self.finish_drain()
         return TURN_DONE
 
     cdef int write_row(self, Messages messages, size_t* budget) except -1:
-        """One frame of a message."""
+        """Write one frame of a message."""
         cdef Session session = self.session
         cdef Connection connection = session.connection
         cdef Row* row = &messages.rows[messages.next]
@@ -210,7 +209,7 @@ cdef class BulkSender(Sender):
             session.next_delivery_id += 1
             self.delivery_count += 1
             self.credit -= 1
-        write32(tag, row.id)           # unique among what is unsettled in the session, so on the link
+        write32(tag, row.id)           # unique among the unsettled deliveries of the session, and so of the link
         w += write_transfer(w, session.local_channel, self.handle, row.id, tag, TAG_OCTETS, 0, self.presettled, more,
                             self.abort, NULL, 0, part)
         memcpy(w, messages.data + start + messages.begun, part)
@@ -235,7 +234,7 @@ cdef class BulkSender(Sender):
             if not terminal(kind):
                 return 0
             none = plain_state(0)
-            self.session.report_outcome(False, row.id, 1, &none)  # the receiver waits for that
+            self.session.report_outcome(False, row.id, 1, &none)  # the receiver waits for the settlement
         map_take(&self.session.sent, row.id)
         if at == messages.next and messages.begun:
             self.abort = True              # the rest of it is of no use
@@ -253,7 +252,7 @@ cdef class BulkSender(Sender):
         return self.flying > 0 and not self.presettled
 
     cdef int forget_all(self) except -1:
-        """What flies waits again, for another link."""
+        """Make unfinished messages wait again, for another link."""
         cdef Messages messages
         cdef size_t row
         for messages in self.kept:

@@ -1,17 +1,16 @@
-"""The two errors that may leave the engine, never past the connection that caused them; and the fault that goes past.
+"""Errors of the engine. RemoteError and LocalError are confined to the connection that caused them; FatalFault is not.
 
-`RemoteError`: the peer broke the protocol; the connection is closed with its condition.
-`LocalError`: we broke it, or ran out of something; the connection is closed with amqp:internal-error.
+`RemoteError`: the peer violated the protocol; the connection is closed with its condition. `LocalError`: an internal
+error, or lack of a resource; the connection is closed with amqp:internal-error.
 """
 
 
 class AmqpError(Exception):
-    """A protocol error.
+    """Protocol error.
 
-    layer: "transport", "sasl", "connection", "session", "link", "message" or "codec".
-    condition: AMQP error symbol, e.g. "amqp:connection:framing-error".
-    description: text for the peer and the log.
-    offset: octets into the frame where it was found, or -1.
+    layer: "transport", "sasl", "connection", "session", "link", "message" or "codec". condition: AMQP error symbol,
+    e.g. "amqp:connection:framing-error". description: text for the peer and the log. offset: octets into the frame
+    where the error was found, or -1.
     """
 
     def __init__(self, layer: str, condition: str, description: str, offset: int = -1) -> None:
@@ -23,17 +22,17 @@ class AmqpError(Exception):
 
 
 class FatalFault(BaseException):
-    """A fault of ours that cannot be pinned on one connection or link: what is left of it may be anywhere, so the
-    process ends. No net may stop it, so it is no `Exception`.
+    """Internal error that cannot be confined to one connection or link. Its remains may be anywhere, so the process
+    ends. It is not an `Exception`, so that no error net stops it.
     """
 
 
 class RemoteError(AmqpError):
-    """The peer erred."""
+    """Protocol violation of the peer."""
 
 
 class LocalError(AmqpError):
-    """We erred."""
+    """Internal error, or lack of a resource."""
 
 
 CONNECTION_FORCED = "amqp:connection:forced"
@@ -51,10 +50,10 @@ SESSION_INVALID_FIELD = "amqp:session:invalid-field"
 
 
 def delivery_id_in_use() -> RemoteError:
-    """A delivery-id is due again while the delivery that had it is unsettled, 2**32 deliveries later."""
+    """Return the error for a delivery-id that is used again while its delivery is unsettled, 2**32 deliveries later."""
     return RemoteError("session", RESOURCE_LIMIT, "a delivery is unsettled since 2**32 deliveries of its session")
 
 
 def malformed(description: str, offset: int = -1) -> RemoteError:
-    """A value of a frame cannot be read (AMQP 1.0 part 1, 1.6)."""
+    """Return the error for a value that cannot be decoded (AMQP 1.0 part 1, 1.6)."""
     return RemoteError("codec", DECODE_ERROR, description, offset)

@@ -1,4 +1,4 @@
-"""Protocol headers (AMQP 1.0 part 2, 2.2), and what Dispatch says of those that are none of ours."""
+"""Protocol headers (AMQP 1.0 part 2, 2.2), and Dispatch's texts for headers that are not supported."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
 
 
 def shown_octets(text: bytes) -> str:
-    """Octets as a line of the log shows them."""
+    """Format octets for a log line."""
     return "".join(chr(c) if 32 <= c < 127 else f"\\x{c:02x}" for c in text)
 
 
 def protocol_name(text: bytes) -> str:
-    """What a peer seems to speak."""
+    """Name the protocol that a peer seems to use."""
     layers = {AMQP_HEADER: "AMQP 1.0 layer", SASL_HEADER: "AMQP SASL layer", TLS_HEADER: "AMQP TLS layer"}
     return layers.get(text) or ("Unknown AMQP connection" if text[:4] == b"AMQP" else "Unknown protocol")
 
 
 def bad_header(text: bytes) -> RemoteError:
-    """The error for a header that begins nothing we speak."""
+    """Return the error for a header that begins no supported protocol."""
     shown = shown_octets(text)
     if text[:4] == b"AMQP" and text[4] in (0, 1, 2, 3):
         return RemoteError("transport", FRAMING_ERROR, f"Incompatible AMQP connection detected: '{shown}'")
@@ -31,7 +31,7 @@ def bad_header(text: bytes) -> RemoteError:
 
 
 def not_expected(layer: str, text: bytes) -> RemoteError:
-    """The error for a header that is not the one of this layer."""
+    """Return the error for a header of another layer than the expected one."""
     return RemoteError(
         "transport",
         FRAMING_ERROR,

@@ -1,4 +1,4 @@
-"""A message (part 3, 3.2): sections as Python values, or its octets as they are."""
+"""Messages (part 3, 3.2): sections as Python values, and their encoding."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,7 +16,7 @@ Encode = Callable[[Any], bytes]
 
 
 def _message_id(value: Any) -> bytes:
-    """A message-id is an ulong, uuid, binary or string (3.2.11 … 3.2.14)."""
+    """Encode a message-id: a ulong, uuid, binary or string (3.2.11 … 3.2.14)."""
     return bytes(codec.encode_ulong(value) if isinstance(value, int) else codec.encode_value(value))
 
 
@@ -24,7 +24,7 @@ def _timestamp(value: int) -> bytes:
     return bytes(codec.encode_value(codec.Timestamp(value)))
 
 
-#: Fields of the header and of the properties, in the order of 3.2.1 and 3.2.4.
+#: Encoders of the fields of header and properties, in the order of 3.2.1 and 3.2.4.
 HEADER_FIELDS: Final[dict[str, Encode]] = {
     "durable": codec.encode_value,
     "priority": codec.encode_ubyte,
@@ -49,7 +49,7 @@ PROPERTY_FIELDS: Final[dict[str, Encode]] = {
 }
 
 
-#: What each section is, where it is not any value.
+#: Type of each section that is not any value.
 TYPES: Final[dict[int, type]] = {
     HEADER: list,
     DELIVERY_ANNOTATIONS: dict,
@@ -63,8 +63,11 @@ TYPES: Final[dict[int, type]] = {
 
 
 class Message(Struct):
-    """Fields that are None are absent. A body of bytes is one data section, `Parts` several of them,
-    `Sequences` are amqp-sequences, anything else is an amqp-value."""
+    """Message with its sections as Python values.
+
+    Fields that are None are absent. A body of bytes is one data section, `Parts` are several data sections,
+    `Sequences` are amqp-sequences, and anything else is an amqp-value.
+    """
 
     body: Any = None
     durable: bool | None = None
@@ -91,7 +94,7 @@ class Message(Struct):
     footer: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """All sections. Raises TypeError for a value that AMQP has no type for."""
+        """Encode all sections. Raises TypeError for a value that AMQP has no type for."""
         return b"".join(
             (
                 _fields(self, HEADER, HEADER_FIELDS),
@@ -106,11 +109,11 @@ class Message(Struct):
 
 
 class Parts(list[bytes]):
-    """A body of several data sections."""
+    """Body of several data sections."""
 
 
 class Sequences(list[list[Any]]):
-    """A body of amqp-sequence sections."""
+    """Body of amqp-sequence sections."""
 
 
 def _section(code: int, value: bytes) -> bytes:
@@ -125,7 +128,7 @@ def _fields(message: Message, code: int, fields: dict[str, Encode]) -> bytes:
 
 
 def _annotations(code: int, values: dict[Any, Any]) -> bytes:
-    """A map whose keys are symbols (or ulongs, which are reserved)."""
+    """Encode a map whose keys are symbols (or ulongs, which are reserved)."""
     if not values:
         return b""
     items = []
@@ -148,7 +151,7 @@ def _body(body: Any) -> bytes:
 
 
 def decode(octets: bytes) -> Message:
-    """The sections of a message. Raises AmqpError (amqp:decode-error)."""
+    """Decode the sections of a message. Raises AmqpError (amqp:decode-error)."""
     message = Message()
     data = Parts()
     sequences = Sequences()

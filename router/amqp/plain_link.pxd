@@ -1,16 +1,16 @@
-"""A link whose deliveries are Python objects: base of Sender and Receiver."""
+"""Links whose deliveries are Python objects: base class of Sender and Receiver."""
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.id_map cimport IdMap
 from router.amqp.endpoint cimport EntryOwner
 from router.amqp.link cimport Link
 
-# An unsettled delivery in the map of its session. Owner: its link.
+# Unsettled delivery in the map of its session. Owner: its link.
 cdef struct Unsettled:
     EntryOwner* owner
     uint32_t id
 
-# Owner: its session.
+# Base class of Sender and Receiver. Owner: its session.
 cdef class PlainLink(Link):
     cdef EntryOwner entry_owner
     cdef public object handler             # see sender.pyx, receiver.pyx

@@ -1,4 +1,4 @@
-"""A link whose deliveries are Python objects: for clients, and for servers that are no router."""
+"""Links whose deliveries are Python objects, for clients and for servers that are not routers."""
 from libc.stdlib cimport free, malloc
 
 from router.amqp.endpoint cimport is_detached
@@ -8,7 +8,7 @@ from router.amqp.errors import delivery_id_in_use
 
 
 cdef class PlainLink(Link):
-    """Base of Sender and Receiver. Owner: its session."""
+    """Base class of Sender and Receiver. Owner: its session."""
 
     def __cinit__(self, handler, **options):
         self.handler = handler
@@ -50,12 +50,12 @@ cdef class PlainLink(Link):
         self.live(event)
         self.forget_ready()
         self.forget_all()
-        self.session.link_gone(self)       # what was unsettled is still to be seen
+        self.session.link_gone(self)       # before `unsettled` is cleared, which the handler may read
         self.unsettled.clear()
         return 0
 
     def detach(self, closed=True, condition=None, description=None):
-        """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
+        """Detach the link from this side. Frames for its handle are absorbed until the peer's detach."""
         if is_detached(self):
             return
         self.leave(closed)
@@ -63,5 +63,5 @@ cdef class PlainLink(Link):
 
     @property
     def ended(self):
-        """Detached by either side, or lost with its session."""
+        """True if the link was detached by either side, or lost with its session."""
         return is_detached(self)

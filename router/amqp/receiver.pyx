@@ -1,12 +1,12 @@
-"""A link on which we receive (part 2, 2.6): grants credit, collects the frames of each delivery.
+"""Receiving link (part 2, 2.6): grants credit, and collects the frames of each delivery.
 
 Its handler is a Python object with
 
-    on_delivery(receiver, delivery)        a whole message: `delivery.octets`
-    on_settled(receiver, delivery)         the sender has settled it
+    on_delivery(receiver, delivery)        a complete message: `delivery.octets`
+    on_settled(receiver, delivery)         the sender has settled the delivery
     on_drained(receiver)                   the sender has used or given back all credit
 
-What it holds is bounded by credit and `max_message_size`. Attach and detach go to the session's handler.
+Its memory is bounded by credit and `max_message_size`. Attach and detach go to the session's handler.
 """
 from router.amqp.codec cimport Slice
 from router.amqp.endpoint cimport is_detached
@@ -20,27 +20,28 @@ LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 
 
 cdef class Received:
-    """A delivery that came."""
+    """Received delivery."""
 
 
 cdef class Receiver(PlainLink):
-    """Owner: its session."""
+    """Receiving link. Owner: its session."""
 
     def __cinit__(self, handler, *, initial_delivery_count=None, max_message_size=0):
-        """initial_delivery_count: of the peer's attach; None: we attach, and `begin_at` tells it."""
+        """Create the link. initial_delivery_count: of the peer's attach; None: this side attaches, and calls
+        `begin_at` later."""
         self.max_message_size = max_message_size
         if initial_delivery_count is not None:
             self.begin_at(initial_delivery_count)
 
     def begin_at(self, uint32_t initial_delivery_count):
-        """The sender begins to count there. Send the credit that was granted before."""
+        """Start at the sender's initial delivery-count, and send the credit granted before."""
         self.delivery_count = initial_delivery_count
         self.known = True
         if self.needs_flow or self.credit:
             self.session.want_flow(self)
 
     def flow(self, uint32_t credit, *, drain=False):
-        """Grant so much credit from now on. drain: what the sender cannot use at once it gives back."""
+        """Set the credit. drain: the sender gives back what it cannot use at once."""
         self.credit = credit
         if credit > self.granted:
             self.granted = credit
@@ -50,7 +51,8 @@ cdef class Receiver(PlainLink):
             self.session.want_flow(self)
 
     def settle(self, Received delivery not None, bytes state not None, *, settled=True):
-        """Tell the sender an outcome (an encoded state). False: it is settled, or the link has ended."""
+        """Report an outcome (an encoded state) to the sender. False: the delivery is settled already, or the link has
+        ended."""
         cdef Slice s
         if delivery.settled or is_detached(self) or delivery.link is not self:
             return False
@@ -97,7 +99,7 @@ cdef class Receiver(PlainLink):
         if self.credit:
             self.credit -= 1
             return True
-        # Credit that was taken back may have been used before the sender knew.
+        # Withdrawn credit may have been used before the sender was notified.
         self.beyond += 1
         if self.beyond > self.granted:
             self.detach(True, LIMIT_EXCEEDED, "more transfers than credit")

@@ -1,4 +1,4 @@
-"""SASL frames (AMQP 1.0 part 5, 5.3): both sides of the layer."""
+"""SASL layer (AMQP 1.0 part 5, 5.3): frames, server and client."""
 
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -11,16 +11,17 @@ from router.amqp.errors import RemoteError
 MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = range(0x40, 0x45)
 UNAUTHORIZED = "amqp:unauthorized-access"
 NOT_OFFERED: Final = "Client mechanism not in mechanism inclusion list."  # for the log (security.md S-6)
-OK, AUTH = 0, 1  # AMQP 1.0 part 5, 5.3.3.6: the outcomes a server without a broken back end gives
+OK, AUTH = 0, 1  # outcomes of a server whose back end works (AMQP 1.0 part 5, 5.3.3.6)
 
 
 def frame(body: bytes) -> bytes:
-    """A SASL frame around an encoded performative."""
+    """Return a SASL frame around an encoded performative."""
     return (len(body) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
 
 
 class ClientExchange(Protocol):
-    """The client's side of one exchange. `response` is what it says first, `user` who it is when the outcome is ok."""
+    """Client end of one exchange. `response` is the initial response, `user` the authenticated name if the outcome is
+    ok."""
 
     @property
     def name(self) -> str: ...
@@ -32,34 +33,37 @@ class ClientExchange(Protocol):
     def user(self) -> str: ...
 
     def choose(self, offered: Sequence[str]) -> bool:
-        """The server offers these mechanisms, this one among them. False: it cannot be used on this connection."""
+        """Choose this mechanism from the server's offer, which contains it. False: it cannot be used on this
+        connection."""
         ...
 
     @property
     def computes(self) -> bool:
-        """Whether the next `step` takes long, as long as the server likes."""
+        """True if the next `step` takes long, for a time that the server determines."""
         ...
 
     def step(self, challenge: bytes) -> bytes:
-        """The response to a challenge. Raises ExchangeError where it makes no sense, or the server is another one."""
+        """Return the response to a challenge. Raises ExchangeError if the challenge makes no sense, or the server is
+        not the expected one."""
         ...
 
     def finish(self, additional: bytes | None) -> None:
-        """The outcome is ok. Raises ExchangeError where the server has not proved what it has to."""
+        """Verify the outcome ok. Raises ExchangeError if the server has not given the proof that the mechanism
+        requires."""
         ...
 
     @property
     def refusal(self) -> str:
-        """Why the server refuses us, where the mechanism lets it say so; "" otherwise."""
+        """Reason of the server's refusal, if the mechanism transmits one; otherwise ""."""
         ...
 
 
 class ExchangeError(Exception):
-    """The server does not keep to the mechanism, or is not who it should be. The text is for the log."""
+    """Raised when the server violates the mechanism, or is not the expected one. The text is for the log."""
 
 
 class Later(Enum):
-    """What a mechanism returns whose answer comes later, by `SaslServer.answer`."""
+    """Type of LATER, which a mechanism returns if its answer comes later, by `SaslServer.answer`."""
 
     LATER = "later"
 
@@ -68,8 +72,11 @@ LATER: Final = Later.LATER
 
 
 class Mechanism:
-    """One exchange. `step(response)` returns the next challenge, or None when it has ended; then `user` is the
-    authenticated name, or None when it failed. LATER: somebody else is asked, and nobody waits."""
+    """Server end of one exchange.
+
+    `step(response)` returns the next challenge, or None when the exchange has ended; then `user` is the authenticated
+    name, or None if it failed. It returns LATER if the answer is computed elsewhere, without blocking.
+    """
 
     user: str | None = None
 
@@ -78,7 +85,7 @@ class Mechanism:
 
 
 class Anonymous(Mechanism):
-    """RFC 4505: the trace is not used."""
+    """Mechanism ANONYMOUS (RFC 4505). The trace is not used."""
 
     def step(self, response: bytes) -> bytes | None:
         self.user = "anonymous"
@@ -86,33 +93,34 @@ class Anonymous(Mechanism):
 
 
 class SaslServer:
-    """Offers mechanisms, runs the one that the client picks. Owner: the connection while the layer runs.
+    """Server of the SASL layer: offers mechanisms and runs the one that the client chooses. Owner: the connection
+    during the layer.
 
-    mechanisms: name to a factory of one exchange, in the order of the offer; None: `offer` is called when they are
-    known. What is not known yet, mechanisms or the answer to a step, goes to the connection by `answer_sasl`.
+    mechanisms: factories of exchanges by name, in the order of the offer; None: `offer` is called when they are known.
+    Frames that come later, for the offer or the answer to a step, go to the connection by `answer_sasl`.
     """
 
     def __init__(self, mechanisms: dict[str, Callable[[], Mechanism]] | None) -> None:
         self.mechanisms = mechanisms
         self.running: Mechanism | None = None
         self.done = False
-        self.mechanism: str | None = None  # that the client chose
-        self.hostname: str | None = None  # that it named
+        self.mechanism: str | None = None  # chosen by the client
+        self.hostname: str | None = None  # named by the client
         self.user: str | None = None
-        self.error: tuple[str, str] | None = None  # why the client failed, for the log
+        self.error: tuple[str, str] | None = None  # reason of the failure, for the log
 
     def begin(self) -> bytes | None:
-        """The sasl-mechanisms frame, or None: later."""
+        """Return the sasl-mechanisms frame; None: it comes later."""
         return None if self.mechanisms is None else self.offer(self.mechanisms)
 
     def offer(self, mechanisms: dict[str, Callable[[], Mechanism]]) -> bytes:
-        """The sasl-mechanisms frame: always an array, as Dispatch sends it."""
+        """Return the sasl-mechanisms frame. The offer is always an array, as in Dispatch."""
         self.mechanisms = mechanisms
         return frame(codec.encode_described(MECHANISMS, [codec.encode_symbols(list(mechanisms))]))
 
     def step(self, body: bytes) -> bytes | None:
-        """The client's frame; the frame to answer, or None: later. Raises RemoteError on a frame that has no place
-        here."""
+        """Handle a frame of the client; return the answer, or None if it comes later. Raises RemoteError for a frame
+        that is not expected."""
         code, items = codec.described_list(body)
         if code == INIT and self.running is None and self.mechanisms is not None and items:
             name = str(codec.decode_one(items[0]))
@@ -134,8 +142,8 @@ class SaslServer:
         return self.answer(challenge, self.running.user)
 
     def answer(self, challenge: bytes | None, user: str | None, additional: bytes | None = None) -> bytes:
-        """The frame for a mechanism's answer: its next challenge, or None and who it is, None where it failed.
-        additional: goes along when it has succeeded."""
+        """Return the frame for a mechanism's answer: the next challenge, or None and the user (None if it failed).
+        additional: data for the client on success."""
         if challenge is not None:
             return frame(codec.encode_described(CHALLENGE, [codec.encode_binary(challenge)]))
         if user is None:
@@ -148,8 +156,8 @@ class SaslServer:
         return frame(codec.encode_described(OUTCOME, fields))
 
     def refuse(self, reason: str, mechanism: str | None) -> bytes:
-        """The frames for a client that is not let in, in the words of Dispatch for the log (security.md S-6, A-5).
-        mechanism: that it chose; None: it has not come so far."""
+        """Return the frames that refuse a client, with Dispatch's text for the log (security.md S-6, A-5). mechanism:
+        chosen by the client; None: none yet."""
         self.done = True
         failed = f"Failed to authenticate client [mech={mechanism or 'none'}]"
         self.error = (UNAUTHORIZED, f"{reason} ({failed})" if reason else failed)
@@ -158,7 +166,7 @@ class SaslServer:
 
 
 class External(Mechanism):
-    """RFC 4422, appendix A: who the certificate of the client says that it is (security.md S-7)."""
+    """Mechanism EXTERNAL (RFC 4422, appendix A): the user is taken from the client's certificate (security.md S-7)."""
 
     def __init__(self, user: str | None) -> None:
         self._name = user
@@ -169,9 +177,10 @@ class External(Mechanism):
 
 
 class SaslClient:
-    """Picks the first of our mechanisms that the peer offers. Owner: the connection while the layer runs.
+    """Client of the SASL layer: chooses the first of its mechanisms that the peer offers. Owner: the connection during
+    the layer.
 
-    Failures are told in the words of Dispatch (brokers-and-edge.md C-7).
+    Failures are reported in the words of Dispatch (brokers-and-edge.md C-7).
     """
 
     def __init__(
@@ -180,25 +189,25 @@ class SaslClient:
         hostname: str,
         later: Callable[[Callable[[], bytes]], None] | None = None,
     ) -> None:
-        """hostname: what the peer is called. later: is given what takes long; its result, frames, goes to the
-        connection by `answer_sasl`. None: it is done at once."""
+        """Create the client. hostname: name of the peer. later: called with a long computation, whose result, frames,
+        goes to the connection by `answer_sasl`; None: computed at once."""
         self.mechanisms = mechanisms
         self.hostname = hostname
         self.later = later
         self.picked: ClientExchange | None = None
-        self.offered: list[str] = []  # mechanisms of the peer
+        self.offered: list[str] = []  # by the peer
         self.done = False
         self.user: str | None = None
         self.error: tuple[str, str] | None = None
 
     @property
     def mechanism(self) -> str | None:
-        """The name of the one that was picked."""
+        """Name of the chosen mechanism; None: none."""
         return None if self.picked is None else self.picked.name
 
     def step(self, body: bytes) -> bytes | None:
-        """The peer's frame; the answer, which may be empty, or None: later. Raises RemoteError on a frame that has no
-        place here."""
+        """Handle a frame of the peer; return the answer, which may be empty, or None if it comes later. Raises
+        RemoteError for a frame that is not expected."""
         code, items = codec.described_list(body)
         if code == MECHANISMS and self.picked is None and items:
             return self._pick(codec.decode_one(items[0]))
@@ -223,7 +232,7 @@ class SaslClient:
         raise RemoteError("sasl", "amqp:not-allowed", f"SASL frame 0x{code:02x} is not expected")
 
     def _respond(self, picked: ClientExchange, challenge: bytes) -> bytes:
-        """The answer to a challenge."""
+        """Return the frame that answers a challenge."""
         try:
             response = picked.step(challenge)
         except ExchangeError as error:
@@ -231,7 +240,7 @@ class SaslClient:
         return frame(codec.encode_described(RESPONSE, [codec.encode_binary(response)]))
 
     def _fail(self, picked: ClientExchange, reason: str) -> bytes:
-        """The end: nothing is answered. reason: where it is not the outcome."""
+        """End the exchange without an answer. reason: of the failure; "": the outcome."""
         self.done = True
         failed = f"Authentication failed [mech={picked.name}]"
         self.error = (UNAUTHORIZED, f"{reason} ({failed})" if reason else failed)

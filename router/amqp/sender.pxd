@@ -1,23 +1,23 @@
-"""A link on which we send (part 2, 2.6)."""
+"""Sending link (part 2, 2.6)."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.plain_link cimport PlainLink, Unsettled
 
-# A delivery that we send. Owner: its sender, until it is settled.
+# Outgoing delivery. Owner: its sender, until it is settled.
 cdef class Sent:
-    cdef readonly uint32_t id              # once its first frame is written
+    cdef readonly uint32_t id              # set when the first frame is written
     cdef readonly bytes tag
     cdef readonly bint settled
-    cdef public object context             # of whoever sends it
+    cdef public object context             # the sending code's object for the delivery
     cdef bytes octets
-    cdef size_t written                    # octets of it in the write buffer
+    cdef size_t written                    # number of its octets in the write buffer
     cdef uint32_t message_format
     cdef readonly bint started
-    cdef readonly bint written_out         # its last frame is in the write buffer
-    cdef bint aborted                      # it was settled before its last octet was written
+    cdef readonly bint written_out         # the last frame is in the write buffer
+    cdef bint aborted                      # settled before its last octet was written
 
 cdef class Sender(PlainLink):
-    cdef object queue                      # deque of Sent: not written, or not wholly
+    cdef object queue                      # deque of Sent that are not fully written
     cdef bint drain
     cdef uint64_t next_tag
     cdef int write_part(self, Sent d, size_t* budget) except -1

@@ -1,9 +1,9 @@
-"""A link on which we send (part 2, 2.6), within credit and window.
+"""Sending link (part 2, 2.6), within credit and window.
 
 Its handler is a Python object with
 
     on_credit(sender)                                      the receiver has granted credit
-    on_outcome(sender, delivery, state, settled)           … and what became of a delivery: an encoded state, or b""
+    on_outcome(sender, delivery, state, settled)           the receiver's state of a delivery: encoded, or b""
 
 A drain is answered when nothing is queued. Attach and detach go to the session's handler.
 """
@@ -23,15 +23,15 @@ from collections import deque
 from router.amqp.errors import LocalError
 
 cdef enum:
-    TAG_MOST = 32              # octets of a delivery-tag (part 2, 2.8.7)
+    TAG_MOST = 32              # most octets of a delivery-tag (part 2, 2.8.7)
 
 
 cdef class Sent:
-    """A delivery that we send."""
+    """Outgoing delivery."""
 
 
 cdef class Sender(PlainLink):
-    """Owner: its session."""
+    """Sending link. Owner: its session."""
 
     def __cinit__(self, handler, *, initial_delivery_count=0):
         self.queue = deque()
@@ -39,11 +39,11 @@ cdef class Sender(PlainLink):
 
     @property
     def queued(self):
-        """Deliveries that are not wholly in the write buffer."""
+        """Number of deliveries that are not fully in the write buffer."""
         return len(self.queue)
 
     def send(self, bytes octets not None, *, bytes tag=None, settled=False, message_format=0, context=None):
-        """Queue a message, encoded. Whoever must bound the queue waits for `credit` first."""
+        """Queue an encoded message. A caller that must bound the queue waits for `credit` first."""
         cdef Sent d = Sent()
         if is_detached(self):
             raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
@@ -88,7 +88,7 @@ cdef class Sender(PlainLink):
         return TURN_DONE
 
     cdef int write_part(self, Sent d, size_t* budget) except -1:
-        """One frame of d."""
+        """Write one frame of a delivery."""
         cdef Session session = self.session
         cdef Connection connection = session.connection
         cdef size_t left = len(d.octets) - d.written
@@ -127,7 +127,7 @@ cdef class Sender(PlainLink):
         return 0
 
     cdef int on_transfer(self, const Transfer* t) except -1:
-        raise NotImplementedError          # the session has refused it: we are the sender
+        raise NotImplementedError          # the session has refused it: this side is the sender
 
     cdef int on_flow(self, const Flow* f) except -1:
         if f.has_link_credit:
@@ -143,7 +143,7 @@ cdef class Sender(PlainLink):
         return 0
 
     cdef int finish_drain(self) except -1:
-        """What is left of the credit is given back (2.6.7)."""
+        """Give the remaining credit back (2.6.7)."""
         self.drain = False
         self.delivery_count += self.credit
         self.credit = 0
@@ -160,7 +160,7 @@ cdef class Sender(PlainLink):
         return self.session.send_flow(&answer)
 
     cdef int grant(self) except -1:
-        return 0                           # the receiver grants
+        return 0                           # the receiver grants credit
 
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
         cdef Sent d = self.unsettled[(<Unsettled*>entry).id]

@@ -1,1 +1,1 @@
-"""AMQP as text, for logs and traces: values, frames, messages; nothing that a peer sends makes it fail."""
+"""AMQP as text, for logs and traces: values, frames, messages. No input of a peer makes it fail."""

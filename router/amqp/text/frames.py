@@ -1,4 +1,4 @@
-"""A frame as one line of text, for protocol traces (management.md 4.7), in the form of Proton and Dispatch:
+"""Frames as lines of text, for protocol traces (management.md 4.7), in the form of Proton and Dispatch:
 
 0 -> @transfer(20) [handle=0, delivery-id=0, delivery-tag=b"\\x00"] (10) "\\x00Sw\\xa1\\x05hello"
 """
@@ -8,7 +8,7 @@ from typing import Final
 from router.amqp.text.values import ShortError, escaped, value_text
 
 HEADER_OCTETS: Final = 8
-PAYLOAD_OCTETS: Final = 64  # of a transfer's payload that are shown
+PAYLOAD_OCTETS: Final = 64  # octets of a transfer's payload that are shown
 
 _TERMINUS: Final = ("address", "durable", "expiry-policy", "timeout", "dynamic", "dynamic-node-properties")
 _HEADERS: Final = {0: "AMQP", 2: "TLS", 3: "SASL"}
@@ -50,12 +50,12 @@ NAMES: Final = {
     0x44: ("sasl-outcome", ("code", "additional-data")),
 }  # fmt: skip
 
-# What must not be written down: the octets of a client's proof of its identity. By how a frame with them begins.
+# Fields that must not be logged: the octets with which a client proves its identity. By the start of the frame's text.
 _SECRETS: Final = {"@sasl-init(": "initial-response", "@sasl-response(": "response"}
 
 
 def frame_text(data: bytes, size: int, received: bool) -> str:
-    """The line for a frame or protocol header of `size` octets, of which `data` are the first ones."""
+    """Return the line for a frame or protocol header of `size` octets. data: its first octets."""
     arrow = "<-" if received else "->"
     if data.startswith(b"AMQP") and size == HEADER_OCTETS:
         return f"  {arrow} {_HEADERS.get(data[4], f'protocol {data[4]}')}"
@@ -77,7 +77,7 @@ def frame_text(data: bytes, size: int, received: bool) -> str:
 
 
 def _without_secret(text: str) -> str:
-    """`text` of a frame without what proves an identity."""
+    """Return a frame's text without the octets that prove an identity."""
     secret = next((field for begin, field in _SECRETS.items() if text.startswith(begin)), None)
     if secret is None:
         return text
@@ -89,7 +89,7 @@ def _without_secret(text: str) -> str:
 
 
 def _end_of_quote(text: str) -> int:
-    """Where a quoted text ends: at the first quote without a backslash before it."""
+    """Return the end of a quoted text: the first quote without a backslash before it."""
     at = 0
     while at < len(text) and text[at] != '"':
         at += 2 if text[at] == "\\" else 1

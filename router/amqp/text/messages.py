@@ -1,4 +1,4 @@
-"""A message as one line of text for log module MESSAGE (management.md 4.7): `Message{to="a1", subject="sub"}`."""
+"""Messages as lines of text, for log module MESSAGE (management.md 4.7): `Message{to="a1", subject="sub"}`."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -7,14 +7,14 @@ from typing import Final
 from router.amqp.text.trace_context import TRACEPARENT
 from router.amqp.text.values import ShortError, value_text
 
-# Properties of a message (AMQP 1.0 part 3, 3.2.4), as the listener attribute messageLoggingComponents names them.
+# Names of properties (AMQP 1.0 part 3, 3.2.4) in the listener attribute messageLoggingComponents.
 PROPERTIES: Final = (
     "message-id", "user-id", "to", "subject", "reply-to", "correlation-id", "content-type", "content-encoding",
     "absolute-expiry-time", "creation-time", "group-id", "group-sequence", "reply-to-group-id",
 )  # fmt: skip
 APPLICATION_PROPERTIES: Final = "app-properties"
 COMPONENTS: Final = (*PROPERTIES, APPLICATION_PROPERTIES)
-ADDED: Final = (TRACEPARENT,)  # that Dispatch does not have; `all` does not mean them
+ADDED: Final = (TRACEPARENT,)  # names that Dispatch does not have, and that `all` does not include
 ALL: Final = "all"
 NONE: Final = "none"
 
@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 
 
 def components(text: str) -> frozenset[str]:
-    """The parts that a value of messageLoggingComponents names; names it does not know are left out."""
+    """Return the parts that a value of messageLoggingComponents names. Unknown names are ignored."""
     names = {name.strip() for name in text.split(",")}
     if ALL in names:
         return frozenset(COMPONENTS)
@@ -34,7 +34,7 @@ def components(text: str) -> frozenset[str]:
 
 
 def message_text(data: bytes, wanted: Collection[str]) -> str:
-    """The wanted parts of the message that begins with these octets, as far as they are there."""
+    """Return the wanted parts of a message, as far as `data`, its first octets, contain them."""
     parts: list[str] = []
     at = 0
     while data[at : at + 2] == b"\x00\x53" and at + 3 < len(data) and data[at + 2] in _SECTIONS:
@@ -52,7 +52,7 @@ def message_text(data: bytes, wanted: Collection[str]) -> str:
 
 
 def _properties(data: bytes, at: int, wanted: Collection[str], parts: list[str]) -> int:
-    """Add the wanted properties of the list that begins at `at`; returns where it ends. Raises ShortError."""
+    """Append the wanted properties of the list at `at` to `parts`; return the end of the list. Raises ShortError."""
     code = data[at]
     if code == 0x45:
         return at + 1
@@ -73,7 +73,7 @@ def _properties(data: bytes, at: int, wanted: Collection[str], parts: list[str])
 
 
 def _date(milliseconds: int) -> str:
-    """A time in UTC as Dispatch writes it; one of no year that has four digits as the number that it is."""
+    """Format a time in UTC as Dispatch does. A time whose year does not have four digits is shown as its number."""
     try:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:

@@ -1,8 +1,8 @@
-"""The trace context of a message (W3C Trace Context; OpenTelemetry puts it into AMQP messages as `traceparent`).
+"""Trace context of a message (W3C Trace Context; OpenTelemetry puts it into AMQP messages as `traceparent`).
 
-It is part of the message, in its message annotations or application properties, so it travels with the delivery
-everywhere: between workers, over links to other routers, also those of Dispatch 1.19, and over link routes. A delivery
-carries nothing for it. See docs/decisions/0027-trace-context.md.
+The context is part of the message, in its message annotations or application properties. So it travels with the
+delivery everywhere: between workers, over links to other routers, including those of Dispatch 1.19, and over link
+routes. A delivery has no state for it. See docs/decisions/0027-trace-context.md.
 """
 
 import re
@@ -15,14 +15,14 @@ TRACEPARENT: Final = "traceparent"
 _SECTIONS: Final = (0x70, 0x71, 0x72, 0x73, 0x74)  # header … application-properties
 _HOLDERS: Final = (0x72, 0x74)
 _SAMPLED: Final = 1
-# Key and value as a symbol or a string, in version 00, which later versions begin like.
+# Key and value, as a symbol or a string, in version 00. Later versions begin in the same way.
 _FIELD: Final = re.compile(
     rb"[\xa1\xa3]\x0btraceparent\xa1.([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.DOTALL
 )
 
 
 class TraceContext(NamedTuple):
-    """Which trace a message belongs to, and the span that sent it; both in hexadecimal digits."""
+    """Trace of a message, and the span that sent it; both in hexadecimal digits."""
 
     version: str
     trace_id: str
@@ -31,7 +31,7 @@ class TraceContext(NamedTuple):
 
     @property
     def sampled(self) -> bool:
-        """Whether who sent the message records the trace."""
+        """True if the sender of the message records the trace."""
         return bool(int(self.flags, 16) & _SAMPLED)
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class TraceContext(NamedTuple):
 
 
 def trace_context(data: bytes) -> TraceContext | None:
-    """The context in the message that begins with these octets; None: it has none, or no valid one."""
+    """Return the context of a message whose first octets are `data`; None: no context, or an invalid one."""
     at = 0
     while data[at : at + 2] == b"\x00\x53" and at + 3 < len(data) and data[at + 2] in _SECTIONS:
         begin, section = at, data[at + 2]

@@ -1,4 +1,4 @@
-"""AMQP values as text for logs and traces, straight from their octets; nothing a peer sends makes it fail.
+"""AMQP values as text for logs and traces, straight from their octets. No input of a peer makes it fail.
 
 The form is Proton's: `"string"`, `:symbol` (`:"symbol-1"` when it is more than letters), `b"\\x00"`, `[list]`,
 `{key=value}`, `@PN_SYMBOL[array]`, `@descriptor value`. A described list with known field names is written as
@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Final
 
 DESCRIBED: Final = 0x00
-MAX_DEPTH: Final = 16  # nested values
-SHOWN_OCTETS: Final = 256  # of one string, symbol or binary
+MAX_DEPTH: Final = 16  # most nested values
+SHOWN_OCTETS: Final = 256  # most octets shown of one string, symbol or binary
 
 # Descriptor -> name and field names (parts 2, 3 and 5 of the specification).
 Names = Mapping[int, tuple[str, tuple[str, ...]]]
 
 _SYMBOL: Final = 0xA3
-# Type codes of fixed width: name of the type (for arrays) and how struct reads them.
+# Types of fixed width by code: the type's name (for arrays), and its format for struct.
 _FIXED: Final[dict[int, tuple[str, str]]] = {
     0x50: ("UBYTE", ">B"), 0x51: ("BYTE", ">b"), 0x52: ("UINT", ">B"), 0x53: ("ULONG", ">B"), 0x54: ("INT", ">b"),
     0x55: ("LONG", ">b"), 0x56: ("BOOL", ">B"), 0x60: ("USHORT", ">H"), 0x61: ("SHORT", ">h"), 0x70: ("UINT", ">I"),
@@ -40,7 +40,7 @@ _TYPE_NAMES: Final = {
 
 
 class ShortError(Exception):
-    """The octets end within a value, or are none; `text` is what can be said of them."""
+    """Raised if the octets end within a value, or are not a value. `text` describes what was read."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -48,7 +48,7 @@ class ShortError(Exception):
 
 
 def value_text(data: bytes, at: int, names: Names, depth: int = 0) -> tuple[str, int]:
-    """The value that begins at `at`, and where it ends. Raises ShortError."""
+    """Return the text of the value at `at`, and the position behind it. Raises ShortError."""
     code, at = _octet(data, at, "")
     if code != DESCRIBED:
         return _body(data, at, code, names, depth)
@@ -63,7 +63,7 @@ def value_text(data: bytes, at: int, names: Names, depth: int = 0) -> tuple[str,
 
 
 def list_text(data: bytes, at: int, prefix: str, fields: tuple[str, ...], names: Names, depth: int) -> tuple[str, int]:
-    """The list that begins at `at` with names for its items, absent ones left out. Raises ShortError."""
+    """Return the text of the list at `at`, with names for its items and without absent ones. Raises ShortError."""
     code, at = _octet(data, at, prefix)
     if code == 0x45:
         return f"{prefix}[]", at
@@ -89,7 +89,7 @@ def list_text(data: bytes, at: int, prefix: str, fields: tuple[str, ...], names:
 
 
 class _CutError(Exception):
-    """The octets end within the head of a compound value."""
+    """Raised if the octets end within the head of a compound value."""
 
 
 def _octet(data: bytes, at: int, before: str) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def _joined(prefix: str, data: bytes, at: int, names: Names, depth: int) -> tupl
 
 
 def _compound(data: bytes, at: int, code: int) -> tuple[int, int, int]:
-    """(items, where the first begins, where the value ends)."""
+    """Return (number of items, position of the first, position behind the value)."""
     width = 1 if code & 0xF0 in (0xC0, 0xE0) else 4
     if at + 2 * width > len(data):
         raise _CutError
@@ -117,7 +117,7 @@ def _compound(data: bytes, at: int, code: int) -> tuple[int, int, int]:
 
 
 def _body(data: bytes, at: int, code: int, names: Names, depth: int) -> tuple[str, int]:
-    """The value of a constructor that was read."""
+    """Return the text of a value whose constructor was read, and the position behind it."""
     if code in _CONSTANT:
         return _CONSTANT[code], at
     if code in _FIXED:
@@ -158,7 +158,7 @@ def _fixed(data: bytes, at: int, code: int) -> tuple[str, int]:
 
 
 def _char(value: int) -> str:
-    """A character, or the number of what is none that a line can show: controls, halves of surrogate pairs."""
+    """Return a character as text, or its number if it cannot be shown: controls, halves of surrogate pairs."""
     char = chr(value) if value <= sys.maxunicode else ""
     return f"'{char}'" if char.isprintable() and char else f"0x{value:x}"
 
@@ -176,7 +176,7 @@ def _variable(data: bytes, at: int, code: int) -> tuple[str, int]:
 
 
 def quoted(raw: bytes, size: int, kind: str) -> str:
-    """A string, symbol or binary (`kind`, a name of _VARIABLE) whose first octets are `raw`, of `size` in all."""
+    """Format a string, symbol or binary. kind: a name of _VARIABLE. raw: its first octets, of `size` in all."""
     shown = raw[:SHOWN_OCTETS]
     more = "" if len(shown) == size else "..."
     if kind == "BINARY":
@@ -188,7 +188,7 @@ def quoted(raw: bytes, size: int, kind: str) -> str:
 
 
 def escaped(raw: bytes, text: str | None = None) -> str:
-    """`text`, by default the ASCII reading of `raw`, with all that is no printable character as an escape."""
+    """Escape all characters of `text` that are not printable. text: by default the ASCII reading of `raw`."""
     if text is None:
         text = raw.decode("latin-1")
         return "".join(c if " " <= c <= "~" and c not in '"\\' else _escape(c) for c in text)
@@ -227,7 +227,7 @@ def _array(data: bytes, at: int, count: int, end: int, names: Names, depth: int)
         prefix = f"@{descriptor} "
         code, at = _octet(data, at, prefix)
     prefix += f"@PN_{_TYPE_NAMES.get(code, hex(code))}["
-    if code in _CONSTANT:  # no octets for an item: the count is the peer's word
+    if code in _CONSTANT:  # items have no octets: the count is as the peer claims
         return f"{prefix}{count} x {_CONSTANT[code]}]", end
     parts: list[str] = []
     for _ in range(count):
