@@ -43,7 +43,7 @@ class CredentialStore:
         return credentials is not None and credentials.closes_revoked
 
     def of_endpoint(self, profile: Profile, *, server: bool) -> TlsContext:
-        """Return the context for a listener (`server`) or connector with credentials in its profile. Raises TlsError."""
+        """Return the context for a listener (`server`) or connector with credentials. Raises TlsError."""
         assert profile.tls is not None
         verify_peer = profile.verify_peer and (not profile.websockets or self.trusts(profile.tls))
         return self.context(profile.tls, server=server, verify_peer=verify_peer)

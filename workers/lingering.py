@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from workers.loop import Loop
 
 LINGER_MS: Final = 2000
-# : Most sockets at a time. For another one, the oldest is closed.
+#: Most sockets at a time. For another one, the oldest is closed.
 MOST: Final = 256
 READ_OCTETS: Final = 65536
 

@@ -436,7 +436,7 @@ class ConnectionHandler:
         return self._session(channel, items)
 
     def begin_session(self, spare: int = 0) -> Session:
-        """Begin a session on the router's initiative, if more than `spare` further ones may begin. Raises RemoteError."""
+        """Begin a session on the router's initiative, if more than `spare` others may begin. Raises RemoteError."""
         if spare and self.connection.channels_left() <= spare:
             raise RemoteError("connection", RESOURCE_LIMIT, "the last channels are reserved")
         return self._session(None, None)
