@@ -1,4 +1,4 @@
-"""An AMQP 1.0 client on the engine of the router: blocking (`connect`) and for asyncio (`aconnect`)."""
+"""AMQP 1.0 client on the router's engine: blocking (`connect`) and for asyncio (`aconnect`)."""
 
 from router.amqp.message import Message, Parts, Sequences
 from router.client.aio import AsyncConnection, AsyncReceiver, AsyncSender, aconnect

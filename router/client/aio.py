@@ -1,4 +1,4 @@
-"""The client for asyncio.
+"""AMQP client for asyncio.
 
     async with await aconnect("amqp://127.0.0.1:5672") as connection:
         sender = await connection.sender("examples")
@@ -7,8 +7,8 @@
         delivery = await receiver.receive(timeout=5)
         delivery.accept()
 
-Calls of several tasks may wait at the same time. Whoever is cancelled has changed nothing, except that a message which
-`send` has handed over may still arrive.
+Calls of several tasks may wait at the same time. A cancelled call has no effect, except that a message which `send`
+has handed over may still arrive.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from router.client.session import SessionState
 from router.client.tls import failure
 from router.client.url import Url
 
-CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's
-CONNECT_PATIENCE = 10.0  # … and that one attempt to connect takes
-GATHERED = 65536  # octets: after a shorter read a connection that gathers waits a while
+CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's close
+CONNECT_PATIENCE = 10.0  # seconds for one attempt to connect
+GATHERED = 65536  # octets: after a shorter read, a connection with `gather` pauses reading
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 async def aconnect(
     url: str | Sequence[str], *, timeout: float | None = None, reconnect: Backoff | None = None, **options: Any
 ) -> "AsyncConnection":
-    """As `connect`."""
+    """Return an open connection, as `connect` does."""
     connection = AsyncConnection(*target(url, options), reconnect)
     try:
         await connection.wait(lambda: connection.core.stage is Stage.OPEN, timeout)
@@ -50,7 +50,7 @@ async def aconnect(
 
 
 class _Protocol(asyncio.Protocol):
-    """One transport. Owner: the connection's task."""
+    """Protocol of one transport. Owner: the connection's task."""
 
     def __init__(self, connection: "AsyncConnection", secure: bool) -> None:
         self.connection = connection
@@ -90,7 +90,7 @@ class _Protocol(asyncio.Protocol):
 
 
 class AsyncConnection:
-    """Made by `aconnect`."""
+    """Connection that `aconnect` returns."""
 
     def __init__(self, urls: Sequence[Url], options: Options, reconnect: Backoff | None) -> None:
         self.core = Core(options)
@@ -98,13 +98,13 @@ class AsyncConnection:
         self.core.later = self._compute
         self.urls = urls
         self.reconnect = reconnect
-        #: Seconds between reads of little: what takes many messages together need not wake up for each.
+        #: Seconds between small reads, for users that take many messages together and need not wake up for each.
         self.gather = 0.0
         self._session: SessionState | None = None
         self._protocol: _Protocol | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._planned = False  # `progress` is to be called
+        self._planned = False  # a call of `progress` is scheduled
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     # -- use -----------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class AsyncConnection:
         return self.core.remote
 
     def session(self, window: int | None = None) -> "AsyncSession":
-        """Another session; links are made on the first one otherwise. window: as of SessionState."""
+        """Begin another session; links are otherwise made on the first one. window: see SessionState."""
         return AsyncSession(self, self.core.session(window))
 
     async def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "AsyncSender":
@@ -125,7 +125,7 @@ class AsyncConnection:
         return await AsyncSession(self, self._first()).receiver(address, timeout=timeout, **options)
 
     async def close(self, condition: str | None = None, description: str | None = None) -> None:
-        """Send what is queued and settled, close, and wait for the peer a while."""
+        """Send queued messages and outcomes, close, and wait for the peer's close for CLOSE_PATIENCE."""
         self.core.close(condition, description)
         self.progress()
         if self._protocol is not None:
@@ -133,7 +133,7 @@ class AsyncConnection:
         await self.abort()
 
     async def abort(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without a close frame."""
         self.core.close()
         if self._protocol is not None and self._protocol.transport is not None:
             self._protocol.transport.abort()
@@ -158,12 +158,13 @@ class AsyncConnection:
     # -- running -------------------------------------------------------------------------------------------------------
 
     async def wait(self, condition: Callable[[], T], timeout: float | None) -> T:
-        """Until `condition()` is true; returns that. Raises TimeoutError, whatever the condition raises, and
-        ConnectionFailedError when there is no connection any more."""
+        """Wait until `condition()` is true, and return its value. Raises TimeoutError, any exception of the condition,
+        and ConnectionFailedError if the connection is closed for good."""
 
         self._soon()
         async with asyncio.timeout(timeout):
-            # It is asked here, not in `progress`: what it takes must not get lost when this task is cancelled.
+            # The condition is called here and not in `progress`: what it takes must not get lost when this task is
+            # cancelled.
             while not (value := condition()):
                 self.core.check()
                 future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -172,7 +173,7 @@ class AsyncConnection:
         return value
 
     def progress(self) -> None:
-        """Something has happened, or there may be something to send."""
+        """Send output, and wake all waiting calls to check their conditions."""
         self._planned = False
         self._flush()
         waiters, self._waiters = self._waiters, []
@@ -181,7 +182,7 @@ class AsyncConnection:
                 future.set_result(None)
 
     def _soon(self) -> None:
-        """`progress` at the end of what this task does now: many outcomes leave together."""
+        """Schedule `progress` after the current task has paused, so that many outcomes are sent together."""
         if not self._planned:
             self._planned = True
             asyncio.get_running_loop().call_soon(self.progress)
@@ -202,7 +203,7 @@ class AsyncConnection:
 
     @property
     def flushed(self) -> bool:
-        """The transport has room for more."""
+        """True if the transport has room for more."""
         return self._protocol is not None and self._protocol.writable
 
     def began(self, protocol: _Protocol) -> None:
@@ -215,7 +216,7 @@ class AsyncConnection:
         self.progress()
 
     def _compute(self, work: Callable[[], bytes]) -> None:
-        """In another thread: a server says how long SCRAM takes, and other tasks go on."""
+        """Run a computation in another thread: the server determines how long SCRAM takes, and other tasks must run."""
         protocol = self._protocol
 
         def computed(future: asyncio.Future[bytes]) -> None:
@@ -234,7 +235,7 @@ class AsyncConnection:
         self.progress()
 
     async def _run(self) -> None:
-        """Connect, and again when that is lost."""
+        """Connect, and reconnect after a loss."""
         attempt = 0
         while self.core.stage is not Stage.CLOSED:
             url = self.urls[attempt % len(self.urls)]
@@ -249,7 +250,7 @@ class AsyncConnection:
                         ssl=context,
                         server_hostname=None if context is None else name,
                     )
-            except OSError as error:  # TimeoutError is one
+            except OSError as error:  # includes TimeoutError
                 self.core.not_connected(url, error)
             else:
                 await protocol.ended
@@ -266,7 +267,7 @@ class AsyncConnection:
 
 
 class AsyncSession:
-    """As `Session`."""
+    """Session for asyncio, otherwise as `Session`."""
 
     def __init__(self, connection: AsyncConnection, state: SessionState) -> None:
         self.connection = connection
@@ -295,7 +296,7 @@ class _Link:
 
     @property
     def address(self) -> str | None:
-        """Of the peer's terminus."""
+        """Address of the peer's terminus."""
         return self.state.address
 
     async def wait_attached(self, timeout: float | None) -> None:
@@ -315,12 +316,12 @@ class _Link:
         return await self.connection.wait(checked, timeout)
 
     async def close(self) -> None:
-        """Detach."""
+        """Detach the link."""
         self.state.close()
 
 
 class AsyncSender(_Link):
-    """As `Sender`."""
+    """Sender for asyncio, otherwise as `Sender`."""
 
     def __init__(self, connection: AsyncConnection, state: SenderState) -> None:
         super().__init__(connection)
@@ -334,9 +335,9 @@ class AsyncSender(_Link):
         tag: bytes | None = None,
         timeout: float | None = None,
     ) -> Outcome | None:
-        """Wait for credit, send, and wait for the outcome; None for a settled message, which the transport has."""
+        """Wait for credit, send, and wait for the outcome. None: the message was settled, and the transport has it."""
         async with asyncio.timeout(timeout):
-            # Of several tasks that see the same credit, the first one takes it when it is its turn.
+            # Of several tasks that see the same credit, the first to run takes it.
             sending = await self._until(
                 lambda: self.state.send(message, settled, tag) if self.state.ready else None, None
             )
@@ -349,24 +350,24 @@ class AsyncSender(_Link):
 
 
 class AsyncReceiver(_Link):
-    """As `Receiver`."""
+    """Receiver for asyncio, otherwise as `Receiver`."""
 
     def __init__(self, connection: AsyncConnection, state: ReceiverState) -> None:
         super().__init__(connection)
         self.state: ReceiverState = state
 
     async def receive(self, timeout: float | None = None) -> Delivery:
-        """The next delivery. Raises TimeoutError."""
+        """Return the next delivery. Raises TimeoutError."""
         delivery = await self._until(self.state.take, timeout)
         assert delivery is not None
         return delivery
 
     def flow(self, credit: int) -> None:
-        """Grant credit, of a receiver with window 0."""
+        """Set the credit of a receiver with window 0."""
         self.state.flow(credit)
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Until the sender has used or given back its credit."""
+        """Drain, and wait until the sender has used or given back its credit."""
         self.state.drain()
         await self._until(lambda: self.state.drained, timeout)
 

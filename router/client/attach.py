@@ -1,4 +1,4 @@
-"""Fields of an attach (part 2, 2.7.3; termini: part 3, 3.5), as a client says and reads them."""
+"""Fields of an attach (part 2, 2.7.3; termini: part 3, 3.5), encoded and decoded by a client."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SETTLED = {None: NULL, False: b"\x50\x00", True: b"\x50\x01"}
 
 
 class Terminus(Struct, frozen=True):
-    """A source or target. dynamic: the peer is to make up an address."""
+    """Source or target. dynamic: the peer generates the address."""
 
     address: str | None = None
     dynamic: bool = False
@@ -51,7 +51,8 @@ def encode(
     max_message_size: int = 0,
     properties: dict[str, Any] | None = None,
 ) -> list[bytes]:
-    """Items of our attach. settled: snd-settle-mode settled or unsettled, None: mixed. second: rcv-settle-mode."""
+    """Return the items of this client's attach. settled: snd-settle-mode settled or unsettled, None: mixed. second:
+    rcv-settle-mode."""
     items = [
         codec.encode_string(name),
         codec.encode_uint(handle),
@@ -77,7 +78,7 @@ def encode(
 
 
 class Answer(Struct, frozen=True):
-    """The peer's attach. address: of its terminus, which is None when it refuses the link: its detach follows."""
+    """Peer's attach. address: of its terminus; None if the peer refuses the link, whose detach follows then."""
 
     address: str | None
     refused: bool
@@ -87,7 +88,7 @@ class Answer(Struct, frozen=True):
 
 
 def read(items: list[bytes], receiver: bool) -> Answer:
-    """Of a link on which we are the receiver or not. Raises AmqpError."""
+    """Decode the peer's attach. receiver: this client receives on the link. Raises AmqpError."""
     raw = items[5 if receiver else 6] if len(items) > (5 if receiver else 6) else NULL
     address, capabilities = None, ()
     if raw != NULL:

@@ -1,4 +1,4 @@
-"""When to connect again."""
+"""Delays between attempts to connect."""
 
 import random
 
@@ -6,8 +6,11 @@ from msgspec import Struct
 
 
 class Backoff(Struct, frozen=True):
-    """Seconds between attempts: `first`, then `factor` times as many each time, `most` at most. A random part of up to
-    `spread` of it keeps clients that lost the same router from coming back together. attempts: None for no limit."""
+    """Delays in seconds: `first`, then multiplied by `factor` each time, up to `most`.
+
+    A random part of up to `spread` is subtracted, so that clients that lost the same router do not return at the same
+    time. attempts: most attempts; None: no limit.
+    """
 
     first: float = 0.1
     factor: float = 2.0
@@ -16,7 +19,7 @@ class Backoff(Struct, frozen=True):
     attempts: int | None = None
 
     def delay(self, attempt: int) -> float | None:
-        """Seconds before attempt 0, 1, …; None: no more."""
+        """Return the seconds before attempt 0, 1, …; None: no further attempt."""
         if self.attempts is not None and attempt >= self.attempts:
             return None
         seconds = self.first

@@ -1,4 +1,4 @@
-"""The client for programs that wait: each call runs the connection until what it asks for has happened.
+"""Blocking AMQP client: each call runs the connection until it is done.
 
     with connect("amqp://127.0.0.1:5672") as connection:
         sender = connection.sender("examples")
@@ -7,9 +7,9 @@
         delivery = receiver.receive(timeout=5)
         delivery.accept()
 
-One thread at a time. Heartbeats leave while a call waits; a program that does other things for long calls `poll` in
-between, or the peer gives it up. A call that ends by TimeoutError has changed nothing, except that a message which
-`send` has handed over may still arrive.
+Only one thread may use a connection at a time. Heartbeats are sent while a call waits. A program that does other
+things for long must call `poll` in between, or the peer closes the connection. A call that ends with TimeoutError has
+no effect, except that a message which `send` has handed over may still arrive.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ from router.client.tls import failure
 from router.client.transport import Transport
 from router.client.url import Url
 
-CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's
-CONNECT_PATIENCE = 10.0  # … and that one attempt to connect takes
+CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's close
+CONNECT_PATIENCE = 10.0  # seconds for one attempt to connect
 
 T = TypeVar("T")
 
@@ -40,8 +40,11 @@ T = TypeVar("T")
 def connect(
     url: str | Sequence[str], *, timeout: float | None = None, reconnect: Backoff | None = None, **options: Any
 ) -> "Connection":
-    """An open connection to the first of these URLs that takes it. options: fields of `Options`. reconnect: what is
-    lost is connected again, in the order of the URLs. Raises ConnectionFailedError, TimeoutError."""
+    """Return an open connection to the first of these URLs that accepts it.
+
+    options: fields of `Options`. reconnect: reconnect after a loss, in the order of the URLs. Raises
+    ConnectionFailedError, TimeoutError.
+    """
     connection = Connection(*target(url, options), reconnect)
     try:
         connection.wait(lambda: connection.core.stage is Stage.OPEN, timeout)
@@ -52,7 +55,7 @@ def connect(
 
 
 class Connection:
-    """Made by `connect`."""
+    """Connection that `connect` returns."""
 
     def __init__(self, urls: Sequence[Url], options: Options, reconnect: Backoff | None) -> None:
         self.core = Core(options)
@@ -62,7 +65,7 @@ class Connection:
         self._socket: Transport | None = None
         self._unsent: memoryview = memoryview(b"")
         self._attempt = 0
-        self._next_at = 0.0  # when to connect again
+        self._next_at = 0.0  # time of the next attempt to connect
         self._session: SessionState | None = None
         self._flushing = False
 
@@ -74,7 +77,7 @@ class Connection:
         return self.core.remote
 
     def session(self) -> "Session":
-        """Another session; links are made on the first one otherwise."""
+        """Begin another session; links are otherwise made on the first one."""
         return Session(self, self.core.session())
 
     def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Sender":
@@ -84,7 +87,7 @@ class Connection:
         return Session(self, self._first()).receiver(address, timeout=timeout, **options)
 
     def poll(self, timeout: float = 0) -> None:
-        """Run the connection for so many seconds: heartbeats, and what comes."""
+        """Run the connection for `timeout` seconds: send heartbeats, and read what arrives."""
         deadline = time.monotonic() + timeout
         while True:
             self.core.check()
@@ -93,7 +96,7 @@ class Connection:
                 return
 
     def close(self, condition: str | None = None, description: str | None = None) -> None:
-        """Send what is queued and settled, close, and wait for the peer a while."""
+        """Send queued messages and outcomes, close, and wait for the peer's close for CLOSE_PATIENCE."""
         if self._socket is None:
             return self.abort()
         self.core.close(condition, description)
@@ -105,7 +108,7 @@ class Connection:
         return self.abort()
 
     def abort(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without a close frame."""
         self.core.close()
         self._lost("closed")
 
@@ -128,14 +131,14 @@ class Connection:
 
     @property
     def flushed(self) -> bool:
-        """All octets that there were have left."""
+        """True if all octets were sent."""
         return not self._unsent
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], T], timeout: float | None) -> T:
-        """Run the connection until `condition()` is true, and return that. Raises TimeoutError, whatever the condition
-        raises, and ConnectionFailedError when there is no connection any more."""
+        """Run the connection until `condition()` is true, and return its value. Raises TimeoutError, any exception of
+        the condition, and ConnectionFailedError if the connection is closed for good."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._flush()
         while not (value := condition()):
@@ -150,7 +153,7 @@ class Connection:
         """Connect, or wait once for the socket."""
         if self._socket is None:
             return self._connect(timeout)
-        self._flushing = True  # not in the middle of it
+        self._flushing = True  # no flush within `tick`
         try:
             due = self.core.tick(time.monotonic())
         finally:
@@ -177,7 +180,7 @@ class Connection:
         if not octets:
             self._lost("the peer has closed the socket")
             return
-        self._flushing = True  # not in the middle of it
+        self._flushing = True  # no flush within `receive`
         try:
             self.core.receive(octets, time.monotonic())
         finally:
@@ -186,7 +189,7 @@ class Connection:
             self._attempt = 0
 
     def _flush(self) -> None:
-        """Send what the socket takes."""
+        """Send as many octets as the socket takes."""
         if self._socket is None or self._flushing:
             return
         self._flushing = True
@@ -205,13 +208,13 @@ class Connection:
             self._flushing = False
         if self.core.closing and self.core.connection is not None:
             if self.core.stage is Stage.CLOSED:
-                # We closed: the peer's answer is the end of the stream.
+                # This client has closed; the peer's answer is followed by the end of the stream.
                 self._socket.end_output()
             else:
                 self._lost("closed")
 
     def _lost(self, why: str) -> None:
-        """The socket is of no use any more."""
+        """Close the socket, which is no longer usable, and plan the next attempt."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -221,7 +224,7 @@ class Connection:
             self._plan()
 
     def _plan(self) -> None:
-        """When to connect again, if at all."""
+        """Set the time of the next attempt to connect, or give up."""
         first_round = not self.core.remote and 0 < self._attempt < len(self.urls)
         delay = None if self.reconnect is None or self.core.refused else self.reconnect.delay(self._attempt)
         delay = 0.0 if first_round else delay
@@ -248,15 +251,18 @@ class Connection:
 
 
 class Session:
-    """Links in one session share its windows, and an end of it."""
+    """Session of a connection. Its links share its windows, and its end."""
 
     def __init__(self, connection: Connection, state: SessionState) -> None:
         self.connection = connection
         self.state = state
 
     def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Sender":
-        """A sender that the peer has attached. address: None where messages name theirs (`to`). options: of
-        SenderState and LinkState. Raises LinkDetachedError when it is refused."""
+        """Return a sender that the peer has attached.
+
+        address: None if each message names its own (`to`). options: of SenderState and LinkState. Raises
+        LinkDetachedError if the peer refuses it.
+        """
         options.setdefault("target", Terminus(address))
         options.setdefault("source", Terminus())
         sender = Sender(self.connection, self.state.sender(**options))
@@ -264,8 +270,8 @@ class Session:
         return sender
 
     def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Receiver":
-        """A receiver that the peer has attached. address: None with `source=Terminus(dynamic=True)`. options: of
-        ReceiverState and LinkState."""
+        """Return a receiver that the peer has attached. address: None with `source=Terminus(dynamic=True)`. options:
+        of ReceiverState and LinkState."""
         options.setdefault("source", Terminus(address, dynamic=address is None))
         options.setdefault("target", Terminus())
         receiver = Receiver(self.connection, self.state.receiver(**options))
@@ -281,7 +287,7 @@ class _Link:
 
     @property
     def address(self) -> str | None:
-        """Of the peer's terminus."""
+        """Address of the peer's terminus."""
         return self.state.address
 
     def wait_attached(self, timeout: float | None) -> None:
@@ -301,12 +307,12 @@ class _Link:
         return self.connection.wait(checked, timeout)
 
     def close(self) -> None:
-        """Detach."""
+        """Detach the link."""
         self.state.close()
 
 
 class Sender(_Link):
-    """Made by `Session.sender`."""
+    """Sender that `Session.sender` returns."""
 
     def __init__(self, connection: Connection, state: SenderState) -> None:
         super().__init__(connection)
@@ -320,8 +326,10 @@ class Sender(_Link):
         tag: bytes | None = None,
         timeout: float | None = None,
     ) -> Outcome | None:
-        """Wait for credit, send, and wait for the outcome; None for a settled message, which is written by then.
-        message: octets are sent as they are. Raises UnsettledError when the outcome will never be known."""
+        """Wait for credit, send, and wait for the outcome. None: the message was settled, and is written.
+
+        message: bytes are sent unchanged. Raises UnsettledError if the outcome will never be known.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._until(lambda: self.state.ready, timeout)
         sending = self.state.send(message, settled, tag)
@@ -335,8 +343,8 @@ class Sender(_Link):
     def send_all(
         self, messages: Sequence[Message | bytes], *, timeout: float | None = None
     ) -> list[Outcome | UnsettledError]:
-        """Send many without waiting for each outcome; outcomes in their order, an UnsettledError for each message
-        whose outcome will never be known."""
+        """Send many messages without waiting for each outcome. Return the outcomes in order, with an UnsettledError
+        for each message whose outcome will never be known."""
         deadline = None if timeout is None else time.monotonic() + timeout
         sendings = []
         for message in messages:
@@ -349,23 +357,23 @@ class Sender(_Link):
 
 
 class Receiver(_Link):
-    """Made by `Session.receiver`."""
+    """Receiver that `Session.receiver` returns."""
 
     def __init__(self, connection: Connection, state: ReceiverState) -> None:
         super().__init__(connection)
         self.state: ReceiverState = state
 
     def receive(self, timeout: float | None = None) -> Delivery:
-        """The next delivery. Raises TimeoutError."""
+        """Return the next delivery. Raises TimeoutError."""
         return self._until(self.state.take, timeout)  # type: ignore[return-value]
 
     def flow(self, credit: int) -> None:
-        """Grant credit, of a receiver with window 0."""
+        """Set the credit of a receiver with window 0."""
         self.state.flow(credit)
 
     def drain(self, timeout: float | None = None) -> None:
-        """Until the sender has used or given back its credit; what it sent by then is there for `receive`. Credit is
-        granted again with the next `receive`, or `flow`."""
+        """Wait until the sender has used or given back its credit. Deliveries sent by then are ready for `receive`.
+        Credit is granted again by the next `receive`, or by `flow`."""
         self.state.drain()
         self._until(lambda: self.state.drained, timeout)
 

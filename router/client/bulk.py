@@ -1,15 +1,15 @@
-"""Receiving and sending many messages without looking at any: the client's side of `router.amqp.bulk_receiver` and
+"""Receiving and sending many messages without an object for each: the client's side of `router.amqp.bulk_receiver` and
 `bulk_sender`.
 
-session = connection.session(WINDOW)                 one for each: outcomes are told for all of its deliveries
-receiver = session.state.bulk_receiver(source=Terminus("address"), max_message_size=1 << 26)
-receiver.flow(100_000)
-batch = receiver.take()                              None: nothing has come
-receiver.settle(batch, Accepted())
+    session = connection.session(WINDOW)                 one for each: outcomes are reported for all of its deliveries
+    receiver = session.state.bulk_receiver(source=Terminus("address"), max_message_size=1 << 26)
+    receiver.flow(100_000)
+    batch = receiver.take()                              None: nothing received
+    receiver.settle(batch, Accepted())
 
-sender = BulkSenderState(session.state, target=Terminus("address"), source=Terminus())
-session.state.add(sender)
-sender.give(Messages.of([octets]))                   when it is attached
+    sender = BulkSenderState(session.state, target=Terminus("address"), source=Terminus())
+    session.state.add(sender)
+    sender.give(Messages.of([octets]))                   after it is attached
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -22,22 +22,25 @@ from router.client.links import LinkState
 if TYPE_CHECKING:
     from router.client.session import SessionState
 
-#: Frames, of a session with a bulk receiver: no bound. Credit bounds what it holds, the socket what is on its way. With
-#: a window of a few thousand the peer would wait each time until this process has its turn.
+#: Window in frames of a session with a bulk receiver: unbounded. Credit bounds what the receiver holds, and the socket
+#: what is in transit. With a window of a few thousand frames the peer would wait for this process each time.
 WINDOW: Final = 0x7FFFFFFF
 
 
 class BulkState(LinkState):
-    """Owner: its session, which has no other receiver. What came and was not taken is gone with the link."""
+    """Bulk receiver that is attached again after each reconnection. Owner: its session, which has no other receiver.
+
+    Messages that were received and not taken are lost with the link.
+    """
 
     receiver = True
 
     def __init__(self, session: "SessionState", *, max_message_size: int, **options: Any) -> None:
-        """max_message_size: octets; longer messages are rejected, and counted in `rejected`."""
+        """Create it. max_message_size: octets; larger messages are rejected, and counted in `rejected`."""
         super().__init__(session, **options)
         self.max_message_size = max_message_size
         self._granted = 0
-        self._rejected = 0  # by links that are gone
+        self._rejected = 0  # by ended links
 
     def make(self) -> BulkReceiver:
         return BulkReceiver(self, max_message_size=self.max_message_size)
@@ -50,17 +53,17 @@ class BulkState(LinkState):
 
     @property
     def rows(self) -> int:
-        """Deliveries that `take` would hand over."""
+        """Number of deliveries that `take` would return."""
         return self.link.rows if self.link is not None else 0
 
     @property
     def octets(self) -> int:
-        """… and theirs."""
+        """Number of octets of these deliveries."""
         return self.link.octets if self.link is not None else 0
 
     @property
     def credit(self) -> int:
-        """Deliveries that the sender may still send."""
+        """Number of deliveries that the sender may still send."""
         return self.link.credit if self.attached else 0
 
     @property
@@ -68,7 +71,7 @@ class BulkState(LinkState):
         return self._rejected + (self.link.rejected if self.link is not None else 0)
 
     def flow(self, credit: int) -> None:
-        """Grant so much credit from now on; again after a reconnection."""
+        """Set the credit; it is granted again after a reconnection."""
         self.check()
         self._granted = credit
         if self.attached:
@@ -79,14 +82,15 @@ class BulkState(LinkState):
         return self.link.take() if self.link is not None else None
 
     def settle(self, batch: Batch, how: outcome.Outcome) -> bool:
-        """One outcome for all of a batch. False: the link that it came by is gone, and the sender has them again."""
+        """Settle all deliveries of a batch with one outcome. False: the link that they arrived on has ended, and the
+        sender has them again."""
         told = bool(batch.link.settle_range(batch, outcome.encode(how)))
         if told:
             self.session.core.changed()
         return told
 
     def drop(self) -> None:
-        """The senders have again what was not settled."""
+        """Do nothing: the senders have unsettled messages again."""
 
     def connection_lost(self) -> None:
         self._rejected = self.rejected
@@ -103,20 +107,21 @@ class BulkState(LinkState):
                 self.link.flow(self._granted)
 
     def on_drained(self, receiver: BulkReceiver) -> None:
-        """It never drains."""
+        """Do nothing: a bulk receiver never drains."""
 
 
 class BulkSenderState(LinkState):
-    """Base of senders. What was given and is not done waits with whoever gave it, for the next link."""
+    """Base class of bulk senders. Messages that were given and are not done stay with the caller, for the next link."""
 
     receiver = False
 
     def __init__(self, session: "SessionState", *, settled: bool = False, most: int = 0, **options: Any) -> None:
-        """settled: all messages are. most: may be unsettled at a time, 0: as many as there is credit for."""
+        """Create it. settled: all messages are sent settled. most: most unsettled messages at a time; 0: as many as
+        the credit."""
         super().__init__(session, **options)
         self.settled = settled
         self.most = most
-        self._accepted = 0  # by links that are gone
+        self._accepted = 0  # by ended links
 
     def make(self) -> BulkSender:
         sender = BulkSender(self)
@@ -131,17 +136,17 @@ class BulkSenderState(LinkState):
         )  # fmt: skip
 
     def give(self, messages: Messages) -> None:
-        """Send them as far as there is credit, now and when more comes."""
+        """Send messages as far as there is credit, now and when more is granted."""
         self.link.give(messages)
         self.session.core.changed()
 
     @property
     def accepted(self) -> int:
-        """Messages."""
+        """Number of accepted messages."""
         return self._accepted + (self.link.accepted if self.link is not None else 0)
 
     def drop(self) -> None:
-        """Whoever gave the messages has them."""
+        """Do nothing: the caller keeps its messages."""
 
     def connection_lost(self) -> None:
         self._accepted = self.accepted
@@ -150,8 +155,8 @@ class BulkSenderState(LinkState):
     # -- events of the engine ------------------------------------------------------------------------------------------
 
     def on_credit(self, sender: BulkSender) -> None:
-        """It goes on by itself."""
+        """Do nothing: the link continues by itself."""
 
     def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
-        """Of a message that was not accepted."""
+        """Handle the outcome of a message that was not accepted."""
         raise NotImplementedError

@@ -1,16 +1,16 @@
-"""One connection of a client, without input or output: what it has attached outlives its transports.
+"""Connection of a client, without input or output. Its sessions and links outlive its transports.
 
-Whoever drives it (blocking.py, aio.py) gives it octets and the time, takes octets from it, and looks at what it says:
+Its driver (blocking.py, aio.py) passes octets and the time to it, takes octets from it, and reads its state:
 
-    core.start(now, secure)        a transport is there, of TLS or not: begin the exchange
-    core.receive(octets, now)      octets have come
+    core.start(now, secure)        a transport is connected, with TLS or not: begin the exchange
+    core.receive(octets, now)      octets were received
     core.output(now)               octets to send
-    core.tick(now)                 heartbeats and time-outs; seconds until the next look, None: nothing is due
-    core.lost(description)         the transport is gone
-    core.closing                   the transport is to be closed when all octets are out
+    core.tick(now)                 heartbeats and time-outs; returns seconds until the next call, None: nothing is due
+    core.lost(description)         the transport was lost
+    core.closing                   the transport is to be closed when all octets are sent
 
-Sessions and links are begun and attached again with each new transport. What was unsettled on the old one is reported,
-never sent again: UnsettledError for messages, StaleDeliveryError for deliveries.
+Sessions and links are begun and attached again on each new transport. Deliveries that were unsettled on the old one
+are reported and never sent again: UnsettledError for messages sent, StaleDeliveryError for deliveries received.
 """
 
 import os
@@ -40,11 +40,11 @@ NANOSECONDS = 1_000_000_000
 MS = 1000
 UNAUTHORIZED = "amqp:unauthorized-access"
 MAX_FRAME = 65536  # octets
-UNSAFE = ("PLAIN", "OAUTHBEARER")  # mechanisms whose secret can be read on the way
+UNSAFE = ("PLAIN", "OAUTHBEARER")  # mechanisms that send a secret in the clear
 
 
 def _nothing() -> None:
-    """No driver yet."""
+    """Do nothing: there is no driver yet."""
 
 
 def _container() -> str:
@@ -52,14 +52,16 @@ def _container() -> str:
 
 
 class Options(Record, frozen=True):
-    """Of a connection. idle: seconds after which a silent peer is given up, 0: never. handshake: seconds until the
-    peer's open.
+    """Options of a connection.
 
-    login: user and password. token: of OAuth 2.0, or what gives one for each connection. tls: of `amqps` URLs.
-    mechanisms: SASL's, by name: those that may be used, none: all. The strongest is used for which the data is there:
-    EXTERNAL with a certificate, OAUTHBEARER with a token, SCRAM or PLAIN with a login; ANONYMOUS with neither login nor
-    token. Exchanges instead of names: the first that the peer offers. allow_insecure_mechs: a password (PLAIN) or a
-    token is sent without TLS, too."""
+    idle: seconds after which a silent peer is disconnected, 0: never. handshake: seconds until the peer's open.
+
+    login: user and password. token: of OAuth 2.0, or a callable that returns one for each connection. tls: for `amqps`
+    URLs. mechanisms: names of SASL mechanisms that may be used, none: all. The strongest with its data is used:
+    EXTERNAL with a certificate, OAUTHBEARER with a token, SCRAM or PLAIN with a login, and ANONYMOUS with neither
+    login nor token. Exchanges may be given instead of names: the first that the peer offers is used.
+    allow_insecure_mechs: passwords (PLAIN) and tokens are also sent without TLS.
+    """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"login", "token"})
 
@@ -77,7 +79,8 @@ class Options(Record, frozen=True):
 
 
 def target(url: str | Sequence[str], given: dict[str, Any]) -> tuple[list[Url], Options]:
-    """What `connect` was given. Raises ValueError, and ConnectionFailedError for files of TLS that cannot be used."""
+    """Parse the arguments of `connect`. Raises ValueError, and ConnectionFailedError for TLS files that cannot be
+    used."""
     urls = [parse(each) for each in ([url] if isinstance(url, str) else url)]
     login = None if urls[0].user is None else (urls[0].user, urls[0].password or "")
     options = Options(**{"login": login, "hostname": urls[0].host, **given})
@@ -92,15 +95,15 @@ def target(url: str | Sequence[str], given: dict[str, Any]) -> tuple[list[Url], 
 
 
 class Stage(Enum):
-    """Of a connection."""
+    """State of a connection."""
 
-    DOWN = auto()  # no transport, or one that is not open yet
+    DOWN = auto()  # no transport, or one that has not opened yet
     OPEN = auto()
-    CLOSED = auto()  # for good: by us, or not to be opened again
+    CLOSED = auto()  # closed by this client, or not to be opened again
 
 
 class Core:
-    """Owner: its driver, which calls it from one thread."""
+    """Connection of a client. Owner: its driver, which calls it from one thread."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -108,34 +111,35 @@ class Core:
         self.scheduler = Scheduler()
         self.connection: Connection | None = None
         self.sessions: list[SessionState] = []
-        self.remote: dict[str, Any] = {}  # the peer's open
-        self.error: ClientError | None = None  # why it is not open
-        self.refused = False  # another attempt is of no use
-        self.was_open = False  # with this transport
-        self.changed: Callable[[], None] = _nothing  # the driver's: there may be something to send
-        # The driver's: is given what takes long in SASL; its result goes to `answer_sasl`. None: it is done at once.
+        self.remote: dict[str, Any] = {}  # open of the peer
+        self.error: ClientError | None = None  # reason why the connection is not open
+        self.refused = False  # another attempt would fail, too
+        self.was_open = False  # the current transport has opened
+        self.changed: Callable[[], None] = _nothing  # set by the driver: called when there may be octets to send
+        # Set by the driver: called with long computations of SASL, whose result goes to `answer_sasl`. None: computed
+        # at once.
         self.later: Callable[[Callable[[], bytes]], None] | None = None
-        self.secure = False  # the transport, by TLS
+        self.secure = False  # the transport uses TLS
         self._sasl: SaslClient | None = None
-        self._lost = False  # the transport, before the exchange ended
+        self._lost = False  # the transport was lost before the exchange ended
         self._rest = b""
         self._out: list[bytes] = []
 
     # -- driving -------------------------------------------------------------------------------------------------------
 
     def tls(self, url: Url) -> tuple[ssl.SSLContext | None, str]:
-        """For a transport to `url`: the context, None: plain TCP, and the name that the peer is to have. Raises
-        OSError."""
+        """Return the TLS context for a transport to `url` (None: plain TCP), and the name that the peer must have.
+        Raises OSError."""
         settings = self.options.tls or Tls()
         return settings.context() if url.secure else None, settings.server_name or url.host
 
     def not_connected(self, url: Url, error: OSError) -> None:
-        """An attempt has failed before there was a transport."""
+        """Note an attempt that failed before there was a transport."""
         self.refused = isinstance(error, ssl.SSLCertVerificationError)
         self.error = ConnectionFailedError("", f"{url.host}:{url.port}: {failure(error)}")
 
     def start(self, now: float, secure: bool = False) -> None:
-        """Over a new transport. secure: of TLS."""
+        """Begin the exchange on a new transport. secure: with TLS."""
         self._clock(now)
         self.secure = secure
         self.refused = False
@@ -159,14 +163,14 @@ class Core:
                 self._rest = self._rest[self.connection.feed(self._rest) :]
 
     def answer_sasl(self, octets: bytes, now: float) -> None:
-        """The result of what was given to `later`, if the transport is still the one for which it was."""
+        """Continue SASL with the result of a computation given to `later`. The transport must still be the same."""
         if self.connection is not None:
             self._clock(now)
             self.connection.answer_sasl(octets)
-            self.receive(b"", now)  # what came meanwhile
+            self.receive(b"", now)  # octets received meanwhile
 
     def output(self, now: float) -> bytes:
-        """What is to be sent now; b"" for nothing."""
+        """Return the octets to send now; b"": none."""
         if self.connection is None:
             return b""
         self._clock(now)
@@ -184,7 +188,7 @@ class Core:
         return max(due - self.scheduler.now, 0) / MS if due else None
 
     def lost(self, description: str) -> None:
-        """The transport is gone."""
+        """Note that the transport was lost."""
         connection, self.connection = self.connection, None
         if connection is None:
             return
@@ -192,7 +196,7 @@ class Core:
             self._lost = True
             connection.transport_lost()
             while self.scheduler.go_on():
-                pass  # links end in turns, too
+                pass  # links end turn by turn
             self.error = ConnectionFailedError("", description)
         connection.release()
         if self.stage is Stage.OPEN:
@@ -202,7 +206,7 @@ class Core:
 
     @property
     def closing(self) -> bool:
-        """Nothing more is said: the transport is to be closed."""
+        """True if nothing more will be written, and the transport is to be closed."""
         return self.connection is None or bool(self.connection.finished)
 
     def close(self, condition: str | None = None, description: str | None = None) -> None:
@@ -213,26 +217,26 @@ class Core:
                 self.connection.drop_silently()
             else:
                 while octets := self.connection.take_output():
-                    self._out.append(octets)  # outcomes come before the close
+                    self._out.append(octets)  # outcomes precede the close
                 self.connection.close(condition, description)
 
     def give_up(self) -> None:
-        """It is not to be opened again."""
+        """Mark the connection as not to be opened again."""
         self.stage = Stage.CLOSED
         self.error = self.error or ConnectionFailedError("", "the connection is closed")
 
     def check(self) -> None:
-        """Raises ConnectionFailedError when it is closed for good."""
+        """Raise ConnectionFailedError if the connection is closed for good."""
         if self.stage is Stage.CLOSED:
             raise self.error or ConnectionFailedError("", "the connection is closed")
 
     def _clock(self, now: float) -> None:
         self.scheduler.set_time(int(now * NANOSECONDS))
 
-    # -- what is on it -------------------------------------------------------------------------------------------------
+    # -- sessions and links --------------------------------------------------------------------------------------------
 
     def session(self, window: int | None = None) -> SessionState:
-        """A new one."""
+        """Create a session."""
         self.check()
         session = SessionState(self, window)
         self.sessions.append(session)
@@ -254,7 +258,7 @@ class Core:
         return self._sasl
 
     def _ways_in(self) -> Iterable[ClientExchange]:
-        """The strongest first."""
+        """Return the exchanges that may be used, the strongest first."""
         options = self.options
         exchanges = [each for each in options.mechanisms if not isinstance(each, str)]
         if exchanges:
@@ -268,14 +272,14 @@ class Core:
                 return False
             if options.mechanisms:
                 return name in options.mechanisms
-            # A user who is known does not want to be nobody.
+            # A known user never logs in as anonymous.
             return name != "ANONYMOUS" or (user is None and token is None)
 
         external = self.secure and options.tls is not None and options.tls.certificate is not None
         return ways_in(allowed, user, password, platform.node(), external=external, token=token)
 
     def _explained(self, description: str) -> str:
-        """Why we may not come in, where it is not the peer that says it."""
+        """Add the reason of a failed login if this client, and not the peer, has refused."""
         sasl = self._sasl
         if sasl is None or sasl.picked is not None or not sasl.done:
             return description
@@ -305,10 +309,10 @@ class Core:
         raise RemoteError("session", NOT_ALLOWED, "a client takes no sessions of its peer")
 
     def on_too_many_sessions(self) -> None:
-        """The server begins a session too many; the error that follows says so."""
+        """Do nothing: the error that follows says that the server began a session too many."""
 
     def on_session_error(self, connection: Connection, error: tuple[str, str]) -> None:
-        """The server ends a session; its links are lost."""
+        """Do nothing: the links of the session that the server ends are lost."""
 
     def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
         return False
@@ -317,7 +321,7 @@ class Core:
         if self.stage is Stage.OPEN:
             self.stage = Stage.DOWN
         condition, description = error or ("", "")
-        # We may not come in, or this is no AMQP: another attempt ends as this one did.
+        # The login was refused, or the peer does not use AMQP: another attempt would end in the same way.
         self.refused = connection.remote_open is None and condition in (UNAUTHORIZED, FRAMING_ERROR) and not self._lost
         if self.stage is not Stage.CLOSED:
             description = self._explained(description) if self.refused else description

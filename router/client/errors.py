@@ -1,8 +1,8 @@
-"""What calls of the client raise."""
+"""Exceptions of the client."""
 
 
 class ClientError(Exception):
-    """Base of all. condition: the AMQP error, "" where the peer said none."""
+    """Base class of the client's exceptions. condition: the AMQP error condition; "" if the peer sent none."""
 
     def __init__(self, condition: str = "", description: str = "") -> None:
         super().__init__(": ".join(part for part in (condition, description) if part))
@@ -11,16 +11,17 @@ class ClientError(Exception):
 
 
 class ConnectionFailedError(ClientError):
-    """The connection is not open: refused, lost or closed, and not to be opened again."""
+    """Raised when the connection was refused, lost or closed, and is not opened again."""
 
 
 class LinkDetachedError(ClientError):
-    """The peer has refused or detached the link, or ended its session."""
+    """Raised when the peer has refused or detached the link, or ended its session."""
 
 
 class UnsettledError(ClientError):
-    """The connection or link was lost before the outcome of a message was known. The receiver may have got it, unless
-    `sent` is False: then no octet of it had left.
+    """Raised when the connection or link was lost before the outcome of a message was known.
+
+    The receiver may have got the message, unless `sent` is False: then no octet of it was sent.
     """
 
     def __init__(self, sent: bool, condition: str = "", description: str = "") -> None:
@@ -29,4 +30,4 @@ class UnsettledError(ClientError):
 
 
 class StaleDeliveryError(ClientError):
-    """The delivery came by a link that is gone: the sender decides what becomes of it."""
+    """Raised when the delivery's link has ended: the sender decides what happens to the delivery."""

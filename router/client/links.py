@@ -1,4 +1,4 @@
-"""Links of a client: what a sender waits for, what a receiver has got."""
+"""Links of a client: messages that a sender waits for, and deliveries that a receiver has got."""
 
 import itertools
 from collections import deque
@@ -19,7 +19,8 @@ _numbers = itertools.count(1)
 
 
 class LinkState:
-    """Base of both. Owner: its session; handler of its engine's link, which changes with each transport."""
+    """Base class of SenderState and ReceiverState. Handler of the engine's link, which changes with each transport.
+    Owner: its session."""
 
     receiver: bool
 
@@ -37,10 +38,10 @@ class LinkState:
         self.source = source
         self.target = target
         self.properties = properties
-        self.link: Any = None  # the engine's
-        self.answer: attach.Answer | None = None  # the peer's attach
-        self.error: ClientError | None = None  # why it ended
-        self.closed = False  # by us
+        self.link: Any = None  # link of the engine
+        self.answer: attach.Answer | None = None  # attach of the peer
+        self.error: ClientError | None = None  # reason of its end
+        self.closed = False  # closed by this client
 
     @property
     def attached(self) -> bool:
@@ -48,11 +49,11 @@ class LinkState:
 
     @property
     def address(self) -> str | None:
-        """Of its terminus at the peer, which may have made it up."""
+        """Address of the peer's terminus, which the peer may have generated."""
         return self.answer.address if self.answer is not None else None
 
     def check(self) -> None:
-        """Raises the error that it ended with."""
+        """Raise the error that the link ended with, if it has ended."""
         if self.error is not None:
             raise self.error
         if self.closed:
@@ -60,11 +61,11 @@ class LinkState:
         self.session.core.check()
 
     def make(self) -> Any:
-        """A link of the engine."""
+        """Create a link of the engine."""
         raise NotImplementedError
 
     def attach(self, session: Session) -> None:
-        """Over a session that has begun."""
+        """Attach the link on a session that has begun."""
         if self.closed or self.error is not None:
             return
         self.link = self.make()
@@ -90,7 +91,7 @@ class LinkState:
         self.drop()
 
     def drop(self) -> None:
-        """What was unsettled will not be settled any more."""
+        """Handle the loss of unsettled deliveries, which will not be settled."""
         raise NotImplementedError
 
     # -- events of the engine ------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class LinkState:
         self.answer = attach.read(items, self.receiver)
 
     def on_detached(self, error: bytes | None) -> None:
-        """By the peer, by us, or with its connection or session."""
+        """Handle the end of the link: detached by either side, or lost with its connection or session."""
         core = self.session.core
         if not self.closed and core.connection is not None and not core.connection.ended:
             condition, description = (read_error(error) if error else None) or ("", "")
@@ -109,7 +110,7 @@ class LinkState:
 
 
 class Sending:
-    """A message that was given to a sender."""
+    """Message that was given to a sender."""
 
     def __init__(self, sent: Sent) -> None:
         self.sent = sent
@@ -118,7 +119,7 @@ class Sending:
 
     @property
     def done(self) -> bool:
-        """Its outcome is known, or never will be."""
+        """True if its outcome is known, or will never be known."""
         return self.outcome is not None or self.error is not None
 
     def result(self) -> outcome.Outcome:
@@ -129,12 +130,13 @@ class Sending:
 
 
 class SenderState(LinkState):
-    """Sends messages within credit."""
+    """Sending link of a client, within credit."""
 
     receiver = False
 
     def __init__(self, session: "SessionState", *, settled: bool | None = None, **options: Any) -> None:
-        """settled: all messages are (snd-settle-mode), or none is; None: each as it is sent."""
+        """Create it. settled: all messages are sent settled (snd-settle-mode), or none is; None: as chosen for each
+        message."""
         super().__init__(session, **options)
         self.settled = settled
         self.waiting: set[Sending] = set()
@@ -150,11 +152,11 @@ class SenderState(LinkState):
 
     @property
     def ready(self) -> bool:
-        """A message would leave now, as far as credit goes."""
+        """True if the credit allows a message to be sent now."""
         return self.attached and bool(self.link.credit > self.link.queued)
 
     def send(self, what: message.Message | bytes, settled: bool | None = None, tag: bytes | None = None) -> Sending:
-        """Give it to the link; `ready` says when. A message of bytes is encoded already."""
+        """Give a message to the link, when `ready`. Messages given as bytes are encoded already."""
         self.check()
         octets = what if isinstance(what, bytes) else what.encode()
         if settled is None:
@@ -170,7 +172,7 @@ class SenderState(LinkState):
         return sending
 
     def written(self, sending: Sending) -> bool:
-        """A settled message needs no more of the link; raises UnsettledError when it was lost before."""
+        """True if the settled message is written. Raises UnsettledError if the link was lost before."""
         if sending.sent.written_out:
             return True
         if self.link is None or self.link.ended:
@@ -186,23 +188,23 @@ class SenderState(LinkState):
     # -- events of the engine ------------------------------------------------------------------------------------------
 
     def on_credit(self, sender: Sender) -> None:
-        """Whoever waits for it looks at `ready`."""
+        """Do nothing: callers that wait check `ready`."""
 
     def on_outcome(self, sender: Sender, sent: Sent, state: bytes, settled: bool) -> None:
         sending = sent.context
         known = outcome.decode(state)
         if known is not None and not settled:
-            sender.settle(sent)  # the receiver waits for that (rcv-settle-mode second)
+            sender.settle(sent)  # the receiver waits for the settlement (rcv-settle-mode second)
         elif not settled:
             return
         self.waiting.discard(sending)
         sent.context = None
-        # Settled without a state: the receiver does not say what it did (3.4 leaves that to the source's default).
+        # Settled without a state: the receiver does not report an outcome (3.4 leaves it to the source's default).
         sending.outcome = known if known is not None else outcome.Released()
 
 
 class Delivery:
-    """A message that came. It is settled by one of `accept`, `reject`, `release`, `modify`."""
+    """Received message. It is settled by one of `accept`, `reject`, `release`, `modify`."""
 
     def __init__(self, link: "ReceiverState", received: Received) -> None:
         self.link = link
@@ -211,12 +213,12 @@ class Delivery:
 
     @property
     def octets(self) -> bytes:
-        """Of the whole message, as they came."""
+        """Octets of the whole message, as received."""
         return bytes(self.received.octets)
 
     @property
     def message(self) -> message.Message:
-        """Decoded when it is asked for. Raises AmqpError."""
+        """Message, decoded at the first access. Raises AmqpError."""
         if self._message is None:
             self._message = message.decode(self.octets)
         return self._message
@@ -230,7 +232,7 @@ class Delivery:
         return bool(self.received.settled)
 
     def settle(self, how: outcome.Outcome) -> None:
-        """Raises StaleDeliveryError when the link that it came by is gone. A second time says nothing."""
+        """Settle the delivery. Settling it again has no effect. Raises StaleDeliveryError if its link has ended."""
         if not self.settled:
             if self.received.link is not self.link.link or self.received.link.ended:
                 raise StaleDeliveryError("", "the link of this delivery is gone")
@@ -241,11 +243,11 @@ class Delivery:
         self.settle(outcome.Accepted())
 
     def reject(self, condition: str = "", description: str = "") -> None:
-        """The message is invalid."""
+        """Settle the delivery as invalid."""
         self.settle(outcome.Rejected(condition, description))
 
     def release(self) -> None:
-        """Another receiver may have it."""
+        """Settle the delivery as not processed, so that another receiver may get it."""
         self.settle(outcome.Released())
 
     def modify(self, delivery_failed: bool = True, undeliverable_here: bool = False, **annotations: Any) -> None:
@@ -253,8 +255,11 @@ class Delivery:
 
 
 class ReceiverState(LinkState):
-    """Receives messages. Of `window` deliveries, those that nobody has taken and those that the sender may still send
-    are never more; window 0: credit is granted by `flow` only."""
+    """Receiving link of a client.
+
+    Deliveries not taken and deliveries that the sender may still send are never more than `window` together. window 0:
+    credit is granted by `flow` only.
+    """
 
     receiver = True
 
@@ -267,13 +272,14 @@ class ReceiverState(LinkState):
         settled: bool | None = None,
         **options: Any,
     ) -> None:
-        """max_message_size: octets, 0 for any. settled: the sender is asked for settled messages (at most once)."""
+        """Create it. max_message_size: octets, 0: any. settled: request settled messages from the sender (at most
+        once)."""
         super().__init__(session, **options)
         self.window = window
         self.max_message_size = max_message_size
         self.settled = settled
         self.arrived: deque[Delivery] = deque()
-        self.granted = 0  # credit by `flow` that is granted again after a reconnection
+        self.granted = 0  # credit of `flow` to grant again after a reconnection
         self.drained = True
 
     def make(self) -> Receiver:
@@ -286,7 +292,7 @@ class ReceiverState(LinkState):
         )  # fmt: skip
 
     def flow(self, credit: int) -> None:
-        """Grant so much credit from now on."""
+        """Set the credit."""
         self.check()
         self.drained = True
         self.granted = credit
@@ -295,7 +301,7 @@ class ReceiverState(LinkState):
             self.session.core.changed()
 
     def drain(self) -> None:
-        """Ask for what the sender has now, as far as credit goes; `drained` says when that is over."""
+        """Request the messages that the sender has now, within the credit; `drained` becomes true when that is done."""
         self.check()
         self.drained = self.link is None or self.link.credit == 0
         self.granted = 0
@@ -304,7 +310,7 @@ class ReceiverState(LinkState):
             self.session.core.changed()
 
     def take(self) -> Delivery | None:
-        """The next delivery, or None."""
+        """Return the next delivery, or None."""
         if not self.arrived:
             self.top_up()
             return None
@@ -313,7 +319,7 @@ class ReceiverState(LinkState):
         return delivery
 
     def top_up(self) -> None:
-        """Credit for what was taken, a part of the window at a time."""
+        """Grant credit for deliveries taken, a quarter of the window at a time."""
         if self.window and self.drained and self.link is not None and self.answer is not None and not self.link.ended:
             room = self.window - len(self.arrived)
             if room - self.link.credit >= max(self.window // 4, 1):
@@ -342,7 +348,7 @@ class ReceiverState(LinkState):
         self.arrived.append(Delivery(self, received))
 
     def on_settled(self, receiver: Receiver, received: Received) -> None:
-        """The delivery knows."""
+        """Do nothing: the delivery's state has changed."""
 
     def on_drained(self, receiver: Receiver) -> None:
         self.drained = True

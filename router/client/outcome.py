@@ -1,4 +1,4 @@
-"""What became of a delivery (part 3, 3.4)."""
+"""Outcomes of deliveries (part 3, 3.4)."""
 
 from typing import Any, ClassVar
 
@@ -12,13 +12,13 @@ RECEIVED = 0x23
 
 
 class Accepted(Struct, frozen=True):
-    """The receiver has it."""
+    """Outcome: the receiver has taken responsibility for the message."""
 
     code: ClassVar[int] = 0x24
 
 
 class Rejected(Struct, frozen=True):
-    """The message is invalid."""
+    """Outcome: the message is invalid."""
 
     condition: str = ""
     description: str = ""
@@ -26,13 +26,13 @@ class Rejected(Struct, frozen=True):
 
 
 class Released(Struct, frozen=True):
-    """Nobody has seen it."""
+    """Outcome: the message was not processed, and may be sent to any receiver."""
 
     code: ClassVar[int] = 0x26
 
 
 class Modified(Struct, frozen=True):
-    """It may be tried again, perhaps elsewhere."""
+    """Outcome: the message may be tried again, perhaps by another receiver."""
 
     delivery_failed: bool = False
     undeliverable_here: bool = False
@@ -41,7 +41,7 @@ class Modified(Struct, frozen=True):
 
 
 class OtherState(Struct, frozen=True):
-    """A state that part 3 does not name: its octets."""
+    """Encoded state that part 3 does not define."""
 
     octets: bytes
 
@@ -50,7 +50,7 @@ Outcome = Accepted | Rejected | Released | Modified | OtherState
 
 
 def encode(outcome: Outcome) -> bytes:
-    """A delivery state."""
+    """Encode an outcome as a delivery state."""
     if isinstance(outcome, OtherState):
         return outcome.octets
     items: list[bytes] = []
@@ -67,7 +67,7 @@ def encode(outcome: Outcome) -> bytes:
 
 
 def decode(octets: bytes) -> Outcome | None:
-    """The outcome that a state is; None for none, and for one that is not final. Raises AmqpError."""
+    """Decode a delivery state. None: no state, or one that is not final. Raises AmqpError."""
     if not octets:
         return None
     code, items = codec.described_list(octets)

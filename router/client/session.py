@@ -1,4 +1,4 @@
-"""A session of a client: its links are attached again whenever it begins again."""
+"""Session of a client, whose links are attached again whenever it begins again."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class SessionState:
-    """Owner: the core of its connection. Handler of its engine's session."""
+    """Session that outlives its transports. Handler of the engine's session. Owner: the core of its connection."""
 
     def __init__(self, core: "Core", window: int | None = None) -> None:
-        """window: frames that the peer may send before it hears from us again; None: some MB."""
+        """Create it. window: frames that the peer may send before this client opens the window again; None: some MB."""
         self.core = core
         self.window = window
         self.session: Session | None = None
@@ -24,14 +24,14 @@ class SessionState:
         self.begun = False
 
     def begin(self, connection: Connection) -> None:
-        """On a connection that has opened."""
+        """Begin the session on an open connection."""
         self.session = Session(connection, None, None, self, window=self.window)
 
     def add(self, link: LinkState) -> None:
-        """Attach it, now or when the session has begun."""
+        """Attach a link, now or when the session has begun."""
         self.links.append(link)
         if self.session is not None and self.session.ended:
-            self.begun = False  # the peer has ended it: another one takes its place
+            self.begun = False  # the peer has ended the session: begin another
             self.begin(self.core.connection)
         elif self.begun:
             link.attach(self.session)
@@ -41,7 +41,7 @@ class SessionState:
             self.links.remove(link)
 
     def connection_lost(self) -> None:
-        """Its transport is gone; links that were not attached hear it here."""
+        """Note that the transport was lost. Links that were not attached are notified here."""
         self.session = None
         self.begun = False
         for link in self.links:
@@ -58,7 +58,7 @@ class SessionState:
         return link
 
     def bulk_receiver(self, **options: Any) -> BulkState:
-        """This session is to have no other receiver."""
+        """Add a bulk receiver. The session must have no other receiver."""
         link = BulkState(self, **options)
         self.add(link)
         return link
@@ -71,7 +71,7 @@ class SessionState:
             link.attach(session)
 
     def on_miscounted(self, session: Session, next_id: int | None, sent: int) -> None:
-        """The peer counts transfers wrongly: what it said of its window counts from what was sent."""
+        """Do nothing: the peer's window counts from the transfers sent."""
 
     def on_attach(self, session: Session, items: list[bytes]) -> None:
         raise RemoteError("link", NOT_ALLOWED, "a client takes no links of its peer")

@@ -1,4 +1,4 @@
-"""TLS of a client: which certificates it trusts and shows, and how failures of TLS are told."""
+"""TLS of a client: certificates that it trusts and shows, and texts for its failures."""
 
 import os
 import ssl
@@ -6,13 +6,15 @@ from typing import ClassVar, Final
 
 from router.record import Record
 
-NO_TLS: Final = "WRONG_VERSION_NUMBER"  # OpenSSL's word for octets that are no record
+NO_TLS: Final = "WRONG_VERSION_NUMBER"  # OpenSSL's reason for octets that are not a TLS record
 
 
 class Tls(Record, frozen=True):
-    """Of connections to `amqps` URLs. ca_file: authorities (PEM), None: the system's. certificate, key: of the client
-    (PEM); key None: it is in the certificate's file. password: of the key. verify_host: the peer's certificate must be
-    for the host of the URL. server_name: for that check and for SNI, None: the host of the URL.
+    """TLS settings of connections to `amqps` URLs.
+
+    ca_file: authorities (PEM); None: the system's. certificate, key: of the client (PEM); key None: the key is in the
+    certificate's file. password: of the key. verify_host: the peer's certificate must be valid for the host of the
+    URL. server_name: used for that check and for SNI; None: the host of the URL.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"password"})
@@ -25,14 +27,15 @@ class Tls(Record, frozen=True):
     server_name: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """From the files as they are now: what was replaced is used by the next connection. Raises OSError, whose text
-        names the file; ssl.SSLError is one."""
+        """Create a context from the current content of the files, so that the next connection uses replaced ones.
+        Raises OSError (or ssl.SSLError, a subclass) with the file in its text."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
             raise OSError(f"{self.ca_file}: {failure(error)}") from error
         context.check_hostname = self.verify_host
-        # `SSL_write` never waits for octets of the peer, so that a socket is waited for in one direction only.
+        # With this option `SSL_write` never waits for octets of the peer, so the socket is polled in one direction
+        # only.
         context.options |= ssl.OP_NO_RENEGOTIATION
         if self.certificate is not None:
             try:
@@ -46,7 +49,7 @@ class Tls(Record, frozen=True):
 
 
 def failure(error: OSError) -> str:
-    """What has happened, for people."""
+    """Describe an error for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the peer's certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -1,15 +1,15 @@
-"""A socket to the peer, plain or with TLS, of the blocking client."""
+"""Transport of the blocking client: a socket to the peer, plain or with TLS."""
 
 import contextlib
 import socket
 import ssl
 from typing import Self
 
-READ = 1 << 18  # octets
+READ = 1 << 18  # most octets of one read
 
 
 class Transport:
-    """Connected, and past the handshake of TLS. Reads and writes do not wait. Owner: the connection."""
+    """Connected socket after the TLS handshake. Reads and writes do not block. Owner: the connection."""
 
     def __init__(self, wrapped: socket.socket) -> None:
         self._socket = wrapped
@@ -19,7 +19,7 @@ class Transport:
 
     @classmethod
     def connect(cls, host: str, port: int, patience: float, context: ssl.SSLContext | None, server_name: str) -> Self:
-        """context: of TLS, None: plain TCP. patience: seconds for each answer of the peer. Raises OSError."""
+        """Connect. context: of TLS; None: plain TCP. patience: seconds for each answer of the peer. Raises OSError."""
         made = socket.create_connection((host, port), patience)
         try:
             return cls(made if context is None else context.wrap_socket(made, server_hostname=server_name))
@@ -31,7 +31,7 @@ class Transport:
         return self._socket.fileno()
 
     def read(self) -> bytes | None:
-        """b"" at the end, None when nothing is there now. Raises OSError."""
+        """Read octets; b"" at the end, None if none are available now. Raises OSError."""
         try:
             return self._socket.recv(READ)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -39,18 +39,18 @@ class Transport:
 
     @property
     def pending(self) -> bool:
-        """Octets are there that the kernel does not show any more."""
+        """True if octets are buffered that polling the socket does not show."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def write(self, octets: memoryview) -> int:
-        """How many of them have left; the same ones are given again when it was none. Raises OSError."""
+        """Write octets; return the number sent. After 0, the same octets must be given again. Raises OSError."""
         try:
             return self._socket.send(octets)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
 
     def end_output(self) -> None:
-        """Nothing more is written; the peer reads the end."""
+        """Stop writing; the peer reads the end of the stream."""
         if self._ended:
             return
         self._ended = True
@@ -61,5 +61,5 @@ class Transport:
                 self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """At once."""
+        """Close the socket at once."""
         self._socket.close()

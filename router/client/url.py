@@ -1,4 +1,4 @@
-"""Where to connect to: amqp[s]://user:password@host:port/address."""
+"""URLs to connect to: amqp[s]://user:password@host:port/address."""
 
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -9,7 +9,7 @@ SCHEMES = {"amqp": AMQP_PORT, "amqps": AMQPS_PORT}
 
 
 class Url(NamedTuple):
-    """A parsed URL. `address` is what its path names, "" where it has none. secure: by TLS."""
+    """Parsed URL. address: its path, "" if there is none. secure: with TLS."""
 
     host: str
     port: int
@@ -20,7 +20,7 @@ class Url(NamedTuple):
 
 
 def parse(text: str) -> Url:
-    """Raises ValueError. "host", "host:port" and "host:port/address" are understood, too."""
+    """Parse a URL, or "host", "host:port" or "host:port/address". Raises ValueError."""
     parts = urlsplit(text if "://" in text else f"amqp://{text}")
     if parts.scheme not in SCHEMES:
         raise ValueError(f"{_shown(text)}: the client speaks amqp and amqps, not {parts.scheme}")
@@ -37,7 +37,7 @@ def parse(text: str) -> Url:
 
 
 def _shown(text: str) -> str:
-    """A URL for texts: without user and password."""
+    """Format a URL for messages, without user and password."""
     scheme, separator, rest = text.rpartition("://")
     authority, slash, path = rest.partition("/")
     return repr(f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}")
