@@ -15,5 +15,5 @@ cdef class Clock:
         self.second = <uint32_t>(now_ns // NS_A_SECOND)
 
     def set_time(self, uint64_t now_ns):
-        """Set the clock, for tests."""
+        """Set the clock, for the client and for tests."""
         self.set_clock(now_ns)

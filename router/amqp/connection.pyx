@@ -665,7 +665,7 @@ cdef class Connection(ConnectionChannels):
             due = at if due == 0 or at < due else due
         return due
 
-    # -- for tests ----------------------------------------------------------------------------------------------------
+    # -- for the client and for tests ---------------------------------------------------------------------------------
 
     def feed(self, bytes data not None):
         """Pass octets to `receive`; return the number of octets taken."""

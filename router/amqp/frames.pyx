@@ -379,7 +379,7 @@ cdef int write_frame(WriteBuffer* out, uint16_t channel, uint8_t kind, bytes bod
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Frames as Python values, for frame traces and for tests that compare this fast path with the general codec
+# Frames as Python values, for tests that compare this fast path with the general codec
 
 def transfer_dict(bytes body not None):
     """Return the transfer whose list is `body`, with the payload behind it, as a dict. Raises RemoteError."""

@@ -125,10 +125,10 @@ cdef class ConnectionOutput(Scheduled):
         if self.traced:
             self.shown_out -= octets
 
-    # -- for tests ----------------------------------------------------------------------------------------------------
+    # -- for the client and for tests ---------------------------------------------------------------------------------
 
     def take_output(self):
-        """Return all output, for tests."""
+        """Return all octets to send, and drop them here."""
         if not self.finished:
             self.prepare()
         if self.traced:

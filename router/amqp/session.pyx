@@ -64,7 +64,7 @@ cdef enum:
     FINISHING_FRAMES = 2       # window in which a session completes messages at the bound of a quota
     FRAME_OVERHEAD = 32        # octets of a transfer frame besides its payload, approximately
     HELD_WINDOW_OCTETS = 1048576  # window in octets while something is held up
-    SLOTS_A_UNIT = 16          # slots of a map that are walked for one cost unit
+    SLOTS_A_UNIT = 16          # slots of a map that are visited for one cost unit
 
 
 cdef void session_freed(void* owner) noexcept:
