@@ -477,7 +477,7 @@ cdef class Connection(ConnectionChannels):
     cdef int close_for_awaited(self, size_t octets) except -1:
         self.process.given_up += 1
         self.handler.on_awaited(self, octets)
-        self.close(RESOURCE_LIMIT, "deliveries were not settled, and others wait for the memory that they take")
+        self.close(RESOURCE_LIMIT, "too many deliveries are unsettled, and their memory is needed")
         return 0
 
     cdef int send_close(self, bytes error) except -1:

@@ -51,7 +51,7 @@ SESSION_INVALID_FIELD = "amqp:session:invalid-field"
 
 def delivery_id_in_use() -> RemoteError:
     """Return the error for a delivery-id that is used again while its delivery is unsettled, 2**32 deliveries later."""
-    return RemoteError("session", RESOURCE_LIMIT, "a delivery is unsettled since 2**32 deliveries of its session")
+    return RemoteError("session", RESOURCE_LIMIT, "a delivery of this session has been unsettled for 2**32 deliveries")
 
 
 def malformed(description: str, offset: int = -1) -> RemoteError:

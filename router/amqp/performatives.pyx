@@ -81,7 +81,7 @@ cdef tuple attach_values(list items):
     name, handle, role = (codec.decode_one(item) for item in items[:3])
     if type(name) is not str or isinstance(handle, bool) or not isinstance(handle, int) \
             or not isinstance(role, bool):
-        raise RemoteError("link", INVALID_FIELD, "attach: name, handle or role is not of its type")
+        raise RemoteError("link", INVALID_FIELD, "attach: name, handle or role has the wrong type")
     if not 0 <= handle <= 0xFFFFFFFF:
         raise RemoteError("link", INVALID_FIELD, "attach: handle is not a uint")
     return name, handle, role
@@ -121,7 +121,7 @@ def check_error(bytes raw not None):
     """Check an encoded error that is relayed to another peer. Raises RemoteError."""
     codec.decode_one(raw)
     if codec.described_list(raw)[0] != ERROR:
-        raise RemoteError("link", INVALID_FIELD, "detach: error is not an error")
+        raise RemoteError("link", INVALID_FIELD, "detach: the error field is not an error")
 
 
 def short_error(bytes raw not None):

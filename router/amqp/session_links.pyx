@@ -48,7 +48,8 @@ cdef class SessionLinks(Channel):
         """
         handle = self.by_handle.lowest_free()
         if handle > self.handle_max:
-            raise RemoteError("session", RESOURCE_LIMIT, f"the peer's handle-max {self.handle_max} leaves no handle")
+            raise RemoteError("session", RESOURCE_LIMIT,
+                              f"no handle is left: the peer's handle-max is {self.handle_max}")
         self.by_handle.put(handle, link)
         self.names.add((name, incoming))
         self.names_most = max(self.names_most, <uint32_t>len(self.names))
