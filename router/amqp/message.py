@@ -159,10 +159,10 @@ def decode(octets: bytes) -> Message:
     while at < len(octets):
         section, at = codec.decode(octets, at)
         if not isinstance(section, codec.Described):
-            raise malformed("a message has something else than sections", at)
+            raise malformed("a message contains a value that is not a section", at)
         code, value = section.descriptor, section.value
         if code in TYPES and not isinstance(value, TYPES[code]):
-            raise malformed(f"section 0x{code:02x} is not of its type", at)
+            raise malformed(f"section 0x{code:02x} has the wrong type", at)
         if code in (HEADER, PROPERTIES):
             fields = HEADER_FIELDS if code == HEADER else PROPERTY_FIELDS
             for name, item in zip(fields, value, strict=False):

@@ -85,7 +85,7 @@ def target(url: str | Sequence[str], given: dict[str, Any]) -> tuple[list[Url], 
     login = None if urls[0].user is None else (urls[0].user, urls[0].password or "")
     options = Options(**{"login": login, "hostname": urls[0].host, **given})
     if options.tls is not None and not all(each.secure for each in urls):
-        raise ValueError("there are settings of TLS, and a URL that is not amqps")
+        raise ValueError("TLS settings need amqps URLs, and one URL is not amqps")
     if any(each.secure for each in urls):
         try:
             (options.tls or Tls()).context()
@@ -306,7 +306,7 @@ class Core:
             session.begin(connection)
 
     def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> None:
-        raise RemoteError("session", NOT_ALLOWED, "a client takes no sessions of its peer")
+        raise RemoteError("session", NOT_ALLOWED, "a client accepts no sessions from its peer")
 
     def on_too_many_sessions(self) -> None:
         """Do nothing: the error that follows says that the server began a session too many."""

@@ -25,7 +25,7 @@ class UnsettledError(ClientError):
     """
 
     def __init__(self, sent: bool, condition: str = "", description: str = "") -> None:
-        super().__init__(condition, description or ("the outcome is not known" if sent else "it was not sent"))
+        super().__init__(condition, description or ("the outcome is unknown" if sent else "the message was not sent"))
         self.sent = sent
 
 

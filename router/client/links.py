@@ -235,7 +235,7 @@ class Delivery:
         """Settle the delivery. Settling it again has no effect. Raises StaleDeliveryError if its link has ended."""
         if not self.settled:
             if self.received.link is not self.link.link or self.received.link.ended:
-                raise StaleDeliveryError("", "the link of this delivery is gone")
+                raise StaleDeliveryError("", "the link of this delivery has ended")
             self.received.link.settle(self.received, outcome.encode(how))
             self.link.session.core.changed()
 

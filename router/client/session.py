@@ -74,7 +74,7 @@ class SessionState:
         """Do nothing: the peer's window counts from the transfers sent."""
 
     def on_attach(self, session: Session, items: list[bytes]) -> None:
-        raise RemoteError("link", NOT_ALLOWED, "a client takes no links of its peer")
+        raise RemoteError("link", NOT_ALLOWED, "a client accepts no links from its peer")
 
     def on_attached(self, link: Any, items: list[bytes]) -> None:
         link.context.on_attached(items)

@@ -55,7 +55,7 @@ def failure(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         reason = error.reason or str(error.args[-1] if error.args else error)
         if reason == NO_TLS:
-            return "TLS: the peer does not speak TLS here"
+            return "TLS: the peer does not use TLS on this port"
         return f"TLS: {reason.lower().replace('_', ' ')}"
     if isinstance(error, TimeoutError):
         return "no answer in time"

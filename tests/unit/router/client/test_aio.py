@@ -180,7 +180,7 @@ def test_reconnection_attaches_again_and_resends_nothing(broker, cut):
             while not broker.queues["q"]:
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(cut, broker)
-            with pytest.raises(UnsettledError, match="the outcome is not known"):
+            with pytest.raises(UnsettledError, match="the outcome is unknown"):
                 await asyncio.wait_for(sending, PATIENCE)
             broker.outcomes.clear()
             assert await sender.send(Message("again"), timeout=PATIENCE) == Accepted()

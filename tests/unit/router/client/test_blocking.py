@@ -186,7 +186,7 @@ def test_a_password_is_not_sent_without_tls(more):
 
 
 def test_settings_of_tls_need_tls():
-    with pytest.raises(ValueError, match="a URL that is not amqps"):
+    with pytest.raises(ValueError, match="one URL is not amqps"):
         connect(["amqps://127.0.0.1", "amqp://127.0.0.1"], tls=Tls())
     for wrong in (Tls(ca_file="/nowhere"), Tls(certificate="/nowhere"), Tls(key="/nowhere")):
         with pytest.raises(ConnectionFailedError, match="/nowhere"):
@@ -240,7 +240,7 @@ def test_reconnection_attaches_again_and_resends_nothing(broker, cut):
         connection.sender("in").send(Message("one"), timeout=PATIENCE)
         old = receiver.receive(timeout=PATIENCE)
         threading.Timer(0.1, cut, [broker]).start()
-        with pytest.raises(UnsettledError, match="the outcome is not known") as caught:
+        with pytest.raises(UnsettledError, match="the outcome is unknown") as caught:
             sender.send(Message("lost"), timeout=PATIENCE)
         assert caught.value.sent
         broker.outcomes.clear()

@@ -88,7 +88,7 @@ def test_a_section_of_another_type_is_a_decode_error(code):
     if code == messages.VALUE:
         assert messages.decode(octets).body == 5
     else:
-        with pytest.raises(AmqpError, match="is not of its type"):
+        with pytest.raises(AmqpError, match="has the wrong type"):
             messages.decode(octets)
 
 
