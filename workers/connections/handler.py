@@ -246,7 +246,7 @@ class ConnectionHandler:
         self.initiate.password = None
 
     def on_fault(self, connection: Connection, fault: Exception) -> None:
-        self.worker.report_fault(f"[C{self.number}] Connection ended by a fault of the router", fault)
+        self.worker.report_fault(f"[C{self.number}] Connection closed after an internal error", fault)
 
     def on_frame(self, connection: Connection, received: bool, octets: bytes, size: int) -> None:
         self.worker.tracing.frame(self, received, octets, size)
@@ -269,8 +269,8 @@ class ConnectionHandler:
         self.worker.send_log(
             "warning",
             "SERVER",
-            f"[C{self.number}] The peer counts transfers wrongly: a flow has {said} after {sent} transfers. Its"
-            " incoming window is taken from there",
+            f"[C{self.number}] The peer counts transfers wrongly: a flow has {said} after {sent} transfers;"
+            " its incoming window is counted from the transfers sent",
         )
 
     def on_awaited(self, connection: Connection, octets: int) -> None:
@@ -279,8 +279,8 @@ class ConnectionHandler:
         self.worker.send_log(
             "warning",
             "ROUTER_CORE",
-            f"[C{self.number}] At the limit of memory, deliveries of {octets} octets were not settled: the connection"
-            " was closed",
+            f"[C{self.number}] At the limit of memory, the connection was closed: deliveries of {octets} octets"
+            " were not settled",
         )
 
     def on_message(self, link: Any, octets: bytes) -> None:

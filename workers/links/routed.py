@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from workers.worker import Worker
 
 TOO_LONG: Final = "the attach is too long for a frame of the next connection"
-NOT_READ: Final = "the next connection does not read what it has been sent"
+NOT_READ: Final = "the peer of the next connection does not read"
 FRAME_HEAD: Final = 32  # octets of a frame around an encoded attach, at most
 
 
