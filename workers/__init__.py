@@ -1,1 +1,1 @@
-"""The worker process: event loop, transports, and the glue between engine, loop and supervisor."""
+"""Worker process: event loop, transports, and the code that connects the engine, the loop and the supervisor."""

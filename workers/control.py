@@ -118,7 +118,7 @@ class SocketChannels:
         while (parts := self._frames.take()) is None:
             octets = self._messages.recv(MESSAGE_OCTETS)
             if not octets:
-                os._exit(1)  # the supervisor is gone
+                os._exit(1)  # the supervisor has exited
             self._frames.feed(octets)
         return parts
 
@@ -138,7 +138,7 @@ class SocketChannels:
         except BlockingIOError:
             pass
         except ConnectionError:
-            os._exit(1)  # the supervisor is gone
+            os._exit(1)  # the supervisor has exited
         if bool(self._unsent) is not waited:
             self._room.modify(self._messages, 0 if waited else select.EPOLLOUT)
 
@@ -297,7 +297,7 @@ class Control:
             except BlockingIOError:
                 return
             if not data:
-                os._exit(1)  # the supervisor is gone
+                os._exit(1)  # the supervisor has exited
             try:
                 message = decode_handover(data)
             except ControlError as error:

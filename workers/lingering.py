@@ -38,7 +38,7 @@ class Lingering:
         try:
             lingering.setblocking(False)
             lingering.shutdown(socket.SHUT_WR)
-        except OSError:  # the peer is gone
+        except OSError:  # the peer has disconnected
             lingering.close()
             return
         self._sockets[descriptor] = lingering
@@ -51,7 +51,7 @@ class Lingering:
                 return
         except BlockingIOError:
             return
-        except OSError:  # the peer is gone
+        except OSError:  # the peer has disconnected
             pass
         self._end(descriptor)
 

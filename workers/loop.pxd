@@ -1,4 +1,4 @@
-"""The event loop of a worker."""
+"""Event loop of a worker."""
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from router.interworker.layout cimport WorkerSlot

@@ -28,7 +28,7 @@ cdef extern from *:
     """
     #include <sys/syscall.h>
     #include <unistd.h>
-    /* Linux 5.11; a number since C libraries that know it are younger. */
+    /* Since Linux 5.11. The number is defined here for C libraries that are older. */
     #ifndef SYS_epoll_pwait2
     #define SYS_epoll_pwait2 441
     #endif

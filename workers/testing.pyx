@@ -107,7 +107,7 @@ cdef class MemoryTransport(Transport):
     cdef bytes sent                        # octets sent by the peer
     cdef size_t read                       # octets of `sent` that the router has read
     cdef list received                     # octets received by the peer, in chunks
-    cdef public bint blocked               # the peer does not read: the router cannot write
+    cdef public bint blocked               # the peer does not read, so the router cannot write
     cdef bint reset                        # the peer has reset the connection
     cdef bint told                         # the reset was reported to the loop while it had no interest
 

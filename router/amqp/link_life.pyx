@@ -6,7 +6,7 @@ cdef extern from *:
     #include <stdio.h>
     #include <stdlib.h>
 
-    /* The debug flavour aborts where the router itself causes an event that cannot come. */
+    /* The debug flavour aborts if the router itself causes an event that the state excludes. */
     #ifdef SLUICE_DEBUG
     static inline void impossible_event(void) { fputs("an event that a link's state excludes\\n", stderr); abort(); }
     #else

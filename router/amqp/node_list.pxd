@@ -18,7 +18,7 @@ cdef extern from *:
     #include <stdio.h>
     #include <stdlib.h>
 
-    /* The debug flavour aborts where an object dies within a list: it should have left before. */
+    /* The debug flavour aborts if an object is deallocated while it is in a list. */
     #ifdef SLUICE_DEBUG
     static inline void died_in_list(void) { fputs("an object was deallocated within a list\\n", stderr); abort(); }
     #else

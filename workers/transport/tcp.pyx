@@ -1,4 +1,4 @@
-"""The transport over a TCP socket: octets pass as they are."""
+"""Transport over a TCP socket: octets pass unchanged."""
 from libc.stdint cimport uint8_t
 
 cdef extern from "sys/socket.h" nogil:
@@ -8,7 +8,7 @@ cdef extern from "sys/socket.h" nogil:
 
 
 cdef class TcpTransport(Transport):
-    """AMQP directly over TCP."""
+    """Transport for AMQP directly over TCP."""
 
     def __cinit__(self, *args, **kwargs):
         self.plain = True
