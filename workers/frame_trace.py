@@ -34,7 +34,7 @@ class Tracing:
         self._worker = worker
         self._protocol = worker.log.enabled("PROTOCOL", TRACE)
         self.sinks: list[MessageSink] = [LogSink(worker.log)]  # sinks of messages
-        # lines to send: (connection, seconds since the Unix epoch, text)
+        # Lines to send: (connection, seconds since the Unix epoch, text).
         self._lines: list[tuple[int, float, str]] = []
         self._lost: dict[int, int] = {}  # number of dropped lines by connection
         self._ended: list[int] = []  # watched connections that have ended

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
     from workers.worker import Worker
 
-# connections checked by one timer; each costs a few microseconds for each list of its authorities
+# Connections checked by one timer; each costs a few microseconds for each list of its authorities.
 LOOKED_A_STEP: Final = 64
 REVOKED: Final = (UNAUTHORIZED, "the certificate of this connection has been revoked")
 

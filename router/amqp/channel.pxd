@@ -17,7 +17,7 @@ cdef class Channel:
     cdef bint turn(self) except *
     cdef void room_again(self) noexcept    # reopen the window, which was shut because memory was full
     cdef void shorten_window(self) noexcept  # shorten the window to what it may promise now
-    # true if the session has waited for room in vain for STANDSTILL_MS
+    # True if the session has waited for room in vain for STANDSTILL_MS.
     cdef bint stands_still(self, uint64_t now) noexcept
     cdef void survey(self, Survey* found) noexcept  # add what its links hold
     cdef readonly uint16_t local_channel

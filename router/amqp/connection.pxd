@@ -12,7 +12,7 @@ cpdef enum Pause:
     PAUSE_BEGIN = 16           # the answer to a begin is not known yet
     PAUSE_SLICE = 32           # the frames have used up a slice
     PAUSE_MEMORY = 64          # a transfer beyond a shortened window waits until memory has room
-    # further bits belong to the code that uses the connection
+    # Further bits belong to the code that uses the connection.
 
 # AMQP connection. Owner: the worker's event loop, by one transport. All methods run in the only thread of the process.
 cdef class Connection(ConnectionChannels):

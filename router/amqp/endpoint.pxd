@@ -80,7 +80,7 @@ cdef class Endpoint:
     # Settle the delivery of `entry` and those with the following ids, up to `most` in all, with the same outcome. At
     # least one is settled. Return the number of ids that were handled.
     cdef uint32_t deliveries_settled(self, void* entry, uint32_t most, uint8_t kind, const Slice* state) except 0
-    # true while deliveries refer to the link
+    # True while deliveries refer to the link.
     cdef bint has_deliveries(self) noexcept
     cdef int grant(self) except -1         # write the flow that want_flow requested
     cdef int forget_ready(self) except -1
@@ -89,7 +89,7 @@ cdef class Endpoint:
     # End the link because of an event: ON_DETACH, ON_PEER_DETACH or ON_SESSION_LOST.
     cdef int lost(self, uint8_t event) except -1
     cdef int confirm(self) except -1  # continue an end whose answer the handler has held back, or does not hold back
-    # handle the peer's detach, after `answer_closed` and `detach_error` were set
+    # Handle the peer's detach, after `answer_closed` and `detach_error` were set.
     cdef int peer_detached(self) except -1
 
 

@@ -50,7 +50,7 @@ cdef struct Flow:
     bint drain
     bint echo
     Slice properties
-    # not on the wire: credit that a routed sender has returned by advancing its delivery-count (drain)
+    # Not on the wire: credit that a routed sender has returned by advancing its delivery-count (drain).
     uint32_t given_back
 
 # Disposition (part 2, 2.7.6).

@@ -38,7 +38,7 @@ cdef class ProcessMemory:
     cdef public uint64_t content_limit    # octets that the process may hold
     cdef uint64_t content                 # octets held: messages and the cost of deliveries
     cdef uint64_t deliveries              # cost of the deliveries in octets
-    # the bound is reached: links and sessions that hold something get no credit and no window
+    # The bound is reached: links and sessions that hold something get no credit and no window.
     cdef readonly bint crowded
     cdef bint watched                 # in `starved`, which checks whether somebody waits for room
     cdef set withheld                 # Connections that continue when the process is no longer crowded
@@ -65,11 +65,11 @@ cdef class ProcessMemory:
 cdef class ConnectionMemory:
     cdef ProcessMemory process
     cdef ObjectTable local_channels         # sessions
-    cdef Meter* content  # octets held of messages and deliveries that arrived on the connection, or NULL
+    cdef Meter* content                     # octets held of messages and deliveries that arrived here, or NULL
     cdef readonly uint64_t content_limit    # octets that it may hold
     cdef readonly bint relays               # the peer is a router, so messages come from and go to many clients
     cdef list withheld                      # links that get no credit while too much is held; None: none
-    cdef set shut  # sessions whose window is shut because the connection or the process is full; None: none
+    cdef set shut                           # sessions shut because the connection or the process is full; None: none
     cdef bint watched                       # in `Scheduler.starved`, which checks whether the shortage lasts
     cdef uint64_t withdraw_at               # octets held at which the windows of its sessions are shortened next
     cdef Quota quota                        # limits shared with other connections; None: none

@@ -11,7 +11,7 @@ cdef class ConnectionOutput(Scheduled):
     cdef readonly bint traced               # frames are traced by the handler
     cdef bint shown                         # the next frame to receive, which had to wait, was traced already
     cdef size_t shown_out                   # octets of `out` that were traced
-    # linked list of sessions with links that may be able to write, in the order of their turns
+    # Linked list of sessions with links that may be able to write, in the order of their turns.
     cdef Channel first_turn
     cdef Channel last_turn
     cdef list dirty_channels

@@ -18,7 +18,7 @@ cdef enum:
 cdef class Session(SessionReports):
     cdef uint32_t next_incoming_id
     cdef uint32_t incoming_limit           # first transfer-id outside the window
-    # first transfer-id outside the widest window announced, since the peer may not have seen it shortened
+    # First transfer-id outside the widest window announced, since the peer may not have seen it shortened.
     cdef uint32_t promised_limit
     cdef uint32_t update_at                # transfer-id at which the window is recomputed
     cdef uint32_t incoming_window          # frames of a window while nothing is held up

@@ -72,7 +72,7 @@ cdef void session_freed(void* owner) noexcept:
 
 
 cdef uint32_t frames_of(uint32_t octets, Connection connection, uint32_t fewest, uint32_t most) noexcept:
-    """Return the number of frames of the largest size that have `octets` octets, within bounds."""
+    """Return the number of frames of the largest size that hold `octets` octets, within bounds."""
     cdef uint32_t frames = octets // connection.local_max_frame
     if frames < fewest:
         frames = fewest
@@ -215,7 +215,7 @@ cdef class Session(SessionReports):
         return 0
 
     cdef void id_in_use(self) noexcept:
-        """Note that a new delivery has the id of one that is unsettled since 2**32 deliveries: the two cannot be told
+        """Note that a new delivery has the id of one unsettled for 2**32 deliveries: the two cannot be told
         apart. `flush` ends the connection, since no caller is in the middle of a delivery there."""
         self.id_twice = True
         self.connection.mark_channel(self)

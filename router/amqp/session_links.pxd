@@ -21,9 +21,9 @@ cdef class SessionLinks(Channel):
     cdef readonly uint32_t handle_max      # highest handle that the peer allows
     cdef uint32_t copies                   # number of names that free_name made up
     cdef set names                         # (name, incoming) of attached links
-    cdef uint32_t names_most  # largest size of `names` since the set was created, which its memory follows
+    cdef uint32_t names_most               # largest size of `names` since its creation; its memory follows this size
     cdef bint routers                      # both ends are routers
-    cdef dict attaching  # (name, incoming) -> Link that this side attached and the peer has not answered
+    cdef dict attaching                    # (name, incoming) -> Link attached by this side and not answered yet
     cdef readonly bint ended
     cdef list losing                       # of an ended session: links that may not have ended yet, in reverse order
     cdef readonly bint empty               # the session and all of its links have ended
@@ -40,6 +40,6 @@ cdef class SessionLinks(Channel):
     cdef int lost_badly(self, Endpoint link, object fault) except -1
     cdef int send_end(self) except -1
     cdef int end_if_due(self) except -1
-    # write all reports that are due, before an end of which the peer is notified
+    # Write all reports that are due, before an end of which the peer is notified.
     cdef int flush_reports(self) except -1
     cdef int stop(self) except -1           # stop writing: the session is lost

@@ -10,7 +10,7 @@ cdef enum:
 cdef uint8_t[4] ACCEPTED_OCTETS = [0x00, 0x53, 0x24, 0x45]
 cdef uint8_t[4] REJECTED_OCTETS = [0x00, 0x53, 0x25, 0x45]
 cdef uint8_t[4] RELEASED_OCTETS = [0x00, 0x53, 0x26, 0x45]
-# delivery-failed=true, undeliverable-here=false: the state of deliveries to a consumer that has disappeared
+# State of deliveries to a consumer that has disappeared: delivery-failed=true, undeliverable-here=false.
 cdef uint8_t[8] MODIFIED_OCTETS = [0x00, 0x53, 0x27, 0xC0, 0x03, 0x02, 0x41, 0x42]
 
 

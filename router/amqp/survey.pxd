@@ -4,14 +4,14 @@ from libc.stdint cimport uint32_t, uint64_t
 from router.amqp.meter cimport Meter
 
 cdef enum:
-    # time at a bound of memory without progress, while others wait, after which a link or connection is evicted
+    # Time at a bound of memory without progress, while others wait, after which a link or connection is evicted.
     STANDSTILL_MS = 2000
 
 # Parameters and result of a memory survey. Pointers are valid until any other call.
 cdef struct Survey:
     uint64_t now
     bint consumers             # parameter: survey consumers' links, for messages that belong to no producer here
-    # parameter: count only messages that came by ended links of this connection; NULL: of any, or from other workers
+    # Parameter: count only messages that came by ended links of this connection; NULL: of any, or from other workers.
     const Meter* connection
     uint32_t budget            # parameter: most messages to examine
     size_t stuck               # octets held by links of which nothing was taken for STANDSTILL_MS

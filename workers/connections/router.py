@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 CONTROL: Final = "qd.router"
 DATA: Final = "qd.router-data"
 CONTROL_PRIORITY: Final = 9
-# time without a control link after which the router closes a connection that it opened
+# Time without a control link after which the router closes a connection that it opened.
 WITHOUT_CONTROL_MS: Final = 1000
 STREAM_PRIORITY: Final = 4  # priority shown for streaming links
 # Most data links of one direction that a peer may attach to one connection: those of the priorities, and streaming

@@ -14,7 +14,7 @@ cdef enum Handshake:
 
 cdef enum:
     STEPS_A_WAKE = 4           # admission steps of a wake: frames before or with an open take a tenth of a millisecond
-    # admission steps that a step of a TLS handshake counts for: a signature may take half a millisecond
+    # Admission steps that a step of a TLS handshake counts for: a signature may take half a millisecond.
     HANDSHAKE_STEPS = 4
 
 # Interface that a transport needs of its loop; a loop is a subclass. Owner: the loop.

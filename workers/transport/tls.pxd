@@ -7,7 +7,7 @@ cdef class TlsTransport(Transport):
     cdef TlsContext context
     cdef SSL* ssl                          # NULL: not begun, or the peer does not use TLS
     cdef str host                          # name of the server that this router connects to
-    cdef bint looks  # a listener that has yet to see the first octet, which shows whether the peer uses TLS
+    cdef bint looks                        # waits for the first octet, which shows whether the peer uses TLS
     cdef bint more                         # octets, or the end of the stream, may be buffered
     cdef bint failed                       # after an error the library must not be called again
     cdef int records                       # TLS records without data that were read; see count_record
