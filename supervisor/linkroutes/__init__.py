@@ -1,1 +1,1 @@
-"""Link routes: which attaches go to a container, here or at another router, and the pairs of links."""
+"""Link routes: choice of the container for an attach, here or at another router, and pairs of routed links."""

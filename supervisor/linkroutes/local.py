@@ -1,7 +1,7 @@
-"""Link routes: which attaches go to a container, and to which (brokers-and-edge.md 5 and 6).
+"""Local link routes: which attaches go to a container, and to which one (brokers-and-edge.md 5 and 6).
 
-No input or output here. A link route belongs to an address (`C`, `D` prefix; `E`, `F` pattern; in, out), which exists
-while a link route refers to it, and has the connections that serve it.
+Does no input or output. A link route belongs to an address (`C`, `D`: prefix; `E`, `F`: pattern; in, out). The address
+exists while a link route refers to it, and lists the connections that serve it.
 """
 
 from collections import deque
@@ -20,11 +20,11 @@ from supervisor.subsystem import Subsystem
 
 IN: Final = "in"
 OUT: Final = "out"
-MAX_PER_CONNECTION: Final = 1_000  # link routes that a client may make for a connection
+MAX_PER_CONNECTION: Final = 1_000  # limit of link routes that a client may create for its connection
 
 
 class LinkAddress:
-    """An address of link routes. Owner: the link routes."""
+    """Link-route address with the connections that serve it. Owner: the link routes."""
 
     __slots__ = ("_serving", "add_prefix", "connections", "delete_prefix", "direction", "key", "pattern", "routes")
 
@@ -32,20 +32,22 @@ class LinkAddress:
         self.key = first.key
         self.pattern = first.whole_pattern
         self.direction = first.direction
-        # The link route that made the address decides for all (brokers-and-edge.md LR-17).
+        # The link route that creates the address decides for all later ones (brokers-and-edge.md LR-17).
         self.add_prefix = first.add_prefix or ""
         self.delete_prefix = first.delete_prefix or ""
         self.routes = 0
-        self.connections: deque[Connection] = deque()  # the next in turn first
-        self._serving: dict[Connection, int] = {}  # by how many link routes
+        self.connections: deque[Connection] = deque()  # in rotation order, next choice first
+        self._serving: dict[Connection, int] = {}  # number of active link routes by connection
 
     @property
     def containers(self) -> int:
-        """How many connections serve it."""
+        """Return the number of connections that serve this address."""
         return len(self.connections)
 
     def choose(self) -> Connection | None:
-        """The next connection in turn (brokers-and-edge.md LR-10); None: no connection serves the address."""
+        """Return the next connection in rotation (brokers-and-edge.md LR-10), or None if no connection serves the
+        address.
+        """
         for _ in range(len(self.connections)):
             chosen = self.connections[0]
             self.connections.rotate(-1)
@@ -54,34 +56,33 @@ class LinkAddress:
         return None
 
     def serve(self, connection: Connection) -> None:
-        """A link route is active for the connection."""
+        """Count a link route that became active for the connection."""
         self._serving[connection] = self._serving.get(connection, 0) + 1
         if self._serving[connection] == 1:
             self.connections.append(connection)
 
     def leave(self, connection: Connection) -> None:
-        """A link route is no longer active for the connection."""
+        """Count a link route that became inactive for the connection."""
         self._serving[connection] -= 1
         if not self._serving[connection]:
             del self._serving[connection]
             self.connections.remove(connection)
 
     def outward(self, text: str) -> str:
-        """The address of a terminus as the container sees it."""
+        """Return a terminus address as the container sees it."""
         return self.add_prefix + text.removeprefix(self.delete_prefix)
 
 
 class LinkRoute:
-    """A link route, configured or made by a client for itself. Owner: the link routes."""
+    """Link route, either configured or created by a client for its own connection. Owner: the link routes."""
 
     __slots__ = ("address", "config", "number", "owner", "serving")
 
     def __init__(
         self, config: LinkRouteConfig, address: LinkAddress, owner: Connection | None, number: int = 0
     ) -> None:
-        """owner: the connection of a link route that a client made; None: a configured one.
-
-        number: of one that a client made, as management shows it.
+        """owner: the connection of the client that created the link route; None for a configured one. number: the
+        number that management shows for a link route created by a client.
         """
         self.config = config
         self.address = address
@@ -91,14 +92,14 @@ class LinkRoute:
 
 
 class LinkRoutes(Subsystem):
-    """All link routes. Owner: the core."""
+    """All local link routes. Owner: the core."""
 
     def __init__(self, containers: Containers, log: Log) -> None:
         self._containers = containers
         self._log = log
         self._trees: dict[str, PatternTree[LinkAddress]] = {IN: PatternTree(), OUT: PatternTree()}
         self._routes: dict[str, LinkRoute] = {}  # by identity, in order of creation
-        self._own: dict[Connection, dict[int, LinkRoute]] = {}  # by the connection they are for and their number
+        self._own: dict[Connection, dict[int, LinkRoute]] = {}  # created by clients, by connection and number
         self._addresses: dict[LinkAddress, None] = {}  # in order of creation
         self._local_changed: list[Callable[[LinkAddress], None]] = []
 
@@ -109,20 +110,20 @@ class LinkRoutes(Subsystem):
         return iter(self._routes.values())
 
     def addresses(self) -> list[LinkAddress]:
-        """All addresses, in order of creation."""
+        """Return all addresses in order of creation."""
         return list(self._addresses)
 
     def match(self, direction: str, address: str) -> LinkAddress | None:
-        """The link-route address that matches a normalised address; None: no link route."""
+        """Return the link-route address that matches a normalised address, or None."""
         return self._trees[direction].match(address)
 
     def active(self, config: LinkRouteConfig) -> bool:
-        """operStatus: a connection serves it."""
+        """Return whether a connection serves the link route (operStatus)."""
         route = self._routes.get(config.identity)
         return route is not None and bool(route.serving)
 
     def watch_local(self, changed: Callable[[LinkAddress], None]) -> None:
-        """Call `changed` when an address has got its first connection or lost its last."""
+        """Call `changed` when an address gets its first connection or loses its last one."""
         self._local_changed.append(changed)
 
     # Configuration
@@ -136,7 +137,7 @@ class LinkRoutes(Subsystem):
             self.add(route)
 
     def replace(self, configs: tuple[LinkRouteConfig, ...]) -> None:
-        """Replace the configured link routes by these. Attached links stay (brokers-and-edge.md LR-7)."""
+        """Replace the configured link routes. Attached links stay (brokers-and-edge.md LR-7)."""
         wanted = {config.identity: config for config in configs}
         for identity, route in list(self._routes.items()):
             if wanted.get(identity) != route.config:
@@ -146,13 +147,13 @@ class LinkRoutes(Subsystem):
                 self.add(config)
 
     def add(self, config: LinkRouteConfig) -> None:
-        """Add a link route."""
+        """Add a configured link route and activate it for matching connections."""
         route = self._routes[config.identity] = self._make(config, None)
         for connection in self._containers.matching(config.container_id, config.connection):
             self._activate(route, connection)
 
     def remove(self, config: LinkRouteConfig) -> None:
-        """Remove a link route; see `replace`."""
+        """Remove a configured link route. Attached links stay (brokers-and-edge.md LR-7)."""
         self._remove(self._routes.pop(config.identity))
 
     def _make(self, config: LinkRouteConfig, owner: Connection | None, number: int = 0) -> LinkRoute:
@@ -174,15 +175,17 @@ class LinkRoutes(Subsystem):
             self._trees[address.direction].remove(address.pattern)
             del self._addresses[address]
 
-    # Made by clients
+    # Link routes created by clients
 
     def own(self, connection: Connection) -> list[LinkRoute]:
-        """The link routes that a client made for its connection, in order of creation."""
+        """Return the link routes that a client created for its connection, in order of creation."""
         return list(self._own.get(connection, {}).values())
 
     def create_for(self, connection: Connection, config: LinkRouteConfig, number: int) -> LinkRoute | None:
-        """Create a link route of a client for its connection (brokers-and-edge.md CLR-1); None: it has
-        MAX_PER_CONNECTION."""
+        """Create a link route that a client requests for its connection (brokers-and-edge.md CLR-1).
+
+        Returns None if the connection has MAX_PER_CONNECTION already.
+        """
         routes = self._own.setdefault(connection, {})
         if len(routes) >= MAX_PER_CONNECTION:
             return None
@@ -191,7 +194,7 @@ class LinkRoutes(Subsystem):
         return route
 
     def delete_for(self, route: LinkRoute) -> None:
-        """Remove a link route that a client made; attached links stay."""
+        """Remove a link route created by a client. Attached links stay."""
         assert route.owner is not None
         self._remove(self._own[route.owner].pop(route.number))
 
@@ -208,7 +211,7 @@ class LinkRoutes(Subsystem):
                 self._activate(route, connection)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Remove its own link routes (brokers-and-edge.md CLR-6), and deactivate the others for it."""
+        """Remove the connection's own link routes (brokers-and-edge.md CLR-6) and deactivate all others for it."""
         for route in self._own.pop(connection, {}).values():
             self._remove(route)
         if connection.origin.role == ROUTE_CONTAINER and connection.opened:

@@ -1,12 +1,12 @@
-"""Pairs of routed links, from the decision about an attach to the end of both. No input or output here.
+"""Pairs of routed links, from the decision about an attach to the end of both links.
 
-brokers-and-edge.md 5.3, 5.5; inter-router.md 12.
+Does no input or output. brokers-and-edge.md 5.3, 5.5; inter-router.md 12.
 
-One link of a pair was attached by a client, or by the previous router; the router attaches the other one to the
-container, or to the next router. Both ends are called client and container here.
+One link of a pair was attached by a client or by the previous router. The router attaches the other link to the
+container or to the next router. This module calls the two ends client and container in either case.
 
-`workers/links/routed.py` describes the messages. The supervisor makes the pair; after that the workers need it only to
-show it, and to end a link whose other end was lost before the two were connected.
+The messages are described in `workers/links/routed.py`. The supervisor creates the pair. After that it keeps the pair
+only for management, and to end a link whose other end was lost before the two were connected.
 """
 
 from collections import Counter
@@ -23,13 +23,13 @@ from supervisor.links.attach import NO_ROUTE, Routed
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
 
-# Links of one name that may come from other routers and wait for their answers: more are in a loop, which routers of
-# Dispatch 1.19 allow.
+# Limit of links with one name that were attached by routers and are unanswered. More of them are in a loop, which
+# routers of Dispatch 1.19 allow.
 ROUNDS: Final = 16
 
 
 class Pair:
-    """Two links. Owner: the pairs."""
+    """Two links that relay all frames to each other. Owner: the pairs."""
 
     __slots__ = (
         "client", "client_link", "container", "container_link", "hop", "name", "number", "outward", "round", "survives",
@@ -41,20 +41,20 @@ class Pair:
     ) -> None:
         self.number = number
         self.client: Link | None = client
-        self.client_link = client_link  # its worker's number
-        self.container = container  # the connection
+        self.client_link = client_link  # number that the client's worker gave the link
+        self.container = container  # connection of the container, or to the next router
         self.container_link: Link | None = None
         self.outward = outward  # identity of the container's link
-        self.hop = hop  # None: the container is at this router
-        # brokers-and-edge.md LR-13: only the first router adds who the client is.
+        self.hop = hop  # None: the container is connected to this router
+        # Only the first router appends the client's container id (brokers-and-edge.md LR-13).
         self.name = client.name if from_router(client) else f"{client.name}@{client.connection.container}"
         self.survives = False
         self.text = ""
-        self.round: tuple[str, bool] | None = None  # key of its count, while it may be in a loop
+        self.round: tuple[str, bool] | None = None  # key in `Pairs._rounds` while the link may be in a loop
 
 
 class Pairs(Subsystem):
-    """All pairs. Owner: the core."""
+    """All pairs of routed links. Owner: the core."""
 
     def __init__(
         self,
@@ -63,19 +63,22 @@ class Pairs(Subsystem):
         add_link: Callable[[Connection, int, Link, str], None],
         router_of: RouterOf = no_router,
     ) -> None:
-        """add_link(connection, worker's number, link, text): register a link."""
+        """add_link(connection, number, link, text): registers a link; `number` is the one that its worker uses."""
         self._workers = workers
         self._take_identity = take_identity
         self._add_link = add_link
         self._router_of = router_of
         self._pairs: dict[int, Pair] = {}
-        self._by_link: dict[int, Pair] = {}  # by the identity of either link, while it lives
-        self._making: dict[Connection, dict[int, Pair]] = {}  # without the container's link yet, by the container
-        self._rounds: Counter[tuple[str, bool]] = Counter()  # links from routers that wait for their answer
+        self._by_link: dict[int, Pair] = {}  # by identity of either link, until that link is dropped
+        # pairs without the container's link yet, by container connection
+        self._making: dict[Connection, dict[int, Pair]] = {}
+        self._rounds: Counter[tuple[str, bool]] = Counter()  # unanswered links from routers, by name and direction
         self._next = 1
 
     def begin(self, worker: Worker, client: Link, message: control.Attach, decision: Routed) -> None:
-        """A client's attach goes to a container: let the container's worker make the other link."""
+        """Make the container's worker attach the second link of a pair, for a client's attach that goes to a
+        container.
+        """
         container = decision.connection
         pair = Pair(self._next, client, message.link, container, self._take_identity(), decision.hop)
         if decision.keeps_name:
@@ -113,7 +116,7 @@ class Pairs(Subsystem):
             address=decision.address,
             answer=(decision.remove, decision.put),
             route=route,
-            # Links of one session belong to one client, also those from another Sluice router.
+            # Links of one session belong to one client, even if another Sluice router relays them.
             group=f"{client.connection.number}.{message.channel}",
         )
         self._send(container, order)
@@ -125,13 +128,13 @@ class Pairs(Subsystem):
         handlers.on(control.RoutedUp, self._answered)
 
     def _pairable(self, worker: Worker, message: control.Pairable) -> None:
-        """The container's link exists: the client's worker can continue."""
+        """Connect the client's link to the container's, which now exists."""
         pair = self._pairs.get(message.pair)
         connection = worker.connections.get(message.conn)
         if pair is None or connection is None:
             return
         client = pair.client
-        assert client is not None  # a pair without client is dropped before its container's link exists
+        assert client is not None  # a pair that loses its client before this message is dropped at once
         place = (message.slot, message.gen, connection, worker.index)
         link = Link(pair.outward, pair.name, not client.consumer, *place)
         self._by_link[link.identity] = pair
@@ -159,7 +162,7 @@ class Pairs(Subsystem):
         self._send(client.connection, order)
 
     def _unpairable(self, worker: Worker, message: control.Unpairable) -> None:
-        """The container's link cannot be made."""
+        """Refuse the client's link because the container's cannot be made."""
         del worker
         pair = self._pairs.pop(message.pair, None)
         if pair is not None:
@@ -167,14 +170,14 @@ class Pairs(Subsystem):
             self._refuse(pair, message.condition, message.description)
 
     def _unpaired(self, worker: Worker, message: control.Unpaired) -> None:
-        """The client's link ended before it was connected to the container's."""
+        """Cancel the container's link because the client's link ended before the two were connected."""
         del worker
         pair = self._pairs.get(message.pair)
         if pair is not None:
             self._send(pair.container, control.Unpair(pair.number))
 
     def _answered(self, worker: Worker, message: control.RoutedUp) -> None:
-        """A link is answered."""
+        """Mark a link as up when its peer has answered the attach."""
         connection = worker.connections.get(message.conn)
         link = None if connection is None else connection.links.get(message.link)
         if link is None:
@@ -185,7 +188,7 @@ class Pairs(Subsystem):
             self._end_round(pair)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Refuse the pairs that were being made with this container."""
+        """Refuse the clients of pairs that still wait for a link of this container."""
         for pair in self._making.pop(connection, {}).values():
             del self._pairs[pair.number]
             self._refuse(pair, *LINK_LOST)
@@ -204,7 +207,7 @@ class Pairs(Subsystem):
             self._pairs.pop(pair.number, None)
 
     def _made(self, pair: Pair) -> None:
-        """A pair is complete, or has failed."""
+        """Remove a pair from those under construction, because it is complete or has failed."""
         making = self._making.get(pair.container, {})
         making.pop(pair.number, None)
         if not making:
@@ -226,12 +229,12 @@ class Pairs(Subsystem):
             )
 
     def _send(self, connection: Connection, message: control.Order) -> None:
-        """Send to the worker of the connection, if it lives."""
+        """Send a message to the worker of a connection, unless the worker or the connection has ended."""
         worker = None if connection.worker is None else self._workers.get(connection.worker)
         if worker is not None and connection.number in worker.connections:
             worker.outbox.append(message)
 
 
 def from_router(link: Link) -> bool:
-    """Another router has attached it, not a client."""
+    """Return whether a router attached the link, rather than a client."""
     return link.connection.origin.role == INTER_ROUTER

@@ -1,4 +1,4 @@
-"""Link-route addresses that other routers have announced (inter-router.md 9.4, 12). No input or output here."""
+"""Link-route addresses announced by other routers (inter-router.md 9.4, 12). Does no input or output."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -6,13 +6,13 @@ from typing import Final
 from router.addressing.pattern import MAX_TOKENS, PatternError, PatternTree, canonical, from_prefix
 from supervisor.linkroutes.local import IN, OUT
 
-# Direction by class of the key.
+# Link direction by class of the address key.
 CLASSES: Final = {"C": IN, "E": IN, "D": OUT, "F": OUT}
 _PREFIXES: Final = ("C", "D")
 
 
 class RemoteLinkAddress:
-    """An address of link routes and the routers that have containers for it. Owner: RemoteLinkRoutes."""
+    """Link-route address and the routers with containers for it. Owner: RemoteLinkRoutes."""
 
     __slots__ = ("direction", "key", "pattern", "routers")
 
@@ -20,13 +20,13 @@ class RemoteLinkAddress:
         self.key = key
         self.pattern = pattern  # canonical
         self.direction = direction
-        self.routers: dict[int, None] = {}  # by index, in order of announcement
+        self.routers: dict[int, None] = {}  # router indexes, in order of announcement
 
 
 class RemotePattern:
-    """The announcements for one pattern. Owner: RemoteLinkRoutes.
+    """Announcements with the same pattern. Owner: RemoteLinkRoutes.
 
-    Different keys may have the same pattern (`Ca` and `Ea.#`, which no correct router sends).
+    Different keys may have the same pattern (`Ca` and `Ea.#`), although no correct router sends both.
     """
 
     __slots__ = ("addresses", "last", "pattern")
@@ -38,17 +38,17 @@ class RemotePattern:
 
     @property
     def routers(self) -> tuple[int, ...]:
-        """Indexes, ascending, of the routers that have containers."""
+        """Return the indexes of the routers with containers, ascending."""
         return tuple(sorted({index for address in self.addresses.values() for index in address.routers}))
 
     def by_turn(self) -> tuple[int, ...]:
-        """The same, beginning with the next in turn."""
+        """Return the indexes of `routers`, rotated so that the next choice comes first."""
         routers = self.routers
         return (*(index for index in routers if index > self.last), *(index for index in routers if index <= self.last))
 
 
 class RemoteLinkRoutes:
-    """All link routes of other routers. Owner: the routers of the network."""
+    """All link routes announced by other routers. Owner: the routers of the network."""
 
     __slots__ = ("_addresses", "_trees")
 
@@ -63,20 +63,23 @@ class RemoteLinkRoutes:
         return iter(self._addresses.values())
 
     def get(self, key: str) -> RemoteLinkAddress | None:
-        """The address with this key."""
+        """Return the address with this key, or None."""
         return self._addresses.get(key)
 
     def match(self, direction: str, address: str) -> tuple[int, ...]:
-        """Indexes, ascending, of the routers that have containers for a normalised address."""
+        """Return the indexes, ascending, of the routers with containers for a normalised address."""
         found = self.find(direction, address)
         return () if found is None else found.routers
 
     def find(self, direction: str, address: str) -> RemotePattern | None:
-        """The pattern that a normalised address matches best."""
+        """Return the best matching pattern for a normalised address, or None."""
         return self._trees[direction].match(address)
 
     def add(self, key: str, index: int) -> None:
-        """A router has containers for it. Raises PatternError for a key that is no prefix or pattern."""
+        """Record that a router has containers for an address.
+
+        Raises PatternError for a key that is neither a prefix nor a pattern.
+        """
         address = self._addresses.get(key)
         if address is None:
             text, direction = key[1:], CLASSES[key[0]]
@@ -94,7 +97,9 @@ class RemoteLinkRoutes:
         address.routers[index] = None
 
     def remove(self, key: str, index: int) -> None:
-        """A router has no containers for it any more; unknown ones are ignored."""
+        """Record that a router has lost its last container for an address. Unknown addresses and routers
+        are ignored.
+        """
         address = self._addresses.get(key)
         if address is not None:
             address.routers.pop(index, None)
@@ -102,7 +107,7 @@ class RemoteLinkRoutes:
                 self._forget(address)
 
     def forget(self, index: int) -> None:
-        """A router is gone."""
+        """Remove a lost router from all addresses."""
         for key in [address.key for address in self._addresses.values() if index in address.routers]:
             self.remove(key, index)
 

@@ -1,12 +1,12 @@
-"""The target of a routed link: a container here, or the next hop towards a router with containers.
+"""Target of a routed link: a local container, or the next hop towards a router with containers.
 
-No input or output here. brokers-and-edge.md 5.2, inter-router.md 12; decision 0012. Of all patterns that match, of this
-router and of others, only the best counts. Containers here come before those of other routers; other routers take turns
-in the order of their indexes, whatever the cost.
+Does no input or output. brokers-and-edge.md 5.2, inter-router.md 12; decision 0012. Only the best of all matching
+patterns counts, whether this router or others announced it. Local containers take precedence over those of other
+routers. Other routers are chosen in rotation by index, whatever their cost.
 
-A link from another router does not go back to a router that it has passed: between Sluice routers it carries their ids
-(`route`), and the id of the router that the first one chose. A link from a router of Dispatch 1.19 has no route;
-`pairs` detects its loops.
+A link from another router never returns to a router that it has passed. Between Sluice routers the attach carries the
+ids of the passed routers (`route`), and the id of the destination that the first router chose. A link from a router of
+Dispatch 1.19 carries no route; `pairs` detects its loops.
 """
 
 from collections.abc import Callable
@@ -18,52 +18,53 @@ from supervisor.connections.connections import Connection
 from supervisor.linkroutes.local import LinkAddress, LinkRoutes
 from supervisor.linkroutes.remote import RemoteLinkRoutes, RemotePattern
 
-# Number of an inter-router connection -> the connection, and whether its peer is Sluice; None: it is gone.
+# Function from the number of an inter-router connection to the connection and whether its peer is Sluice. Returns None
+# if the connection has ended.
 RouterOf = Callable[[int], tuple[Connection, bool] | None]
 
 
 def no_router(number: int) -> None:
-    """The RouterOf of a router without network."""
+    """Return None for any connection: the RouterOf of a router without a network."""
 
 
 class Network(Protocol):
-    """Announcements of other routers, and the next hops to them."""
+    """Link routes announced by other routers, and the next hops towards these routers."""
 
     @property
     def link_routes(self) -> RemoteLinkRoutes:
-        """What they have announced."""
+        """Return the link routes that other routers have announced."""
 
     def id_of(self, index: int) -> str | None:
-        """The id of a router."""
+        """Return the id of a router, or None if the index is unknown."""
 
     def links_of(self, index: int) -> tuple[int, ...]:
-        """Numbers of the connections to the next hop of a router; none: it cannot be reached."""
+        """Return the numbers of the connections to the next hop of a router; empty if the router is unreachable."""
 
 
 class NextHop(NamedTuple):
-    """The next router on the path of a link."""
+    """Next router on the path of a link."""
 
-    ours: bool  # it is Sluice: the whole attach is passed on
-    route: list[str]  # ids: of the router that has the container, then of those passed, this one last
+    ours: bool  # the next router is Sluice, so the whole attach is passed on
+    route: list[str]  # router ids: the destination's first, then those passed, ending with this router's
 
 
 class Match(NamedTuple):
-    """The link routes of one pattern: local, remote or both."""
+    """Link routes of one pattern: local, remote or both."""
 
     local: LinkAddress | None
     remote: RemotePattern | None
 
 
 class Target(NamedTuple):
-    """The target of a link."""
+    """Target of a link."""
 
     connection: Connection
-    address: LinkAddress | None  # of the container; None: of a router
-    hop: NextHop | None  # None: the container is here
+    address: LinkAddress | None  # link-route address of the container; None if the target is a router
+    hop: NextHop | None  # None: the container is connected to this router
 
 
 class Targets:
-    """Finds targets. Owner: the core."""
+    """Choice of the target for a routed link. Owner: the core."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Targets:
         self._router_of = router_of
 
     def match(self, direction: str, name: str) -> Match | None:
-        """The link routes that match a normalised address; None: no link route."""
+        """Return the link routes that best match a normalised address, or None."""
         local = self._link_routes.match(direction, name)
         remote = None if self._network is None else self._network.link_routes.find(direction, name)
         if local is None or remote is None:
@@ -90,7 +91,7 @@ class Targets:
         return both.match(name)
 
     def choose(self, match: Match, message: Attach, from_router: bool) -> Target | None:
-        """The target for the link of an `attach`; None: none can be reached.
+        """Return the target for the link of an `attach`, or None if no container can be reached.
 
         from_router: a router attaches the link, not a client.
         """
@@ -100,7 +101,9 @@ class Targets:
         return None if match.remote is None else self._towards(match.remote, message, from_router)
 
     def _towards(self, pattern: RemotePattern, message: Attach, from_router: bool) -> Target | None:
-        """The next hop to the router that was chosen before, else to the next in turn."""
+        """Return the next hop to the router that an earlier router chose, or else to the next reachable one in
+        rotation.
+        """
         network = self._network
         assert network is not None
         chosen, *passed = message.route or ("",)
@@ -124,9 +127,9 @@ class Targets:
         return None
 
     def _next_hop(self, links: tuple[int, ...], conn: int) -> tuple[Connection, bool] | None:
-        """One of several connections to a router: always the same for what came by connection `conn`.
+        """Return one of several connections to a router, always the same one for links of the connection `conn`.
 
-        So the links of a transaction keep their order.
+        This keeps the order of links that belong to one transaction.
         """
         for number in sorted(links, key=lambda number: hash((number, conn))):
             found = self._router_of(number)
