@@ -1,1 +1,1 @@
-"""Links: the decision about an attach, records, links that the router initiates, auto links."""
+"""Links: the decision about an attach, link records, links that the router initiates, auto links."""

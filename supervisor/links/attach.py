@@ -1,8 +1,6 @@
-"""The decision about an attach: refused, anonymous, or bound to an address. No input or output here.
+"""Decision about an attach: refuse it, accept it as anonymous, or bind the link to an address.
 
-routing-semantics.md 4.2 to 4.5.
-
-The order of the steps is that of 1.19: the first that matches decides.
+Does no input or output. routing-semantics.md 4.2 to 4.5. The checks run in the order of 1.19; the first match decides.
 """
 
 from collections.abc import Sequence
@@ -39,38 +37,41 @@ from supervisor.subsystem import Subsystem
 
 
 class Refused(NamedTuple):
-    """The attach is refused; both texts go to the client."""
+    """Decision to refuse an attach. The client receives both texts."""
 
-    condition: str | None  # None: the detach says nothing
+    condition: str | None  # None: the detach carries no error
     description: str | None
 
 
 class Accepted(NamedTuple):
-    """The attach is accepted. `record` is None for an anonymous link."""
+    """Decision to accept an attach. `record` is None for an anonymous link."""
 
     record: Record | None = None
-    generated: str | None = None  # text of a dynamic terminus
-    to: str | None = None  # text for the annotation of messages that come in over the link
+    generated: str | None = None  # generated address of a dynamic terminus
+    to: str | None = None  # address for the `to` annotation of incoming messages
     phase: int = 0
-    fallback: bool = True  # False: deliveries of this producer never go to the fallback instance
-    source: bool | None = None  # the router itself sends numbered messages to this consumer: settled or not
-    capacity: int | None = None  # credit of a producer; None: as its listener says
-    service: Literal["anonymous", "heartbeat"] | None = None  # of a link without record: what its worker does with it
-    owner: str | None = None  # of a link without record: key of the service that it is for
-    link_type: str | None = None  # as management calls it; None: as any other
+    fallback: bool = True  # False: deliveries of this producer never reach the fallback instance
+    # for a consumer of numbered messages that the router itself sends: whether they are settled
+    source: bool | None = None
+    capacity: int | None = None  # credit of a producer; None: as configured for its listener
+    service: Literal["anonymous", "heartbeat"] | None = None  # how the worker handles a link without record
+    owner: str | None = None  # key of the service that uses a link without record
+    link_type: str | None = None  # link type shown by management; None: the default type
 
 
 class Routed(NamedTuple):
-    """The attach goes to a container. The connection is the container's, or that to the next hop."""
+    """Decision to route an attach to a container. `connection` leads to the container or to the next hop."""
 
     connection: Connection
-    # The address that the container sees instead of the client's (for a dynamic node: instead of the one in its
-    # properties); None: the same.
+    # Address sent to the container in place of the client's; None: unchanged. For a dynamic node, the address in its
+    # properties is replaced.
     address: str | None
-    remove: str  # text removed from the front of the address that the container answers …
-    put: str  # … and text added there
-    hop: NextHop | None = None  # None: the container is at this router
-    keeps_name: bool = False  # the interior router adds whose link it is (brokers-and-edge.md ED-22)
+    # Prefix to remove from the address in the container's answer, then prefix to add.
+    remove: str
+    put: str
+    hop: NextHop | None = None  # None: the container is connected to this router
+    # the interior router appends the client's container id to the name (brokers-and-edge.md ED-22)
+    keeps_name: bool = False
 
 
 MISUSED: Final = Refused(None, None)
@@ -93,19 +94,19 @@ TOO_MANY_PEERS: Final = Refused(
 TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "No room for another address")
 ANONYMOUS: Final = Accepted()
 
-# Consumers of an address at other edge routers: their marks have to fit into a record between workers.
+# Limit of other edge routers with consumers of one address: a record between workers must have room for their marks.
 MOST_PEERS: Final = 256
-COORDINATOR: Final = "$coordinator"  # the address of coordinators in link routes
+COORDINATOR: Final = "$coordinator"  # address of transaction coordinators in link routes
 NEVER: Final = "never"
 _ROUTER_CAPABILITIES: Final = ("qd.router", "qd.router-data")
 _SERVICES: Final = "_$qd."
 FALLBACK_CAPABILITY: Final = "qd.fallback"
 WAYPOINT_CAPABILITY: Final = "qd.waypoint"
 DOWNLINK_CAPABILITY: Final = "qd.router-edge-downlink"
-NO_LINK_ROUTE: Final = "sluice.no-link-route"  # of a target: this link of an edge router is for a mobile address
-DOWNLINK: Final = "edge-downlink"  # type of such a link in management
+NO_LINK_ROUTE: Final = "sluice.no-link-route"  # target capability: this link of an edge router is for a mobile address
+DOWNLINK: Final = "edge-downlink"  # link type of an edge downlink in management
 
-# Services for edge routers (inter-router.md 14.4 to 14.6), and the credit for their messages.
+# Services for edge routers (inter-router.md 14.4 to 14.6), and the credit granted for their messages.
 TRACKING: Final = "_$qd.edge_addr_tracking"
 LOOKUP: Final = "_$qd.addr_lookup"
 HEARTBEAT: Final = "_$qd.edge_heartbeat"
@@ -120,7 +121,7 @@ UPLINKS_CREDIT: Final = 8
 
 
 class Attaching(Subsystem):
-    """Decides about attaches; creates address records as needed. Owner: supervisor."""
+    """Decides about attaches, and creates address records as needed. Owner: supervisor."""
 
     __slots__ = ("_mode", "_refusals", "_resumable", "_router_id", "_settings", "_sources", "_table", "_targets")
 
@@ -148,19 +149,21 @@ class Attaching(Subsystem):
         self._resumable = change.new.router.resumable_routed_links
 
     def refuse(self, record_key: str, refusal: Refused) -> None:
-        """From now on refuse attaches to this address, which has no record."""
+        """Refuse all further attaches to this address, which has no record."""
         self._refusals[record_key] = refusal
 
     def produce(self, record_key: str, settled: bool) -> None:
-        """From now on the router sends numbered messages to receivers of this address."""
+        """Accept receivers of this address, which has no record, as consumers of the router's own numbered messages.
+
+        settled: whether these messages are sent settled.
+        """
         self._sources[record_key] = settled
 
     def decide(self, message: Attach, role: str, usable: bool = False) -> Accepted | Refused | Routed:
-        """Decide about an `attach` message of a worker; `role` is that of the listener of its connection.
+        """Decide about an `attach` message of a worker.
 
-        usable: the peer is a router with an attached control link.
-
-        The record of an accepted link is in the table; the link is not yet counted as its user.
+        role: role of the listener of the link's connection. usable: the peer is a router with an attached control
+        link. The record of an accepted link is in the table, but the link is not counted as a user of the record yet.
         """
         consumer = message.dir == "out"
         capabilities, is_array = message.caps
@@ -189,9 +192,9 @@ class Attaching(Subsystem):
                 if routed is not None:
                     return routed
             if from_router:
-                return NO_ROUTE  # the link route that it is for has gone
+                return NO_ROUTE  # the link route has been removed since the other router chose it
             if role == EDGE_ROLE and self._mode == EDGE_MODE:
-                return NO_ROUTE  # the interior attaches links for link routes only
+                return NO_ROUTE  # an interior router attaches links to an edge router for link routes only
             edge = role == EDGE_ROLE
             if edge and consumer and DOWNLINK_CAPABILITY in capabilities:
                 return self._downlink(address)
@@ -205,7 +208,7 @@ class Attaching(Subsystem):
             return TABLE_FULL
 
     def _route(self, message: Attach, text: str, from_router: bool) -> Routed | Refused | None:
-        """The target by link routes; None when none matches `text`."""
+        """Return the target by link routes, a refusal, or None if no link route matches `text`."""
         if self._targets is None:
             return None
         tenant = message.tenant if text is not COORDINATOR else None
@@ -228,8 +231,10 @@ class Attaching(Subsystem):
         return Routed(target.connection, None if seen == text else seen, target.address.add_prefix, put)
 
     def _is_early(self, message: Attach, role: str) -> bool:
-        """Whether an edge router attaches before it knows if the address is of a link route: it closes the link if it
-        is (docs/internals/edge.md)."""
+        """Return whether an edge router attaches before it knows if the address belongs to a link route.
+
+        The edge router closes the link if the address does (docs/internals/edge.md).
+        """
         return (
             role == EDGE_ROLE
             and self._mode == INTERIOR_MODE
@@ -238,9 +243,10 @@ class Attaching(Subsystem):
         )
 
     def sends_to(self, message: Attach) -> str | None:
-        """The key of the mobile address that a client's sender will be bound to if its address is of no link route.
+        """Return the key of the mobile address that a client's sender is bound to unless a link route matches.
 
-        None: the attach is of another kind, or will be refused, or no early proxy can be for it. Makes no record.
+        Returns None for other kinds of attach, for an attach that will be refused, and for an address that no early
+        proxy may serve. Creates no record.
         """
         address = message.address
         if message.dir != "in" or message.dynamic or message.coordinator or message.caps[0] or not address:
@@ -257,8 +263,9 @@ class Attaching(Subsystem):
         return None if found in self._refusals or found in self._sources else found
 
     def route_beyond(self, message: Attach, connection: Connection, served: bool) -> Routed | Refused:
-        """An edge router's decision about an attach that is for a link route of its interior router
-        (brokers-and-edge.md ED-18)."""
+        """Decide, on an edge router, about an attach for a link route of its interior router (brokers-and-edge.md
+        ED-18).
+        """
         if not self._resumable and (message.timeout > 0 or message.expiry == NEVER):
             return NO_EXPIRATION
         if not served or connection.closing:
@@ -270,7 +277,7 @@ class Attaching(Subsystem):
         return Routed(connection, None if whole == text else whole, "", "", keeps_name=True)
 
     def _dynamic(self, consumer: bool) -> Accepted:
-        """A link to a generated address."""
+        """Accept a link to a generated address."""
         while True:
             text = generate_temporary(self._router_id, self._mode, dynamic_target=not consumer)
             address = classify(normalise(text), self._router_id, self._mode)
@@ -283,7 +290,7 @@ class Attaching(Subsystem):
         return Accepted(record, generated=text, to=None if consumer else text)
 
     def _from_edge(self, name: str, consumer: bool, capabilities: Sequence[str]) -> Accepted | Refused:
-        """A link of another edge router: what its clients receive, what is for itself, or its heartbeats."""
+        """Decide about a link of another edge router: for its clients, for itself, or for its heartbeats."""
         if not consumer:
             return self._service(name, False, False) or WRONG_LINK
         if DOWNLINK_CAPABILITY in capabilities:
@@ -302,21 +309,21 @@ class Attaching(Subsystem):
         return found
 
     def _downlink(self, edge_id: str) -> Accepted | Refused:
-        """The link by which an edge router gets what is for itself (inter-router.md 14.3)."""
+        """Accept the link that brings an edge router the messages for itself (inter-router.md 14.3)."""
         if too_long(edge_id):
             return TOO_LONG
         record = self._table.records.get(key(EDGE, edge_id)) or self._elsewhere(key(EDGE, edge_id), BALANCED)
         return Accepted(record, link_type=DOWNLINK)
 
     def _elsewhere(self, record_key: str, treatment: str) -> Record:
-        """A record for what is at another router."""
+        """Create a record for an address whose destination is another router."""
         default = self._settings.default
         record = self._table.create(record_key, treatment, default.priority, default.overflow)
         record.fixed = True
         return record
 
     def _service(self, text: str, consumer: bool, edge: bool) -> Accepted | Refused | None:
-        """A link to a service for edge routers; None: it is to something else (brokers-and-edge.md ED-30)."""
+        """Decide about a link to a service for edge routers (brokers-and-edge.md ED-30); None for any other address."""
         name = normalise(text)
         if not name.startswith(_SERVICES):
             return None
@@ -341,7 +348,7 @@ class Attaching(Subsystem):
     def _bind(
         self, text: str, tenant: str | None, consumer: bool, capabilities: Sequence[str], edge: bool = False
     ) -> Accepted | Refused:
-        """A link to the address that the client names. edge: it is on an edge connection."""
+        """Bind a link to the address that the client names. edge: the link is on an edge connection."""
         if too_long(text):
             return TOO_LONG
         cls, name = classify(normalise(text), self._router_id, self._mode)
@@ -389,7 +396,7 @@ class Attaching(Subsystem):
 
 
 def _waypoint(capabilities: Sequence[str]) -> int | None:
-    """The number of the first waypoint capability: 1 for the plain one, else the digit behind any one character."""
+    """Return the number of the first waypoint capability: 1 without suffix, otherwise the digit after one separator."""
     for capability in capabilities:
         if capability.startswith(WAYPOINT_CAPABILITY):
             suffix = capability[len(WAYPOINT_CAPABILITY) :]

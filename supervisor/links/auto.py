@@ -1,6 +1,6 @@
 """Auto links: links that the router attaches to matching containers (brokers-and-edge.md 7).
 
-No input or output here, except that time passes: the waker calls a function after some seconds.
+Does no input or output. For retries the waker calls a function after a delay.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ from supervisor.links.initiated import InitiatedLinks
 from supervisor.runtime.waker import Cancellable, Waker
 from supervisor.subsystem import Subsystem
 
-FIRST_RETRY: Final = 2.0  # seconds; once in the life of an auto link
-RETRY: Final = 5.0  # seconds; all others
+FIRST_RETRY: Final = 2.0  # seconds; first retry of an auto link
+RETRY: Final = 5.0  # seconds; all later retries
 NO_ROOM: Final = "No room for another address"
 
 
 class State(Enum):
-    """The state of an auto link, on a connection or overall."""
+    """State of an auto link, on one connection or overall."""
 
     ACTIVE = "active"
     ATTACHING = "attaching"
@@ -41,7 +41,7 @@ _BEST_FIRST: Final = (State.ACTIVE, State.ATTACHING, State.FAILED)
 
 
 class Shown(NamedTuple):
-    """What management shows besides the configuration."""
+    """Status of an auto link, as management shows it besides the configuration."""
 
     link: int | None
     state: str
@@ -83,7 +83,7 @@ class AutoLinks(Subsystem):
             self.add(link)
 
     def replace(self, wanted: Iterable[AutoLinkConfig]) -> None:
-        """Replace all auto links by these; a changed one is attached again."""
+        """Replace all auto links. A changed auto link is attached again."""
         configs = {config.identity: config for config in wanted}
         for identity, link in list(self._links.items()):
             if configs.get(identity) != link.config:
@@ -94,17 +94,17 @@ class AutoLinks(Subsystem):
         self.waker.wake()
 
     def add(self, config: AutoLinkConfig) -> None:
-        """Add an auto link."""
+        """Add an auto link and attach it to matching connections."""
         self._links[config.identity] = link = _AutoLink(self, config)
         for connection in self.containers.matching(config.container_id, config.connection):
             link.activate(connection)
 
     def remove(self, config: AutoLinkConfig) -> None:
-        """Remove an auto link."""
+        """Remove an auto link, and close its links."""
         self._links.pop(config.identity).delete()
 
     def shown(self, config: AutoLinkConfig) -> Shown:
-        """The state of an auto link."""
+        """Return the status of an auto link."""
         link = self._links.get(config.identity)
         return Shown(None, State.INACTIVE.value, None) if link is None else link.shown()
 
@@ -122,7 +122,7 @@ class AutoLinks(Subsystem):
 
 
 class _AutoLink:
-    """One auto link, on all matching connections. Owner: the auto links."""
+    """Auto link with its links on all matching connections. Owner: the auto links."""
 
     def __init__(self, owner: AutoLinks, config: AutoLinkConfig) -> None:
         self.owner = owner
@@ -134,23 +134,23 @@ class _AutoLink:
 
     @property
     def outgoing(self) -> bool:
-        """Whether the router sends."""
+        """Return whether the router is the sender."""
         return self.config.direction == "out"
 
     @property
     def place(self) -> str:
-        """Itself and where it is attached, as the log shows it."""
+        """Return the name and the attach point of the auto link, for the log."""
         config = self.config
         where = f"connection {config.connection}" if config.connection else f"container {config.container_id}"
         return f"'{config.name}' on {where}"
 
     def activate(self, connection: Connection) -> None:
-        """A matching container has connected."""
+        """Attach the link to a matching container that has connected."""
         self._legs[connection.number] = leg = _Leg(self, connection)
         leg.attach()
 
     def deactivate(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Drop the link on a connection that has closed."""
         leg = self._legs.pop(connection.number, None)
         if leg is not None:
             leg.stop()
@@ -159,14 +159,14 @@ class _AutoLink:
             self.log_event("Auto Link Deactivated")
 
     def delete(self) -> None:
-        """Close its links and release its address."""
+        """Close all links and release the address."""
         for leg in self._legs.values():
             leg.close()
         if self._record is not None:
             self.owner.table.release(self._record)
 
     def shown(self) -> Shown:
-        """What management shows."""
+        """Return the status for management, from the connection with the best state."""
         for state in _BEST_FIRST:
             legs = [leg for leg in self._legs.values() if leg.state is state]
             if legs:
@@ -175,12 +175,12 @@ class _AutoLink:
         return Shown(None, State.INACTIVE.value, None)
 
     def log_event(self, what: str) -> None:
-        """Log its state."""
+        """Log an event of the auto link."""
         if self.owner.log.enabled("ROUTER_CORE", INFO):
             self.owner.log.info("ROUTER_CORE", f"{what} {self.place}")
 
     def bound(self) -> Accepted | None:
-        """The record that its links are bound to; None without room for the address."""
+        """Return the record to bind links to, or None if the table has no room for the address."""
         record = self._open()
         if record is None:
             return None
@@ -190,7 +190,7 @@ class _AutoLink:
         return Accepted(record, to=to, phase=phase, fallback=self.outgoing or not config.fallback)
 
     def _open(self) -> Record | None:
-        """The record of its address."""
+        """Return the record of the address, or None if the address is too long or the table is full."""
         config, owner = self.config, self.owner
         if too_long(config.address):
             return None
@@ -202,7 +202,7 @@ class _AutoLink:
             return None
 
     def _hold(self) -> Record | None:
-        """Keep its address as long as it exists."""
+        """Hold the record of the address while the auto link exists."""
         record = self._open()
         if record is not None:
             self.owner.table.hold(record)
@@ -212,7 +212,7 @@ class _AutoLink:
 
 
 class _Leg:
-    """An auto link on one connection. Owner: the auto link."""
+    """Auto link on one connection. Owner: the auto link."""
 
     __slots__ = ("_identity", "_parent", "_timer", "connection", "link", "state")
 
@@ -221,11 +221,11 @@ class _Leg:
         self.state = State.INACTIVE
         self.link: Link | None = None
         self._parent = parent
-        self._identity: int | None = None  # of the requested link, until it ends
+        self._identity: int | None = None  # identity of the requested link, until the link ends
         self._timer: Cancellable | None = None
 
     def attach(self) -> None:
-        """Request the link."""
+        """Request the link from the worker."""
         parent, config = self._parent, self._parent.config
         self.state = State.ATTACHING
         address = config.external_address or config.address
@@ -233,11 +233,11 @@ class _Leg:
         parent.log_event("Auto Link Activated")
 
     def begun(self, link: Link) -> None:
-        """The attach has been sent."""
+        """Store the link, now that its attach has been sent."""
         self.link = link
 
     def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
-        """The peer has answered."""
+        """Bind the link when the peer has answered."""
         if not active and self._parent.outgoing:
             return None
         bound = self._parent.bound()
@@ -249,7 +249,7 @@ class _Leg:
         return bound
 
     def ended(self, error: str | None) -> None:
-        """The peer has detached: try again later."""
+        """Schedule a retry after the peer has detached."""
         parent = self._parent
         self.state = State.FAILED
         self.link = self._identity = None
@@ -264,13 +264,13 @@ class _Leg:
         self._parent.owner.waker.wake()
 
     def close(self) -> None:
-        """Close the link."""
+        """Cancel retries and close the link."""
         self.stop()
         if self._identity is not None:
             self._parent.owner.initiated_links.detach(self.connection, self._identity)
 
     def stop(self) -> None:
-        """Stop trying."""
+        """Cancel a pending retry."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Requests of workers about links: attach to an address or to another link, detach. No I/O here."""
+"""Handlers of worker requests about links: attach to an address or to another link, detach. Does no input or output."""
 
 from collections.abc import Callable
 from typing import Final
@@ -25,12 +25,12 @@ from supervisor.subsystem import Events, Subsystem
 
 ESCAPES_TEXT: Final = "The address of a tenant has one scheme at most"
 
-# An answer that waits for acknowledgements: worker, link, answer.
+# Attach answer that waits for acknowledgements: worker, link, answer.
 Waiting = tuple[Worker, Link, control.Attached]
 
 
 class LinkHandler(Subsystem):
-    """Answers workers that ask about links. Owner: the core."""
+    """Handles the workers' messages about links. Owner: the core."""
 
     def __init__(
         self,
@@ -48,8 +48,10 @@ class LinkHandler(Subsystem):
         edges: Edges | None = None,
         uplink: Uplink | None = None,
     ) -> None:
-        """usable(connection): whether its peer is a router with an attached control link. attached(connection, record,
-        receives): called for each link of an address. edges: of an interior router. uplink: of an edge router."""
+        """usable(connection): whether the peer is a router with an attached control link. attached(connection, record,
+        receives): called for each link that is bound to an address. edges: services of an interior router. uplink: of
+        an edge router.
+        """
         self._edges = edges
         self._uplink = uplink
         self._table = table
@@ -73,7 +75,7 @@ class LinkHandler(Subsystem):
         handlers.on(control.HeartbeatMissed, self._heartbeat_missed)
 
     def after_delta(self) -> None:
-        """Send the answers to attaches that all workers concerned have acknowledged."""
+        """Send the attach answers whose epoch has been acknowledged by all workers concerned."""
         for worker, link, answer in self._epochs.released(self._table.epoch):
             if not link.closed:
                 link.up = True
@@ -100,7 +102,7 @@ class LinkHandler(Subsystem):
             self._decide(worker, message, None)
 
     def _decide(self, worker: Worker, message: control.Attach, beyond: Beyond | None) -> None:
-        """Answer an attach. beyond: the link route of the interior that it is for."""
+        """Answer an attach. beyond: the interior router's link route that matches the attach."""
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
@@ -197,7 +199,7 @@ class LinkHandler(Subsystem):
     def _bind(
         self, worker: Worker, connection: Connection, link: Link, record: Record, answer: control.Attached
     ) -> None:
-        """Make a link a user of its address; the answer waits until the workers have it."""
+        """Make a link a user of its address, and delay the answer until the workers have the change."""
         self._attached(connection, record, link.consumer)
         if link.consumer:
             if self._table.has_consumer(record, worker.index, link.slot, link.generation):
@@ -227,7 +229,7 @@ class LinkHandler(Subsystem):
         self._answer(worker, link, answer, record.epoch)
 
     def _answer(self, worker: Worker, link: Link, answer: control.Attached, epoch: int) -> None:
-        """Answer an attach once its worker has an epoch."""
+        """Answer an attach once the link's worker has acknowledged an epoch."""
         if epoch > self._epochs.acknowledged(worker.index):
             self._epochs.when_one(worker.index, epoch, (worker, link, answer))
         elif not link.closed:
@@ -251,5 +253,5 @@ class LinkHandler(Subsystem):
 
 
 def _forbidden(message: control.Attach, condition: str) -> control.Refused:
-    """The answer to an attach that policy does not allow."""
+    """Return the answer to an attach that policy forbids."""
     return control.Refused(message.conn, message.link, condition, LINK_TEXT, termini=True)

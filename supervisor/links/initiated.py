@@ -1,6 +1,6 @@
-"""Links that the router initiates: requests to workers, and their owners. No input or output here.
+"""Links that the router initiates: requests to workers, and the owners of these links.
 
-brokers-and-edge.md 7.2.
+Does no input or output. brokers-and-edge.md 7.2.
 """
 
 import secrets
@@ -22,7 +22,7 @@ _RANDOM_PART: Final = 15
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What is special about a link; see `messages.Link`."""
+    """Properties of a requested link that differ from the default; see `messages.Link`."""
 
     address: str | None = None
     use: Literal["address", "anonymous", "messages", "heartbeat"] = "address"
@@ -36,20 +36,23 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Owner(Protocol):
-    """Who asked for a link that the router attached."""
+    """Requester of a link that the router attached."""
 
     def begun(self, link: Link) -> None:
-        """The attach has gone out."""
+        """Take note that the attach has been sent."""
 
     def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
-        """The peer has answered, with an address (`active`) or not: what the link is bound to, or why it is closed.
-        address: that the peer has generated.
+        """Return the binding of the link after the peer's answer, or the reason to close the link.
 
-        None: the peer's detach is to come, or the link is bound to nothing.
+        active: the peer's answer has an address. address: an address that the peer has generated. Returns None if the
+        peer's detach is to follow, or if the link is bound to nothing.
         """
 
     def ended(self, error: str | None) -> None:
-        """The peer has detached, or there was no room for the link: why. Not called when the connection is gone."""
+        """Take note that the peer has detached, or that there was no room for the link; `error` is the reason.
+
+        Not called when the connection is lost.
+        """
 
 
 class InitiatedLinks(Subsystem):
@@ -61,15 +64,15 @@ class InitiatedLinks(Subsystem):
         """send: sends a message to the worker of a connection."""
         self._take_identity = take_identity
         self._send = send
-        self._owners: dict[int, Owner] = {}  # by identity
-        self._asked: dict[int, set[int]] = {}  # identities by number of the connection
+        self._owners: dict[int, Owner] = {}  # by identity of the link
+        self._asked: dict[int, set[int]] = {}  # identities of requested links, by connection number
 
     def attach(self, connection: Connection, outgoing: bool, address: str, owner: Owner) -> int:
-        """Attach a link; returns its identity. outgoing: the router sends. address: of the peer's terminus."""
+        """Attach a link and return its identity. outgoing: the router sends. address: of the peer's terminus."""
         return self.attach_wanted(connection, outgoing, Wanted(address=address), owner)
 
     def attach_wanted(self, connection: Connection, outgoing: bool, wanted: Wanted, owner: Owner) -> int:
-        """The same for a link between an edge and an interior router."""
+        """Attach a link with special properties, between an edge and an interior router, and return its identity."""
         identity = self._take_identity()
         self._owners[identity] = owner
         self._asked.setdefault(connection.number, set()).add(identity)
@@ -94,7 +97,7 @@ class InitiatedLinks(Subsystem):
         return identity
 
     def detach(self, connection: Connection, identity: int, *, quiet: bool = False) -> None:
-        """Close a link. Its owner is not called any more. quiet: when its deliveries are settled."""
+        """Close a link without further calls to its owner. quiet: close only after its deliveries are settled."""
         self._forget(connection, identity)
         self._close(connection, identity, quiet=quiet)
 
@@ -105,13 +108,13 @@ class InitiatedLinks(Subsystem):
         self._send(connection, messages.Unlink(connection.number, identity, condition, description, quiet))
 
     def begun(self, link: Link) -> None:
-        """The attach of a link has gone out."""
+        """Notify the owner that the attach has been sent."""
         owner = self._owners.get(link.identity)
         if owner is not None:
             owner.begun(link)
 
     def answered(self, link: Link, active: bool, address: str | None) -> Accepted | None:
-        """The peer has answered; returns what the link is bound to, if anything."""
+        """Notify the owner of the peer's answer, and return the binding of the link, or None."""
         owner = self._owners.get(link.identity)
         decision = None if owner is None else owner.answered(link, active, address)
         if not isinstance(decision, Refused):
@@ -121,7 +124,7 @@ class InitiatedLinks(Subsystem):
         return None
 
     def ended(self, connection: Connection, identity: int, error: str | None) -> None:
-        """A link is gone, or never was."""
+        """Notify the owner that a link has ended or was never attached."""
         owner = self._owners.get(identity)
         if owner is not None:
             self._forget(connection, identity)
@@ -141,11 +144,11 @@ class InitiatedLinks(Subsystem):
 
 
 def make_name() -> str:
-    """A unique name of a link."""
+    """Return a unique random link name."""
     return "qdlink." + secrets.token_bytes(_RANDOM_PART).translate(_CHARACTER_OF).decode()
 
 
 def initiated_link(worker: Worker, connection: Connection, message: messages.Initiated) -> Link:
-    """The link of an `initiated` message."""
+    """Return the link that an `initiated` message describes."""
     outgoing = message.dir == "out"
     return Link(message.ref, message.name, outgoing, message.slot, message.gen, connection, worker.index)

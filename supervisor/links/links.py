@@ -1,4 +1,4 @@
-"""All links: by identity, and as users of their addresses. No input or output here."""
+"""All links, by identity and as users of their addresses. Does no input or output."""
 
 from collections.abc import Callable, Iterable
 
@@ -23,7 +23,7 @@ class Links(Subsystem):
         return len(self.by_identity)
 
     def add(self, connection: Connection, number: int, link: Link, text: str) -> None:
-        """Register a link. number: its worker's number for it. text: describes the termini."""
+        """Register a link. number: the number that its worker uses. text: description of the termini, for the log."""
         link.number = number
         connection.links[number] = self.by_identity[link.identity] = link
         log_attached(self._log, connection, link, text)
@@ -31,7 +31,7 @@ class Links(Subsystem):
             added(link)
 
     def when_added(self, added: Callable[[Link], object]) -> None:
-        """Have it called for each new link, which may have no address yet."""
+        """Call `added` for each new link. The link may not have an address yet."""
         self._added.append(added)
 
     def link_dropped(self, worker: Worker, link: Link) -> None:
@@ -48,5 +48,5 @@ class Links(Subsystem):
             self._table.remove_producer(record, edge=link.connection.edge != 0)
 
     def snapshot_ops(self) -> Iterable[Op]:
-        """The consumers of all addresses, here and at other routers."""
+        """Return the consumers of all addresses, at this and at other routers."""
         return self._table.consumer_ops()
