@@ -1,1 +1,1 @@
-"""Services beside the event loop: threads, deadlines, host names."""
+"""Utilities around the event loop: threads, deadlines, host names."""

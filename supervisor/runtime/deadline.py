@@ -1,14 +1,14 @@
-"""Time-outs that do not count time in which the supervisor did not run: stopped, frozen, starved of the processor."""
+"""Timeouts that ignore time in which the supervisor did not run: stopped, frozen, or starved of the processor."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
-HELD_UP: Final = 0.5  # seconds late, from which on the supervisor counts as not having run
+HELD_UP: Final = 0.5  # seconds of delay beyond which the supervisor counts as not having run
 
 
 class Deadline:
-    """Calls `action` after some seconds. If the timer itself is late, the time begins again.
+    """Timer that calls `action` after some seconds, and starts again if the timer itself fires late.
 
     Owner: its creator.
     """

@@ -1,4 +1,4 @@
-"""Addresses of host names. Name servers are queried in threads."""
+"""Address resolution of host names, in threads."""
 
 import asyncio
 import os
@@ -12,33 +12,33 @@ from msgspec import Struct, field
 from router.config.entities import ListenerConfig
 from supervisor.runtime.threads import Threads
 
-RESOLVE_SECONDS: Final = 10.0  # for the names of listeners
+RESOLVE_SECONDS: Final = 10.0  # timeout for the names of listeners
 MAX_RESOLVERS: Final = 64  # threads
 
-# Family, type, protocol, canonical name, and where: as getaddrinfo(3) gives it.
+# Result of getaddrinfo(3): family, type, protocol, canonical name, socket address.
 Address = tuple[int, int, int, str, Any]
 
 
 class Found(Struct, frozen=True):
-    """The addresses of the hosts of a listener; `reason`: why one has none."""
+    """Addresses of the hosts of a listener. reason: why a host has none."""
 
     addresses: Sequence[Address] = field(default=())
     reason: str | None = None
 
 
 def look_up(config: ListenerConfig) -> Found:
-    """Look up the addresses of a listener, however long it takes."""
+    """Resolve the hosts of a listener. Blocks for any length of time."""
     return _found(config, 0)
 
 
 def at_once(config: ListenerConfig) -> Found | None:
-    """The addresses of a listener without host names; None: a lookup is needed."""
+    """Return the addresses of a listener without host names, or None if a lookup is needed."""
     found = _found(config, socket.AI_NUMERICHOST)
     return None if found.reason is not None else found
 
 
 def failed(error: BaseException) -> Found:
-    """The answer when there was none."""
+    """Return the result for a lookup that failed or timed out."""
     return Found(reason=_reason(error))
 
 
@@ -50,7 +50,7 @@ def _found(config: ListenerConfig, flags: int) -> Found:
             addresses += socket.getaddrinfo(
                 host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV | flags
             )
-        except (OSError, ValueError) as error:  # ValueError: not a name
+        except (OSError, ValueError) as error:  # ValueError: not a valid name
             reason = _reason(error)
     return Found(tuple(dict.fromkeys(addresses)), reason)
 
@@ -66,24 +66,24 @@ Answers = Mapping[Place, Found]
 
 
 def place(config: ListenerConfig) -> Place:
-    """The attributes that determine the addresses of a listener."""
+    """Return the attributes that determine the addresses of a listener."""
     return (config.hosts, config.port)
 
 
 class Resolver:
-    """Looks up the addresses of listeners. Owner: supervisor."""
+    """Resolver of listener hosts. Owner: supervisor."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._threads: Final = Threads(loop, "resolver", MAX_RESOLVERS)
 
     def known(self, configs: Iterable[ListenerConfig]) -> Answers | None:
-        """The addresses of listeners without host names; None if one has a name."""
+        """Return the addresses of listeners without a lookup, or None if one has a host name."""
         answers = {place(config): at_once(config) for config in configs}
         found = {at: each for at, each in answers.items() if each is not None}
         return found if len(found) == len(answers) else None
 
     async def find(self, configs: Iterable[ListenerConfig]) -> Answers:
-        """The addresses of listeners, looked up at the same time."""
+        """Return the addresses of listeners. Lookups run concurrently."""
         answers: dict[Place, Found] = {}
         asked: dict[Place, asyncio.Future[Found]] = {}
         for config in configs:

@@ -1,4 +1,4 @@
-"""Remote hosts, and what each of them may have of something that all share."""
+"""Identity of remote hosts, and the share of a common limit that each host may use."""
 
 import ipaddress
 from typing import Final
@@ -7,7 +7,9 @@ IPV6_BITS: Final = 64
 
 
 def remote_host(address: str) -> str:
-    """Return what counts as one host: of IPv6 a network of 64 bits, for whoever has one address there has all."""
+    """Return the host for an address. IPv6 addresses count by their /64 network, which one host usually
+    owns entirely.
+    """
     if ":" not in address:
         return address
     found = ipaddress.IPv6Address(address.strip("[]").partition("%")[0])
@@ -15,9 +17,9 @@ def remote_host(address: str) -> str:
 
 
 class HostShares:
-    """Counts what hosts have of a limit. Owner: the owner of what is limited.
+    """Counters of a shared limit by remote host. Owner: the owner of the limited resource.
 
-    most: of all hosts together. most_of_host: of one, so that one host never keeps out all others.
+    most: limit for all hosts together. most_of_host: limit for one host, so that one host never locks out all others.
     """
 
     def __init__(self, most: int, most_of_host: int) -> None:
@@ -27,7 +29,10 @@ class HostShares:
         self._hosts: dict[str, int] = {}
 
     def take(self, address: str) -> bool:
-        """Count one more for a host, if it may have one more: check and count are one step."""
+        """Count one more for a host and return True, or return False if a limit is reached.
+
+        Check and count are one operation.
+        """
         host = remote_host(address)
         count = self._hosts.get(host, 0)
         if self.total >= self.most or count >= self.most_of_host:
@@ -37,7 +42,7 @@ class HostShares:
         return True
 
     def give_back(self, address: str) -> None:
-        """Count one less for a host that has one."""
+        """Count one less for a host. The host must have a count."""
         host = remote_host(address)
         count = self._hosts.pop(host) - 1
         self.total -= 1

@@ -11,16 +11,16 @@ _Result = TypeVar("_Result")
 
 
 class Threads:
-    """A thread for each piece of work, up to a limit. Owner: supervisor.
+    """Limited number of threads, one for each call. Owner: supervisor.
 
-    Neither the event loop nor the end of the process waits for them; a caller waits at most the time it gives. A thread
-    that a file system blocks for ever stays, and counts.
+    Neither the event loop nor the exit of the process waits for a thread. A caller waits at most as long as it
+    specifies. A thread that a file system blocks for ever stays, and counts towards the limit.
     """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, name: str, most: int, begin: Callable[[], object] | None = None
     ) -> None:
-        """name: of the threads. most: at a time. begin: called first in each."""
+        """name: of the threads. most: limit of concurrent threads. begin: called first in each thread."""
         self._loop: Final = loop
         self._name: Final = name
         self._most: Final = most
@@ -28,9 +28,10 @@ class Threads:
         self._running = 0
 
     def run(self, work: Callable[[], _Result], seconds: float | None = None) -> "asyncio.Future[_Result]":
-        """Run `work`, which must not touch objects of the loop; the future gets its result or exception.
+        """Run `work` in a thread and return a future for its result or exception.
 
-        TimeoutError: it took longer than `seconds`. OSError: no thread was free.
+        `work` must not touch objects of the event loop. The future raises TimeoutError if `work` takes longer than
+        `seconds`, and OSError if no thread is free.
         """
         future: asyncio.Future[_Result] = self._loop.create_future()
         if self._running >= self._most:
@@ -53,7 +54,7 @@ class Threads:
                 if self._begin is not None:
                     self._begin()
                 result = work()
-            except Exception as error:  # noqa: BLE001 - it is that of the future
+            except Exception as error:  # noqa: BLE001 - the future raises it
                 failure = error
             try:
                 self._loop.call_soon_threadsafe(finish, result, failure)
@@ -62,7 +63,7 @@ class Threads:
 
         try:
             threading.Thread(target=run, name=self._name, daemon=True).start()
-        except RuntimeError:  # the system has no threads left
+        except RuntimeError:  # the system is out of threads
             future.set_exception(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
             return future
         self._running += 1

@@ -1,4 +1,4 @@
-"""Wakes the event loop, for code that is created before it."""
+"""Access to the event loop for code that is created before the loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,35 +6,35 @@ from typing import Protocol
 
 
 class Cancellable(Protocol):
-    """A call that is due later."""
+    """Scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Cancel it."""
+        """Cancel the call."""
 
 
 class Waker:
-    """Wakes the supervisor. Owner: the core. Does nothing before `connect`."""
+    """Wakes the supervisor's event loop; without effect before `connect`. Owner: the core."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: Callable[[], object] = _nothing
 
     def connect(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], object]) -> None:
-        """There is an event loop. From now on `wake` is called when there is something to send."""
+        """Connect to the event loop. From now on `wake` is called when messages are to be sent."""
         self._loop, self._wake = loop, wake
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop, in which everything runs."""
+        """Return the event loop that runs the supervisor."""
         assert self._loop is not None, "nothing runs yet"
         return self._loop
 
     def disconnect(self) -> None:
-        """Stop waking."""
+        """Stop waking the event loop."""
         self._wake = _nothing
 
     def wake(self) -> None:
-        """Schedule a wake, after other events."""
+        """Schedule a wake after other pending events."""
         self._wake()
 
     def later(self, seconds: float, function: Callable[[], None]) -> Cancellable:
@@ -43,4 +43,4 @@ class Waker:
 
 
 def _nothing() -> None:
-    """Does nothing."""
+    """Do nothing."""
