@@ -1,1 +1,1 @@
-"""Listeners: sockets, accepted connections, profiles."""
+"""Listeners: sockets, accepted connections, profiles, and the choice of a worker for each connection."""

@@ -1,7 +1,4 @@
-"""Listening sockets: accepting connections and handing them over to the workers.
-
-brokers-and-edge.md 3.2.
-"""
+"""Listening sockets, accepted connections and their hand-over to workers (brokers-and-edge.md 3.2)."""
 
 import array
 import asyncio
@@ -31,23 +28,23 @@ from supervisor.processes.worker import Worker
 from supervisor.runtime.host_names import Answers, Found, at_once, place
 from supervisor.subsystem import Subsystem
 
-MAX_CONNECTIONS: Final = 65535  # the default of policy.maxConnections
-ACCEPTS_PER_WAKE: Final = 64  # then other events are handled
-BACKLOG: Final = 1024  # connections the kernel keeps for us, at most; net.core.somaxconn may allow fewer
-MAX_HANDOVER: Final = 65536  # octets of the message that goes with a connection
-RETRY_AFTER: Final = 0.1  # seconds without accepting when the system has no memory or descriptors at all
+MAX_CONNECTIONS: Final = 65535  # default of policy.maxConnections
+ACCEPTS_PER_WAKE: Final = 64  # limit of connections accepted before other events are handled
+BACKLOG: Final = 1024  # limit of connections in the kernel's accept queue; net.core.somaxconn may be lower
+MAX_HANDOVER: Final = 65536  # limit in octets of a hand-over message
+RETRY_AFTER: Final = 0.1  # pause in seconds when the system is out of memory or descriptors
 
-# Errors of accept(2) that concern one connection only: the next one may succeed.
+# Errors of accept(2) that concern one connection only. The next call may succeed.
 _OF_THE_PEER: Final = frozenset(
     (errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
 ) | {errno.EPERM, errno.ENOPROTOOPT, errno.ENONET, errno.EOPNOTSUPP, errno.EINTR, errno.ETIMEDOUT}
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
-# The hand-over socket is full, or too many descriptors are in flight.
+# Errors of sendmsg(2) when the hand-over socket is full, or too many descriptors are in flight.
 _FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS)
 _GONE: Final = (errno.EPIPE, errno.ECONNRESET)
 
-# Octets that the kernel buffers for another router: control messages must not wait behind megabytes of messages on a
-# slow network.
+# Limit of octets that the kernel buffers for another router. Control messages must not wait behind megabytes of other
+# messages on a slow network.
 UNSENT_OCTETS: Final = 131072
 
 
@@ -55,7 +52,7 @@ _NONE: Final[Answers] = {}
 
 
 class ListenError(Exception):
-    """A listener cannot be opened: its address, and why."""
+    """Error on opening a listener, with the listener's address and the reason."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(address, reason)
@@ -64,20 +61,20 @@ class ListenError(Exception):
 
 
 class Listener:
-    """An open listener: one socket for each address that its host stands for. Owner: the acceptor."""
+    """Open listener, with one socket for each address of its host. Owner: the acceptor."""
 
     __slots__ = ("accepts_as", "config", "port", "sockets")
 
     def __init__(self, config: ListenerConfig, found: Found | None = None, *, share: bool = False) -> None:
-        """Bind. Raises ListenError when no address can be bound.
+        """Bind the sockets. Raises ListenError if no address can be bound.
 
-        found: the addresses of its hosts; None: the hosts are addresses. share: share the port with other listeners
-        that allow it, see `share`.
+        found: the addresses of the hosts; None if the hosts are addresses themselves. share: share the port with other
+        listeners that allow it, see `share`.
         """
         self.config = config
-        # Of accepted connections: the configuration, and the key of its profile; None: not yet.
+        # For accepted connections: the listener's configuration, and the key of its profile. None: not accepting yet.
         self.accepts_as: tuple[ListenerConfig, str] | None = None
-        self.port = config.port_text  # the kernel may choose it
+        self.port = config.port_text  # replaced below if the kernel chooses the port
         self.sockets: list[socket.socket] = []
         port = config.port
         found = found or at_once(config) or Found()
@@ -89,7 +86,7 @@ class Listener:
                 reason = failure.strerror or str(failure)
                 continue
             self.sockets.append(opened)
-            port = port or opened.getsockname()[1]  # a port the kernel chose is the same for all addresses
+            port = port or opened.getsockname()[1]  # all addresses use the port that the kernel chose for the first
         if not config.port:
             self.port = str(port)
         if not self.sockets:
@@ -97,16 +94,16 @@ class Listener:
 
     @property
     def text(self) -> str:
-        """Its address, as the log shows it."""
+        """Return the address of the listener, for the log."""
         return f"{self.config.host}:{self.port}"
 
     def share(self, allowed: bool) -> None:
-        """Whether other listeners of the router may bind the same port until this one is closed."""
+        """Allow or forbid other listeners of the router to bind the same port until this listener is closed."""
         for opened in self.sockets:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, allowed)
 
     def listen(self) -> None:
-        """Begin to take connections. Raises ListenError."""
+        """Start listening. Raises ListenError."""
         for opened in self.sockets:
             try:
                 opened.listen(BACKLOG)
@@ -119,14 +116,14 @@ class Listener:
 
 
 def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...], share: bool) -> socket.socket:
-    """A bound socket. Raises OSError."""
+    """Return a bound socket. Raises OSError."""
     opened = socket.socket(family, kind, protocol)
     try:
         opened.setblocking(False)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by accepted sockets
         if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # a separate socket serves IPv4
         if share:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         opened.bind(address)
@@ -137,7 +134,10 @@ def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...],
 
 
 class Acceptor(Subsystem):
-    """Accepts on all listeners and gives connections, those of connectors too, to the worker with the fewest."""
+    """Accepts connections on all listeners, and hands them over to workers, together with connections of connectors.
+
+    By default the worker with the fewest connections is chosen.
+    """
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Acceptor(Subsystem):
         limit: int = MAX_CONNECTIONS,
         placements: Placements | None = None,
     ) -> None:
-        """limit: of accepted connections."""
+        """limit: number of accepted connections at a time."""
         self._pace = pace
         self.limit = limit
         self._loop = loop
@@ -161,10 +161,10 @@ class Acceptor(Subsystem):
         self._placements = placements
         self._listeners: list[Listener] = []
         self._open = False  # accepting, unless paused
-        self._closed = False  # for good: the router ends
+        self._closed = False  # closed for good, because the router exits
         self._paused = False
         self._reserve: FileIO | None = _open_reserve()
-        self._waiting: deque[tuple[Connection, socket.socket]] = deque()  # of workers that died before they took them
+        self._waiting: deque[tuple[Connection, socket.socket]] = deque()  # connections that no worker can take now
         self._proxies = Proxies(loop)
 
     def commit(self, change: ConfigurationChange) -> None:
@@ -176,13 +176,13 @@ class Acceptor(Subsystem):
 
     @property
     def accepting(self) -> bool:
-        """Whether connections are taken now."""
+        """Return whether connections are accepted now."""
         return self._open and not self._paused
 
     def bind(self, configs: tuple[ListenerConfig, ...], answers: Answers = _NONE) -> None:
-        """Bind all listeners without accepting yet. The first one is required: raises ListenError.
+        """Bind all listeners without accepting yet. Raises ListenError if the first listener fails; others may fail.
 
-        answers: the addresses of their hosts.
+        answers: the addresses of the listeners' hosts.
         """
         for config in configs:
             try:
@@ -195,7 +195,9 @@ class Acceptor(Subsystem):
                 self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
 
     def open(self, announce: Callable[[Listener], None]) -> None:
-        """Begin to accept connections; `announce` is called for each listener. Raises ListenError."""
+        """Start accepting connections, and call `announce` for each listener. Raises ListenError if the first one
+        fails.
+        """
         for listener in list(self._listeners):
             try:
                 listener.listen()
@@ -212,18 +214,20 @@ class Acceptor(Subsystem):
             self._watch(listener)
 
     def add(self, listener: Listener) -> None:
-        """Add a listening listener; it accepts connections after `accept_as`."""
+        """Add a listener that listens already. It accepts connections after `accept_as`."""
         self._listeners.append(listener)
 
     def accept_as(self, listener: Listener, config: ListenerConfig, profile: str) -> str | None:
-        """Accept connections with these attributes from now on; returns the key of the previous profile."""
+        """Accept further connections with these attributes, and return the key of the listener's previous profile, or
+        None.
+        """
         before, listener.accepts_as = listener.accepts_as, (config, profile)
         if before is None and self._open and not config.http:
             self._watch(listener)
         return None if before is None else before[1]
 
     def remove(self, listener: Listener) -> None:
-        """Close a listener, after taking the connections that the kernel has accepted for it."""
+        """Close a listener after accepting the connections in its kernel queue."""
         self._listeners.remove(listener)
         for opened in listener.sockets:
             self._loop.remove_reader(opened)
@@ -242,13 +246,13 @@ class Acceptor(Subsystem):
                 self._loop.remove_reader(opened)
 
     def _pause(self) -> None:
-        """No worker has room: leave new connections to the kernel's queue."""
+        """Pause accepting because no worker has room. New connections stay in the kernel's queue."""
         if not self._paused:
             self._paused = True
             self._unwatch()
 
     def resume(self) -> None:
-        """A worker may have room again: hand over what waits, then accept."""
+        """Hand over waiting connections and resume accepting, if a worker has room again."""
         while self._waiting and self._choose() is not None:
             connection, accepted = self._waiting.popleft()
             self.give(connection, accepted)
@@ -258,9 +262,10 @@ class Acceptor(Subsystem):
                 self._watch(listener)
 
     def _choose(self, role: str = "") -> Worker | None:
-        """The serving worker with room in its hand-over socket that has the fewest connections.
+        """Return the worker with the fewest connections, of those that serve and have room in the hand-over socket.
 
-        Connections to other routers carry the most traffic: for such a `role` their number counts first.
+        Connections to other routers carry the most traffic, so for that `role` their number is compared first. Returns
+        None if no worker can take a connection.
         """
         best: Worker | None = None
         fewest = (0, 0)
@@ -272,7 +277,7 @@ class Acceptor(Subsystem):
         return best
 
     def _acceptable(self, listener: Listener, opened: socket.socket) -> None:
-        """Connections wait."""
+        """Accept connections from a readable socket, as far as the accept rate permits."""
         crowd = waiting(opened)
         room = self._pace.room(crowd, min(max(crowd, 1), ACCEPTS_PER_WAKE))
         if room:
@@ -282,7 +287,7 @@ class Acceptor(Subsystem):
             self._loop.call_later(self._pace.rest(), self._go_on, listener, opened)
 
     def _go_on(self, listener: Listener, opened: socket.socket) -> None:
-        """The rest of a socket is over."""
+        """Watch a socket again after its pause."""
         if listener in self._listeners and listener.accepts_as is not None and self._open and not self._paused:
             self._loop.add_reader(opened, self._acceptable, listener, opened)
 
@@ -314,11 +319,11 @@ class Acceptor(Subsystem):
     def _proxied(
         self, listener: Listener, accepted: socket.socket, proxy: str, client: tuple[str, int] | ProxyError
     ) -> None:
-        """A proxy has said whom a connection is of, or has not."""
+        """Adopt a connection of a proxy, or close it if its header is missing or invalid."""
         if isinstance(client, ProxyError):
             self._log.repeated(WARNING, "SERVER", "proxy", refused_proxy(proxy, listener.text, client))
             accepted.close()
-        elif listener not in self._listeners or listener.accepts_as is None:  # it was closed meanwhile
+        elif listener not in self._listeners or listener.accepts_as is None:  # the listener was closed in the meantime
             accepted.close()
         elif not self._denied(accepted, f"{client[0]}:{client[1]}"):
             config, profile = listener.accepts_as
@@ -326,13 +331,13 @@ class Acceptor(Subsystem):
             self.give(connection, accepted, self._placed(listener.config, client[0]))
 
     def _placed(self, config: ListenerConfig, host: str) -> Worker | None:
-        """The worker that a placement names, if it takes connections."""
+        """Return the worker that a placement names, or None if there is none or it takes no connections."""
         index = None if self._placements is None else self._placements.worker(config.name, host)
         worker = None if index is None else self._workers.get(index)
         return worker if worker is not None and worker.takes_connections else None
 
     def _adopt(self, listener: Listener, worker: Worker, accepted: socket.socket, peer: str) -> None:
-        """Hand an accepted connection over, unless there are too many."""
+        """Hand over an accepted connection, unless the connection limit is reached."""
         if self._denied(accepted, peer):
             return
         assert listener.accepts_as is not None
@@ -341,9 +346,9 @@ class Acceptor(Subsystem):
         self._hand_over(worker, connection, accepted)
 
     def upgrade(self, listener: Listener, accepted: socket.socket, peer: str, octets: bytes) -> None:
-        """Hand over a connection of an HTTP listener whose client asks for WebSocket.
+        """Hand over a connection of an HTTP listener whose client requests WebSocket.
 
-        octets: its request, and what came with it; the worker processes them before it reads the socket.
+        octets: the request and all octets read after it. The worker processes them before it reads from the socket.
         """
         assert listener.accepts_as is not None
         accepted.setblocking(False)
@@ -354,8 +359,11 @@ class Acceptor(Subsystem):
             self.give(connection, accepted)
 
     def take_encrypted(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> bool:
-        """Hand over a connection of an HTTPS listener, on which nothing was read: WebSocket and its TLS belong to one
-        process. False: no worker can have it now."""
+        """Hand over an unread connection of an HTTPS listener, because one process must handle both its TLS and
+        WebSocket.
+
+        Returns False if no worker can take the connection now.
+        """
         worker = self._placed(listener.config, address[0]) or self._choose(listener.config.role)
         if worker is None or listener.accepts_as is None or self._connections.count >= self.limit:
             return False
@@ -363,7 +371,7 @@ class Acceptor(Subsystem):
         return True
 
     def _denied(self, accepted: socket.socket, peer: str) -> bool:
-        """Close a connection when there are too many."""
+        """Close a connection and return True if the connection limit is reached."""
         if self._connections.count < self.limit or self._connections.make_room(peer):
             return False
         accepted.close()
@@ -377,8 +385,10 @@ class Acceptor(Subsystem):
         return True
 
     def moved(self, worker: Worker, message: Moved, accepted: socket.socket | None) -> None:
-        """A worker has handed back a connection that has opened: another one gets it. accepted: None where no
-        descriptor was left for it, and it is lost."""
+        """Hand over a connection that a worker returned after its open, to another worker.
+
+        accepted: None if no descriptor was left for the socket; the connection is lost then.
+        """
         connection = worker.connections.get(message.conn)
         if connection is not None:
             to = self._connections.left(worker, connection, message)
@@ -390,8 +400,10 @@ class Acceptor(Subsystem):
             accepted.close()
 
     def give(self, connection: Connection, accepted: socket.socket, to: Worker | None = None) -> None:
-        """Hand over a connection without worker: of a connector, or of a worker that died before it took it. to: that
-        one, if it can have it."""
+        """Hand over a connection without worker: from a connector, or not taken by a worker that crashed.
+
+        to: the preferred worker. Another one is chosen if it cannot take the connection.
+        """
         worker = to if to is not None and to.takes_connections else self._choose(connection.origin.role)
         if worker is None and self._closed:
             accepted.close()
@@ -415,15 +427,15 @@ class Acceptor(Subsystem):
         if sent:
             accepted.close()
             return
-        self._connections.take_back(connection, worker)  # it is not the worker's before it is handed over
+        self._connections.take_back(connection, worker)  # the worker does not have the connection before the hand-over
         worker.stuck = (connection, accepted)
         assert worker.handover is not None
         self._loop.add_writer(worker.handover, self._unstick, worker)
 
     def _send(self, worker: Worker, connection: Connection, accepted: socket.socket) -> bool:
-        """Put a connection on the hand-over socket; False when that is full.
+        """Write a connection to the hand-over socket. Returns False if the socket is full.
 
-        Raises OSError or ControlError for one that cannot be handed over at all.
+        Raises OSError or ControlError if this connection cannot be handed over at all.
         """
         assert worker.handover is not None
         data = encode_handover(
@@ -440,13 +452,14 @@ class Acceptor(Subsystem):
         try:
             worker.handover.sendmsg((data,), (descriptor,))
         except OSError as error:
-            if error.errno in _FULL or error.errno in _GONE:  # gone: `lost` follows and takes the connection back
+            # _GONE: the worker has exited, and `withdraw` takes the connection back
+            if error.errno in _FULL or error.errno in _GONE:
                 return False
             raise
         return True
 
     def _unstick(self, worker: Worker) -> None:
-        """The hand-over socket of a worker has room again."""
+        """Send the stuck connection, now that the hand-over socket of its worker has room."""
         connection, accepted = worker.stuck
         if worker.handover is None:
             return
@@ -466,13 +479,15 @@ class Acceptor(Subsystem):
         self.resume()
 
     def _give_up(self, connection: Connection, accepted: socket.socket, error: OSError | ControlError) -> None:
-        """The connection cannot be handed to any worker: drop it."""
+        """Drop a connection that cannot be handed over to any worker."""
         accepted.close()
         reason = getattr(error, "strerror", None) or str(error)
         self._connections.give_up(connection, f"it cannot be handed to a worker: {reason}")
 
     def withdraw(self, worker: Worker) -> None:
-        """A worker is dead or does not respond: connections that it has not taken go to others."""
+        """Take back all connections that a dead or unresponsive worker has not taken, and hand them to
+        other workers.
+        """
         for connection, accepted in self._taken_back(worker):
             self.give(connection, accepted)
 
@@ -483,10 +498,11 @@ class Acceptor(Subsystem):
                 data, descriptors, _, _ = socket.recv_fds(worker.untaken, MAX_HANDOVER, 1)
             except BlockingIOError:
                 break
-            if not data:  # our end is closed
+            if not data:  # the supervisor's end is closed
                 break
             connection = worker.connections.get(decode_handover(data).conn)
-            if connection is None or not descriptors:  # without a free descriptor it is lost with the worker
+            # without a free descriptor the connection is lost with the worker
+            if connection is None or not descriptors:
                 for descriptor in descriptors:
                     os.close(descriptor)
                 continue
@@ -500,9 +516,9 @@ class Acceptor(Subsystem):
         return found
 
     def _refuse(self, opened: socket.socket, error: OSError) -> bool:
-        """Out of descriptors: use the reserved one to accept a connection and close it, so that its client gets an end.
+        """Accept and close one connection when the system is out of descriptors, so that its client receives an end.
 
-        False when that fails too; accepting pauses then.
+        The descriptor held in reserve is used for it. Returns False, and pauses accepting, if that fails as well.
         """
         self._log.repeated(ERROR, "SERVER", "refused", f"New connections are refused: {error.strerror}")
         if self._reserve is None:
@@ -513,7 +529,7 @@ class Acceptor(Subsystem):
         try:
             opened.accept()[0].close()
         except BlockingIOError:
-            return True  # the client has given up
+            return True  # the client has disconnected
         except OSError as failure:
             self._rest(failure)
             return False
@@ -522,7 +538,7 @@ class Acceptor(Subsystem):
         return True
 
     def _rest(self, error: OSError) -> None:
-        """Accepting failed for a temporary reason: try again later."""
+        """Pause accepting after a temporary failure of accept."""
         text = f"No connections are accepted for {RETRY_AFTER} seconds: {error.strerror}"
         self._log.repeated(WARNING, "SERVER", "rests", text)
         self._pause()
@@ -534,7 +550,7 @@ class Acceptor(Subsystem):
         self.resume()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening and close all sockets."""
         if self._open:
             self._unwatch()
         self._open = False
@@ -550,7 +566,7 @@ class Acceptor(Subsystem):
 
 
 def _open_reserve() -> FileIO | None:
-    """A descriptor in reserve; None when there are none left."""
+    """Return a descriptor to hold in reserve, or None if the system is out of descriptors."""
     try:
         return open(os.devnull, "rb", buffering=0)
     except OSError as error:

@@ -1,8 +1,9 @@
-"""Which worker a client that was here before should be on: the one that has the other ends of its addresses.
+"""Choice of a worker for returning clients: the worker that has the other ends of the client's addresses.
 
-A worker is chosen when a connection is accepted, before its first octet. Its open says who the client is; what that
-client sent to and received from before says whom it will talk to. Where these are on another worker, the connection
-goes there before its open is answered, unless that worker would have more to do than others (decision 0043).
+A worker is chosen when a connection is accepted, before its first octet. The open identifies the client, and the
+addresses that the client sent to and received from before predict its traffic. If the other ends of these addresses
+are on another worker, the connection moves there before its open is answered, unless that worker would become busier
+than others (decision 0043).
 """
 
 from collections import Counter, OrderedDict, defaultdict
@@ -19,43 +20,50 @@ from supervisor.listeners.placement import Placements
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
 
-ENDS_MOST: Final = 8  # of a client, and of a connection: those that it attached last
-LENGTH_MOST: Final = 256  # characters of a container id, a user or an address; longer ones are not remembered
-# What a worker may have after a connection has come: connections more than the one with the fewest, as a share of the
-# average and at least. A worker that has just replaced another one gets its part first.
+# limit of ends remembered for a client, and counted for a connection; the latest attached are kept
+ENDS_MOST: Final = 8
+LENGTH_MOST: Final = 256  # characters; longer container ids, users and addresses are not remembered
+# Limit of connections on a worker that a connection may move to, above the worker with the fewest: a share of the
+# average, at least MORE_LEAST. A replaced worker therefore fills up first.
 MORE_SHARE: Final = 0.04
 MORE_LEAST: Final = 2
-LEAST_GAIN: Final = 0.25  # of the other ends of one address: for less no connection moves
+LEAST_GAIN: Final = 0.25  # minimal gain for a move, as a share of the other ends of one address
 
-# One end of an address: its key, and whether it receives.
+# End of an address: the address key, and whether it receives.
 End = tuple[str, bool]
 
 
 class Affinity(Subsystem):
-    """What clients did, and who is where now. Owner: supervisor."""
+    """Ends that clients used before, and ends in use on each worker. Owner: supervisor."""
 
     def __init__(self, workers: Mapping[int, Worker], placements: Placements, most: int) -> None:
-        """placements: those that an operator has made come first. most: clients remembered; 0: none, all stay."""
-        self.moved = 0  # connections that went to another worker, ever
+        """placements: the operator's placements, which take precedence. most: number of clients to remember; 0: no
+        connection moves.
+        """
+        self.moved = 0  # total number of connections that moved to another worker
         self._workers = workers
         self._placements = placements
         self._most = most
-        # Ends by container id and user, the client that was here last at the end, as its last end is.
+        # Ends by container id and user; clients, and each client's ends, are ordered from least to most recently used.
         self._clients: OrderedDict[tuple[str, str | None], dict[End, None]] = OrderedDict()
         self._ends: dict[End, Counter[int]] = {}  # connections by worker
-        self._counted: dict[int, tuple[int, set[End]]] = {}  # by connection: the worker, and the ends counted there
-        self._moving: dict[int, tuple[int, int]] = {}  # by connection: from one worker to another
-        self._coming: Counter[int] = Counter()  # connections on their way, by worker; below 0: from there
+        self._counted: dict[int, tuple[int, set[End]]] = {}  # by connection: its worker and the ends counted there
+        self._moving: dict[int, tuple[int, int]] = {}  # by connection: old and new worker
+        # net number of moving connections by new worker; negative: more are leaving
+        self._coming: Counter[int] = Counter()
 
     @property
     def remembered(self) -> int:
-        """Clients whose addresses are known."""
+        """Return the number of remembered clients."""
         return len(self._clients)
 
-    # Connections whose open has come
+    # Connections that sent their open
 
     def place(self, connection: Connection) -> bool:
-        """Whether a connection whose open has come is to leave its worker; `left` or `stays` follows."""
+        """Return whether a connection that sent its open is to move to another worker.
+
+        If it is, a call of `left` or `stays` follows.
+        """
         known = self._clients.get((connection.container or "", connection.user))
         if known is None or connection.worker is None:
             return False
@@ -70,16 +78,16 @@ class Affinity(Subsystem):
         return True
 
     def left(self, connection: Connection) -> Worker | None:
-        """A connection has left its worker: the one that it is for."""
+        """Return the new worker of a connection that has left its old one; None if that worker has exited."""
         self.moved += 1
         return self._workers.get(self._arrive(connection))
 
     def stays(self, connection: Connection) -> None:
-        """A connection could not leave its worker."""
+        """Cancel the move of a connection that could not leave its worker."""
         self._arrive(connection)
 
     def _arrive(self, connection: Connection) -> int:
-        """It is not on its way any more; the worker that it was for, or -1."""
+        """End the move of a connection, and return the index of its new worker, or -1 if it was not moving."""
         before, to = self._moving.pop(connection.number, (-1, -1))
         if to >= 0:
             self._coming[before] += 1
@@ -87,7 +95,7 @@ class Affinity(Subsystem):
         return to
 
     def _movable(self, connection: Connection) -> bool:
-        """Whether another worker can have it: no TLS or WebSocket, and no placement that decides."""
+        """Return whether a connection may move: it uses neither TLS nor WebSocket, and no placement applies."""
         origin = connection.origin
         return (
             origin.role == NORMAL
@@ -98,8 +106,8 @@ class Affinity(Subsystem):
         )
 
     def _best(self, now: int, known: Mapping[End, None]) -> int:
-        """The worker with most of the other ends, of those that have room."""
-        near: defaultdict[int, float] = defaultdict(float)  # other ends, in those of one address
+        """Return the worker with most of the other ends, among those with room."""
+        near: defaultdict[int, float] = defaultdict(float)  # other ends by worker, as a sum of shares per address
         for key, receives in known:
             others = self._ends.get((key, not receives))
             if others is not None:
@@ -118,10 +126,10 @@ class Affinity(Subsystem):
     def _load(self, worker: Worker) -> int:
         return len(worker.connections) + self._coming[worker.index]
 
-    # What clients do
+    # Links of clients
 
     def attached(self, connection: Connection, record: Record, receives: bool) -> None:
-        """A client has attached a link."""
+        """Remember the end of an address that a newly attached link of a client uses."""
         client = connection.container or "", connection.user
         texts = (record.key, client[0], client[1] or "")
         if (
@@ -145,7 +153,7 @@ class Affinity(Subsystem):
         self._count(connection, connection.worker, (end,))
 
     def _count(self, connection: Connection, worker: int, ends: Mapping[End, None] | tuple[End, ...]) -> None:
-        """Count ends of a connection on a worker, the one that it is on or is going to."""
+        """Count ends of a connection on its present or future worker."""
         before = self._counted.get(connection.number)
         if before is not None and before[0] != worker:
             self._discount(connection)
@@ -169,7 +177,7 @@ class Affinity(Subsystem):
     # Subsystem
 
     def connection_opened(self, connection: Connection, message: Opened) -> None:
-        """It is where it will be."""
+        """Move the counts of a connection to the worker on which it opened."""
         if connection.number in self._counted and connection.worker is not None:
             self._count(connection, connection.worker, ())
 

@@ -1,8 +1,7 @@
-"""Listeners that are opened, changed and closed while the router runs.
+"""Opening, changing and closing of listeners while the router runs.
 
-Sockets come first: new listeners are bound and listen before anything changes, so that a change that fails has no
-effect. A listener that only changes its attributes or its name keeps its sockets. One that could not be opened is tried
-again from time to time.
+New listeners are bound and listen before anything else changes, so that a failed change has no effect. A listener that
+only changes its attributes or its name keeps its sockets. A listener that cannot be opened is retried periodically.
 """
 
 import asyncio
@@ -22,14 +21,14 @@ from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Subsystem
 from supervisor.web.lazy import LazyHttp
 
-RETRY_AFTER: Final = 5.0  # seconds until a listener that could not be opened is tried again
+RETRY_AFTER: Final = 5.0  # seconds until a listener that could not be opened is retried
 
 _NONE: Final[Answers] = {}
 _Place = tuple[object, ...]
 
 
 class Listening(Subsystem):
-    """The listeners at run time. Owner: supervisor."""
+    """Listeners at run time. Owner: supervisor."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Listening(Subsystem):
         waker: Waker,
         log: Log,
     ) -> None:
-        """announce: called when a listener takes connections."""
+        """announce: called when a listener starts accepting connections."""
         self._loop: Final = loop
         self._names: Final = names
         self._acceptor: Final = acceptor
@@ -53,8 +52,8 @@ class Listening(Subsystem):
         self._announce: Final = announce
         self._waker: Final = waker
         self._log: Final = log
-        self._wanted: tuple[ListenerConfig, ...] = ()  # those that are to be open
-        self._failures: dict[_Place, str] = {}  # why one could not be opened, as the log has it
+        self._wanted: tuple[ListenerConfig, ...] = ()  # listeners that should be open
+        self._failures: dict[_Place, str] = {}  # logged reasons of listeners that could not be opened
         self._timer: asyncio.TimerHandle | None = None
         self._attempt: asyncio.Task[None] | None = None
         self._prepared: ListenerChange | None = None
@@ -62,7 +61,7 @@ class Listening(Subsystem):
     # Subsystem
 
     def start(self, configuration: Configuration) -> None:
-        """Retry the listeners that are not open."""
+        """Start retrying the listeners that are not open."""
         self._expect(configuration.listeners)
 
     def stop(self) -> None:
@@ -72,7 +71,7 @@ class Listening(Subsystem):
             self._attempt.cancel()
 
     def gather(self, change: ConfigurationChange) -> "asyncio.Future[Answers] | None":
-        """Find the addresses of listeners that are to be opened."""
+        """Resolve the hosts of listeners that are to be opened."""
         if not change.concerns(ListenerConfig):
             return None
         missing = self._missing(change.new.listeners if change.whole else change.made(ListenerConfig))
@@ -81,7 +80,7 @@ class Listening(Subsystem):
         return self._loop.create_task(self._names.find(missing))
 
     def prepare(self, change: ConfigurationChange) -> None:
-        """Bind new listeners; in a reload all that were not tried before must succeed."""
+        """Bind new listeners. In a reload, all listeners that were not configured before must succeed."""
         if not change.concerns(ListenerConfig):
             return
         answers = change.gathered.pop(self, _NONE)
@@ -107,7 +106,7 @@ class Listening(Subsystem):
     # Opening and closing
 
     def _missing(self, wanted: Iterable[ListenerConfig]) -> list[ListenerConfig]:
-        """The listeners to open."""
+        """Return the listeners to open."""
         return ListenerChange(self._open(), wanted).missing
 
     def _bind(
@@ -115,8 +114,9 @@ class Listening(Subsystem):
     ) -> "ListenerChange":
         """Bind new listeners. Raises ListenError if nothing has changed.
 
-        answers: the addresses of the hosts; a listener whose host is being looked up is not opened now. One that cannot
-        be opened is logged and tried again later; with `tried` only those that have been tried before.
+        answers: the addresses of the hosts. A listener whose host is still being resolved is not opened now. A
+        listener that cannot be opened is logged and retried later; with `tried`, only a listener that was tried
+        before.
         """
         change = ListenerChange(self._open(), wanted)
         change.shared = [each for each in change.leaving if any(each.config.port == own.port for own in change.missing)]
@@ -139,7 +139,7 @@ class Listening(Subsystem):
         return change
 
     def _failed(self, config: ListenerConfig, error: ListenError) -> None:
-        """A listener cannot be opened: log it, unless that was logged before."""
+        """Log that a listener cannot be opened, unless the same reason is already logged."""
         if self._failures.get(_place(config)) != error.reason:
             self._failures[_place(config)] = error.reason
             self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
@@ -149,7 +149,7 @@ class Listening(Subsystem):
         yield from self._http.open_listeners
 
     def _expect(self, wanted: Iterable[ListenerConfig]) -> None:
-        """From now on keep these open: those that are not are tried again."""
+        """Keep these listeners open from now on, and retry those that are not."""
         self._wanted = tuple(wanted)
         missing = self._missing(self._wanted)
         places = {_place(config) for config in missing}
@@ -162,19 +162,19 @@ class Listening(Subsystem):
         self._attempt = self._loop.create_task(self._try_again())
 
     async def _try_again(self) -> None:
-        """Open missing listeners, as far as possible."""
+        """Open as many missing listeners as possible."""
         try:
             answers = await self._names.find(self._missing(self._wanted))
             self._use(self._bind(self._wanted, answers))
             self._waker.wake()
-        except Exception:  # noqa: BLE001 - logged with its trace, and tried again
+        except Exception:  # noqa: BLE001 - logged with its traceback, and retried
             self._log.critical("SERVER", f"Listeners not opened: {traceback.format_exc()}".rstrip())
         finally:
             self._attempt = None
         self._expect(self._wanted)
 
     def _use(self, change: "ListenerChange") -> None:
-        """Make the change. Connections use a new configuration once all workers have its profile."""
+        """Apply a change. Connections use a new configuration once all workers have its profile."""
         for listener in change.leaving:
             self._close(listener)
         for listener in change.opened:
@@ -206,14 +206,14 @@ class Listening(Subsystem):
         self._log.info("CONN_MGR", describe_configured(config))
 
     def _make_profile(self, listener: Listener) -> None:
-        """Announce the profile of a listener."""
+        """Announce the profile of a listener to all workers."""
         config = listener.config
         profile, epoch = self._profiles.add(config)
         self._epochs.call_when_all(epoch, lambda: self._accept(listener, config, profile))
 
     def _accept(self, listener: Listener, config: ListenerConfig, profile: str) -> None:
-        """All workers have the profile of a listener."""
-        if listener not in self._open() or not listener.config.speaks_amqp:  # closed meanwhile, or changed
+        """Accept connections with a profile that all workers have acknowledged."""
+        if listener not in self._open() or not listener.config.speaks_amqp:  # closed or changed in the meantime
             self._profiles.retire(profile)
             return
         is_new = listener.accepts_as is None
@@ -224,24 +224,24 @@ class Listening(Subsystem):
             self._announce(listener)
 
     def _retire_profile(self, listener: Listener) -> None:
-        """No further connection of AMQP comes by this listener."""
+        """Retire the profile of a listener that accepts no more AMQP connections."""
         accepts_as, listener.accepts_as = listener.accepts_as, None
         if accepts_as is not None:
             self._profiles.retire(accepts_as[1])
 
 
 def describe_configured(config: ListenerConfig) -> str:
-    """A listener, as the log shows it (management.md 4.6)."""
+    """Return the log line for a configured listener (management.md 4.6)."""
     kind = (", http" if config.http else "") + (f", sslProfile={config.ssl_profile}" if config.ssl_profile else "")
     family = config.family or "any"
     return f"Configured Listener: {config.host}:{config.port_text} proto={family}, role={config.role}{kind}"
 
 
 class ListenerChange:
-    """The effect of a change on listeners. Owner: the caller.
+    """Effect of a configuration change on the listeners. Owner: the caller.
 
-    leaving: to be closed. changed: with their new configuration. missing: to be opened. opened: those, bound. shared:
-    leaving ones whose port other listeners have.
+    leaving: listeners to close. changed: listeners with their new configuration. missing: configurations to open.
+    opened: new listeners, bound. shared: leaving listeners that share their port with new ones.
     """
 
     def __init__(self, present: Iterable[Listener], wanted: Iterable[ListenerConfig]) -> None:
@@ -256,7 +256,7 @@ class ListenerChange:
         self.missing = [config for config in rest if config not in renamed]
 
     def _keep(self, config: ListenerConfig, *, same_name: bool) -> bool:
-        """Use an open listener for `config`; False when none fits."""
+        """Use an open listener for `config`. Returns False if none fits."""
         for listener in self.leaving:
             if _place(listener.config) == _place(config) and (listener.config.name == config.name or not same_name):
                 self.leaving.remove(listener)
@@ -266,7 +266,7 @@ class ListenerChange:
         return False
 
     def discard(self) -> None:
-        """Close what was opened."""
+        """Close the new listeners, and stop sharing ports."""
         for listener in self.opened:
             listener.close()
         for listener in self.shared:
@@ -274,7 +274,7 @@ class ListenerChange:
 
 
 def _opened(config: ListenerConfig, found: Found, *, share: bool) -> Listener:
-    """A listener that listens. Raises ListenError."""
+    """Return a new listener in the listening state. Raises ListenError."""
     listener = Listener(config, found, share=share)
     try:
         listener.listen()
@@ -285,5 +285,5 @@ def _opened(config: ListenerConfig, found: Found, *, share: bool) -> Listener:
 
 
 def _place(config: ListenerConfig) -> _Place:
-    """The attributes that determine its sockets."""
+    """Return the attributes that determine the sockets of a listener."""
     return (config.hosts, config.port, config.http)

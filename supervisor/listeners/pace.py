@@ -1,9 +1,9 @@
-"""How fast clients are taken from a crowd that wants to come in while others are heard that are in already.
+"""Limit of the accept rate during connection bursts while established clients are active.
 
-To let a client in costs the supervisor and the workers some tenths of a millisecond. Where cores are few, two thousand
-at once would delay every message for a second. Then the supervisor has one part in PARTS of its time for them, one in
-FEW_PARTS when the crowd has been there for long, and all when it has been there for twice as long. Workers do the same
-with the steps of those that come in (docs/internals/engine.md). A client that comes alone never waits.
+Admission of a client costs the supervisor and the workers some tenths of a millisecond. On few cores, two thousand
+clients at once would delay every message for a second. During a burst the supervisor therefore spends 1/PARTS of its
+time on connecting clients. After LONG_WAIT seconds this becomes 1/FEW_PARTS, and after twice that time the limit ends.
+Workers limit their admission steps likewise (docs/internals/engine.md). A client that connects alone never waits.
 """
 
 import os
@@ -13,28 +13,28 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-CROWD: Final = 8  # connections that wait in the kernel's queue: more are a crowd
-PARTS: Final = 16
-FEW_PARTS: Final = 4
-LONG_WAIT: Final = 2.0  # seconds that a crowd has been there
-HEARD: Final = 0.1  # seconds for which a client counts as heard after it was read
-LULL: Final = 1.0  # seconds without one, after which the next is another
-CORES: Final = 2  # for which the parts are; with more cores they are larger
-AT_ONCE: Final = 4  # connections taken in one turn
-MOST_ALLOWED: Final = 0.005  # seconds of work, that may be saved up
-MOST_OWED: Final = 0.02
-_UNACKED: Final = 24  # place in struct tcp_info; of a socket that listens: connections in its queue
+CROWD: Final = 8  # length of the accept queue above which a burst is assumed
+PARTS: Final = 16  # divisor of time: 1/PARTS is spent on connecting clients
+FEW_PARTS: Final = 4  # divisor of time for a long burst
+LONG_WAIT: Final = 2.0  # seconds
+HEARD: Final = 0.1  # seconds for which a client counts as active after it was read
+LULL: Final = 1.0  # seconds without a burst, after which the next one counts as new
+CORES: Final = 2  # cores that the divisors are for; more cores reduce the divisors
+AT_ONCE: Final = 4  # connections accepted in one event
+MOST_ALLOWED: Final = 0.005  # limit of saved-up work in seconds
+MOST_OWED: Final = 0.02  # limit of overdrawn work in seconds
+_UNACKED: Final = 24  # offset in struct tcp_info; for a listening socket: length of its accept queue
 _TCP_INFO_OCTETS: Final = 28
 
 
 def waiting(opened: socket.socket) -> int:
-    """How many connections wait to be accepted."""
+    """Return the number of connections that wait to be accepted."""
     info = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_OCTETS)
     return int.from_bytes(info[_UNACKED:], sys.byteorder)
 
 
 class Pace:
-    """Owner: the acceptor."""
+    """Accept-rate limiter for connection bursts: a token bucket of working time. Owner: the acceptor."""
 
     def __init__(
         self,
@@ -43,18 +43,22 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.process_time,
     ) -> None:
-        """heard: whether clients are heard that are in. work: seconds that the supervisor has computed."""
+        """heard: returns whether established clients are active. work: CPU time of the supervisor, seconds."""
         self._heard = heard
         self._cores = cores or len(os.sched_getaffinity(0))
         self._clock = clock
         self._work = work
-        self._began = self._seen = -LULL  # when the crowd came, and was last seen
-        self._looked = 0.0  # when the allowance was last counted …
-        self._worked = 0.0  # … and the work until then
-        self._allowance = 0.0  # seconds of work
+        self._began = self._seen = -LULL  # start of the burst, and time it was last seen
+        # Time of the last refill, CPU time at that moment, and seconds of work left in the bucket.
+        self._looked = 0.0
+        self._worked = 0.0
+        self._allowance = 0.0
 
     def room(self, crowd: int, most: int) -> int:
-        """How many connections of a crowd may be accepted now; 0: none for `rest` seconds."""
+        """Return the number of connections to accept now from a queue of `crowd`; 0: none for `rest` seconds.
+
+        most: limit if the rate is not restricted.
+        """
         if crowd <= CROWD or not self._heard():
             return most
         now, worked = self._clock(), self._work()
@@ -71,7 +75,7 @@ class Pace:
         return AT_ONCE if self._allowance > 0 else 0
 
     def rest(self) -> float:
-        """Seconds until one may be accepted again."""
+        """Return the seconds until a connection may be accepted again."""
         return max(0.001, -self._allowance * self._parts(self._seen))
 
     def _parts(self, now: float) -> int:

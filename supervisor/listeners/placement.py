@@ -1,7 +1,6 @@
-"""Which worker gets new connections of certain clients: `placement` entities.
+"""Choice of the worker for new connections of certain clients: `placement` entities.
 
-A worker has to be chosen before the first octet of AMQP: what is known then is the listener, and the host that the
-client connects from.
+A worker has to be chosen before the first octet of AMQP. Only the listener and the client's host are known then.
 """
 
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -11,7 +10,7 @@ from router.config.entities import Configuration, PlacementConfig
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.subsystem import Subsystem
 
-_MAPPED: Final = "::ffff:"  # before an IPv4 address that an IPv6 socket accepted
+_MAPPED: Final = "::ffff:"  # prefix of an IPv4 address accepted by an IPv6 socket
 
 
 class _Rule(NamedTuple):
@@ -21,7 +20,7 @@ class _Rule(NamedTuple):
 
     @property
     def order(self) -> tuple[int, bool]:
-        """The smallest network first, then those with a listener."""
+        """Return the sort key: larger for a smaller network, then for a rule with a listener."""
         return (-1 if self.network is None else self.network.prefixlen), self.listener is not None
 
 
@@ -47,7 +46,7 @@ class Placements(Subsystem):
         self._rules = sorted(rules, key=lambda rule: rule.order, reverse=True)
 
     def worker(self, listener: str, host: str) -> int | None:
-        """The index of the worker for a client; None: any."""
+        """Return the index of the worker for a client, or None if no placement matches."""
         if not self._rules:
             return None
         address = ip_address(host.partition("%")[0].removeprefix(_MAPPED))

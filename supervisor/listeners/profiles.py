@@ -1,7 +1,7 @@
-"""Profiles: attributes of listeners and connectors that hand-overs refer to. No input or output here.
+"""Profiles: attributes of listeners and connectors that hand-overs refer to. Does no input or output.
 
-A profile never changes. When the attributes of a listener or connector change, it gets a new profile for new
-connections. The old one is removed when its last connection has ended, so that no connection arrives at a worker
+A profile never changes. When the attributes of a listener or connector change, a new profile is made for new
+connections. The old profile is removed after its last connection has ended, so that no connection arrives at a worker
 without its profile.
 """
 
@@ -16,7 +16,7 @@ from supervisor.subsystem import Subsystem
 
 
 class _Profile:
-    """A profile and its users. Owner: ListenerProfiles."""
+    """Profile and the number of its connections. Owner: ListenerProfiles."""
 
     __slots__ = ("connections", "op", "retired")
 
@@ -27,12 +27,14 @@ class _Profile:
 
 
 class ListenerProfiles(Subsystem):
-    """All profiles, by key. Owner: the core."""
+    """All profiles by key. Owner: the core."""
 
     def __init__(
         self, table: Table, listeners: Iterable[ListenerConfig], asks_for_sasl: Callable[[ListenerConfig], bool]
     ) -> None:
-        """Profiles of the initial listeners have their names as keys. asks_for_sasl: see Profile."""
+        """Create the profiles of the initial listeners, with the listeners' names as keys. asks_for_sasl:
+        see Profile.
+        """
         self._table: Final = table
         self._asks_for_sasl: Final = asks_for_sasl
         self._profiles: dict[str, _Profile] = {
@@ -48,7 +50,7 @@ class ListenerProfiles(Subsystem):
         return profile_op(endpoint, profile, asks)
 
     def add(self, endpoint: ListenerConfig | ConnectorConfig) -> tuple[str, int]:
-        """Make a profile; its key, and the epoch that announces it."""
+        """Create a profile. Returns its key, and the epoch that announces it."""
         self._made += 1
         profile = f"{endpoint.name} {self._made}"
         op = self._op(endpoint, profile)
@@ -56,16 +58,16 @@ class ListenerProfiles(Subsystem):
         return profile, self._table.change(op)
 
     def retire(self, profile: str) -> None:
-        """No further connection will refer to it."""
+        """Retire a profile that no further connection will use."""
         self._profiles[profile].retired = True
         self._forget_unused(profile)
 
     def enter(self, profile: str) -> None:
-        """A connection refers to it."""
+        """Count a connection that uses the profile."""
         self._profiles[profile].connections += 1
 
     def leave(self, profile: str) -> None:
-        """That connection has ended."""
+        """Count off a connection that has ended."""
         self._profiles[profile].connections -= 1
         self._forget_unused(profile)
 

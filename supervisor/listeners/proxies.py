@@ -1,4 +1,4 @@
-"""Connections of proxies: waits for the header that says whom a connection is of."""
+"""Proxied connections that wait for their PROXY protocol header."""
 
 import asyncio
 import ipaddress
@@ -9,29 +9,29 @@ from typing import Final
 from supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, parse
 
 HEADER_SECONDS: Final = 5.0
-MOST_WAITING: Final = 1024  # connections whose header has not come
+MOST_WAITING: Final = 1024  # limit of connections that wait for their header
 
 Address = tuple[str, int]
-# The client that a connection is of, or why there is none.
+# Callback with the address of the client, or the reason for which there is none.
 Then = Callable[[Address | ProxyError], None]
 
 
 class Proxies:
-    """All connections whose header has not come. Owner: the event loop of the supervisor."""
+    """All connections that wait for their header. Owner: the event loop of the supervisor."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         self._waiting: set[_Waiting] = set()
 
     def wait(self, opened: socket.socket, address: Address, then: Then) -> None:
-        """Take the header off a connection of a proxy at `address`; `then` is called once, perhaps now."""
+        """Read the header from a connection of the proxy at `address`. Calls `then` once, possibly at once."""
         if len(self._waiting) >= MOST_WAITING:
             then(ProxyError("too many headers are awaited"))
             return
         self._waiting.add(_Waiting(self._loop, opened, address, then, self._waiting.discard))
 
     async def client(self, opened: socket.socket, address: Address) -> Address:
-        """As `wait`. Raises ProxyError."""
+        """Read the header as `wait` does, and return the client's address. Raises ProxyError."""
         found: asyncio.Future[Address | ProxyError] = self._loop.create_future()
         self.wait(opened, address, lambda result: None if found.done() else found.set_result(result))
         result = await found
@@ -59,7 +59,7 @@ class _Waiting:
         loop.add_reader(opened, self._read)
 
     def _read(self) -> None:
-        """Read the header, or a part of it. Octets behind the header stay in the socket."""
+        """Read the header or a part of it. Octets after the header stay in the socket."""
         try:
             seen = self._opened.recv(MOST_OCTETS - len(self._octets), socket.MSG_PEEK)
             if not seen:
@@ -86,12 +86,12 @@ class _Waiting:
 
 
 def refused_proxy(proxy: str, listener: str, error: ProxyError) -> str:
-    """The text for the log about a connection without a good header."""
+    """Return the log text about a connection without a valid header."""
     return f"Connection from proxy {proxy} (to {listener}) closed: PROXY protocol: {error}"
 
 
 def is_proxy(host: str, networks: Sequence[str]) -> bool:
-    """Whether connections from this address begin with a header."""
+    """Return whether connections from this address begin with a header."""
     if not networks:
         return False
     address = ipaddress.ip_address(host.partition("%")[0])

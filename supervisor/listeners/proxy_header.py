@@ -1,6 +1,6 @@
-"""The header by which a proxy says whom it forwards: PROXY protocol, versions 1 and 2 (HAProxy's proxy-protocol.txt).
+"""Header in which a proxy names the client: PROXY protocol, versions 1 and 2 (HAProxy's proxy-protocol.txt).
 
-Nothing here trusts the octets; who may send a header is decided elsewhere.
+The octets are not trusted. The caller decides who may send a header.
 """
 
 import ipaddress
@@ -10,34 +10,37 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"  # of version 2
-FIRST: Final = b"PROXY "  # of version 1
-MOST_TEXT: Final = 107  # octets of a header of version 1, its end included
-MOST_OCTETS: Final = 4096  # of a header of version 2; real ones have some hundreds
+FIRST: Final = b"PROXY "  # prefix of version 1
+MOST_TEXT: Final = 107  # limit in octets of a version 1 header, including its end of line
+MOST_OCTETS: Final = 4096  # limit of a version 2 header; real ones have some hundreds
 
 _HEAD: Final = struct.Struct("!12sBBH")
 _PORTS: Final = struct.Struct("!HH")
 _LOCAL, _PROXY = 0x20, 0x21
 _FAMILIES: Final = {0x11: 4, 0x21: 16}  # TCP over IPv4 and IPv6: octets of an address
 _UNSPECIFIED: Final = 0x00
-_CHECKSUM: Final = 0x03  # type of an addition
+_CHECKSUM: Final = 0x03  # TLV type
 _TEXT: Final = re.compile(rb"(TCP4|TCP6) ([0-9a-fA-F:.]+) ([0-9a-fA-F:.]+) (0|[1-9][0-9]{0,4}) (0|[1-9][0-9]{0,4})")
 _CRC32C: Final = 0x82F63B78
 
 
 class ProxyError(Exception):
-    """No header; the text says why."""
+    """Missing or invalid header; the text is the reason."""
 
 
 class ProxyHeader(NamedTuple):
-    """A whole header. octets: how many it has. source: address and port of the client; None: the proxy speaks for
-    itself, as when it looks whether the router is there."""
+    """Complete header.
+
+    octets: length of the header. source: address and port of the client; None: the connection is the proxy's own, as
+    for a health check.
+    """
 
     octets: int
     source: tuple[str, int] | None
 
 
 def parse(octets: bytes) -> ProxyHeader | None:
-    """Return the header that these octets begin with; None: more are needed. Raises ProxyError."""
+    """Return the header at the start of these octets, or None if more octets are needed. Raises ProxyError."""
     if octets[: len(SIGNATURE)] == SIGNATURE[: len(octets)]:
         return _binary(octets) if len(octets) >= _HEAD.size else None
     if octets[: len(FIRST)] == FIRST[: len(octets)]:
@@ -93,7 +96,7 @@ def _binary(octets: bytes) -> ProxyHeader | None:
 
 
 def _check(header: bytes, at: int) -> None:
-    """Look at the additions behind the addresses, and at the checksum, if it is among them. Raises ProxyError."""
+    """Check the TLVs after the addresses, and the checksum if there is one. Raises ProxyError."""
     for kind, begin, end in _additions(header, at):
         if kind != _CHECKSUM:
             continue
@@ -104,7 +107,7 @@ def _check(header: bytes, at: int) -> None:
 
 
 def _additions(header: bytes, at: int) -> Iterator[tuple[int, int, int]]:
-    """Type, begin and end of each. Raises ProxyError."""
+    """Yield type, start and end of each TLV. Raises ProxyError."""
     while at < len(header):
         begin = at + 3
         if begin > len(header):
@@ -117,7 +120,7 @@ def _additions(header: bytes, at: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _shown(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    """As other addresses are written: IPv4 in IPv6 is IPv4."""
+    """Return the text of an address. An IPv4 address mapped to IPv6 is written as IPv4."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
 
@@ -135,7 +138,7 @@ _CRC_TABLE: Final = _table()
 
 
 def crc32c(octets: bytes) -> int:
-    """Return the checksum of RFC 4960, appendix B."""
+    """Return the CRC32c of RFC 4960, appendix B."""
     found = 0xFFFFFFFF
     for octet in octets:
         found = found >> 8 ^ _CRC_TABLE[(found ^ octet) & 0xFF]
