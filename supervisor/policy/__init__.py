@@ -1,1 +1,1 @@
-"""What users may do: decisions about connections and links, and what is counted for them (security.md 5, 6)."""
+"""User permissions: decisions about connections and links, and their counters (security.md 5, 6)."""

@@ -1,6 +1,6 @@
-"""Refusals: counted by vhost, group and reason for metrics, and logged, at most so many of a kind in a second.
+"""Refusals: counted by vhost, group and reason for metrics, and logged at a limited rate.
 
-Kinds have names of the configuration only: what clients send makes no new ones.
+Labels contain only names from the configuration, so that clients cannot create new ones.
 """
 
 import math
@@ -10,17 +10,17 @@ from typing import Final, NamedTuple
 
 from router.log import INFO, Log
 
-LOGGED_A_SECOND: Final = 20  # lines of a kind
+LOGGED_A_SECOND: Final = 20  # limit of log lines per second for one kind
 MODULE: Final = "POLICY"
-NO_VHOST: Final = ""  # of clients that ask for a vhost that is not there
+NO_VHOST: Final = ""  # vhost label for clients that request an unknown vhost
 ROUTER_CONNECTIONS: Final = "router_connections"  # reason: the limit of all connections (counted elsewhere)
-# Kinds that are counted; those that come up later count as `other`. So a page of metrics stays readable.
+# Limit of counted kinds. Later kinds count as `other`, so that a page of metrics stays readable.
 MOST_KINDS: Final = 1000
 OTHER: Final = "other"
 
 
 class Kind(NamedTuple):
-    """What refusals are counted by; the group is empty where there is none."""
+    """Labels that refusals are counted by. The group is empty if there is none."""
 
     vhost: str
     group: str
@@ -28,7 +28,7 @@ class Kind(NamedTuple):
 
 
 class _Line:
-    """Lines of one kind in this second."""
+    """Number of lines of one kind within a second, logged and left out."""
 
     __slots__ = ("began", "left_out", "logged")
 
@@ -45,10 +45,10 @@ class Denials:
         self.counts: dict[Kind, int] = {}
         self._log = log
         self._clock = clock
-        self._lines: dict[Kind, _Line] = {}  # of kinds that came up in the last second
+        self._lines: dict[Kind, _Line] = {}  # of kinds refused within the last second
 
     def add(self, kind: Kind, *texts: str, count: int = 1) -> None:
-        """Count a refusal, and log it in these lines."""
+        """Count a refusal, and log the given lines."""
         counted = kind
         if kind not in self.counts and len(self.counts) >= MOST_KINDS:
             counted = Kind(OTHER, OTHER, kind.reason)
@@ -67,7 +67,7 @@ class Denials:
             self._log.info(MODULE, text)
 
     def flush(self) -> None:
-        """Say what was left out in seconds that are over."""
+        """Log the number of lines left out, for seconds that have passed."""
         if not self._lines:
             return
         now = self._clock()
@@ -79,7 +79,7 @@ class Denials:
 
     @property
     def deadline(self) -> float:
-        """When `flush` has something to say."""
+        """Return the time at which `flush` next has a line to log."""
         if not self._lines:
             return math.inf
         return min((line.began + 1 for line in self._lines.values() if line.left_out), default=math.inf)

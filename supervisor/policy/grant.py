@@ -1,4 +1,4 @@
-"""A grant: what one connection may do, from its open to its end."""
+"""Permissions of one connection, from its open to its end."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,8 +17,8 @@ from supervisor.policy.stats import VhostStats
 class OpenFacts(NamedTuple):
     """Facts that the decision about an open depends on.
 
-    peer: `ip:port`; user None: nobody is known. service: addresses that an authentication service lets the user send
-    to, and receive from. groups: in the user's token.
+    user: None if the client is anonymous. peer: `ip:port`. service: addresses that an authentication service allows
+    the user to send to, and to receive from. groups: from the user's token.
     """
 
     number: int
@@ -31,11 +31,11 @@ class OpenFacts(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The address of the peer."""
+        """Return the IP address of the peer."""
         return self.peer.rpartition(":")[0].strip("[]")
 
     def who(self, vhost: str | None) -> dict[str, str | int | None]:
-        """Return whose connection it is, for the audit log."""
+        """Return a description of the client for the audit log."""
         endpoint = self.endpoint
         way = "listener" if isinstance(endpoint, ListenerConfig) else "connector"
         known = {"user": self.user, **remote(self.peer), "connection": self.number}
@@ -43,7 +43,7 @@ class OpenFacts(NamedTuple):
 
 
 class Grant:
-    """Rights and use of one connection, from its open to its end. Owner: the policy."""
+    """Permissions and usage of one connection, from its open to its end. Owner: the policy."""
 
     __slots__ = (
         "announced", "at_end", "attaches", "bounds", "connection", "facts", "group", "links", "receivers", "senders",
@@ -54,19 +54,22 @@ class Grant:
         self.facts = facts
         self.links = links
         self.who = Who(facts.user, facts.host, facts.hostname)
-        self.connection: Connection | None = None  # once it is open
-        self.vhost: VhostRules | None = None  # None: only the rules of an authentication service
+        self.connection: Connection | None = None  # set when the connection is open
+        self.vhost: VhostRules | None = None  # None: only the rules of an authentication service apply
         self.group: GroupRules | None = None
         self.stats: VhostStats | None = None
-        self.announced: tuple[int, int] | None = None  # worker, and the number that it knows the rules by
-        self.bounds: tuple[Bound, ...] = ()  # what it shares with others
-        self.attaches: dict[int, LinkFacts] = {}  # that were allowed, by the worker's number for the link
-        self.senders = 0  # among these
+        self.announced: tuple[int, int] | None = None  # worker, and the number under which it has the rules
+        self.bounds: tuple[Bound, ...] = ()  # limits shared with other connections
+        self.attaches: dict[int, LinkFacts] = {}  # allowed links, by the worker's number for the link
+        self.senders = 0  # senders among `attaches`
         self.receivers = 0
-        self.at_end: tuple[int, int] | None = None  # senders and receivers when its connection ended
+        self.at_end: tuple[int, int] | None = None  # senders and receivers when the connection ended
 
     def reserve(self, number: int, facts: LinkFacts) -> LinkDenied | None:
-        """Count a link if the rules allow it: nothing can come between the check and the count."""
+        """Count a link if the rules allow it. Check and count are one operation.
+
+        Returns the reason if the link is denied.
+        """
         denied = decide_link(self.links, facts, self.who, self.receivers if facts.consumer else self.senders)
         if denied is None:
             denied = self._full(number, facts)
@@ -75,7 +78,7 @@ class Grant:
         return denied
 
     def _full(self, number: int, facts: LinkFacts) -> LinkDenied | None:
-        """Deny a link for which the vhost or the group has no room."""
+        """Return a denial if the vhost or the group has no room for a link."""
         address = self._address(number, facts)
         for bound in self.bounds:
             attribute = bound.full(address)
@@ -86,7 +89,7 @@ class Grant:
         return None
 
     def _address(self, number: int, facts: LinkFacts) -> str | None:
-        """Return the address that a link counts for. A generated one is of this link alone."""
+        """Return the address that a link counts for. A generated address gets a name unique to the link."""
         if facts.coordinator:
             return None
         if facts.dynamic:
@@ -104,7 +107,7 @@ class Grant:
             self.senders += 1
 
     def release(self, number: int) -> None:
-        """A link is gone, or has never come to be; nothing where it does not count."""
+        """Stop counting a link that has ended or was never attached. Without effect if the link is not counted."""
         facts = self.attaches.pop(number, None)
         if facts is None:
             return
@@ -116,13 +119,13 @@ class Grant:
             self.senders -= 1
 
     def enter(self, bounds: tuple[Bound, ...]) -> None:
-        """Share these with others, as one more connection; it has no links."""
+        """Count the connection in these shared limits. It has no links yet."""
         self.bounds = bounds
         for bound in bounds:
             bound.share.connections += 1
 
     def leave(self) -> dict[int, LinkFacts]:
-        """Share nothing any more; the links that it had count no longer, and are returned."""
+        """Stop counting the connection and its links in the shared limits, and return these links."""
         attaches = dict(self.attaches)
         for number in attaches:
             self.release(number)
@@ -132,7 +135,7 @@ class Grant:
         return attaches
 
     def report(self, trail: AuditTrail, of: str, reason: str, **detail: str | int | None) -> None:
-        """Report a refusal to the audit log. of: what was asked for."""
+        """Report a refusal to the audit log. of: the kind of object that was refused."""
         kind = self.kind(reason)
         vhost = kind.vhost or None
         trail.denied(self.facts.who(vhost), kind, {"of": of, "reason": reason, "group": kind.group or None, **detail})

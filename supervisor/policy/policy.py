@@ -1,7 +1,7 @@
-"""The policy: who may open a connection, and what its links may do. Decides in the supervisor; workers apply.
+"""Policy: decides who may open a connection and what its links may do. The supervisor decides, workers enforce.
 
-A connection has the rules of its group from its open on, as a *grant*. Changed rules are for connections that are
-opened from then on; a vhost with `onChange: close` has those that it has now judged again. Decision record 0026.
+A connection keeps the rules of its group from its open on, as a *grant*. Changed rules apply to connections opened
+later. A vhost with `onChange: close` re-evaluates its present connections. Decision record 0026.
 """
 
 import asyncio
@@ -72,35 +72,35 @@ from supervisor.processes.worker import Worker
 from supervisor.runtime.threads import Threads
 from supervisor.subsystem import Subsystem
 
-RESOLVE_SECONDS: Final = 10.0  # for the names of remote hosts
+RESOLVE_SECONDS: Final = 10.0  # timeout for the names of remote hosts
 MAX_RESOLVERS: Final = 8  # threads
-CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, EDGE)  # of listeners that vhosts are for
+CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, EDGE)  # roles of listeners that vhosts apply to
 CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 MAX_FRAME_SIZE: Final = 2**32 - 1
-#: Its links are at addresses of the vhost that the client had.
+# Reason for closing a connection whose links are at addresses of its former vhost.
 OTHER_VHOST: Final = Deny(CONNECTION_FORCED, "The vhost of the connection is another one now")
 _NO_LIMITS: Final = SharedLimits()
 DENIED: Final = Deny(RESOURCE_LIMIT, CONNECTION_TEXT, by_policy=True)
 
-_Found = Mapping[str, str | HostError]  # addresses by name, or why there is none
+_Found = Mapping[str, str | HostError]  # addresses by name, or the reason for which there is none
 
 
 class Closer(Protocol):
-    """What closes connections and links that may not go on."""
+    """Interface for closing connections and links that are no longer permitted."""
 
     @property
     def count(self) -> int:
-        """Number of accepted connections that are there."""
+        """Return the number of accepted connections."""
 
     def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
-        """Have a connection closed by its worker."""
+        """Make the worker close a connection."""
 
     def close_link(self, connection: Connection, number: int, condition: str, description: str) -> None:
-        """Have a link of a client, of this number at its worker, closed."""
+        """Make the worker close a link of a client. number: the worker's number for the link."""
 
 
 class Policy(Subsystem):
-    """Owner: the core. `join` comes first."""
+    """Policy for connections and links. `join` must be called first. Owner: the core."""
 
     def __init__(
         self, configuration: Configuration, workers: Mapping[int, Worker], trail: AuditTrail, log: Log
@@ -108,38 +108,39 @@ class Policy(Subsystem):
         self.denials = Denials(log)
         self.links_denied = 0
         self.message_size_denied = 0
-        self.total_denials = 0  # of sessions, links and messages
+        self.total_denials = 0  # denied sessions, links and messages
         self._router_id = configuration.router.id
         self._workers = workers
-        self._announced: dict[int, dict[int, int]] = {}  # connections by worker and number of the rules that it knows
+        # by worker: number of connections for each rule number that the worker has
+        self._announced: dict[int, dict[int, int]] = {}
         self._closer: Closer | None = None
         self._trail = trail
         self._log = log
         self._vhosts = Vhosts(configuration.policy, configuration.vhosts)
         self._shares = Shares(lambda text: log.error(MODULE, text))
         self._stats: dict[str, VhostStats] = {vhost.name: VhostStats() for vhost in self._vhosts}
-        self._grants: dict[int, Grant] = {}  # by number of the connection
-        self._addresses: dict[str, str] = {}  # that names of remote hosts stand for, as far as files did not know
+        self._grants: dict[int, Grant] = {}  # by connection number
+        self._addresses: dict[str, str] = {}  # resolved names of remote hosts that files did not resolve
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: Threads | None = None
 
     def connect(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on there is a loop; names of hosts are looked up in threads."""
+        """Use this event loop from now on; host names are resolved in threads."""
         self._loop = loop
         self._threads = Threads(loop, "remote hosts", MAX_RESOLVERS)
 
     def measure(self, region: Region) -> None:
-        """Keep quotas of vhosts and groups in this region. Before the first connection."""
+        """Keep quotas of vhosts and groups in this region. Must be called before the first connection."""
         self._shares.connect(region)
 
     def join(self, closer: Closer) -> None:
-        """What closes connections and links; it asks the policy about them."""
+        """Set the object that closes connections and links. It queries the policy about them."""
         self._closer = closer
 
     # Connections
 
     def decide(self, connection: Connection, message: Opened) -> Decision:
-        """See Admission."""
+        """Decide about an open; see Admission."""
         number = connection.number
         facts = OpenFacts(
             number, connection.user, connection.hostname, connection.peer, connection.origin, connection.permissions,
@@ -153,7 +154,7 @@ class Policy(Subsystem):
         return decision
 
     def open(self, facts: OpenFacts) -> Decision:
-        """Decide about the open of a client; a connection that is admitted counts until it is `closed`."""
+        """Decide about the open of a client. An admitted connection counts until it is `closed`."""
         endpoint = facts.endpoint
         if not self._vhosts.policy.vhosts_enabled or endpoint.role not in CLIENT_ROLES:
             if facts.service is not None:
@@ -178,7 +179,7 @@ class Policy(Subsystem):
         return Admit(limits(decision.group, endpoint), decision.vhost.name)
 
     def open_connector(self, facts: OpenFacts) -> Decision:
-        """Decide about a connection that the router has opened, when the peer's open is there."""
+        """Decide about a connection that the router opened, when the peer's open has arrived."""
         endpoint = facts.endpoint
         name = endpoint.policy_vhost
         if not self._vhosts.policy.vhosts_enabled or name is None or endpoint.role not in CONNECTOR_ROLES:
@@ -201,7 +202,7 @@ class Policy(Subsystem):
         grant.enter(self._bounds(allowed))
 
     def _bounds(self, allowed: OpenAllowed) -> tuple[Bound, ...]:
-        """Return what a connection with these rules shares with others of its vhost and of its group."""
+        """Return the limits that a connection with these rules shares within its vhost and within its group."""
         vhost, group = allowed.vhost.config, allowed.group.config
         return (
             self._shares.bound(vhost.hostname, VHOST, vhost.shared),
@@ -221,7 +222,7 @@ class Policy(Subsystem):
         self._trail.denied(facts.who(vhost), kind, detail)
 
     def closed(self, number: int) -> None:
-        """A connection is gone, perhaps one that was never granted anything."""
+        """Remove the grant of a connection that has ended, if it has one."""
         grant = self._grants.pop(number, None)
         if grant is not None:
             self._log_end(grant)
@@ -230,7 +231,7 @@ class Policy(Subsystem):
             self._withdraw(grant)
 
     def _log_end(self, grant: Grant) -> None:
-        """Log the use of a connection that ends, and the refusals of its vhost so far (security.md P-72)."""
+        """Log the usage of a connection that ends, and the refusals of its vhost so far (security.md P-72)."""
         connection, stats = grant.connection, grant.stats
         if connection is None or stats is None or not self._log.enabled(MODULE, DEBUG):
             return
@@ -245,8 +246,7 @@ class Policy(Subsystem):
         self._log.debug(MODULE, text)
 
     def _announce(self, grant: Grant, connection: Connection) -> None:
-        """Let the worker of a connection know what its messages may say: before the answer to the open, or when that
-        has changed."""
+        """Send the rules for messages to a connection's worker: before the open is answered, and after each change."""
         worker = None if connection.worker is None else self._workers.get(connection.worker)
         if worker is None:
             return
@@ -270,13 +270,13 @@ class Policy(Subsystem):
         grant.announced = worker.index, number
 
     def _withdraw(self, grant: Grant) -> None:
-        """A connection does not go by the rules any more that its worker knows."""
+        """Release the rules of a connection at its worker."""
         if grant.announced is None:
             return
         index, number = grant.announced
         grant.announced = None
         known = self._announced.get(index, {})
-        if number not in known:  # another process has the worker's place
+        if number not in known:  # the worker has been replaced by another process
             return
         known[number] -= 1
         if not known[number]:
@@ -290,7 +290,7 @@ class Policy(Subsystem):
     # Links
 
     def attach(self, connection: Connection, message: Attach) -> LinkDenied | None:
-        """Decide about an attach of a peer; None: no rule forbids it, and the link counts until `detached`."""
+        """Decide about an attach of a peer. Returns None if it is allowed; the link then counts until `detached`."""
         grant = self._grants.get(connection.number)
         if grant is None:
             return None
@@ -302,20 +302,20 @@ class Policy(Subsystem):
         return denied
 
     def bound_address(self, connection: Connection, message: Attach) -> str | None:
-        """Return the address that a link of a peer is bound to: for a management node, one that carries its rights."""
+        """Return the address that a link of a peer is bound to. For a management node it carries the peer's rights."""
         grant = self._grants.get(connection.number)
         if grant is None or message.dir != "in" or not message.address:
             return message.address
         return address_for(message.address, grant.links.management, self._router_id) or message.address
 
     def detached(self, connection: int, link: int) -> None:
-        """A link that `attach` has allowed is not there, whatever the reason: refused, given up, or gone."""
+        """Stop counting a link that `attach` has allowed, whether it was refused, aborted or detached."""
         grant = self._grants.get(connection)
         if grant is not None:
             grant.release(link)
 
     def permits(self, connection: Connection, message: Attach) -> bool:
-        """Whether an attach that `attach` has allowed is still allowed: rules may change while it waits."""
+        """Return whether an attach allowed by `attach` is still allowed. Rules may change while the attach waits."""
         grant = self._grants.get(connection.number)
         return grant is None or message.link in grant.attaches
 
@@ -331,10 +331,10 @@ class Policy(Subsystem):
         asked = {"direction": "receive" if facts.consumer else "send", "address": facts.address}
         grant.report(self._trail, "link", denied.reason, **asked, rule=denied.text)
 
-    # What workers deny
+    # Denials by workers
 
     def _oversized(self, worker: Worker, message: Oversized) -> None:
-        """A client has sent more of a message than it may (security.md P-52)."""
+        """Count a message that exceeded the maximum size (security.md P-52)."""
         grant = self._grants.get(message.conn)
         if grant is not None:
             self.total_denials += 1
@@ -347,7 +347,7 @@ class Policy(Subsystem):
             self._log.warning(MODULE, text)
 
     def _session_denied(self, worker: Worker, message: SessionDenied) -> None:
-        """A client has begun a session too many (security.md P-30)."""
+        """Count a session beyond the session limit (security.md P-30)."""
         grant = self._grants.get(message.conn)
         if grant is not None:
             self.total_denials += 1
@@ -358,7 +358,7 @@ class Policy(Subsystem):
             grant.report(self._trail, "session", "sessions")
 
     def _forbidden(self, worker: Worker, message: Forbidden) -> None:
-        """A worker has rejected messages; they count for metrics only (security.md P-50, P-51)."""
+        """Count messages that a worker rejected, for metrics only (security.md P-50, P-51)."""
         grant = self._grants.get(message.conn)
         if grant is None:
             return
@@ -373,14 +373,14 @@ class Policy(Subsystem):
             grant.report(self._trail, "message", "user_id", count=message.users)
 
     def may_send(self, connection: Connection, address: str) -> bool:
-        """Whether a client may send to an address."""
+        """Return whether a client may send to an address."""
         grant = self._grants.get(connection.number)
         return grant is None or grant.links.targets.allows(address, grant.facts.user)
 
     # Management
 
     def may_make_link_routes(self, number: int | None) -> bool:
-        """Whether requests over this connection may make link routes for it (security.md P-46)."""
+        """Return whether requests over this connection may create link routes for it (security.md P-46)."""
         grant = None if number is None else self._grants.get(number)
         return grant is None or grant.links.dynamic_link_routes
 
@@ -391,15 +391,15 @@ class Policy(Subsystem):
 
     @property
     def vhosts(self) -> Vhosts:
-        """The rules in force."""
+        """Return the rules in force."""
         return self._vhosts
 
     def stats(self) -> Mapping[str, VhostStats]:
-        """Counters of all vhosts that there ever were, by name."""
+        """Return the counters of all vhosts since the start, by name."""
         return self._stats
 
     def limited(self) -> Iterator[tuple[tuple[str, str], Bound]]:
-        """Iterate over vhosts (group VHOST) and groups with limits that connections share, each with its use."""
+        """Iterate over vhosts (group VHOST) and groups with shared limits, each with its usage."""
         for vhost in self._vhosts:
             groups = ((VHOST, vhost.config.shared), *((group.name, group.shared) for group in vhost.config.groups))
             for name, limits in groups:
@@ -407,7 +407,7 @@ class Policy(Subsystem):
                     yield (vhost.name, name), self._shares.bound(vhost.name, name, limits)
 
     def shares(self, vhost: str) -> dict[str, Share]:
-        """Return what a vhost (VHOST), and each of its groups that had a connection, uses."""
+        """Return the usage of a vhost (VHOST) and of each of its groups that had a connection."""
         return dict(self._shares.of_vhost(vhost))
 
     # Subsystem: events
@@ -445,7 +445,7 @@ class Policy(Subsystem):
             self._log.info(MODULE, f"Created policy rules for vhost {vhost.hostname}")
 
     def gather(self, change: ConfigurationChange) -> "asyncio.Future[_Found] | None":
-        """Look up the names of remote hosts."""
+        """Resolve the names of remote hosts."""
         names = {name for vhost in self._changed(change) for name in host_names(vhost) - vhost.addresses.keys()}
         if not names or self._loop is None or self._threads is None:
             return None
@@ -453,7 +453,7 @@ class Policy(Subsystem):
 
     def prepare(self, change: ConfigurationChange) -> None:
         if change.undo:
-            return  # the way back must not fail: a name that nobody knows allows no host
+            return  # the reverse change must not fail: an unresolved name allows no host
         for vhost in self._changed(change):
             resolve = known({**change.gathered.get(self, {}), **vhost.addresses})
             for group in vhost.groups:
@@ -486,11 +486,14 @@ class Policy(Subsystem):
         self._shares.keep({vhost.hostname: frozenset(group.name for group in vhost.groups) for vhost in vhosts})
 
     def _changed(self, change: ConfigurationChange) -> Iterable[VhostConfig]:
-        """The vhosts that a change makes or changes."""
+        """Return the vhosts that a change creates or changes."""
         return change.new.vhosts if change.whole else change.made(VhostConfig)
 
     def _judge_again(self) -> None:
-        """Close connections, and end links, that changed rules forbid, where their vhost wants it."""
+        """Apply changed rules to the present connections of vhosts with `onChange: close`.
+
+        Connections and links that the rules forbid are closed.
+        """
         for grant in list(self._grants.values()):
             old = grant.vhost
             if old is None or grant.connection is None or self._closer is None:
@@ -500,7 +503,7 @@ class Policy(Subsystem):
                 self._judge(grant, grant.connection, self._closer)
 
     def regroup(self, connection: Connection) -> None:
-        """Another token names the groups of a user: it counts as changed rules do."""
+        """Apply the groups of a new token of the user, in the same way as changed rules."""
         grant = self._grants.get(connection.number)
         if grant is None or grant.facts.groups == connection.groups:
             return
@@ -509,7 +512,7 @@ class Policy(Subsystem):
             self._judge(grant, connection, self._closer)
 
     def _judge(self, grant: Grant, connection: Connection, closer: Closer) -> None:
-        """Put the rules as they are now in the place of those that a connection has."""
+        """Replace the rules of a connection by the rules in force."""
         facts = grant.facts
         ours = not isinstance(facts.endpoint, ListenerConfig)
         decision: OpenAllowed | OpenDenied | None = None
@@ -539,23 +542,24 @@ class Policy(Subsystem):
             denied = grant.reserve(number, attached)
             if denied is not None:
                 self._deny_link(grant, attached, denied)
-                if number in connection.links:  # else its attach still waits, and will be refused
+                if number in connection.links:  # otherwise the attach is still waiting, and will be refused
                     closer.close_link(connection, number, denied.condition, LINK_TEXT)
-                    grant.count(number, attached)  # until it is gone
+                    grant.count(number, attached)  # until the link has ended
 
 
 def limits(group: GroupRules, endpoint: EndpointConfig) -> Limits:
-    """What a connection of a group may where that is not what its listener says (security.md P-20, P-21)."""
+    """Return the limits of a group that override those of the listener (security.md P-20, P-21)."""
     config = group.config
     window = config.max_session_window
     if window is None and config.max_frame_size and endpoint.max_session_frames:
-        window = endpoint.max_session_frames * endpoint.max_frame_size  # in frames of the listener's size, as before
+        # the listener's window in octets, whatever the frame size
+        window = endpoint.max_session_frames * endpoint.max_frame_size
     frame = config.max_frame_size and min(max(config.max_frame_size, MIN_FRAME_SIZE), MAX_FRAME_SIZE)
     return Limits(max_frame=frame, sessions=config.max_sessions, window=window, message=group.links.max_message_size)
 
 
 def _link_rules(group: GroupRules, facts: OpenFacts) -> LinkRules:
-    """Return the rules for the links of a connection that a group's rules are for."""
+    """Return the rules for the links of a connection in a group."""
     rules = group.links if facts.service is None else with_service(group.links, *facts.service)
     if facts.endpoint.role == EDGE and rules.management.role == NONE and rules.dynamic_link_routes:
         return replace(rules, management=rules.management._replace(role=LINK_ROUTES))
@@ -563,7 +567,7 @@ def _link_rules(group: GroupRules, facts: OpenFacts) -> LinkRules:
 
 
 def _facts(message: Attach, rights: ManagementRights | None) -> LinkFacts:
-    """Return what an attach says. rights: of the client, if it is for the agent of another router."""
+    """Return the facts of an attach. rights: of the client, if it attaches to the agent of another router."""
     return LinkFacts(
         consumer=message.dir == "out",
         address=message.address,
@@ -576,8 +580,8 @@ def _facts(message: Attach, rights: ManagementRights | None) -> LinkFacts:
 
 
 async def _look_up(threads: Threads, names: Sequence[str]) -> _Found:
-    """What names stand for, or why they stand for nothing."""
+    """Resolve host names to addresses, or to the error for each name."""
     try:
         return await threads.run(partial(ask_all, names), RESOLVE_SECONDS)
-    except OSError as error:  # it takes too long, or there is no thread
+    except OSError as error:  # timed out, or no free thread
         return {name: HostError(f"HostStruct: '{name}' failed to resolve: '{error.strerror}'") for name in names}

@@ -1,7 +1,6 @@
-"""Use of what the connections of a vhost, and those of one of its groups, share: connections, links, addresses, and a
-quota in shared memory for what their messages use.
+"""Usage of limits that connections of a vhost or of a group share, and the shared-memory quotas for messages.
 
-No input or output here.
+Shared are connections, links, addresses, and a quota for messages. Does no input or output.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,20 +10,20 @@ from router.config.entities import SharedLimits
 from router.control.messages import Scope
 from router.interworker.region import MAX_QUOTAS, Region
 
-VHOST: Final = ""  # as the name of a group: the whole vhost
+VHOST: Final = ""  # group name that stands for the whole vhost
 
 
 class Share:
-    """Use of one vhost, or of one group of it. Owner: Shares."""
+    """Usage of one vhost, or of one of its groups. Owner: Shares."""
 
     __slots__ = ("_region", "addresses", "connections", "links", "senders", "slot")
 
     def __init__(self) -> None:
         self.connections = 0
         self.links = 0
-        self.senders = 0  # among these
+        self.senders = 0  # senders among `links`
         self.addresses: dict[str, int] = {}  # links by address
-        self.slot: int | None = None  # of its quota, once it has needed one
+        self.slot: int | None = None  # slot of the quota, from its first use on
         self._region: Region | None = None
 
     def measure(self, region: Region, slot: int) -> None:
@@ -42,7 +41,7 @@ class Share:
             self._count_senders(1)
 
     def detach(self, consumer: bool, address: str | None) -> None:
-        """Count that link no more."""
+        """Count off a link that was passed to `attach`."""
         self.links -= 1
         if address is not None:
             self.addresses[address] -= 1
@@ -57,7 +56,7 @@ class Share:
             self._region.set_quota_links(self.slot, self.senders)
 
     def shown(self) -> dict[str, Any]:
-        """Return the use as management shows it; None for what is not counted."""
+        """Return the usage for management. Values are None if they are not counted."""
         counted: Mapping[str, int] = {}
         if self._region is not None and self.slot is not None:
             counted = self._region.quota_counters(self.slot)
@@ -73,21 +72,21 @@ class Share:
 
 
 class Bound(NamedTuple):
-    """A share, and the limits that the rules of one connection give it."""
+    """Share, with the limits that the rules of one connection set for it."""
 
     share: Share
     limits: SharedLimits
 
     @property
     def scope(self) -> Scope | None:
-        """Return the limits that workers keep; None: there are none."""
+        """Return the limits that workers enforce, or None."""
         limits = self.limits
         if self.share.slot is None or not limits.measured:
             return None
         return self.share.slot, limits.messages_per_second, limits.octets_per_second, limits.buffered_octets
 
     def full(self, address: str | None) -> str | None:
-        """Return the attribute whose limit forbids another link, of this address; None: there is room."""
+        """Return the attribute whose limit forbids another link to this address, or None if there is room."""
         share, limits = self.share, self.limits
         if limits.links and share.links >= limits.links:
             return "maxLinks"
@@ -97,14 +96,14 @@ class Bound(NamedTuple):
 
 
 class Shares:
-    """The shares of all vhosts and groups. Owner: the policy."""
+    """Shares of all vhosts and groups. Owner: the policy."""
 
     def __init__(self, refused: Callable[[str], None]) -> None:
-        """refused(text): called when there is no slot left for a quota."""
+        """refused(text): called when no slot is left for a quota."""
         self._shares: dict[tuple[str, str], Share] = {}
         self._region: Region | None = None
         self._free: list[int] = []
-        self._used = 0  # slots that were ever taken
+        self._used = 0  # number of slots ever taken
         self._refused = refused
 
     def connect(self, region: Region) -> None:
@@ -112,7 +111,7 @@ class Shares:
         self._region = region
 
     def bound(self, vhost: str, group: str, limits: SharedLimits) -> Bound:
-        """Return the share of a group, or of the vhost (VHOST), under limits."""
+        """Return the share of a group, or of the vhost (VHOST), with these limits."""
         share = self._shares.setdefault((vhost, group), Share())
         if limits.measured and share.slot is None and self._region is not None:
             slot = self._take()
@@ -131,7 +130,7 @@ class Shares:
         return self._used - 1
 
     def keep(self, vhosts: Mapping[str, frozenset[str]]) -> None:
-        """Forget shares without connections whose vhost or group there is no more. vhosts: groups by name."""
+        """Remove unused shares of deleted vhosts and groups. vhosts: names of groups by vhost."""
         for (vhost, group), share in list(self._shares.items()):
             known = vhosts.get(vhost)
             if share.connections or (known is not None and (group == VHOST or group in known)):
@@ -141,12 +140,12 @@ class Shares:
                 self._free.append(share.slot)
 
     def worker_lost(self, worker: int) -> None:
-        """Forget what a dead worker held."""
+        """Remove the usage of a dead worker."""
         if self._region is not None:
             for share in self._shares.values():
                 if share.slot is not None:
                     self._region.reset_quota_worker(share.slot, worker)
 
     def of_vhost(self, vhost: str) -> Iterator[tuple[str, Share]]:
-        """Iterate over the shares of a vhost by group, its own (VHOST) among them."""
+        """Iterate over the shares of a vhost by group, including its own (VHOST)."""
         return ((group, share) for (name, group), share in self._shares.items() if name == vhost)

@@ -1,6 +1,6 @@
-"""What is counted for each vhost: its connections now, and what was approved and denied (security.md P-70).
+"""Counters of each vhost: present connections, and approvals and denials since the start (security.md P-70).
 
-No input or output here.
+Does no input or output.
 """
 
 from collections import OrderedDict
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from router.policy.decisions import Counts
 
-# Users, and hosts, that management goes on to show after their last connection. There are no more of them than so many:
-# who can connect from ever new addresses must not fill the memory.
+# Limit of users, and of hosts, that management shows after their last connection. Clients that connect from ever new
+# addresses must not fill the memory.
 MOST_GONE: Final = 1000
 
 
@@ -21,7 +21,7 @@ class Places:
 
     def __init__(self) -> None:
         self._peers: dict[str, dict[int, str]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()  # those without a connection, the first to go first
+        self._gone: OrderedDict[str, None] = OrderedDict()  # keys without a connection, oldest first
 
     def count(self, key: str) -> int:
         return len(self._peers.get(key, ()))
@@ -43,7 +43,7 @@ class Places:
 
 
 class VhostStats:
-    """The counters of one vhost; they outlive it. Owner: the policy."""
+    """Counters of one vhost. They outlive the vhost. Owner: the policy."""
 
     __slots__ = (
         "_hosts", "_users", "connections", "connections_approved", "connections_denied", "message_size_denied",
@@ -62,23 +62,23 @@ class VhostStats:
         self._hosts = Places()
 
     def counts(self, user: str | None, host: str) -> Counts:
-        """Connections that are there before one of this user from this host comes."""
+        """Return the present connections in total, of this user, and from this host."""
         return Counts(self.connections, self._users.count(user or ""), self._hosts.count(host))
 
     def enter(self, number: int, user: str | None, host: str, peer: str) -> None:
-        """A connection of an accepted peer is approved."""
+        """Count an approved connection of a client."""
         self.connections += 1
         self._users.enter(user or "", number, peer)
         self._hosts.enter(host, number, peer)
 
     def leave(self, number: int, user: str | None, host: str) -> None:
-        """That connection is gone."""
+        """Count off a connection that has ended."""
         self.connections -= 1
         self._users.leave(user or "", number)
         self._hosts.leave(host, number)
 
     def shown(self) -> Mapping[str, Any]:
-        """As management shows them."""
+        """Return the counters for management."""
         return {
             "connectionsApproved": self.connections_approved,
             "connectionsDenied": self.connections_denied,
