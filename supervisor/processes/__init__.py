@@ -1,1 +1,1 @@
-"""The processes of the router: the zygote, the workers, and the channels to them."""
+"""Processes of the router: the zygote, the workers, and the channels to them."""

@@ -1,9 +1,9 @@
-"""The channels to the workers: a ZeroMQ socket for the deltas of all, and a socket pair for the messages of each, in
-both directions (docs/decisions/0040-control-pairs.md).
+"""Channels to the workers: one ZeroMQ socket for the deltas to all, and a socket pair with each for messages in both
+directions (docs/decisions/0040-control-pairs.md).
 
-ZeroMQ signals through one descriptor per socket, once, that something may have happened; the program must ask what, and
-every call on the socket may clear the next signal. So deltas are sent only in a wake, and a wake that has sent some
-checks again before it ends.
+ZeroMQ signals through one descriptor per socket, once, that something may have happened. The program must query the
+events, and every call on the socket may clear the next signal. Deltas are therefore sent only in a wake, and a wake
+that has sent some checks again before it ends.
 """
 
 import asyncio
@@ -25,27 +25,29 @@ from router.control.messages import Event, Order
 from router.control.names import deltas_path
 from router.control.ops import Op
 
-ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"  # RFC 27: where ZeroMQ asks whether a peer may connect
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"  # RFC 27: ZeroMQ asks at this address whether a peer may connect
 ZAP_VERSION: Final = b"1.0"
 ZAP_DOMAIN: Final = b"sluice"
 
-# Messages received in one wake, in whole parts; then deltas and answers are sent, and other events handled. A worker
-# applies a delta at once, so this also bounds how long that takes.
+# Messages received in one wake, rounded up to whole parts, before deltas and answers are sent and other events are
+# handled. A worker applies a delta at once, so this also bounds the time until it does.
 MESSAGES_A_WAKE: Final = 256
 
-# Plain numbers: each use of one of ZeroMQ's flags makes an object.
+# Plain integers, because each use of one of ZeroMQ's flags creates an object.
 _NO_WAIT: Final = int(zmq.NOBLOCK)
 _INPUT: Final = int(zmq.POLLIN)
 
-# Between attempts to connect to a worker that does not listen yet, or for lack of a descriptor.
+# Interval between attempts to connect to a worker that does not listen yet, or when descriptors are exhausted.
 FIRST_RETRY_MS: Final = 4
 MOST_RETRY_MS: Final = 200
 
-READ_OCTETS: Final = 1 << 18  # of one worker in one wake; nothing while messages of it wait
+READ_OCTETS: Final = 1 << 18  # limit for one worker in one wake; nothing is read while messages of that worker wait
 
 
 class Keys(NamedTuple):
-    """CURVE keys (Z85) of the supervisor and of all workers together; they never leave these processes' memory."""
+    """CURVE keys (Z85) of the supervisor, and of all workers together. They never leave the memory of
+    these processes.
+    """
 
     server_public: bytes
     server_secret: bytes
@@ -54,14 +56,14 @@ class Keys(NamedTuple):
 
 
 def make_keys() -> Keys:
-    """New key pairs. Raises RuntimeError where ZeroMQ has no CURVE."""
+    """Return new key pairs. Raises RuntimeError if ZeroMQ has no CURVE."""
     if not zmq.has("curve"):
         raise RuntimeError("ZeroMQ was built without CURVE encryption, which the router needs")
     return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
 
 
 class _Line:
-    """The control channel of one worker. Owner: the channels."""
+    """Control channel of one worker. Owner: the channels."""
 
     __slots__ = ("_opened", "frames", "identity", "number", "unsent")
 
@@ -69,11 +71,11 @@ class _Line:
         self.identity = identity
         self.number = opened.fileno()
         self.frames = Frames()
-        self.unsent = bytearray()  # what the worker has had no room for
+        self.unsent = bytearray()  # octets for which the worker's socket had no room
         self._opened = opened
 
     def read(self, room: memoryview) -> bool:
-        """Take some octets, by way of `room`. False: the worker has ended."""
+        """Read octets into `room` and add them to the frames. Returns False if the worker has ended."""
         try:
             count = self._opened.recv_into(room)
         except BlockingIOError:
@@ -84,13 +86,13 @@ class _Line:
         return count > 0
 
     def write(self, octets: bytes) -> None:
-        """Send these octets behind those that wait, as far as there is room."""
+        """Append octets to those unsent, and send as much as the socket takes."""
         self.unsent += octets
         try:
             del self.unsent[: self._opened.send(self.unsent)]
         except BlockingIOError:
             pass
-        except ConnectionError:  # the worker has ended: its process descriptor says so
+        except ConnectionError:  # the worker has ended, as its pidfd will report
             self.unsent.clear()
 
     def close(self) -> None:
@@ -98,11 +100,11 @@ class _Line:
 
 
 class Channels:
-    """The supervisor's sockets. Owner: supervisor.
+    """Sockets of the supervisor. Owner: supervisor.
 
-    receive(identity, messages): what a worker sent, each message with the octets that belong to it.
-    subscribed(topic): a worker asked for a topic. refuse(identity, text): it sent what cannot be read. flush(): send
-    what came of it, called in each wake.
+    receive(identity, messages): called with a worker's messages, each with its octets. subscribed(topic): called when
+    a worker subscribes to a topic. refuse(identity, text): called when a worker sends invalid data. flush(): called in
+    each wake, to send the results.
     """
 
     def __init__(
@@ -123,24 +125,29 @@ class Channels:
         self._subscribed = subscribed
         self._refuse = refuse
         self._flush = flush
-        self._due: asyncio.Handle | None = None  # the next wake, where it is not left to the descriptors
+        self._due: asyncio.Handle | None = None  # the next wake, if scheduled instead of left to the descriptors
         self._lines: dict[bytes, _Line] = {}  # by identity
-        self._open: dict[int, _Line] = {}  # those whose worker has not ended, by descriptor
-        self._waiting: OrderedDict[_Line, None] = OrderedDict()  # those that may have a frame; whose turn it is first
-        self._room = memoryview(bytearray(READ_OCTETS))  # to read into: new memory of that size is mapped each time
+        self._open: dict[int, _Line] = {}  # lines of running workers, by descriptor
+        # lines that may have a complete frame, in rotation order
+        self._waiting: OrderedDict[_Line, None] = OrderedDict()
+        # reusable read buffer, because a new one of that size would be mapped each time
+        self._room = memoryview(bytearray(READ_OCTETS))
         self._ready = select.epoll()  # of all lines
         self._context = zmq.Context()
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind(ZAP_ENDPOINT)
         self._pub = self._open_deltas(keys)
-        self._asked = True  # there may be subscriptions
+        self._asked = True  # whether subscriptions may have arrived
         loop.add_reader(_number(self._zap, zmq.FD), self._answer_zap)
         loop.add_reader(_number(self._pub, zmq.FD), self._ask)
         loop.add_reader(self._ready.fileno(), self.wake)
 
     def _open_deltas(self, keys: Keys) -> "zmq.Socket[bytes]":
-        """The socket connects to the workers: libzmq tries again when there is no descriptor for that, whereas for one
-        that it would have to accept it ends the process (docs/decisions/0056-workers-bind.md)."""
+        """Return the socket for deltas, which connects to the workers.
+
+        If descriptors are exhausted, libzmq retries a connect, but aborts the process when it cannot accept
+        (docs/decisions/0056-workers-bind.md).
+        """
         opened = self._context.socket(zmq.XPUB)
         opened.set(zmq.LINGER, 0)
         opened.set(zmq.RECONNECT_IVL, FIRST_RETRY_MS)
@@ -157,7 +164,7 @@ class Channels:
     # Workers
 
     def connect(self, identity: bytes, opened: socket.socket) -> None:
-        """A worker will have the other end of this socket, and listen at the path of its identity."""
+        """Register a worker that has the other end of this socket, and listens at the path of its identity."""
         opened.setblocking(False)
         line = _Line(identity, opened)
         self._pub.connect(self._endpoint(identity))
@@ -165,7 +172,7 @@ class Channels:
         self._ready.register(line.number, select.EPOLLIN)
 
     def disconnect(self, identity: bytes) -> None:
-        """The worker is gone, or never was."""
+        """Close the channel of a worker that has ended or never started."""
         line = self._lines.pop(identity, None)
         if line is not None:
             self._open.pop(line.number, None)
@@ -178,17 +185,17 @@ class Channels:
         return f"ipc://{deltas_path(self._directory, identity)}"
 
     def _hide(self, identity: bytes) -> None:
-        """Take the name of a worker's socket away: nobody can connect to it any more."""
-        with contextlib.suppress(OSError):  # it has none, or the directory is another user's that the router has become
+        """Unlink a worker's socket, so that nobody else can connect to it."""
+        with contextlib.suppress(OSError):  # no such file, or the directory belongs to the former user of the router
             os.unlink(deltas_path(self._directory, identity))
 
     def publish(self, epoch: int, ops: list[Op]) -> None:
-        """Send a delta to all workers. From `flush` only."""
+        """Send a delta to all workers. May only be called from `flush`."""
         self._asked = True
         self._pub.send(encode_delta(epoch, ops), _NO_WAIT)
 
     def send(self, identity: bytes, messages: Sequence[Order], octets: Sequence[bytes] = ()) -> None:
-        """Send messages to one worker, with the octets of those that have any, in order."""
+        """Send messages to one worker, followed by the octets of those messages that have any, in order."""
         line = self._lines.get(identity)
         if line is not None:
             self._write(line, pack([encode(messages), *octets]))
@@ -222,7 +229,7 @@ class Channels:
             self._look_again()
 
     def _look_again(self) -> None:
-        """Schedule a wake that no descriptor triggers: for input that came meanwhile."""
+        """Schedule a wake for input that no descriptor signals."""
         self._asked = self._asked and bool(_number(self._pub, zmq.EVENTS) & _INPUT)
         if self._asked or self._waiting:
             self._due = self._loop.call_soon(self.wake)
@@ -239,7 +246,7 @@ class Channels:
                 self._waiting[line] = None
 
     def _take_messages(self) -> None:
-        """Handle messages of the workers in turn."""
+        """Handle messages of the workers in rotation, up to the limit of a wake."""
         taken = 0
         while self._waiting and taken < MESSAGES_A_WAKE:
             line = next(iter(self._waiting))
@@ -269,7 +276,7 @@ class Channels:
                 self._subscribed(message[1:])
 
     def _answer_zap(self) -> None:
-        """Answer ZeroMQ whether a peer may connect: it must have the workers' key."""
+        """Answer ZeroMQ's requests whether a peer may connect. Only peers with the workers' key may."""
         while True:
             try:
                 parts = self._zap.recv_multipart(_NO_WAIT)
@@ -295,5 +302,5 @@ class Channels:
 
 
 def _number(opened: "zmq.Socket[bytes]", option: int) -> int:
-    """An option of a socket that is a number."""
+    """Return the value of an integer option of a socket."""
     return int(opened.get(option))

@@ -1,4 +1,4 @@
-"""The life of the workers: started through the zygote, watched, replaced when they die, stopped at the end."""
+"""Life cycle of the workers: started through the zygote, monitored, replaced after a crash, stopped at exit."""
 
 import asyncio
 import contextlib
@@ -23,22 +23,22 @@ from supervisor.processes.worker import Stage, Worker
 from supervisor.processes.zygote import MAX_MESSAGE, Zygote
 from supervisor.runtime.deadline import Deadline
 
-# Restarting does not help a worker that keeps dying before it is ready.
+# Restarting does not help a worker that repeatedly crashes before it is ready.
 MAX_FAILED_STARTS: Final = 5
 FAILED_STARTS_WITHIN: Final = 10.0  # seconds
 
-RESTART_AFTER: Final = 1.0  # seconds until the next attempt when the system refuses a process or descriptor
+RESTART_AFTER: Final = 1.0  # seconds until the next attempt if the system refuses a process or descriptor
 
-START_DEADLINE: Final = 30.0  # seconds from fork to ready; then it counts as hung
+START_DEADLINE: Final = 30.0  # seconds from fork to ready, after which a worker counts as hung
 ACKNOWLEDGE_DEADLINE: Final = 10.0  # seconds; a worker applies a delta in microseconds
 
-DRAIN_TIME: Final = 1.0  # seconds that workers have to flush what is queued for clients
-KILL_AFTER: Final = 0.5  # seconds beyond that
+DRAIN_TIME: Final = 1.0  # seconds for workers to flush data queued for clients
+KILL_AFTER: Final = 0.5  # seconds after DRAIN_TIME
 
-MAX_SENT_BACK: Final = 65536  # octets of a message that goes with a socket
+MAX_SENT_BACK: Final = 65536  # limit in octets of a message that accompanies a socket
 
 
-# A worker's stage in shared memory.
+# Worker state in shared memory, by stage.
 STATES: Final = {
     Stage.DEAD: WorkerState.DOWN,
     Stage.FORKING: WorkerState.STARTING,
@@ -51,11 +51,11 @@ STATES: Final = {
 class Pool:
     """All workers. Owner: supervisor.
 
-    changed(): called when there may be something to send. connect(identity, socket): a worker is to have the other end
-    for its messages. disconnect(identity): it is gone. fatal(text): the router cannot go on. withdraw(worker): take
-    back the connections that it has not taken. recovered(worker): it can take connections again.
-    page(worker, connection, socket): a client of that connection asks for a page. moved(worker, message, socket): a
-    connection is to go to another worker.
+    changed(): called when there may be something to send. connect(identity, socket): connects the channel of a new
+    worker, which has the other end of the socket. disconnect(identity): closes the channel of a worker that has ended.
+    fatal(text): the router cannot continue. withdraw(worker): takes back connections that the worker has not taken.
+    recovered(worker): the worker can take connections again. page(worker, connection, socket): a client on that
+    connection requests a page. moved(worker, message, socket): a connection is to move to another worker.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class Pool:
         self._withdraw = withdraw
         self._page = page
         self._moved = moved
-        self._forking: deque[Worker] = deque()  # asked for, in order
+        self._forking: deque[Worker] = deque()  # workers requested from the zygote, in order
         self._failed_starts: deque[float] = deque(maxlen=MAX_FAILED_STARTS)
-        self._late: set[Worker] = set()  # those that are killed because they were not ready in time
+        self._late: set[Worker] = set()  # workers killed because they were not ready in time
         self._watch: Deadline | None = None
         self._stopping = False
         self._all_gone = asyncio.Event()
@@ -98,7 +98,7 @@ class Pool:
         self._probes = Probes(loop, core, region, eventfds, log, silent=withdraw, recovered=recovered, kill=self.kill)
 
     def start(self, index: int, generation: int = 1) -> None:
-        """Request a worker."""
+        """Request a worker from the zygote."""
         worker = Worker(index, generation)
         self._core.workers[index] = worker
         try:
@@ -117,7 +117,7 @@ class Pool:
             with far:
                 socket.send_fds(self._zygote.channel, [request], [theirs.fileno(), far.fileno()])
         except ConnectionError:
-            return  # the zygote has ended: the channel says so in a moment
+            return  # the zygote has ended, and the channel will report it
         except OSError as error:  # the request was not sent
             self._start_failed(worker, error.strerror or str(error))
             return
@@ -126,14 +126,14 @@ class Pool:
         self._loop.call_later(START_DEADLINE, self._check_forked, worker)
 
     def _sent_back(self, worker: Worker) -> None:
-        """The hand-over socket is readable."""
+        """Receive a connection that a worker returns through its hand-over socket."""
         assert worker.handover is not None
         try:
             data, descriptors, _, _ = socket.recv_fds(worker.handover, MAX_SENT_BACK, 1)
         except BlockingIOError:
             return
         if not data:
-            self._loop.remove_reader(worker.handover)  # both other ends are closed: the worker has ended
+            self._loop.remove_reader(worker.handover)  # both remote ends are closed: the worker has ended
             return
         opened = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         try:
@@ -146,7 +146,7 @@ class Pool:
             return
         for each in opened:
             each.setblocking(False)
-        # No socket: this process has no descriptor left.
+        # There is no socket if this process is out of descriptors.
         if isinstance(message, Moved):
             self._moved(worker, message, opened[0] if opened else None)
         elif opened:
@@ -159,7 +159,7 @@ class Pool:
         worker.close_handover()
 
     def _check_forked(self, worker: Worker) -> None:
-        """The zygote should have answered; log it."""
+        """Log that the zygote has not answered a request in time."""
         if worker.stage is Stage.FORKING and worker in self._forking and not self._stopping:
             self._log.error(
                 "SERVER",
@@ -169,7 +169,7 @@ class Pool:
             self._loop.call_later(START_DEADLINE, self._check_forked, worker)
 
     def _forked(self) -> None:
-        """The zygote has answered, or ended."""
+        """Receive an answer of the zygote, or its end."""
         try:
             data, fds, _, _ = socket.recv_fds(self._zygote.channel, MAX_MESSAGE, 1)
         except BlockingIOError:
@@ -184,7 +184,7 @@ class Pool:
         worker = self._forking.popleft()
         worker.pid = decode_fork_answer(data).pid
         if not fds:
-            # Without a pid fork failed; with one there was no descriptor for its pidfd.
+            # Without a pid the fork failed; with a pid there was no descriptor for the pidfd.
             self._start_failed(worker, os.strerror(-worker.pid if worker.pid < 0 else errno.EMFILE))
             return
         worker.pidfd = fds[0]
@@ -194,12 +194,12 @@ class Pool:
         Deadline(self._loop, START_DEADLINE, lambda: self._check_started(worker))
         if self._stopping:
             self.kill(worker)
-        self._changed()  # it may have subscribed before
+        self._changed()  # the worker may have subscribed before
 
     def _start_failed(self, worker: Worker, reason: str) -> None:
-        """There is no process for a worker, or no pidfd: try again later."""
+        """Schedule another attempt after a worker's process or pidfd could not be created."""
         if worker.pid > 0:
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            with contextlib.suppress(ProcessLookupError):  # the process has ended by itself
                 os.kill(worker.pid, signal.SIGKILL)
         worker.stage = Stage.DEAD
         worker.pid = 0
@@ -215,8 +215,10 @@ class Pool:
             self.start(worker.index, worker.generation + 1)
 
     def find(self, name: bytes) -> Worker | None:
-        """The worker with this identity; None for an earlier generation. Its messages may come before the zygote's
-        answer."""
+        """Return the running worker with this identity, or None, as for an earlier generation.
+
+        A worker's messages may arrive before the zygote's answer.
+        """
         for worker in self._core.workers.values():
             if worker.identity == name and worker.stage is not Stage.DEAD:
                 return worker
@@ -233,15 +235,15 @@ class Pool:
         self._region.set_worker_state(worker.index, STATES[worker.stage], worker.generation, worker.pid)
 
     def kill(self, worker: Worker) -> None:
-        """Kill a worker; its death is handled as any other."""
+        """Kill a worker. Its exit is handled like any other."""
         if worker.pidfd is not None:
             try:
                 signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
             except ProcessLookupError:
-                return  # dead already: its descriptor says so in a moment
+                return  # dead already, as its pidfd will report
 
     def _died(self, worker: Worker) -> None:
-        """The pidfd is readable: the process is gone."""
+        """Clean up after a worker's process has exited (its pidfd is readable)."""
         assert worker.pidfd is not None
         self._loop.remove_reader(worker.pidfd)
         os.close(worker.pidfd)
@@ -266,7 +268,8 @@ class Pool:
                 f"Worker {worker.index} (process {worker.pid}) died with {connections} connections; "
                 "a new one replaces it",
             )
-        elif worker not in self._late:  # else it may only have waited, as for a descriptor of this process: try on
+        # a late worker may only have waited, for instance for a descriptor of this process: keep trying
+        elif worker not in self._late:
             self._failed_start(worker)
         self._late.discard(worker)
         self._changed()
@@ -282,7 +285,7 @@ class Pool:
             )
 
     def _settled(self, worker: Worker) -> None:
-        """All others have dropped a dead worker: the next generation can use its memory."""
+        """Start the next generation of a dead worker, after all others have dropped it and no longer use its memory."""
         if not self._stopping:
             self._region.reset_worker(worker.index)
             self.start(worker.index, worker.generation + 1)
@@ -297,7 +300,7 @@ class Pool:
             self.kill(worker)
 
     def watch(self) -> None:
-        """A delta was sent: workers that do not acknowledge it in time are hung, and killed."""
+        """Check later that all workers acknowledge the delta just sent. Those that do not are hung, and killed."""
         if self._watch is None:
             epoch = self._core.table.epoch
             self._watch = Deadline(self._loop, ACKNOWLEDGE_DEADLINE, lambda: self._check_acknowledged(epoch))
@@ -316,7 +319,7 @@ class Pool:
             self.watch()
 
     async def stop(self) -> None:
-        """Let the workers flush and end; end those that do not."""
+        """Let the workers flush and exit, and kill those that do not in time."""
         self._stopping = True
         self._probes.close()
         if self._watch is not None:
@@ -340,7 +343,7 @@ class Pool:
                 self.kill(worker)
 
     def close(self) -> None:
-        """Release what belongs to the workers; whatever still runs ends with the zygote."""
+        """Release the workers' descriptors. Remaining workers end with the zygote."""
         self._loop.remove_reader(self._zygote.channel)
         for worker in self._core.workers.values():
             if worker.pidfd is not None:

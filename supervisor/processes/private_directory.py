@@ -1,7 +1,7 @@
-"""A directory that only the router's user can enter, for the sockets that need a name (decisions 0050, 0056).
+"""Directory that only the router's user can enter, for sockets that need a path (decisions 0050, 0056).
 
-Other users, and other containers that share the network of a pod, cannot reach what is in it. It goes with the router.
-What a killed router leaves behind is removed by the next one: whoever lives holds a lock.
+Other users, and other containers that share the network of a pod, cannot reach the sockets. The directory is removed
+when the router exits. Directories of killed routers are removed by the next router: a running router holds a lock.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ from typing import Final
 
 PREFIX: Final = "sluice-"
 LOCK: Final = "lock"
-MOST_PATH: Final = 90  # octets: with the name of a socket the kernel takes 107
+MOST_PATH: Final = 90  # octets; with the name of a socket the kernel allows 107
 SHARED_MEMORY: Final = "/dev/shm"
 
 
 class PrivateDirectory:
-    """Owner: the supervisor. `path` is there from the constructor until `remove`."""
+    """Private directory of a router. `path` exists from the constructor until `remove`. Owner: the supervisor."""
 
     def __init__(self, bases: Iterable[str] | None = None) -> None:
-        """bases: directories that it may be in, the best one first. Raises OSError if it can be in none of them."""
+        """Create the directory. bases: candidate parent directories, best first. Raises OSError if none is usable."""
         faults = []
         for base in usual_bases() if bases is None else bases:
             _sweep(base)
@@ -41,18 +41,18 @@ class PrivateDirectory:
         raise OSError(f"no directory for the sockets of the workers: {'; '.join(faults)}")
 
     def give(self, user: int, group: int) -> None:
-        """Make it another user's; -1: the same. Raises OSError."""
+        """Change the owner of the directory and its contents; -1: unchanged. Raises OSError."""
         for each in (*self.path.iterdir(), self.path):
             os.chown(each, user, group, follow_symlinks=False)
 
     def remove(self) -> None:
-        """Remove it with all that is in it. A user that the router has become may have no right to."""
+        """Remove the directory and its contents. May have no effect if the router has become another user."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 def usual_bases() -> Iterator[str]:
-    """Return where it may be: of systemd, of the user's session, in memory, and where temporary files are."""
+    """Yield candidate parent directories: systemd's, the user session's, shared memory, temporary files."""
     for variable in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"):
         base = os.environ.get(variable, "").partition(":")[0]
         if base:
@@ -62,7 +62,7 @@ def usual_bases() -> Iterator[str]:
 
 
 def _locked(directory: Path) -> int:
-    """Make the lock; nobody sees it before it is held."""
+    """Create the lock file and return its descriptor. The file is not visible before the lock is held."""
     new = directory / f"{LOCK}.new"
     lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,15 +71,15 @@ def _locked(directory: Path) -> int:
 
 
 def _sweep(base: str) -> None:
-    """Remove what routers of this user have left here that were killed."""
-    with contextlib.suppress(OSError):  # nothing of ours depends on it
+    """Remove the directories of killed routers of this user."""
+    with contextlib.suppress(OSError):  # best effort
         for each in Path(base).glob(f"{PREFIX}*"):
             if each.is_dir() and not each.is_symlink() and each.stat().st_uid == os.geteuid() and not _lives(each):
                 shutil.rmtree(each, ignore_errors=True)
 
 
 def _lives(directory: Path) -> bool:
-    """Whether a router has it, or is about to."""
+    """Return whether a router uses the directory, or is about to."""
     try:
         lock = os.open(directory / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

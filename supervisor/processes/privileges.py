@@ -1,4 +1,4 @@
-"""What the processes of a router may do: the user that they become, and core dumps. See also router/process.py."""
+"""User identity of the router's processes, and core dumps. See also router/process.py."""
 
 import grp
 import os
@@ -7,16 +7,16 @@ import resource
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-# Less than any dump has; the kernel takes 1, and not 0, as an order to start no program that would collect it.
+# Smaller than any dump. The kernel treats 1, but not 0, as a request not to start a program that would collect it.
 NO_DUMP: Final = (1, 1)
 
 
 class PrivilegeError(Exception):
-    """The router cannot become the user that it was told to; the text is the reason."""
+    """Error when the router cannot change to the configured user; the text is the reason."""
 
 
 class Identity(NamedTuple):
-    """Who the processes are once the ports are open."""
+    """User and groups of the processes once the ports are open."""
 
     user: int | None
     group: int | None
@@ -24,11 +24,11 @@ class Identity(NamedTuple):
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """User and group, as chown takes them: -1 stays as it is."""
+        """Return user and group as chown expects them; -1: unchanged."""
         return -1 if self.user is None else self.user, -1 if self.group is None else self.group
 
     def drop(self) -> None:
-        """Become that, for good. Raises OSError."""
+        """Change to this identity permanently. Raises OSError."""
         if self.group is not None:
             if os.geteuid() == 0:
                 os.setgroups(self.groups)
@@ -38,9 +38,9 @@ class Identity(NamedTuple):
 
 
 def find_identity(user: str | None, group: str | None) -> Identity | None:
-    """The user and group with these names; without a group, those of the user. None: nobody else.
+    """Return the identity for these names, or None if both are None. Raises PrivilegeError.
 
-    Raises PrivilegeError.
+    Without a group, the groups of the user are used.
     """
     if user is None and group is None:
         return None
@@ -64,9 +64,9 @@ def find_identity(user: str | None, group: str | None) -> Identity | None:
 
 
 def forbid_core_dumps(processes: Iterable[int]) -> None:
-    """None of these processes, and none that they fork, leaves its memory in a file. Raises OSError."""
+    """Prevent core dumps of these processes and of all that they fork. Raises OSError."""
     for process in processes:
         try:
             resource.prlimit(process, resource.RLIMIT_CORE, NO_DUMP)
         except ProcessLookupError:
-            continue  # it has ended
+            continue  # the process has ended

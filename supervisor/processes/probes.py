@@ -1,8 +1,8 @@
-"""Workers that do not respond: detected by probes, given no connections, and killed after a while.
+"""Probes that detect unresponsive workers, which receive no connections and are killed after a while.
 
-Each round signals every live worker, which costs a sleeping one a wake, and notes its heartbeat; the next round checks
-whether it has changed. A busy worker beats within its wakes, so only one that does nothing is silent. A late round does
-not count: the supervisor itself was stopped or starved, and perhaps the workers with it.
+Each round signals every live worker, which costs a sleeping worker one wake, and stores its heartbeat. The next round
+checks whether the heartbeat has changed. A busy worker updates it in its wakes, so only a blocked worker is silent. A
+late round does not count: the supervisor itself was stopped or starved, and perhaps the workers as well.
 """
 
 import asyncio
@@ -21,8 +21,10 @@ KILL_AFTER: Final = 10.0  # seconds of silence
 
 
 class Probes:
-    """Owner: the pool. silent(worker): it does not respond. recovered(worker): it responds again. kill(worker): it was
-    silent too long.
+    """Periodic probes of all live workers. Owner: the pool.
+
+    silent(worker): called when a worker stops responding. recovered(worker): called when it responds again.
+    kill(worker): called when it was silent too long.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Probes:
         self._next = loop.call_later(PROBE_EVERY, self._round)
 
     def close(self) -> None:
-        """Stop."""
+        """Stop probing."""
         self._next.cancel()
 
     def _round(self) -> None:

@@ -1,4 +1,4 @@
-"""The state of each worker's copy of the tables: live, serving, or in need of a snapshot. No I/O here."""
+"""State of each worker's replica of the tables: live, serving, or in need of a snapshot. Does no input or output."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from supervisor.subsystem import Subsystem
 
 
 class Replicas(Subsystem):
-    """The state of each worker's copy of the tables, and which workers are up. Owner: the core."""
+    """States of all workers' replicas, and of the workers that are up. Owner: the core."""
 
     def __init__(self, workers: Mapping[int, Worker], table: Table, epochs: Epochs[Any], log: Log) -> None:
         self._workers = workers
@@ -32,7 +32,7 @@ class Replicas(Subsystem):
         return (WorkerOp(each.index, each.generation, "up") for each in self._workers.values() if each.live)
 
     def worker_lost(self, worker: Worker) -> None:
-        """Nothing waits for it any more. Its consumers were taken out of the tables before this is announced."""
+        """Announce that a worker is down. Its consumers have been removed from the tables before."""
         if self._epochs.has(worker.index):
             self._epochs.leave(worker.index)
             self._table.change(WorkerOp(worker.index, worker.generation, "down"))
@@ -50,12 +50,15 @@ class Replicas(Subsystem):
 
     def _resync(self, worker: Worker, message: Resync) -> None:
         del message
-        level = WARNING if worker.stage is Stage.SERVING else DEBUG  # normal while it starts
+        level = WARNING if worker.stage is Stage.SERVING else DEBUG  # normal during the start of a worker
         self._log.write(level, "SERVER", f"{worker} missed a change of the address table and gets a snapshot")
         worker.wants_snapshot = True
 
     def _port_closed(self, worker: Worker, message: PortClosed) -> None:
-        """Have the writer of a malformed record replaced. The loss of a worker ends the deliveries of a closed port."""
+        """Make the pool replace the worker that wrote a malformed record.
+
+        The loss of that worker ends the deliveries of the closed port.
+        """
         writer = self._workers.get(message.worker)
         if writer is not None and writer.live and writer.generation == message.gen:
             raise WorkerCorruptError(writer, f"{worker} received a malformed record: {message.text}")

@@ -1,4 +1,4 @@
-"""The supervisor's record of a worker: one object for each generation."""
+"""Supervisor's record of a worker: one object for each generation."""
 
 import socket
 from collections import deque
@@ -11,11 +11,11 @@ from supervisor.connections.connections import Connection
 
 
 class WorkerFaultError(Exception):
-    """A worker sent an invalid message; the text says what. Nothing has changed."""
+    """Error for an invalid message of a worker; the text describes it. Nothing has changed."""
 
 
 class WorkerCorruptError(Exception):
-    """Raised for a worker, other than the reporting one, that has to be replaced; the text says why."""
+    """Error for a worker, other than the reporting one, that has to be replaced; the text is the reason."""
 
     def __init__(self, worker: "Worker", text: str) -> None:
         super().__init__(text)
@@ -23,17 +23,17 @@ class WorkerCorruptError(Exception):
 
 
 class Stage(Enum):
-    """The stage of a worker."""
+    """Stage in the life of a worker."""
 
     FORKING = "forking"  # requested
-    STARTING = "starting"  # runs, has no table yet
+    STARTING = "starting"  # runs, but has no table yet
     LIVE = "live"  # its acknowledgements count
-    SERVING = "serving"  # and it gets connections
+    SERVING = "serving"  # live, and it receives connections
     DEAD = "dead"
 
 
 class Worker:
-    """A worker process. Owner: the pool; the core reads it and fills its outbox."""
+    """Worker process. Owner: the pool; the core reads it and fills its outbox."""
 
     __slots__ = (
         "beat",
@@ -62,18 +62,19 @@ class Worker:
         self.stage = Stage.FORKING
         self.connections: dict[int, Connection] = {}
         self.outbox: list[Order] = []  # for the control channel, sent at the end of a wake
-        # Messages of the router itself, sent behind the outbox.
+        # Messages that the router itself sends, delivered after the outbox.
         self.sends: deque[tuple[Send | Control, bytes]] = deque()
-        self.unconfirmed = 0  # octets of those that it has not reported as forwarded
+        self.unconfirmed = 0  # octets of router messages that the worker has not reported as forwarded
         self.wants_snapshot = False
-        self.serving_from = 0  # epoch that announced it: it gets connections once it has acknowledged that
+        # epoch that announced the worker; it receives connections once it has acknowledged this epoch
+        self.serving_from = 0
         self.pid = 0
         self.pidfd: int | None = None
         self.handover: socket.socket | None = None  # the supervisor's end
-        self.untaken: socket.socket | None = None  # the worker's end, to take back connections
-        self.beat = 0  # its heartbeat as the last probe saw it
+        self.untaken: socket.socket | None = None  # the worker's end, kept to take back connections
+        self.beat = 0  # heartbeat at the last probe
         self.silent = 0.0  # seconds without response to probes
-        self.stuck: Any = None  # a connection that the hand-over socket had no room for
+        self.stuck: Any = None  # connection and socket for which the hand-over socket had no room
 
     @property
     def live(self) -> bool:
@@ -81,16 +82,16 @@ class Worker:
 
     @property
     def serves(self) -> bool:
-        """Whether it is serving and responds."""
+        """Return whether the worker is serving and responds."""
         return self.stage is Stage.SERVING and not self.silent
 
     @property
     def takes_connections(self) -> bool:
-        """Whether it may get connections now."""
+        """Return whether the worker may receive connections now."""
         return self.serves and self.handover is not None and self.stuck is None
 
     def close_handover(self) -> None:
-        """Both ends of the hand-over socket."""
+        """Close both ends of the hand-over socket."""
         for end in (self.handover, self.untaken):
             if end is not None:
                 end.close()

@@ -1,8 +1,8 @@
-"""The zygote: a small process that has loaded the worker's code and forks the workers.
+"""Zygote: a small process that has loaded the worker's code and forks the workers.
 
-It is forked before the supervisor starts an event loop or ZeroMQ, so that workers begin with a clean process and share
-their pages. The supervisor sends requests over a SOCK_SEQPACKET pair: one request, one answer, in order. `pid` in an
-answer is -errno when there is no worker, for a reason that may pass.
+The zygote is forked before the supervisor starts an event loop or ZeroMQ, so that workers begin with a clean process
+and share its pages. The supervisor sends requests over a SOCK_SEQPACKET pair: one request, one answer, in order. `pid`
+in an answer is -errno if no worker could be created, possibly for a temporary reason.
 """
 
 import ctypes
@@ -30,34 +30,34 @@ from supervisor.processes.privileges import Identity
 from supervisor.processes.title import show_title
 
 MAX_NAME: Final = 15  # characters of a process name, Linux' limit
-SOCKETS: Final = 2  # that come with a request: for hand-overs, and for messages
+SOCKETS: Final = 2  # with each request: one for hand-overs, one for messages
 MAX_MESSAGE: Final = 4096  # octets; a request or answer has less than a hundred
 
-# Terminals and service managers send these to all processes; only the supervisor handles them.
+# Terminals and service managers send these signals to all processes. Only the supervisor handles them.
 IGNORED: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 EXIT_FAILED: Final = 1
 
 
 class Zygote:
-    """The supervisor's end of a running zygote. Owner: supervisor."""
+    """Supervisor's end of a running zygote. Owner: supervisor."""
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
         self.pid = pid
         self.channel = channel
 
     def close(self) -> None:
-        """End the zygote, and with it all workers that still run."""
+        """Kill the zygote, and with it all running workers."""
         self.channel.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
 
 def start(setup: WorkerSetup, cpus: list[int | None], module: str, name: str, become: Identity | None = None) -> Zygote:
-    """Fork the zygote. `setup` is the pattern for all workers: what differs between them is filled in at each fork.
+    """Fork the zygote. Raises OSError.
 
-    cpus: the core of each worker, None for any. module: has the function `run(setup) -> int` of a worker. name: of the
-    program. become: who it is from the first fork on. Raises OSError.
+    setup: template for all workers, completed at each fork. cpus: core of each worker; None for any. module: has the
+    worker's function `run(setup) -> int`. name: of the program. become: identity to change to before the first fork.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
@@ -73,7 +73,9 @@ def start(setup: WorkerSetup, cpus: list[int | None], module: str, name: str, be
 
 
 def _run_child(body: Callable[[], int], setup: WorkerSetup) -> NoReturn:
-    """Run `body` as all that this forked process does; its value is the exit status. setup: names the log."""
+    """Run `body` as the only task of this forked process, and exit with its result. setup: for the settings of the
+    log.
+    """
     status = EXIT_FAILED
     try:
         status = body()
@@ -88,7 +90,7 @@ def _run_child(body: Callable[[], int], setup: WorkerSetup) -> NoReturn:
 
 
 def _log_fault(trace: str, setup: WorkerSetup) -> None:
-    """Write an exception that ends this process to the log, or to stderr if the log cannot be opened."""
+    """Write the exception that ends this process to the log, or to stderr if the log cannot be opened."""
     try:
         log = Log(LogSettings.from_dict(setup.log))
         log.critical("SERVER", f"A process of the router ends after an internal error\n{trace}")
@@ -105,7 +107,7 @@ def _serve(
     name: str,
     become: Identity | None,
 ) -> int:
-    """The zygote: load the worker's code, then fork on request until the supervisor is gone."""
+    """Run the zygote: load the worker's code, then fork on request until the supervisor has exited."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the workers
@@ -114,8 +116,8 @@ def _serve(
     INHERITED.forget()
     entry = cast(Callable[[WorkerSetup], int], importlib.import_module(module).run)
     gc.collect()
-    gc.freeze()  # what is here is never collected in the workers: their pages stay shared
-    settled = False  # it is what the workers shall be, which needs no right but the one to fork
+    gc.freeze()  # objects that exist now are never collected in workers, so their pages stay shared
+    settled = False  # whether this process has the identity and rights of the workers; forking needs no more
     while True:
         data, fds, _, _ = socket.recv_fds(channel, MAX_MESSAGE, SOCKETS)
         if not data:
@@ -126,7 +128,7 @@ def _serve(
                 if become is not None:
                     become.drop()
                 give_up_rights()
-                _die_with(parent)  # the kernel has forgotten that
+                _die_with(parent)  # a change of identity clears this setting in the kernel
                 settled = True
             if len(fds) < SOCKETS:
                 raise OSError(errno.EMFILE, "the sockets of the worker did not arrive")
@@ -152,7 +154,7 @@ def _serve(
 def _fork_worker(
     channel: socket.socket, setup: WorkerSetup, entry: Callable[[WorkerSetup], int], name: str
 ) -> tuple[int, int]:
-    """Fork one worker; returns its pid and a pidfd. Raises OSError, and then there is no worker."""
+    """Fork one worker and return its pid and a pidfd. Raises OSError if there is no worker."""
     parent = os.getpid()
     gate, opener = os.pipe()
     try:
@@ -168,11 +170,11 @@ def _fork_worker(
             raise
     finally:
         os.close(gate)
-        os.close(opener)  # the worker waits for this: its pid must stay valid until the pidfd exists
+        os.close(opener)  # the worker waits for this, so that its pid stays valid until the pidfd exists
 
 
 def _work(gate: int, parent: int, setup: WorkerSetup, entry: Callable[[WorkerSetup], int], name: str) -> int:
-    """A worker, once the zygote has a pidfd of it."""
+    """Run a worker, once the zygote has its pidfd."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     adopt_process(parent, name, f"worker {setup.worker}")
     os.read(gate, 1)
@@ -181,9 +183,9 @@ def _work(gate: int, parent: int, setup: WorkerSetup, entry: Callable[[WorkerSet
 
 
 def adopt_process(parent: int, name: str, part: str) -> None:
-    """Let the kernel end this process with its parent; set its name and title.
+    """Make the kernel kill this process when its parent exits, and set its name and title.
 
-    The supervisor keeps its command line: scripts look for it.
+    The supervisor keeps its command line, which scripts look for.
     """
     prctl(PR_SET_NAME, ctypes.c_char_p(name.encode("utf-8", "replace")[:MAX_NAME]))
     _die_with(parent)
@@ -192,5 +194,5 @@ def adopt_process(parent: int, name: str, part: str) -> None:
 
 def _die_with(parent: int) -> None:
     prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    if os.getppid() != parent:  # it died before that took effect
+    if os.getppid() != parent:  # the parent exited before the setting took effect
         os._exit(EXIT_FAILED)
