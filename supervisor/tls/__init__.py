@@ -1,1 +1,1 @@
-"""TLS: the credentials of sslProfiles, from the files to the workers, and the names of users in certificates."""
+"""TLS: credentials of sslProfiles on their way from files to workers, and user names from certificates."""

@@ -1,4 +1,4 @@
-"""The user that a client certificate stands for (security.md S-8, T-20 to T-23). No input or output here."""
+"""User name from a client certificate (security.md S-8, T-20 to T-23). Does no input or output."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,8 +9,8 @@ from router.tls.profile import unknown_letter
 EXTERNAL: Final = "EXTERNAL"
 SEPARATOR: Final = ";"
 _FIELDS: Final = {"c": "C", "s": "ST", "l": "L", "o": "O", "u": "OU", "n": "CN"}
-_DIGESTS: Final = "125"  # SHA-1, SHA-256, SHA-512, as `Tls.fingerprints` has them
-_NAMES: Final = "die"  # alternative names: host, URI, e-mail address, as `Tls.names` has them
+_DIGESTS: Final = "125"  # SHA-1, SHA-256, SHA-512, as keys of `Tls.fingerprints`
+_NAMES: Final = "die"  # alternative names: host, URI, e-mail address, as keys of `Tls.names`
 
 
 def user_of(
@@ -21,9 +21,9 @@ def user_of(
     names: Mapping[str, str] | None,
     prefix: str = "",
 ) -> str | None:
-    """The user of a client's connection. user: the one that SASL tells, if it does.
+    """Return the user of a client's connection, or None if the client is anonymous.
 
-    uid_format, names, prefix: of the listener's sslProfile. None: nobody is known.
+    user: the user that SASL reports, if any. uid_format, names, prefix: from the listener's sslProfile.
     """
     if tls is None or (mechanism is not None and (mechanism != EXTERNAL or tls.subject is None)):
         return user
@@ -35,10 +35,12 @@ def user_of(
 
 
 def formatted(uid_format: str, tls: Tls) -> str | None:
-    """What a valid `uidFormat` makes of a certificate; None: it has none of the fields."""
+    """Return the user id that a valid `uidFormat` makes of a certificate, or None if the certificate has none of the
+    fields.
+    """
     fields: dict[str, str] = {}
     for name, value in tls.attributes:
-        fields.setdefault(name, value)  # the first, where there are several
+        fields.setdefault(name, value)  # the first value of several
     others = {**tls.fingerprints, **tls.names}
     parts = [others.get(each) if each in _DIGESTS + _NAMES else fields.get(_FIELDS[each]) for each in uid_format]
     return SEPARATOR.join(part for part in parts if part) or None

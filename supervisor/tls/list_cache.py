@@ -1,4 +1,4 @@
-"""The revocation lists that profiles have from URLs (`crlUrl`): the last good one of each, renewed before it ends."""
+"""Cache of revocation lists from URLs (`crlUrl`): the last valid list of each URL, renewed before it expires."""
 
 import asyncio
 import time
@@ -10,17 +10,17 @@ from router.log import INFO, WARNING, Log
 from supervisor.runtime.threads import Threads
 from supervisor.tls.lists import ListError, RevocationList, fetch
 
-FIRST_PAUSE: Final = 5.0  # seconds after a failure; doubled each time
+FIRST_PAUSE: Final = 5.0  # seconds after a failure; doubled with each further failure
 MOST_PAUSE: Final = 300.0
-LEAST_PAUSE: Final = 1.0  # before a list is fetched again that ends soon
+LEAST_PAUSE: Final = 1.0  # seconds until a list is fetched again that expires soon
 MAX_THREADS: Final = 4
 
 Fetch = Callable[[str, str, Threads], Awaitable[RevocationList]]
-_Key = tuple[str, str]  # of profile and URL
+_Key = tuple[str, str]  # names of profile and URL
 
 
 class _Source:
-    """A URL of a profile. Owner: ListCache."""
+    """State of one URL of a profile. Owner: ListCache."""
 
     __slots__ = ("due", "found", "pause", "problem", "task", "trusted_file")
 
@@ -28,18 +28,18 @@ class _Source:
         self.trusted_file = trusted_file
         self.found: RevocationList | None = None
         self.problem: str | None = "it has not been fetched yet"
-        self.due = 0.0  # on the monotonic clock
+        self.due = 0.0  # time of the next fetch, on the monotonic clock
         self.pause = FIRST_PAUSE
         self.task: asyncio.Task[None] | None = None
 
 
 class ListCache:
-    """All lists, in memory. A list that cannot be renewed counts until it ends. Owner: the watch of credentials."""
+    """All lists, in memory. A list that cannot be renewed is used until it expires. Owner: the watch of credentials."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, log: Log, renewed: Callable[[str], object], fetch_list: Fetch = fetch
     ) -> None:
-        """renewed: called with the name of a profile that has another list than before."""
+        """renewed: called with the name of a profile whose list has changed."""
         self._loop: Final = loop
         self._log: Final = log
         self._renewed: Final = renewed
@@ -48,21 +48,21 @@ class ListCache:
         self._sources: dict[_Key, _Source] = {}
 
     def lists(self, config: SslProfileConfig) -> str | None:
-        """The lists (PEM) of a profile, those that are there; None: it has no URLs."""
+        """Return the present lists (PEM) of a profile, or None if the profile has no URLs."""
         if not config.list_urls:
             return None
         found = (self._sources.get((config.name, url)) for url in config.list_urls)
         return "".join(source.found.pem for source in found if source is not None and source.found is not None)
 
     def problem(self, name: str) -> str | None:
-        """Return what is wrong with the first list of a profile that has not been renewed."""
+        """Return the problem of the first list of a profile that could not be renewed, or None."""
         for (profile, url), source in self._sources.items():
             if profile == name and source.problem is not None:
                 return f"revocation list {url}: {source.problem}"
         return None
 
     def look(self, configs: Mapping[str, SslProfileConfig]) -> None:
-        """Fetch what is due of these profiles, and forget lists of others. Called again and again."""
+        """Fetch the lists of these profiles that are due, and remove lists of other profiles. Called periodically."""
         wanted = {
             (config.name, url): config.trusted_file
             for config in configs.values()
@@ -79,7 +79,7 @@ class ListCache:
                 source.task = self._loop.create_task(self._renew(key, source, refresh))
 
     def stop(self) -> None:
-        """Forget all, and end what is under way."""
+        """Remove all lists and cancel running fetches."""
         for key in [*self._sources]:
             self._forget(key)
 
@@ -99,7 +99,7 @@ class ListCache:
         except ListError as error:
             self._failed(key, source, str(error))
             return
-        except Exception as error:  # noqa: BLE001 - logged, and tried again
+        except Exception as error:  # noqa: BLE001 - logged, and retried
             self._failed(key, source, f"{type(error).__name__}: {error}")
             return
         finally:

@@ -1,4 +1,4 @@
-"""A revocation list from a URL: fetched within limits of time and size, and believed if an authority has signed it."""
+"""Revocation list from a URL: fetched with limits of time and size, and accepted if an authority has signed it."""
 
 import importlib
 from collections.abc import Iterable
@@ -7,21 +7,21 @@ from typing import Any, Final, NamedTuple
 
 from supervisor.runtime.threads import Threads
 
-FETCH_SECONDS: Final = 30.0  # for one list, names and redirections included
+FETCH_SECONDS: Final = 30.0  # timeout for one list, including name lookups and redirections
 MAX_LIST: Final = 4 << 20  # octets
 MOST_REDIRECTIONS: Final = 3
-MOST_REASON: Final = 200  # characters, of which the server may have chosen some
+MOST_REASON: Final = 200  # characters; the server may have chosen some of them
 PIECE: Final = 1 << 16
 CHECK_SECONDS: Final = 20.0
 _PEM: Final = b"-----BEGIN"
 
 
 class ListError(Exception):
-    """A list that cannot be had or used; the text is the reason."""
+    """Error when a list cannot be fetched or used; the text is the reason."""
 
 
 class RevocationList(NamedTuple):
-    """A list that counts. Times in seconds since the epoch."""
+    """Valid revocation list. Times are in seconds since the epoch."""
 
     pem: str
     begins: float  # thisUpdate
@@ -29,10 +29,10 @@ class RevocationList(NamedTuple):
 
 
 async def fetch(url: str, trusted_file: str, threads: Threads) -> RevocationList:
-    """Return the list that a URL has at the moment. trusted_file: authorities, of which one has to have signed it.
+    """Return the list that a URL has at present. Raises ListError.
 
-    The event loop waits for nothing: octets come as they come, and what computes or reads files is done in a thread.
-    Raises ListError.
+    trusted_file: authorities, one of which must have signed the list. The event loop is never blocked: computations
+    and file access run in a thread.
     """
     try:
         octets = await _get(url, threads)
@@ -44,11 +44,11 @@ async def fetch(url: str, trusted_file: str, threads: Threads) -> RevocationList
 
 
 async def _get(url: str, threads: Threads) -> bytes:
-    """Raises ListError, TimeoutError, OSError."""
+    """Return the octets at a URL. Raises ListError, TimeoutError, OSError."""
     http: Any = await threads.run(partial(importlib.import_module, "aiohttp"))
     found = bytearray()
     try:
-        # Neither proxies of the environment nor compression: what comes is what counts for the limit.
+        # No proxies from the environment, and no compression: the size limit must apply to the octets received.
         async with (
             http.ClientSession(timeout=http.ClientTimeout(total=FETCH_SECONDS), auto_decompress=False) as session,
             session.get(
@@ -68,8 +68,11 @@ async def _get(url: str, threads: Threads) -> bytes:
 
 
 def checked(octets: bytes, trusted_file: str) -> RevocationList:
-    """Return the list in DER or PEM. It may take long: not for the event loop. Raises ListError, OSError."""
-    # Loading this takes a while, and few profiles have URLs.
+    """Return the parsed list from DER or PEM. May take long, so it must not run in the event loop.
+
+    Raises ListError, OSError.
+    """
+    # Imported here because loading takes long, and few profiles have URLs.
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -99,7 +102,7 @@ def _authorities(pem: bytes) -> list[Any]:
 
 
 def _is_signed(found: Any, authorities: Iterable[Any]) -> bool:
-    """Whether an authority of the list's issuer has signed it."""
+    """Return whether an authority with the name of the list's issuer has signed the list."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
     for each in authorities:
@@ -107,5 +110,5 @@ def _is_signed(found: Any, authorities: Iterable[Any]) -> bool:
             if each.subject == found.issuer and found.is_signature_valid(each.public_key()):
                 return True
         except (TypeError, ValueError, UnsupportedAlgorithm):
-            continue  # a key that signs nothing
+            continue  # not a key for signatures
     return False

@@ -1,8 +1,9 @@
-"""The sslProfiles of a router: which credentials workers have, and why newer ones are not used.
+"""The sslProfiles of a router: the credentials that workers have, and the reasons for which newer ones are not used.
 
-Workers know credentials by the name of the profile. One that listeners or connectors name and that is not there is
-made up, empty: then a listener refuses every connection, and a connector trusts what the system does (security.md T-12,
-T-13). One that is deleted while they name it stays as it was (security.md T-1), until the configuration is read again.
+Workers refer to credentials by the name of the profile. A profile that listeners or connectors name but that does not
+exist is created empty: a listener then refuses every connection, and a connector trusts the system's authorities
+(security.md T-12, T-13). A profile that is deleted while in use keeps its credentials (security.md T-1), until the
+configuration is reloaded.
 """
 
 import asyncio
@@ -31,13 +32,13 @@ from supervisor.runtime.waker import Waker
 from supervisor.subsystem import NEVER, LiveAttributes, Subsystem
 from supervisor.tls.identity import EXTERNAL, user_of
 
-READ_SECONDS: Final = 30.0  # for reading all files of a change
-MAX_READERS: Final = 4  # threads that do
-TICKET_KEY: Final = 80  # octets: OpenSSL's
+READ_SECONDS: Final = 30.0  # timeout for reading all files of a change
+MAX_READERS: Final = 4  # threads for reading
+TICKET_KEY: Final = 80  # octets, as OpenSSL requires
 SECRET: Final = 64
-ROTATION: Final = 86400.0  # seconds for which tickets are of use
+ROTATION: Final = 86400.0  # seconds for which session tickets are valid
 DAY: Final = 86400
-WARN_DAYS: Final = (30, 7, 1)  # until certificates expire
+WARN_DAYS: Final = (30, 7, 1)  # warnings before certificates expire
 _LEVELS: Final = {"error": ERROR, "warning": WARNING, "info": INFO}
 _NOTHING: Final = Material(Credentials(), None, None, None, {}, (), None, (), b"", b"")
 
@@ -47,25 +48,26 @@ Materials = Mapping[str, Material]
 
 
 class Lists(Protocol):
-    """Revocation lists that profiles have from URLs."""
+    """Interface to the revocation lists from URLs."""
 
     def lists(self, config: SslProfileConfig) -> str | None:
-        """Return the lists of a profile (PEM) that are there; None: it has no URLs."""
+        """Return the present lists of a profile (PEM), or None if the profile has no URLs."""
 
     def problem(self, name: str) -> str | None:
-        """Return what is wrong with the lists of a profile; None: nothing."""
+        """Return the problem of a profile's lists, or None."""
 
 
 class TlsStartError(Exception):
-    """The router cannot start; the text is the reason."""
+    """Error that prevents the router from starting; the text is the reason."""
 
 
 class Held:
-    """A profile, and what workers have of it. Owner: TlsProfiles.
+    """Profile, with the material in use and the newest that was read. Owner: TlsProfiles.
 
-    config: None: listeners or connectors name it, and it is not there. material: what is in use. newest: what was read
-    last, in use or not; its faults. problem: why that is not used. early: only because its certificate is not valid
-    yet. stale: authorities whose revocation lists are out of date.
+    config: None if listeners or connectors name a profile that does not exist. material: material in use. newest:
+    material that was read last, in use or not; `faults` are its faults. problem: reason for which `newest` is not
+    used. early: the only reason is that its certificate is not valid yet. stale: authorities whose revocation lists
+    have expired.
     """
 
     __slots__ = ("config", "early", "faults", "material", "newest", "problem", "stale", "warned")
@@ -78,22 +80,24 @@ class Held:
         self.problem: str | None = None
         self.early = False
         self.stale: Sequence[str] = ()
-        self.warned: int | None = None  # days until expiry that were warned of last
+        self.warned: int | None = None  # number of days before expiry of the last warning
 
     @property
     def usable(self) -> bool:
-        """Whether connections can be made with what is in use."""
+        """Return whether connections can be made with the material in use."""
         return self.config is not None and not self.material.faults
 
     def copy(self) -> "Held":
-        """The same, for later."""
+        """Return a copy, from which the present state can be restored."""
         other = Held(self.config, self.material)
         other.newest, other.problem, other.warned = self.newest, self.problem, self.warned
         other.faults, other.early, other.stale = self.faults, self.early, self.stale
         return other
 
     def judge(self, material: Material) -> Sequence[Fault]:
-        """Return the faults of what was read. A certificate out of its time is used only if there is no better one."""
+        """Return the faults of new material. A certificate outside its validity is a fault if the one in
+        use is valid.
+        """
         now = time.time()
         reason = material.untimely(now)
         if material.faults or reason is None or not self.usable or self.material.untimely(now) is not None:
@@ -102,7 +106,7 @@ class Held:
 
 
 class TlsProfiles(Subsystem):
-    """All profiles, by name. Owner: the core."""
+    """All profiles by name. Owner: the core."""
 
     def __init__(self, table: Table, epochs: Epochs[Any], waker: Waker, log: Log) -> None:
         self.held: Final[dict[str, Held]] = {}
@@ -110,29 +114,31 @@ class TlsProfiles(Subsystem):
         self._epochs: Final = epochs
         self._waker: Final = waker
         self._log: Final = log
-        self._uses: dict[str, Counter[Use]] = {}  # of listeners and connectors, by name of the profile
-        self._secret = os.urandom(SECRET)  # of which the keys of tickets are made
-        self._rotation = NEVER  # when it is replaced
+        self._uses: dict[str, Counter[Use]] = {}  # uses by listeners and connectors, by name of the profile
+        self._secret = os.urandom(SECRET)  # secret from which ticket keys are derived
+        self._rotation = NEVER  # time at which the secret is replaced
         self._threads: Threads | None = None
-        self._before: dict[str, Held] = {}  # as they were before the last change
+        self._before: dict[str, Held] = {}  # state before the last change
         self._first: Callable[[], None] | None = None
         self._replaced: Callable[[SslProfileConfig, int], None] | None = None
         self._lists: Lists | None = None
 
     def use_lists(self, lists: Lists) -> None:
-        """Have revocation lists from URLs."""
+        """Set the source of revocation lists from URLs."""
         self._lists = lists
 
     def when_replaced(self, call: Callable[[SslProfileConfig, int], None]) -> None:
-        """Call with the profile when all workers use new credentials instead of others, and with the epoch from which
-        on each does."""
+        """Register a callback for replaced credentials.
+
+        Called with the profile once all workers have the new credentials, and with the epoch that carries them.
+        """
         self._replaced = call
 
     def when_held(self, call: Callable[[], None]) -> None:
-        """Call when there are profiles for the first time."""
+        """Register a callback for the first profile."""
         self._first = call
 
-    # The start
+    # Start
 
     async def load(self, configuration: Configuration) -> None:
         """Read the profiles that the router starts with. Raises TlsStartError."""
@@ -152,7 +158,7 @@ class TlsProfiles(Subsystem):
     # Changes of the configuration
 
     def gather(self, change: ConfigurationChange) -> "asyncio.Future[Materials] | None":
-        """Read the files of profiles that change, and all in a reload."""
+        """Read the files of the changed profiles; in a reload, of all profiles."""
         jobs = _jobs(change.new) if change.whole else self._jobs_of(change)
         return self._waker.loop.create_task(self._gathered(jobs)) if jobs else None
 
@@ -178,7 +184,7 @@ class TlsProfiles(Subsystem):
             raise ChangeError(500, f"The files of sslProfiles cannot be read: {error.strerror or error}") from error
 
     def prepare(self, change: ConfigurationChange) -> None:
-        """What works is not replaced by what does not; a file of names has to be there as at the start."""
+        """Reject a change that would replace usable material by unusable, or whose file of names cannot be read."""
         materials: Materials = change.gathered.get(self, {})
         for each in change.entities:
             if isinstance(each.old, SslProfileConfig) and isinstance(each.new, SslProfileConfig):
@@ -222,7 +228,7 @@ class TlsProfiles(Subsystem):
         change.gathered.pop(self, None)
 
     def _restore(self) -> None:
-        """Have what was there before the last change."""
+        """Restore the state before the last change."""
         for name in [*self.held]:
             if name not in self._before:
                 self._forget(name)
@@ -245,7 +251,7 @@ class TlsProfiles(Subsystem):
                 del uses[use_of(entity)]
 
     def _settle(self) -> None:
-        """Workers know what is named and not there; what nobody names and is not there goes."""
+        """Create empty profiles for names without a profile, and remove those that are not in use."""
         for name, uses in self._uses.items():
             if uses and name not in self.held:
                 self.held[name] = Held(None, _NOTHING)
@@ -262,7 +268,7 @@ class TlsProfiles(Subsystem):
     # Files
 
     def read(self, names: Iterable[str]) -> "asyncio.Future[Materials]":
-        """Read the files of profiles that are there, in a thread."""
+        """Read the files of existing profiles, in a thread."""
         jobs: dict[str, _Job] = {}
         for name in names:
             config = self.held[name].config
@@ -271,7 +277,7 @@ class TlsProfiles(Subsystem):
         return self._read(jobs)
 
     def take(self, config: SslProfileConfig, material: Material) -> None:
-        """The files of a profile have been read again; nothing, if it has changed meanwhile."""
+        """Use the files of a profile that have been read again, unless the profile has changed in the meantime."""
         held = self.held.get(config.name)
         if held is not None and held.config is config:
             self._use(config.name, config, material)
@@ -284,13 +290,16 @@ class TlsProfiles(Subsystem):
         return self._threads.run(partial(_read_all, jobs, lists), READ_SECONDS)
 
     def _lists_of(self, config: SslProfileConfig) -> str | None:
-        """None: the profile has no URLs. Until the first list is there, none is: then no peer is trusted."""
+        """Return the lists of a profile; None: it has no URLs.
+
+        Empty until the first list has been fetched, so that no peer is trusted.
+        """
         if self._lists is not None:
             return self._lists.lists(config)
         return "" if config.list_urls else None
 
     def _use(self, name: str, config: SslProfileConfig, material: Material) -> None:
-        """Use what was read, unless it is broken and there is something that is not."""
+        """Use new material, unless it has faults and the present one has none."""
         held = self.held.get(name)
         new = held is None or held.config is None
         if held is None:
@@ -326,7 +335,7 @@ class TlsProfiles(Subsystem):
         self.look_at_expiry(name)
 
     def _in_use(self, config: SslProfileConfig, epoch: int, *, files: bool) -> None:
-        """files: those are new, not only lists from URLs, for which no connection is made again."""
+        """Report new credentials in use. files: from files; lists from URLs alone retire no connections."""
         if not files:
             self._log.info("CONN_MGR", f"sslProfile '{config.name}': new revocation lists are in use")
             return
@@ -356,14 +365,14 @@ class TlsProfiles(Subsystem):
     # Expiry
 
     def days_left(self, name: str) -> int | None:
-        """Whole days until the first certificate of a profile expires; None: it has none."""
+        """Return the whole days until the first certificate of a profile expires, or None without certificates."""
         held = self.held.get(name)
         if held is None or held.material.expires is None:
             return None
         return int((held.material.expires - time.time()) // DAY)
 
     def states(self) -> list[tuple[str, bool, str]]:
-        """Of each profile its name, whether connections can be made with it, and what there is to say about that."""
+        """Return for each profile its name, whether it is usable, and a description of its state."""
         found = []
         for name, held in self.held.items():
             days = self.days_left(name)
@@ -379,13 +388,15 @@ class TlsProfiles(Subsystem):
         return found
 
     def credentials(self, name: str) -> Credentials | None:
-        """What is in use of a profile; None: it cannot be used."""
+        """Return the credentials in use of a profile, or None if it is not usable."""
         held = self.held.get(name)
         return held.material.credentials if held is not None and held.usable else None
 
     def look_at_expiry(self, name: str) -> None:
-        """Warn when certificates expire soon, once for each number of days, and of revocation lists that have expired.
-        Use newer credentials whose time has come."""
+        """Log certificates that expire soon, once for each threshold, and revocation lists that have expired.
+
+        Also start using newer credentials that have become valid.
+        """
         held = self.held[name]
         if held.early and held.config is not None and held.newest.untimely(time.time()) is None:
             self.take(held.config, held.newest)
@@ -410,23 +421,25 @@ class TlsProfiles(Subsystem):
             unit = "day" if left == 1 else "days"
             self._log.warning("CONN_MGR", f"sslProfile '{name}': the certificate expires in {left} {unit}")
 
-    # What others want to know
+    # Queries by other subsystems
 
     def live_attributes(self) -> Mapping[str, LiveAttributes]:
         return {SslProfileConfig.type: self.shown}
 
     def shown(self, config: SslProfileConfig) -> Mapping[str, Any]:
-        """What management shows of a profile beside what is configured."""
+        """Return the attributes that management shows besides the configuration."""
         return {"expiresInDays": self.days_left(config.name)}
 
     def user_of(self, connection: Connection, message: Opened) -> str | None:
-        """The user of a connection whose open has come."""
+        """Return the user of a connection whose open has arrived."""
         if connection.initiator is not None:
             return message.user
         return self._identity(connection, message.mechanism, message.user, message.tls)
 
     def peer_of(self, connection: Connection, message: Opened) -> str | None:
-        """Return who is at the other end of a connection: if the router opened it, the server by its certificate."""
+        """Return the identity of a peer. For a connection that the router opened, this is the server's by its
+        certificate.
+        """
         if connection.initiator is None:
             return self.user_of(connection, message)
         return self._identity(connection, EXTERNAL, None, message.tls)
@@ -451,7 +464,7 @@ class TlsProfiles(Subsystem):
         return self._rotation
 
     def step(self) -> None:
-        """From time to time tickets of sessions get another key."""
+        """Replace the key of session tickets periodically."""
         if time.monotonic() >= self._rotation:
             self._rotation = time.monotonic() + ROTATION
             self._secret = os.urandom(SECRET)
@@ -459,7 +472,9 @@ class TlsProfiles(Subsystem):
                 self._table.change(self._op(name))
 
     def _op(self, name: str) -> CredentialsOp:
-        """Tickets have a key for each set of credentials: a session counts for no other."""
+        """Return the op for a profile. Each set of credentials has its own ticket key, so sessions are valid for no
+        other set.
+        """
         material = self.held[name].material
         key = hashlib.new("shake_256", self._secret + material.digest + name.encode()).digest(TICKET_KEY)  # type: ignore[call-arg]
         return CredentialsOp(name, replace(material.credentials, ticket_key=key))
@@ -484,6 +499,6 @@ def _endpoints(change: ConfigurationChange) -> Iterable[EndpointConfig]:
 
 
 def _at(config: SslProfileConfig, fault: Fault) -> str:
-    """The line of the configuration file that a fault is about."""
+    """Return the text for the line of the configuration file that a fault refers to; empty if unknown."""
     line = config.lines.get(fault.attribute, config.line)
     return f" (line {line})" if line else ""

@@ -1,4 +1,4 @@
-"""Closes connections that were made with credentials which others have replaced, at the pace of their profile."""
+"""Retirement of connections made with replaced credentials, at the rate that their profile sets."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from supervisor.subsystem import Subsystem
 from supervisor.tls.profiles import TlsProfiles
 
 FORCED: Final = "amqp:connection:forced"
-STEPS_A_SECOND: Final = 20  # at most: a high pace closes several connections a step
+STEPS_A_SECOND: Final = 20  # limit; at a high rate each step closes several connections
 
 
 class Retirement(Subsystem):
-    """Connections on their way out. Owner: the core."""
+    """Connections that wait for their retirement. Owner: the core."""
 
     def __init__(
         self,
@@ -33,15 +33,17 @@ class Retirement(Subsystem):
         self._workers: Final = workers
         self._waker: Final = waker
         self._log: Final = log
-        self._waiting: dict[str, deque[Connection]] = {}  # open ones, by name of the profile
-        self._pace: dict[str, int] = {}  # a second
+        self._waiting: dict[str, deque[Connection]] = {}  # open connections, by name of the profile
+        self._pace: dict[str, int] = {}  # connections per second, by name of the profile
         self._timers: dict[str, Cancellable] = {}
-        self._unopened: dict[int, Connection] = {}  # whose turn comes when they are open
+        self._unopened: dict[int, Connection] = {}  # connections that are to be retired when they have opened
         profiles.when_replaced(self._replaced)
 
     def _replaced(self, config: SslProfileConfig, epoch: int) -> None:
-        """A connection that its worker got before it acknowledged the new credentials was made with others, or may
-        have been."""
+        """Retire the connections that a worker received before it acknowledged the new credentials.
+
+        These connections were made with older credentials, or may have been.
+        """
         if not config.retires_old:
             return
         name = config.name
@@ -97,5 +99,5 @@ class Retirement(Subsystem):
 
 
 def _at_a_time(pace: int) -> int:
-    """Connections that one step closes."""
+    """Return the number of connections to close in one step."""
     return -(-pace // STEPS_A_SECOND)

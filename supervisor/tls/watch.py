@@ -1,8 +1,8 @@
-"""Notices that files of sslProfiles have changed, also behind a symbolic link that now leads elsewhere.
+"""Watch for changed files of sslProfiles, including symbolic links that point elsewhere.
 
-Once a second a thread asks for the state of each file, with links followed. When a state differs, and is the same a
-second later (whoever replaces a certificate and its key does so one after the other), the files of the profile are
-read again; the contents decide whether anything is new.
+Once a second a thread reads the state of each file, following links. If a state differs, and is the same one second
+later, the files of the profile are read again. The delay allows for tools that replace a certificate and its key one
+after the other. The contents decide whether anything is new.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ from supervisor.subsystem import Subsystem
 from supervisor.tls.list_cache import ListCache
 from supervisor.tls.profiles import Materials, TlsProfiles
 
-INTERVAL: Final = 1.0  # seconds between two looks
-LOOK_SECONDS: Final = 10.0  # for one look at all files
-MAX_THREADS: Final = 4  # looks that hang
+INTERVAL: Final = 1.0  # seconds between two checks
+LOOK_SECONDS: Final = 10.0  # timeout for one check of all files
+MAX_THREADS: Final = 4  # checks that hang
 
-_State = tuple[int, ...] | None  # None: it cannot be found
+_State = tuple[int, ...] | None  # None: not found
 _States = tuple[_State, ...]
 
 
 class CredentialWatch(Subsystem):
-    """Looks at the files of all profiles. Owner: the core."""
+    """Periodic check of the files of all profiles. Owner: the core."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, profiles: TlsProfiles, log: Log) -> None:
         self._loop: Final = loop
         self._profiles: Final = profiles
         self._log: Final = log
         self._task: asyncio.Task[None] | None = None
-        self._stale: set[str] = set()  # profiles that have other revocation lists than when they were read
+        self._stale: set[str] = set()  # profiles whose revocation lists have changed since they were read
         self._lists: Final = ListCache(loop, log, self._stale.add)
         profiles.use_lists(self._lists)
-        # By name: the files as they were when they were read last, and as they have been since the last look.
+        # States of the files by profile: when they were last read, and at the last check.
         self._read: dict[str, tuple[SslProfileConfig, _States]] = {}
         self._seen: dict[str, _States] = {}
 
@@ -59,12 +59,12 @@ class CredentialWatch(Subsystem):
             except OSError as error:
                 text = f"Files of sslProfiles cannot be looked at: {error.strerror or error}"
                 self._log.repeated(WARNING, "CONN_MGR", "credentials", text)
-            except Exception:  # noqa: BLE001 - logged with its trace; the next look comes all the same
+            except Exception:  # noqa: BLE001 - logged with its traceback; the next check follows in any case
                 self._log.critical("CONN_MGR", f"Files of sslProfiles not looked at: {traceback.format_exc()}".rstrip())
             await asyncio.sleep(INTERVAL)
 
     async def _look(self, threads: Threads) -> None:
-        """Raises OSError, also when it takes too long."""
+        """Check all files and read those that have changed. Raises OSError, also after a timeout."""
         configs = {name: held.config for name, held in self._profiles.held.items() if held.config is not None}
         self._lists.look(configs)
         if not configs:
@@ -74,7 +74,7 @@ class CredentialWatch(Subsystem):
         due = []
         for name, config in configs.items():
             read = self._read.get(name)
-            # Of a profile that has just been configured, files may have changed since they were read for that.
+            # Files of a newly configured profile may have changed since they were read for the configuration.
             known = read is not None and read[0] is config and read[1] == states[name]
             if name in self._stale or (not known and states[name] == self._seen.get(name)):
                 due.append(name)
