@@ -1,1 +1,1 @@
-"""HTTP: sockets, limits, and which page is answered to which path."""
+"""HTTP: sockets, limits, and pages by path."""

@@ -1,4 +1,6 @@
-"""Files of `httpRootDir` as pages (brokers-and-edge.md H-2), read in threads: a file system may hang."""
+"""Files of `httpRootDir` as pages (brokers-and-edge.md H-2). They are read in threads because a file
+system may hang.
+"""
 
 import asyncio
 import os
@@ -11,7 +13,7 @@ from msgspec import Struct
 from supervisor.runtime.threads import Threads
 
 INDEX: Final = "index.html"
-MOST_OCTETS: Final = 16 << 20  # of a file
+MOST_OCTETS: Final = 16 << 20  # limit for one file
 MOST_READERS: Final = 8
 READ_SECONDS: Final = 5.0
 
@@ -26,12 +28,12 @@ _TYPES: Final = {
     ".gif": "image/gif", ".webp": "image/webp", ".ico": "image/x-icon", ".woff": "font/woff", ".woff2": "font/woff2",
     ".ttf": "font/ttf", ".pdf": "application/pdf",
 }  # fmt: skip
-# A page works with what its own directory has, and speaks to routers; no other page may show it inside of itself.
+# A page may load resources of its own origin and connect to routers. No other page may frame it.
 _POLICY: Final = (
     "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-# The console needs nothing but its own files and the WebSocket of its own listener.
+# The console needs only its own files and the WebSocket of its own listener.
 _CONSOLE_POLICY: Final = (
     "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -42,13 +44,13 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 CONSOLE_HEADERS: Final[Mapping[str, str]] = {**HEADERS, "Content-Security-Policy": _CONSOLE_POLICY}
-# Where `make console` builds it; the package carries it. Beside each file is a compressed one.
+# Output directory of `make console`, included in the package. Each file has a compressed copy beside it.
 CONSOLE: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "console")
 COMPRESSED: Final = ".gz"
 
 
 class File(Struct, frozen=True):
-    """A file that was read. `etag` changes with it."""
+    """File contents with their type. `etag` changes when the file changes."""
 
     body: bytes
     content_type: str
@@ -56,14 +58,17 @@ class File(Struct, frozen=True):
 
 
 class Files:
-    """Finds files. Owner: the pages of the HTTP service."""
+    """Reads files below a root directory. Owner: the pages of the HTTP service."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._threads: Final = Threads(loop, "files", MOST_READERS)
 
     async def find(self, root: str, path: str, compressed: str = "") -> File | None:
-        """The file of a path without its escapes; None: there is none. compressed: read the file beside it whose name
-        ends so, too. Raises OSError and TimeoutError: it cannot be read now."""
+        """Return the file of an unescaped path, or None if there is none.
+
+        compressed: suffix of the compressed copy to read instead. Raises OSError or TimeoutError if the file cannot be
+        read now.
+        """
         parts = path.removeprefix("/").split("/")
         parts[-1] = parts[-1] or INDEX
         if not path.startswith("/") or not all(map(_is_name, parts)):
@@ -72,12 +77,12 @@ class Files:
 
 
 def _is_name(part: str) -> bool:
-    """Whether a part of a path may name a file or directory: none that is hidden, and no way up."""
+    """Return whether a segment of a path may name a file or directory: not hidden, and not the parent directory."""
     return bool(part) and not part.startswith(".") and "\\" not in part and part.isprintable()
 
 
 def _read(root: str, parts: list[str], compressed: str) -> File | None:
-    """Links may lead anywhere below the root. Raises OSError."""
+    """Read a file below the root, following links that stay below the root. Raises OSError."""
     top = os.path.realpath(root)
     place = os.path.realpath(os.path.join(top, *parts) + compressed)
     if os.path.commonpath((top, place)) != top:

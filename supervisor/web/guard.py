@@ -1,9 +1,9 @@
 """Limits between a socket and the HTTP library: time, size, number of connections.
 
-A connection carries one request and lives for seconds, unless it asks for WebSocket: then it leaves, with what was
-read of it. When a new one needs room, connections without a request are closed first, then those that do not read the
-answer, so slow clients cannot keep probes and scrapers out. A host that has its share makes room for itself; when there
-is no room at all, the host with most connections makes it.
+A connection carries one request and lives for seconds, unless it requests WebSocket: then it is handed over with the
+octets read from it. When a new connection needs room, connections without a request are closed first, then those whose
+client does not read the answer, so slow clients cannot lock out probes and scrapers. A host at its limit makes room
+for itself; if the total limit is reached, the host with most connections makes room.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from router.websocket.site import Site
 from supervisor.runtime.deadline import Deadline
 from supervisor.runtime.remote_hosts import HostShares, remote_host
 
-MAX_CONNECTIONS: Final = 64  # of all HTTP listeners together
-MOST_OF_HOST: Final = 32  # of these
-MAX_ARRIVING: Final = 128  # connections before that: they may speak TLS, or their handshake is not complete
+MAX_CONNECTIONS: Final = 64  # limit of all HTTP listeners together
+MOST_OF_HOST: Final = 32  # limit for one host
+MAX_ARRIVING: Final = 128  # limit of connections not counted yet: TLS is not ruled out, or its handshake is incomplete
 MOST_ARRIVING_OF_HOST: Final = 32
-MAX_REQUEST: Final = 16384  # octets of request line and headers
+MAX_REQUEST: Final = 16384  # limit in octets of request line and headers
 REQUEST_TIME: Final = 10.0  # seconds for a request to arrive
-HALF_CLOSED_TIME: Final = 1.0  # seconds for a request to be looked at whose client sends no more
-ANSWER_TIME: Final = 30.0  # seconds for the answer to be made and taken
+HALF_CLOSED_TIME: Final = 1.0  # seconds to process the request of a client that has closed its half
+ANSWER_TIME: Final = 30.0  # seconds to make the answer and for the client to read it
 
 _GET: Final = b"GET "
 _BAD: Final = b"HTTP/1.1 400 Bad Request\r\nServer: sluice-router\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -34,22 +34,22 @@ _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection
 
 
 class Gate:
-    """Counts and limits the connections. Owner: the HTTP service."""
+    """Count and limit of connections. Owner: the HTTP service."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.arriving: Final = HostShares(MAX_ARRIVING, MOST_ARRIVING_OF_HOST)
         self.refused: dict[str, int] = dict.fromkeys(("full", "host", "slow", "large"), 0)
-        self._asking: dict[Guard, None] = {}  # no whole request yet, in order of arrival
-        self._answering: dict[Guard, None] = {}  # in order of request
+        self._asking: dict[Guard, None] = {}  # guards without a complete request, in order of arrival
+        self._answering: dict[Guard, None] = {}  # guards with a request, in order of request
 
     @property
     def connections(self) -> int:
-        """Open connections."""
+        """Return the number of open connections."""
         return len(self._asking) + len(self._answering)
 
     def enter(self, guard: "Guard") -> bool:
-        """A new connection; False when there is no room, even after closing idle and unread ones."""
+        """Admit a new connection, closing an idle or unread one if needed. Returns False if there is no room."""
         counts = Counter(each.host for each in (*self._asking, *self._answering))
         if counts[guard.host] >= MOST_OF_HOST:
             self.refused["host"] += 1
@@ -67,18 +67,18 @@ class Gate:
         return True
 
     def _idle(self, host: str) -> "Guard | None":
-        """The connection of a host that is closed before others of it; None: all are being answered."""
+        """Return the connection of a host to close first, or None if all are being answered."""
         asking = next((each for each in self._asking if each.host == host), None)
         return asking or next((each for each in self._answering if each.host == host and each.unread), None)
 
     def asked(self, guard: "Guard") -> None:
-        """Its request is here."""
+        """Move a connection to those with a request."""
         if guard in self._asking:
             del self._asking[guard]
             self._answering[guard] = None
 
     def leave(self, guard: "Guard") -> None:
-        """It is closed."""
+        """Remove a connection that has closed."""
         self._asking.pop(guard, None)
         self._answering.pop(guard, None)
 
@@ -89,7 +89,7 @@ class Gate:
 
 
 class Guard(asyncio.Protocol):
-    """One HTTP connection: passes what arrives to the library's protocol, within the limits. Owner: its transport."""
+    """HTTP connection that passes input to the library's protocol within the limits. Owner: its transport."""
 
     def __init__(
         self,
@@ -99,14 +99,16 @@ class Guard(asyncio.Protocol):
         upgrade: Callable[[asyncio.Transport, bytes], bool],
         address: str,
     ) -> None:
-        """address: of the client. upgrade(transport, octets): give the connection away, with what its client has said,
-        which asks for WebSocket. False: that cannot be now."""
+        """address: of the client. upgrade(transport, octets): hands over a connection that requests WebSocket, with
+        the octets read from it; returns False if that is impossible now.
+        """
         self.listener = listener
         self.host: Final = remote_host(address)
         self._gate = gate
         self._make = make
         self._upgrade = upgrade
-        self._head: bytes | None = b""  # what may ask for WebSocket, as far as it is here; None: it is for the library
+        # incomplete head of a request that may ask for WebSocket; None: the library reads the request
+        self._head: bytes | None = b""
         self._inner: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
         self._timer: Deadline | None = None
@@ -114,21 +116,22 @@ class Guard(asyncio.Protocol):
         self._asked = False
 
     def asked(self) -> None:
-        """The request is here: from now on the time of the answer counts, and nothing more is read."""
+        """Start the answer timer when the request is complete. Nothing more is read."""
         self._asked = True
         self._gate.asked(self)
         self._start_timer(ANSWER_TIME)
 
     @property
     def site(self) -> Site:
-        """The listener, as rules for web pages see it."""
+        """Return the attributes of the listener that the rules for web pages need."""
         place = None if self._transport is None else self._transport.get_extra_info("sockname")
-        address = place[0] if isinstance(place, tuple) else ""  # a worker that reads for us has the socket
+        # no address if a worker holds the socket and reads for the supervisor
+        address = place[0] if isinstance(place, tuple) else ""
         return Site(self.listener.host, self.listener.allowed_origins, address)
 
     @property
     def encrypted(self) -> bool:
-        """Whether the client speaks TLS, with the supervisor or with a worker that reads for it."""
+        """Return whether the client speaks TLS, with the supervisor or with a worker that reads for it."""
         if self._transport is None:
             return False
         own = self._transport.get_extra_info("ssl_object") is not None
@@ -136,11 +139,11 @@ class Guard(asyncio.Protocol):
 
     @property
     def unread(self) -> bool:
-        """Whether a part of the answer waits for the client."""
+        """Return whether a part of the answer waits for the client to read."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def abort(self) -> None:
-        """Close at once; the gate drops it now, the library in the event loop."""
+        """Close the connection: at once in the gate, later in the library."""
         self._gate.leave(self)
         if self._transport is not None:
             self._transport.abort()
@@ -169,11 +172,11 @@ class Guard(asyncio.Protocol):
             self._look(self._head + data)
 
     def _look(self, octets: bytes) -> None:
-        """The beginning of a request: find out what it is for."""
+        """Decide from the head of a request whether it is for WebSocket or for a page."""
         assert self._transport is not None
         assert self._inner is not None
         end = octets.find(END)
-        if end < 0 and len(octets) == MAX_REQUEST:  # a worker that reads for us stops there
+        if end < 0 and len(octets) == MAX_REQUEST:  # a worker that reads for the supervisor stops at this size
             self._gate.refused["large"] += 1
             self._refuse(_TOO_LARGE)
             return
@@ -192,7 +195,7 @@ class Guard(asyncio.Protocol):
             self._refuse(_FULL)
 
     def _pass_on(self, head: bytes, octets: bytes) -> None:
-        """A request for a page, unless two parsers could understand it in two ways."""
+        """Pass a request to the library, unless two parsers could understand it differently."""
         assert self._inner is not None
         try:
             _, _, _, parsed = parse_request(head)
@@ -206,7 +209,7 @@ class Guard(asyncio.Protocol):
         self._inner.data_received(octets)
 
     def eof_received(self) -> bool | None:
-        """The client has closed its half after the request, which may not have been parsed yet."""
+        """Limit the time for a request whose client has closed its half. The request may not be parsed yet."""
         if not self._asked:
             self._start_timer(HALF_CLOSED_TIME, self.abort)
         return self._received > 0
@@ -230,7 +233,7 @@ class Guard(asyncio.Protocol):
         self._transport = None
 
     def _refuse(self, response: bytes) -> None:
-        """Answer with the reason, and close."""
+        """Send a response with the reason, and close."""
         assert self._transport is not None
         self._asked = True
         self._start_timer(REQUEST_TIME)

@@ -1,4 +1,4 @@
-"""TLS of HTTP listeners: contexts of the standard library, made of the credentials of sslProfiles."""
+"""TLS of HTTP listeners: contexts of the standard library, with the credentials of sslProfiles."""
 
 import os
 import ssl
@@ -29,38 +29,38 @@ _WITHOUT: Final = {
 }
 _DEFAULT: Final = ["TLSv1.2", "TLSv1.3"]
 
-PIECE: Final = 512  # octets that OpenSSL gets at once
-# Octets of records without data: longer than the longest record with data. OpenSSL would go on as long as there are
-# any, and a change of keys costs far more than it costs to send a made one again.
+PIECE: Final = 512  # octets passed to OpenSSL at once
+# Limit in octets of consecutive records without data: longer than the longest record with data. OpenSSL reads on as
+# long as there are records, and each change of keys costs far more than it costs a peer to replay one.
 MOST_WITHOUT_DATA: Final = 20_000
 
 _Result = TypeVar("_Result")
 
 
 class _Connection(ssl.SSLObject):
-    """A connection that does not let its peer keep the event loop busy with records without data."""
+    """TLS connection whose peer cannot keep the event loop busy with records without data."""
 
-    received: ssl.MemoryBIO  # from the socket, not seen by OpenSSL yet
-    inside: ssl.MemoryBIO  # what OpenSSL reads from
+    received: ssl.MemoryBIO  # from the socket, not passed to OpenSSL yet
+    inside: ssl.MemoryBIO  # input of OpenSSL
     without_data = 0
 
     def do_handshake(self) -> None:
-        """OpenSSL bounds what it takes for it."""
+        """Perform the handshake. OpenSSL limits its input by itself."""
         self._fed(super().do_handshake)
         self.without_data = 0
 
-    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002 - the names of the library
-        """Raises SSLError, too, when too much comes that is no data."""
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002 - parameter name of the library
+        """Read data. Raises SSLError also after too many octets without data."""
         found = self._fed(partial(super().read, len, buffer), MOST_WITHOUT_DATA)
         self.without_data = 0
         return found
 
     def unwrap(self) -> None:
-        """See `read`."""
+        """Close TLS, with the same limit as `read`."""
         self._fed(super().unwrap, MOST_WITHOUT_DATA)
 
     def _fed(self, step: Callable[[], _Result], most: float = inf) -> _Result:
-        """The result of a step, which gets what it asks for."""
+        """Run a step of OpenSSL with as much input as it requests, and return its result."""
         while True:
             try:
                 return step()
@@ -78,10 +78,10 @@ class _Connection(ssl.SSLObject):
 
 
 class _Context(ssl.SSLContext):
-    """Makes such connections."""
+    """SSL context that creates `_Connection` objects."""
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *given: Any, **named: Any) -> ssl.SSLObject:
-        """See SSLContext."""
+        """Create a connection; see SSLContext."""
         inside = ssl.MemoryBIO()
         made = super().wrap_bio(inside, outgoing, *given, **named)
         assert isinstance(made, _Connection)
@@ -93,7 +93,7 @@ _Context.sslobject_class = _Connection
 
 
 class HttpsContexts:
-    """A context for each profile, of the credentials that are in use. Owner: the HTTP service."""
+    """SSL contexts by profile, made from the credentials in use. Owner: the HTTP service."""
 
     def __init__(self, profiles: TlsProfiles, log: Log) -> None:
         self._profiles: Final = profiles
@@ -101,7 +101,7 @@ class HttpsContexts:
         self._made: dict[tuple[str, bool], tuple[Credentials, ssl.SSLContext | None]] = {}
 
     def context(self, name: str, verify_peer: bool) -> ssl.SSLContext | None:
-        """What a new connection is made with; None: there is nothing that works."""
+        """Return the context for a new connection, or None if the profile is not usable."""
         credentials = self._profiles.credentials(name)
         if credentials is None:
             return None
@@ -112,7 +112,7 @@ class HttpsContexts:
         return made[1]
 
     def certified(self, listener: ListenerConfig, *, encrypted: bool) -> bool:
-        """Whether a client of a listener had to present a certificate that was verified. encrypted: it speaks TLS."""
+        """Return whether a client had to present a certificate that was verified. encrypted: the client speaks TLS."""
         if not encrypted or not listener.verifies_peer or listener.ssl_profile is None:
             return False
         credentials = self._profiles.credentials(listener.ssl_profile)
@@ -128,7 +128,7 @@ class HttpsContexts:
 
 
 def _context(credentials: Credentials, verify_peer: bool) -> ssl.SSLContext:
-    """Raises OSError and ValueError."""
+    """Return a context for credentials. Raises OSError and ValueError."""
     context = _Context(ssl.PROTOCOL_TLS_SERVER)
     names = credentials.protocols or _DEFAULT
     numbers = [_VERSIONS[name] for name in names]
@@ -137,7 +137,7 @@ def _context(credentials: Credentials, verify_peer: bool) -> ssl.SSLContext:
         if name not in names:
             context.options |= option
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # A session that was made where nobody asked for a certificate counts for nobody where one is needed.
+    # No tickets: a session created without a client certificate must not be resumed where one is required.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     ciphers = credentials.ciphers or default_ciphers(credentials.protocols)
@@ -155,12 +155,12 @@ def _load(context: ssl.SSLContext, credentials: Credentials) -> None:
         raise ValueError("there is no certificate")
     parts = [credentials.certificates] if credentials.key is None else [credentials.key, credentials.certificates]
     with _file("\n".join(parts)) as path:
-        # Without a password the library would ask the terminal.
+        # Without a password the library would prompt on the terminal.
         context.load_cert_chain(path, password=credentials.password or "")
 
 
 def _trust(context: ssl.SSLContext, text: str, revoked: str | None) -> None:
-    """Certificates of authorities; with revocation lists among them, or from URLs, what is revoked is refused."""
+    """Trust certificates of authorities. If there are revocation lists, refuse revoked certificates."""
     with _file(f"{text}\n{revoked or ''}") as path:
         context.load_verify_locations(path)
     if revoked is not None or context.cert_store_stats()["crl"]:
@@ -169,7 +169,7 @@ def _trust(context: ssl.SSLContext, text: str, revoked: str | None) -> None:
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """The library takes these things from files only: this one has no name, and is in memory."""
+    """Provide text as a file in memory, because the library reads these inputs only from files."""
     descriptor = os.memfd_create("credentials", os.MFD_CLOEXEC)
     try:
         with open(descriptor, "w", closefd=False, encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Loads the HTTP service on demand: its libraries take long to load."""
+"""Loading of the HTTP service on demand, because its libraries take long to load."""
 
 import asyncio
 import socket
@@ -20,36 +20,36 @@ _MODULE: Final = "supervisor.web.server"
 
 
 class HttpListeners(Protocol):
-    """The interface of the HTTP service for opening and closing listeners."""
+    """Interface of the HTTP service for opening and closing listeners."""
 
     @property
     def open_listeners(self) -> Iterable[Listener]:
-        """The listeners that take connections."""
+        """Return the listeners that accept connections."""
 
     def bind(self, config: ListenerConfig, found: Found | None = None) -> Listener:
-        """Open a listener without taking connections yet. Raises ListenError."""
+        """Bind a listener without accepting connections yet. Raises ListenError."""
 
     def listen(self, name: str) -> Listener:
-        """Begin to take connections on a bound listener. Raises ListenError."""
+        """Accept connections on a bound listener. Raises ListenError."""
 
     def add(self, listener: Listener) -> None:
-        """Take connections of a listener that listens already."""
+        """Accept connections of a listener that listens already."""
 
     def close(self, name: str) -> None:
-        """Close a listener, if there is one of this name."""
+        """Close the listener of this name, if there is one."""
 
     def answer_page(self, worker: Worker, number: int, opened: socket.socket) -> None:
-        """Answer a client of HTTPS, whose connection of this number a worker has."""
+        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection."""
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close all listeners and connections."""
 
 
 class LazyHttp(Subsystem):
-    """Makes the HTTP service when the first HTTP listener comes. Owner: supervisor."""
+    """Creator of the HTTP service for the first HTTP listener. Owner: supervisor."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], HttpListeners], log: Log) -> None:
-        """make(): loads what is needed, unless it is there, and makes the service."""
+        """make(): loads the modules, unless they are loaded, and creates the service."""
         self._loop: Final = loop
         self._threads: Final = Threads(loop, "HTTP", 1)
         self._make: Final = make
@@ -57,14 +57,14 @@ class LazyHttp(Subsystem):
         self._service: HttpListeners | None = None
 
     def service(self) -> HttpListeners:
-        """The service, made now if it is not there."""
+        """Return the service, creating it if needed."""
         if self._service is None:
             self._service = self._make()
         return self._service
 
     @property
     def open_listeners(self) -> Iterable[Listener]:
-        """The HTTP listeners that take connections."""
+        """Return the HTTP listeners that accept connections."""
         return () if self._service is None else self._service.open_listeners
 
     def gather(self, change: ConfigurationChange) -> "asyncio.Future[None] | None":
@@ -77,10 +77,10 @@ class LazyHttp(Subsystem):
     async def _load(self) -> None:
         try:
             await self._threads.run(lambda: import_module(_MODULE))
-        except Exception as error:  # noqa: BLE001 - it comes up again, where it is answered
+        except Exception as error:  # noqa: BLE001 - raised again when the service is created, and answered there
             self._log.error("HTTP", f"HTTP cannot be loaded: {error!r}")
 
     async def close(self) -> None:
-        """Close everything. Until then it reports the shutdown."""
+        """Close the service. Until then it reports the shutdown."""
         if self._service is not None:
             await self._service.stop()

@@ -1,7 +1,4 @@
-"""The pages of an HTTP listener by path, independent of sockets and of the HTTP library.
-
-brokers-and-edge.md H-2, H-3.
-"""
+"""Pages of an HTTP listener by path, independent of sockets and of the HTTP library (brokers-and-edge.md H-2, H-3)."""
 
 import asyncio
 import gc
@@ -25,17 +22,17 @@ from supervisor.web.tokens import Tokens
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 METHODS: Final = ("GET", "HEAD")
-#: Of /metrics and /healthz, as in 1.19: they change nothing, whatever the method.
+# Methods of /metrics and /healthz, as in 1.19. No method changes anything.
 PROBE_METHODS: Final = (*METHODS, "POST", "OPTIONS")
 _PROBES: Final = {"/metrics": "/metrics", "/healthz": "/healthz", "/healthz/": "/healthz"}
-# A page of metrics is made again when it is this many times as old as the processor time that it took, so that
-# scrapers, however many, never cost the supervisor more than a tenth of its time.
+# A metrics page is rendered again when its age is this multiple of the CPU time that it took. So scrapers, however
+# many, never use more than a tenth of the supervisor's time.
 AGE_PER_COST: Final = 10.0
 MIN_AGE: Final = 0.05  # seconds
 
 
 class Answer(Struct, frozen=True):
-    """An HTTP response. `page`: the path as metrics name it, never text of a client."""
+    """HTTP response. `page`: path as a label for metrics, never text from a client."""
 
     status: int
     body: bytes
@@ -64,19 +61,19 @@ _UNKNOWN: Final = Answer(
 
 
 class MetricsPage:
-    """The page /metrics: made on demand, once for simultaneous requests. Owner: the HTTP service."""
+    """Page /metrics, rendered on demand and once for simultaneous requests. Owner: the HTTP service."""
 
     def __init__(self) -> None:
-        self.cost = 0.0  # seconds of processor time that the last one took
+        self.cost = 0.0  # CPU time of the last rendering, seconds
         self._since = 0.0
         self._spent = 0.0
         self._make: Callable[[], Awaitable[bytes]] | None = None
         self._body = b""
-        self._made = 0.0  # when
+        self._made = 0.0  # time of the last rendering
         self._making: asyncio.Task[bytes] | None = None
 
     def use(self, collector: Collector, builder: Builder) -> None:
-        """The parts of the page; the collector pauses with `pause`."""
+        """Set the sources of the page. The collector pauses with `pause`."""
 
         async def make() -> bytes:
             snapshot = await collector.collect()
@@ -85,25 +82,25 @@ class MetricsPage:
         self._make = make
 
     async def pause(self) -> None:
-        """Let other events have their turn; their time is not counted as cost."""
+        """Yield to other events. Their time is not counted as cost."""
         self._spent += time.thread_time() - self._since
         await asyncio.sleep(0)
         self._since = time.thread_time()
 
     async def body(self) -> bytes:
-        """The page, not older than a moment."""
+        """Return the page, rendered again if it is too old."""
         age = time.monotonic() - self._made
         if self._made and age < max(MIN_AGE, AGE_PER_COST * self.cost):
             return self._body
         if self._making is None:
             self._making = asyncio.get_running_loop().create_task(self._remake())
-        return await asyncio.shield(self._making)  # the end of one client does not cancel it for others
+        return await asyncio.shield(self._making)  # a disconnecting client does not cancel the rendering for others
 
     async def _remake(self) -> bytes:
         assert self._make is not None
         self._spent, self._since = 0.0, time.thread_time()
-        # A page is thousands of objects without cycles, all gone a moment later. Left to itself the collector would
-        # look for garbage meanwhile, among all connections and links, which takes longer than the page.
+        # Rendering creates thousands of objects without cycles, all freed a moment later. A garbage collection
+        # meanwhile would traverse all connections and links, which takes longer than the page.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -118,7 +115,7 @@ class MetricsPage:
 
 
 class Pages:
-    """Answers requests. Owner: the HTTP service."""
+    """Answers to HTTP requests. Owner: the HTTP service."""
 
     def __init__(self, metrics: MetricsPage, health: Health, files: Files, tokens: Tokens, log: Log) -> None:
         self._metrics = metrics
@@ -130,8 +127,10 @@ class Pages:
     async def answer(
         self, listener: ListenerConfig, method: str, path: str, headers: Mapping[str, str], certified: bool = False
     ) -> Answer:
-        """The answer to a request on `listener`. headers: names without case. certified: TLS has verified a
-        certificate of the client."""
+        """Return the answer to a request on `listener`.
+
+        headers: mapping with case-insensitive names. certified: TLS has verified a certificate of the client.
+        """
         probe = _PROBES.get(path)
         if (probe == "/metrics" and not listener.metrics) or (probe == "/healthz" and not listener.healthz):
             probe = None
@@ -158,7 +157,7 @@ class Pages:
         return _NOT_FOUND
 
     async def _console_file(self, path: str, headers: Mapping[str, str]) -> Answer:
-        """A file of the console, which speaks AMQP to the same listener."""
+        """Return a file of the console, which speaks AMQP to the same listener."""
         if path == "/":
             path = "/index.html"
         if path.endswith(COMPRESSED):
@@ -172,7 +171,9 @@ class Pages:
     async def _file(
         self, root: str, path: str, headers: Mapping[str, str], own: Mapping[str, str], compressed: str = ""
     ) -> Answer:
-        """A file of a directory, with headers of our own. compressed: the end of the name of its compressed form."""
+        """Return a file of a directory, with additional headers `own`. compressed: suffix of the compressed copy to
+        send.
+        """
         try:
             found = await self._files.find(root, path, compressed)
         except OSError as error:
@@ -188,8 +189,10 @@ class Pages:
 
 
 def _checks(path: str, checks: list[Check], headers: Mapping[str, str], known: bool) -> Answer:
-    """The result of checks as text, a line each and the verdict, or as JSON where the client accepts that. known: the
-    client may see more than the verdict."""
+    """Return the result of health checks: as JSON if the client accepts it, else as text, with the verdict last.
+
+    known: the client may see more than the verdict.
+    """
     passed = all(check.passed for check in checks)
     status = 200 if passed else 503
     if JSON in headers.get("Accept", ""):

@@ -34,20 +34,20 @@ from supervisor.web.https import HttpsContexts
 from supervisor.web.pages import Answer, MetricsPage, Pages
 from supervisor.web.tokens import Tokens
 
-# The product as in AMQP, without a version. 1.19: qpid-dispatch-router.
+# The product as in AMQP, without a version. 1.19 sends qpid-dispatch-router.
 SERVER_NAME: Final = "sluice-router"
-BACKLOG: Final = 128  # connections the kernel keeps for us, at most
-ACCEPTS_PER_WAKE: Final = 16  # then other events are handled
-RETRY_AFTER: Final = 0.5  # seconds without accepting when the system has no descriptors or memory
+BACKLOG: Final = 128  # limit of connections in the kernel's accept queue
+ACCEPTS_PER_WAKE: Final = 16  # limit of connections accepted before other events are handled
+RETRY_AFTER: Final = 0.5  # pause in seconds when the system is out of descriptors or memory
 MAX_HEADERS: Final = 64
-TLS_RECORD: Final = b"\x16"  # its first octet
+TLS_RECORD: Final = b"\x16"  # first octet of a TLS record
 SHUTDOWN_TIME: Final = 1.0  # seconds for a client to end TLS
 
 _OF_THE_PEER: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
 
 
 class _Request(web.BaseRequest):
-    """A request whose answer has the router's Server header, also for errors of the library."""
+    """Request whose response has the router's Server header, including the library's error responses."""
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         response.headers["Server"] = SERVER_NAME
@@ -85,28 +85,28 @@ class HttpService:
             max_line_size=MAX_REQUEST,
             max_field_size=MAX_REQUEST,
             max_headers=MAX_HEADERS,
-            keepalive_timeout=0,  # the guard has the time
+            keepalive_timeout=0,  # the guard has the timers
             lingering_time=0,
         )
 
     @property
     def open_listeners(self) -> Iterable[Listener]:
-        """The listeners that take connections."""
+        """Return the listeners that accept connections."""
         return self._open.values()
 
     def counts(self) -> HttpCounts:
-        """Counters of this service."""
+        """Return the counters of this service."""
         return HttpCounts(self._requests, self._gate.refused, self._gate.connections, self._metrics.cost)
 
     def bind(self, config: ListenerConfig, found: Found | None = None) -> Listener:
-        """Open a listener without taking connections yet. Raises ListenError. found: what its host stands for."""
+        """Bind a listener without accepting connections yet. Raises ListenError. found: addresses of its host."""
         listener = self._bound[config.name] = Listener(config, found)
         if config.websockets:
             listener.accepts_as = (config, config.name)
         return listener
 
     def listen(self, name: str) -> Listener:
-        """Begin to take connections on a bound listener. Raises ListenError; the listener is closed then."""
+        """Accept connections on a bound listener. Raises ListenError; the listener is closed then."""
         listener = self._bound[name]
         try:
             for opened in listener.sockets:
@@ -118,14 +118,14 @@ class HttpService:
         return listener
 
     def add(self, listener: Listener) -> None:
-        """Take connections of a listener that listens already: one that comes at run time."""
+        """Accept connections of a listener that listens already, added at run time."""
         name = listener.config.name
         self._bound[name] = self._open[name] = listener
         for opened in listener.sockets:
             self._loop.add_reader(opened, self._accept, listener, opened)
 
     def close(self, name: str) -> None:
-        """Close a listener; connections that it took are answered. Does nothing if there is none of this name."""
+        """Close the listener of this name, if there is one. Accepted connections are still answered."""
         listener = self._bound.pop(name, None)
         if listener is None:
             return
@@ -135,7 +135,7 @@ class HttpService:
         listener.close()
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close all listeners and connections."""
         for name in list(self._bound):
             self.close(name)
         self._gate.abort_all()
@@ -164,7 +164,7 @@ class HttpService:
         task.add_done_callback(self._tasks.discard)
 
     def answer_page(self, worker: Worker, number: int, opened: socket.socket) -> None:
-        """Answer a client of HTTPS, whose connection of this number a worker has."""
+        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection."""
         connection = worker.connections.get(number)
         if connection is None or not isinstance(connection.origin, ListenerConfig):
             opened.close()
@@ -182,7 +182,7 @@ class HttpService:
             opened.close()
 
     def _give(self, listener: Listener, address: tuple[str, int], transport: asyncio.Transport, octets: bytes) -> bool:
-        """Hand the connection of a client at `address` over to a worker. False: it cannot have it."""
+        """Hand over the connection of a client at `address` to a worker. Returns False if that is impossible."""
         if listener.accepts_as is None or transport.get_extra_info("ssl_object") is not None:
             return False
         try:
@@ -190,7 +190,7 @@ class HttpService:
         except OSError as error:
             self._log.repeated(WARNING, "HTTP", "upgrade", f"A request for WebSocket is refused: {error.strerror}")
             return False
-        transport.abort()  # closes its descriptor; the connection goes on with the other one
+        transport.abort()  # closes its descriptor; the duplicate keeps the connection open
         self._acceptor.upgrade(listener, given, f"{address[0]}:{address[1]}", octets)
         return True
 
@@ -212,15 +212,18 @@ class HttpService:
         except _NotServedError as error:
             self._log.repeated(WARNING, "HTTP", "tls", f"Connection to listener {config.name} refused: {error}")
             accepted.close()
-        except OSError as error:  # gone already, or no TLS
+        except OSError as error:  # already closed, or not TLS
             self._log.debug("HTTP", f"Connection to listener {config.name} failed: {error.strerror or error}")
             accepted.close()
-        except Exception:  # noqa: BLE001 - logged with its trace
+        except Exception:  # noqa: BLE001 - logged with its traceback
             self._log.critical("HTTP", f"Connection to listener {config.name}: {traceback.format_exc()}".rstrip())
             accepted.close()
 
     async def _take(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> None:
-        """Hand over to the guard, or to a worker, after the handshake of TLS. Raises _NotServedError and OSError."""
+        """Serve a connection by a guard, or hand it over to a worker before its TLS handshake.
+
+        Raises _NotServedError and OSError.
+        """
         config = listener.config
         context = await self._secure(config, accepted)
         if context is not None and config.websockets and self._acceptor.take_encrypted(listener, accepted, address):
@@ -234,7 +237,10 @@ class HttpService:
         )
 
     async def _secure(self, config: ListenerConfig, accepted: socket.socket) -> ssl.SSLContext | None:
-        """What to speak TLS with, or None: HTTP (brokers-and-edge.md H-6). Raises _NotServedError and OSError."""
+        """Return the TLS context for a connection, or None for plain HTTP (brokers-and-edge.md H-6).
+
+        Raises _NotServedError and OSError.
+        """
         name = config.ssl_profile
         if name is None:
             if config.require_encryption:
@@ -248,7 +254,7 @@ class HttpService:
         return context
 
     async def _first_octet(self, accepted: socket.socket) -> bytes:
-        """What the client sends first, left to be read; empty when it sends nothing."""
+        """Return the first octet of the client without consuming it; empty if the client closes. Raises OSError."""
         try:
             async with asyncio.timeout(REQUEST_TIME):
                 return await _peek(self._loop, accepted)
@@ -257,7 +263,7 @@ class HttpService:
             raise OSError("nothing has come") from error
 
     def _rest(self, listener: Listener, opened: socket.socket, error: OSError) -> None:
-        """Accepting failed for a temporary reason: try again later."""
+        """Pause accepting after a temporary failure of accept."""
         text = f"No connections are accepted for {RETRY_AFTER} seconds: {error.strerror}"
         self._log.repeated(WARNING, "HTTP", "rests", text)
         self._loop.remove_reader(opened)
@@ -286,11 +292,11 @@ class HttpService:
 
 
 class _NotServedError(Exception):
-    """A connection is not served; the text is the reason."""
+    """Error when a connection is not served; the text is the reason."""
 
 
 async def _peek(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> bytes:
-    """Raises OSError."""
+    """Return the first octet of a socket without consuming it; empty at its end. Raises OSError."""
     readable: asyncio.Future[None] = loop.create_future()
 
     def read() -> None:
@@ -311,7 +317,7 @@ def _response(answer: Answer) -> web.Response:
 
 
 class _LogHandler(logging.Handler):
-    """Writes what the library logs into the router's log: bad requests at debug, all else as a warning."""
+    """Forwards the library's log records to the router's log: bad requests at debug, all others as warnings."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
@@ -327,7 +333,7 @@ class _LogHandler(logging.Handler):
 
 
 def _logger(log: Log) -> logging.Logger:
-    """A logger of its own, outside of the library's tree."""
+    """Return a logger outside the library's logger tree."""
     logger = logging.Logger("supervisor.http", logging.INFO)
     logger.addHandler(_LogHandler(log))
     return logger
@@ -337,7 +343,7 @@ def make(
     loop: asyncio.AbstractEventLoop, log: Log, router: RouterConfig, version: str, core: RouterCore, region: Region,
     counters: AddressCounters, health: Health, acceptor: Acceptor,
 ) -> HttpService:  # fmt: skip
-    """The service with all its parts."""
+    """Create the service with all its parts."""
     metrics = MetricsPage()
     pages = Pages(metrics, health, Files(loop), Tokens(loop, log), log)
     service = HttpService(loop, log, pages, metrics, HttpsContexts(core.tls, log), acceptor)

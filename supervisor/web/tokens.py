@@ -1,4 +1,4 @@
-"""Decides whether a client sees metrics and details of health checks: by its certificate or the listener's token."""
+"""Access to metrics and to details of health checks: by certificate, or by the listener's token."""
 
 import asyncio
 import hmac
@@ -11,22 +11,22 @@ from router.config.password import find, in_file, is_elsewhere
 from router.log import WARNING, Log
 from supervisor.runtime.threads import Threads
 
-READ_SECONDS: Final = 5.0  # for the file of a token
+READ_SECONDS: Final = 5.0  # timeout for the file of a token
 MOST_READERS: Final = 4
 SCHEME: Final = "bearer"
 
 
 class Tokens:
-    """Owner: the pages of the HTTP service."""
+    """Check of clients' tokens. Owner: the pages of the HTTP service."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Log) -> None:
         self._threads: Final = Threads(loop, "metrics tokens", MOST_READERS)
         self._log: Final = log
 
     async def known(self, listener: ListenerConfig, headers: Mapping[str, str], certified: bool) -> bool:
-        """Whether a client may see more than a verdict. certified: TLS has verified its certificate.
+        """Return whether a client may see more than a verdict. certified: TLS has verified its certificate.
 
-        A listener that has clients log in, and knows no way for HTTP, shows nothing.
+        A listener that requires login, but has no method for HTTP, shows nothing more.
         """
         if certified or (not listener.authenticate_peer and listener.metrics_token is None):
             return True
@@ -37,14 +37,14 @@ class Tokens:
         return bool(wanted) and hmac.compare_digest(wanted.encode(), shown.strip().encode("utf-8", "surrogateescape"))
 
     async def _token(self, listener: ListenerConfig) -> str:
-        """The token as it is now; empty where it cannot be had."""
+        """Return the present token, or an empty string if it cannot be read."""
         written = listener.metrics_token or ""
         try:
             if in_file(written):
                 found = await self._threads.run(partial(find, written), READ_SECONDS)
             else:
                 found = find(written)
-        except OSError as error:  # TimeoutError, or no thread
+        except OSError as error:  # timeout, or no free thread
             text = error.strerror or "it takes too long"
             self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name}: {text}")
             return ""
