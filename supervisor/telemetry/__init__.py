@@ -1,1 +1,1 @@
-"""Metrics, health and the log."""
+"""Metrics, health, telemetry and the log."""

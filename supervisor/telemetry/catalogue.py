@@ -1,9 +1,7 @@
-"""Every metric of /metrics: its name, type, labels and meaning. docs/user/metrics.md lists the same (a test compares).
+"""Catalogue of all metrics of /metrics: name, type, labels and meaning (brokers-and-edge.md H-4).
 
-brokers-and-edge.md H-4.
-
-Names, types and order of the first part are those of Dispatch 1.19 (management.md 10.2), so that its
-dashboards go on working; the types are as they were, though some gauges end in `_total`.
+docs/user/metrics.md has the same list, as a test checks. The metrics of the first part have the names, types and order
+of Dispatch 1.19 (management.md 10.2), so that its dashboards still work. Some gauges there end in `_total`.
 """
 
 from typing import Final
@@ -12,7 +10,7 @@ from msgspec import Struct
 
 
 class Definition(Struct, frozen=True):
-    """One metric. `kind`: gauge, counter or histogram."""
+    """Name, type, description and labels of a metric. `kind`: gauge, counter or histogram."""
 
     name: str
     kind: str
@@ -218,7 +216,7 @@ HTTP: Final = (
     _gauge("sluice_scrape_seconds", "Processor time of the previous page."),
 )
 
-# Of the supervisor's process, made by prometheus-client.
+# Metrics of the supervisor's process, made by prometheus-client.
 PROCESS: Final = (
     _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes."),
     _gauge("process_resident_memory_bytes", "Resident memory size in bytes."),

@@ -1,7 +1,7 @@
-"""The supervisor's end of the telemetry process: starts it, starts it again when it dies, passes lines of JSON.
+"""Supervisor's end of the telemetry process: starts and restarts the process, and exchanges lines of JSON with it.
 
-Nothing waits for it. When it does not read, what is meant for it is not kept: it is ended, and another one begins with
-what there is then.
+The router never waits for the process. If the process does not read, its messages are not kept: it is killed, and
+another process starts with the state at that time.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from router.log import ERROR, Log
 
 MODULE: Final = "supervisor.telemetry.process"
 LOG_MODULE: Final = "SERVER"
-FIRST_PAUSE: Final = 0.1  # seconds before another process is started; doubled each time that it dies young
+FIRST_PAUSE: Final = 0.1  # seconds before another process is started; doubled each time that a process exits early
 MOST_PAUSE: Final = 60.0
-OLD: Final = 30.0  # seconds that a process has to live for the next pause to be the first one again
-MOST_WAITING: Final = 64 << 20  # octets that the process has not read
+OLD: Final = 30.0  # seconds after which an exit no longer counts as early
+MOST_WAITING: Final = 64 << 20  # octets
 READ_SIZE: Final = 1 << 18
 MOST_LINE: Final = 16 << 20  # octets
 END_SECONDS: Final = 5.0  # for its last files
@@ -31,7 +31,7 @@ Message = dict[str, Any]
 
 
 class TelemetryProcess:
-    """The process. Owner: the telemetry subsystem."""
+    """Telemetry process. Owner: the telemetry subsystem."""
 
     def __init__(
         self,
@@ -42,8 +42,9 @@ class TelemetryProcess:
         on_start: Callable[[], object],
         on_message: Callable[[Message], object],
     ) -> None:
-        """name: of the program. region: a descriptor of the memory region, open for reading. on_start: called for each
-        process, which knows nothing yet."""
+        """name: of the program. region: descriptor of the memory region, open for reading. on_start: called for each
+        new process, which has no data yet.
+        """
         self._loop: Final = loop
         self._name: Final = f"{name}-tel"
         self._region: Final = region
@@ -61,11 +62,11 @@ class TelemetryProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """Return the pid of the process, or None."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start one. It knows nothing of this process but a socket and the counters."""
+        """Start a process. It shares only a socket and the counters with the supervisor."""
         self._restart = None
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -96,14 +97,14 @@ class TelemetryProcess:
         self._on_start()
 
     def stop(self) -> None:
-        """End the process at once."""
+        """Kill the process at once."""
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None
         self._clear()
 
     async def finish(self) -> None:
-        """Let the process write what it has, for a limited time, and end it."""
+        """Let the process write its remaining rows, for a limited time, and end it."""
         if self._restart is not None:
             self._restart.cancel()
             self.start()
@@ -118,7 +119,7 @@ class TelemetryProcess:
         self.stop()
 
     def send(self, message: Message) -> None:
-        """Tell the process something; lost when there is none."""
+        """Send a message to the process. Lost if there is no process."""
         if self._socket is None:
             return
         self._outbox += json.dumps(message, separators=(",", ":")).encode() + b"\n"
@@ -134,7 +135,7 @@ class TelemetryProcess:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return  # it is dying: `_died` comes
+            return  # the process is exiting, and `_died` follows
         del self._outbox[:sent]
         if self._outbox:
             self._loop.add_writer(self._socket, self._writable)
@@ -151,7 +152,7 @@ class TelemetryProcess:
         except OSError:
             octets = b""
         if not octets:
-            self._loop.remove_reader(ours)  # `_died` comes
+            self._loop.remove_reader(ours)  # `_died` follows
             return
         self._inbox += octets
         *lines, rest = self._inbox.split(b"\n")

@@ -1,4 +1,4 @@
-"""Collects the data of /metrics in slices, between which other events are handled."""
+"""Collection of the data of /metrics in slices, between which other events are handled."""
 
 import heapq
 from array import array
@@ -17,15 +17,17 @@ from supervisor.connections.connections import Link
 from supervisor.processes.worker import Worker
 from supervisor.telemetry.others import Others
 
-SHOWN_ADDRESSES: Final = 100  # addresses with series of their own, those with the most deliveries
-SLICE: Final = 1000  # records or links read without a pause: under a millisecond
-ADDRESSES_SLICE: Final = 1 << 14  # counters of an address in one worker read without a pause
-NO_ADDRESS: Final = 0  # where the table has ids from 1
-KIND_ENDPOINT: Final = "endpoint"  # link kinds between routers come with them
+SHOWN_ADDRESSES: Final = 100  # addresses with series of their own: those with the most deliveries
+SLICE: Final = 1000  # records or links read without a pause, which takes under a millisecond
+ADDRESSES_SLICE: Final = 1 << 14  # address counters of one worker read without a pause
+NO_ADDRESS: Final = 0  # address ids start at 1
+KIND_ENDPOINT: Final = "endpoint"  # value of the label `kind`, at present the same for all links
 
 
 class WorkerRow(Struct):
-    """One worker: the supervisor's object, its counters in shared memory, and its process (0 where there is none)."""
+    """Worker: the supervisor's object, its counters in shared memory, and usage of its process (0 without
+    a process).
+    """
 
     worker: Worker
     counters: dict[str, Any]
@@ -34,7 +36,7 @@ class WorkerRow(Struct):
 
 
 class AddressRow(Struct):
-    """An address with its own series, or all others together (`record` None). `counters`: as ADDRESS_SUMS."""
+    """Address with series of its own, or the sum of all others (`record` is None). `counters`: as ADDRESS_SUMS."""
 
     record: Record | None
     counters: list[int]
@@ -44,18 +46,19 @@ class AddressRow(Struct):
 
 
 class Snapshot(Struct):
-    """The router at one moment, as far as a page needs it; parts may differ by the milliseconds it took."""
+    """Data of a metrics page, collected within milliseconds."""
 
     workers: list[WorkerRow] = field(default_factory=list)
-    rings: list[tuple[int, int, int, int]] = field(default_factory=list)  # producer, consumer, used, written
-    links: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)  # kind, role, direction: LINK_SUMS
+    # producer, consumer, octets used, octets written
+    rings: list[tuple[int, int, int, int]] = field(default_factory=list)
+    links: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)  # LINK_SUMS by kind, role and direction
     connections: dict[str, int] = field(default_factory=dict)  # by name of the listener
-    addresses: list[AddressRow] = field(default_factory=list)  # the last one: all others
+    addresses: list[AddressRow] = field(default_factory=list)  # the last row has the sum of all other addresses
     address_count: int = 0
 
 
 class Collector:
-    """Makes snapshots, one at a time. Owner: the pages."""
+    """Collector of snapshots, one at a time. Owner: the pages."""
 
     def __init__(
         self, core: RouterCore, region: Region, counters: AddressCounters, pause: Callable[[], Awaitable[None]]
@@ -69,7 +72,7 @@ class Collector:
         self._processes: dict[int, psutil.Process] = {}
 
     async def collect(self) -> Snapshot:
-        """A snapshot of now."""
+        """Return a snapshot of the present state."""
         snapshot = Snapshot()
         undelivered = array("Q", bytes(8 * self._core.table.ids))
         await self._add_links(snapshot, undelivered)
@@ -87,7 +90,7 @@ class Collector:
                     times = process.cpu_times()
                     row.cpu_seconds = times.user + times.system
                     row.resident = process.memory_info().rss
-                except psutil.Error:  # it has just ended; its pidfd tells the pool
+                except psutil.Error:  # just exited, as its pidfd will report
                     del self._processes[worker.index]
             snapshot.workers.append(row)
             await self._pause()
@@ -133,7 +136,8 @@ class Collector:
     async def _add_addresses(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
         table = self._core.table
         ids = len(undelivered)
-        sums = array("Q", self._counters.of_gone())  # first: addresses removed meanwhile are not counted twice
+        # read first, so that addresses removed in the meantime are not counted twice
+        sums = array("Q", self._counters.of_gone())
         traffic = array("Q", bytes(8 * ids))
         step = max(1, ADDRESSES_SLICE // self._region.workers)
         for start in range(0, ids, step):
@@ -146,7 +150,7 @@ class Collector:
         for start in range(0, len(records), SLICE):
             named = []
             for record in records[start : start + SLICE]:
-                if record.id >= ids:  # newer than this page
+                if record.id >= ids:  # created after the start of this page
                     continue
                 present[record.id] = 1
                 rest.consumers += len(record.consumers or ())
@@ -156,11 +160,11 @@ class Collector:
             if len(shown) == SHOWN_ADDRESSES:
                 least = traffic[shown[-1].id]
                 named = [record for record in named if traffic[record.id] > least]
-            # Stable: of two with equal traffic the older one has the series.
+            # Stable sort: of two addresses with equal traffic the older one gets the series.
             shown = heapq.nlargest(SHOWN_ADDRESSES, shown + named, key=lambda record: traffic[record.id])
             await self._pause()
         snapshot.address_count = len(table.records)
-        # From here on without a pause.
+        # No pause from here on.
         rows = {
             record: AddressRow(
                 record,
@@ -181,10 +185,10 @@ class Collector:
 
 
 class _LinkSums:
-    """Sums over links by group. Owner: one page."""
+    """Sums of link counters by group. Owner: one page."""
 
     def __init__(self, region: Region, undelivered: "array[int]") -> None:
-        """undelivered: by address id, grows by what waits on links of consumers."""
+        """undelivered: by address id; grows by the undelivered deliveries of consumers' links."""
         self._region = region
         self._undelivered = undelivered
         self._groups: dict[tuple[str, str, str], int] = {}
@@ -192,7 +196,7 @@ class _LinkSums:
         self._slots, self._numbers, self._addresses = array("I"), array("I"), array("I")
 
     def take(self, role: str, links: Collection[Link]) -> None:
-        """Look at links of one connection; `add` counts them."""
+        """Collect links of one connection. `add` counts them."""
         incoming, outgoing = self._group((KIND_ENDPOINT, role, "in")), self._group((KIND_ENDPOINT, role, "out"))
         ids = len(self._undelivered)
         for link in links:
@@ -210,18 +214,18 @@ class _LinkSums:
         return number
 
     def add(self, worker: int) -> None:
-        """Count the links read, all of this worker."""
+        """Count the collected links, which must all belong to this worker."""
         add_links(self._region, worker, self._slots, self._numbers, self._addresses, self._sums, self._undelivered)
         self._slots, self._numbers, self._addresses = array("I"), array("I"), array("I")
 
     def by_group(self) -> dict[tuple[str, str, str], list[int]]:
-        """LINK_SUMS by kind, role and direction."""
+        """Return LINK_SUMS by kind, role and direction."""
         size = len(LINK_SUMS)
         return {labels: list(self._sums[at * size : (at + 1) * size]) for labels, at in self._groups.items()}
 
 
 def _parts(links: dict[int, Link]) -> Iterator[Collection[Link]]:
-    """The links of a connection, at most SLICE at a time; there may be changes between two parts."""
+    """Yield the links of a connection, at most SLICE at a time. Links may change between two slices."""
     if len(links) <= SLICE:
         yield links.values()
         return

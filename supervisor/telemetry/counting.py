@@ -1,7 +1,8 @@
-"""From counters in shared memory to rows: what has been counted since the last look. In the telemetry process.
+"""Rows of telemetry from counters in shared memory: increments since the last reading. In the telemetry process.
 
-A link's row is of the link whose generation the slot has: a slot that is used again is never mixed up. What a link had
-counted when it ended stays in its slot for a while (`Region.keep_links`), so its last deliveries are in the rows, too.
+A row belongs to the link whose generation is in the slot, so a reused slot is never confused with an earlier one. The
+final counts of a link stay in its slot for a while (`Region.keep_links`), so that the rows include its last
+deliveries.
 """
 
 import time
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from router.stats.snapshot import LinkRow, SampleRow
 
 Rows = dict[str, list[Row]]
-# Counters of workers that are columns of `fact_worker`, by column.
+# Counters of workers, by column of `fact_worker`.
 _WORKER_COUNTERS: Final = {
     "loop_turns": "wakes",
     **{
@@ -36,7 +37,7 @@ _US: Final = 1_000_000
 
 
 class Known(NamedTuple):
-    """What the supervisor has said of a link."""
+    """Facts that the supervisor has sent about a link."""
 
     link_id: int
     connection_id: int
@@ -47,7 +48,7 @@ UNKNOWN: Final = Known(0, 0, None)
 
 
 class Counting:
-    """The counters at the last look. Owner: the telemetry process."""
+    """Counters at the last reading, and facts about links and peers. Owner: the telemetry process."""
 
     def __init__(self, region: Region, boot: str) -> None:
         self._region: Final = region
@@ -56,30 +57,31 @@ class Counting:
         self._samples = [SampleReader(region, worker) for worker in range(region.workers)]
         self._workers: list[dict[str, Any]] = [{} for _ in range(region.workers)]
         self._heads: dict[tuple[int, int], int] = {}
-        self._cpu: dict[int, tuple[float, float]] = {}  # seconds by process id
-        self._looked = 0  # CLOCK_MONOTONIC ns
+        self._cpu: dict[int, tuple[float, float]] = {}  # user and system CPU seconds by pid
+        self._looked = 0  # time of the last reading, CLOCK_MONOTONIC in ns
         self._began = time.time_ns() // 1000
         self._links: dict[tuple[int, int, int], Known] = {}  # by worker, slot, generation
-        self._peers: dict[int, tuple[str, int]] = {}  # container and cost of connections to other routers
-        # Deliveries taken from rings by a link that it has not sent yet, as a number below zero.
+        # container and cost of connections to other routers, by connection number
+        self._peers: dict[int, tuple[str, int]] = {}
+        # Deliveries that a link took from rings but has not sent yet, as a negative number.
         self._owed: dict[tuple[int, int, int], int] = {}
 
     def know_link(self, worker: int, slot: int, generation: int, known: Known) -> None:
-        """The supervisor says whose slot it is."""
+        """Store the facts about the link in a slot."""
         self._links[worker, slot, generation] = known
 
     def know_peer(self, connection: int, container: str, cost: int) -> None:
-        """A connection leads to another router."""
+        """Store that a connection leads to another router."""
         self._peers[connection] = container, cost
 
     def forget_peer(self, connection: int) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self._peers.pop(connection, None)
 
-    # What another process needs to go on
+    # State for a successor process
 
     def state(self) -> tuple[dict[str, Any], list[bytes]]:
-        """What was counted at the last look: a part for JSON, and the slots of each worker."""
+        """Return the counters at the last reading: a part for JSON, and the link slots of each worker."""
         plain = {
             "workers": self._workers,
             "heads": [[*pair, head] for pair, head in self._heads.items()],
@@ -94,7 +96,9 @@ class Counting:
         return plain, [reader.state for reader in self._readers]
 
     def resume(self, plain: Mapping[str, Any], slots: Sequence[bytes]) -> None:
-        """Go on where another process stopped. Raises ValueError, KeyError, TypeError for a state of another kind."""
+        """Continue from the state of an earlier process. Raises ValueError, KeyError, TypeError for an unsuitable
+        state.
+        """
         readers = [LinkReader(self._region, worker, known) for worker, known in enumerate(slots)]
         samples = [SampleReader(self._region, worker, seen) for worker, seen in enumerate(plain["samples"])]
         if len(readers) != self._region.workers or len(plain["workers"]) != self._region.workers:
@@ -107,15 +111,15 @@ class Counting:
         self._looked, self._began = plain["looked"], plain["began"]
         self._readers, self._samples, self._workers = readers, samples, plain["workers"]
 
-    # A look
+    # Reading
 
     def look(self) -> Rows:
-        """What was counted since the last look."""
+        """Return the rows for all increments since the last reading."""
         now, wall = time.monotonic_ns(), time.time_ns() // 1000
         elapsed = (now - self._looked) // 1000 if self._looked else wall - self._began
         start = {"interval_start": wall - elapsed, "interval_ms": elapsed // 1000, "boot_id": self._boot}
         rows: Rows = {}
-        # First: what is known of a link is forgotten once its last counts are seen.
+        # First, because the facts about a link are removed after its last counts have been read.
         rows["delivery_sample"] = [
             self._sample(wall - now // 1000, worker, row)
             for worker, reader in enumerate(self._samples)
@@ -167,8 +171,8 @@ class Counting:
                 continue
             place = (worker, row[0], row[1])
             taken, known = row[12], self._known(worker, row)
-            # What did not come from rings came from a producer on the link's own worker. A link may have taken more
-            # than it has sent so far.
+            # Deliveries that did not come from rings came from producers on the link's own worker. A link may have
+            # taken more from rings than it has sent so far.
             own = row[11][0] - sum(taken) + self._owed.pop(place, 0)
             if own < 0:
                 self._owed[place] = own
@@ -190,7 +194,9 @@ class Counting:
         return flows
 
     def _sources(self, changed: Sequence[tuple[int, "LinkRow"]]) -> dict[tuple[int, str | None], Known | None]:
-        """The link that everything to an address came over, by worker and address; None where there are several."""
+        """Return by worker and address the only link that received deliveries for the address; None if there were
+        several.
+        """
         sources: dict[tuple[int, str | None], Known | None] = {}
         anonymous = set()
         for worker, row in changed:
@@ -231,7 +237,7 @@ class Counting:
         return list(found.values())
 
     def _sample(self, ahead: int, worker: int, row: "SampleRow") -> Row:
-        """ahead: µs that the time of day is ahead of the clock of the counters."""
+        """Return the row of a sample. ahead: µs that the time of day is ahead of the clock of the counters."""
         when, octets, slot, generation, latency, settle, kind, every = row
         known = self._links.get((worker, slot, generation), UNKNOWN)
         return {
@@ -264,7 +270,7 @@ class Counting:
         }
 
     def _process(self, pid: int) -> Row:
-        """CPU time and memory of a worker; none of one that is not there."""
+        """Return CPU time and memory of a worker's process; zeros without a process."""
         try:
             process = psutil.Process(pid)
             times, rss = process.cpu_times(), process.memory_info().rss
@@ -291,7 +297,7 @@ class Counting:
                 state = self._region.ring_state(producer, consumer)
                 head, before = state["head"], self._heads.get((producer, consumer), 0)
                 self._heads[producer, consumer] = head
-                # A ring begins again when one of its workers has died.
+                # A ring starts again at 0 after one of its workers has died.
                 octets = head - before if head >= before else head
                 if octets or state["used"]:
                     rows.append({

@@ -1,4 +1,4 @@
-"""Turns a snapshot into the samples of the catalogue."""
+"""Conversion of a snapshot into the samples of the catalogue."""
 
 import os
 import platform
@@ -23,9 +23,9 @@ from supervisor.telemetry.collect import AddressRow, Snapshot, WorkerRow
 from supervisor.telemetry.health import Health
 from supervisor.telemetry.page import Families, Whole
 
-#: Vhosts and groups with limits that have series.
+# Limit of vhosts and groups with series.
 MOST_SHARES: Final = 1000
-#: Metrics of these by the names that management has for them.
+# Management attributes by metric of vhosts and groups.
 _SHARED: Final = {
     "connections": "connections",
     "links": "links",
@@ -36,7 +36,7 @@ _SHARED: Final = {
     "credit_held_back_total": "creditHeldBack",
 }
 
-# Directions and ends of deliveries: fields of a worker's slot, and their labels.
+# Directions and ends of deliveries: labels by field of a worker's slot.
 DIRECTIONS: Final = {
     "ingress": "ingress",
     "egress": "egress",
@@ -52,27 +52,28 @@ ENDS: Final = {
     "settled_no_state": "none",
     "presettled": "presettled",
 }
-# Reasons of DROP_NAMES why a delivery that came in has none of these ends …
+# Reasons of DROP_NAMES for incoming deliveries that have none of these ends.
 DROPPED: Final = ("producerLost", "unfinished")
-# … and why presettled ones, or copies of one, were discarded.
+# Reasons of DROP_NAMES for discarded presettled deliveries, or copies of one.
 PRESETTLED: Final = tuple(name for name in DROP_NAMES if name not in DROPPED)
-# Fields of the router's totals in the order of the names of 1.19, from qdr_presettled_deliveries_total on.
+# Fields of the router's totals in the order of 1.19's metrics, from qdr_presettled_deliveries_total on.
 _ALIAS_FIELDS: Final = (
     *("presettled", "dropped_presettled", "accepted", "released", "rejected", "modified"),
     *("ingress", "egress", "transit", "ingress_container", "egress_container", "delayed_1s", "delayed_10s"),
 )
-OTHER: Final = ("other", "")  # labels of all addresses without series of their own; a real address has a phase
-_STAT_BLOCK: Final = 512  # octets of st_blocks
+# labels of the sum of all addresses without series of their own; a real address has a phase
+OTHER: Final = ("other", "")
+_STAT_BLOCK: Final = 512  # octets per unit of st_blocks
 _REDIRECTED: Final = ADDRESS_SUMS.index("redirected")
 
 
 def drop_label(name: str) -> str:
-    """A reason of DROP_NAMES as a label: noDestination becomes no_destination."""
+    """Return a reason of DROP_NAMES as a label: noDestination becomes no_destination."""
     return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
 
 
 class HttpCounts(Struct, frozen=True):
-    """Counters of the HTTP server. requests: by page and status; refused: by reason."""
+    """Counters of the HTTP server. requests: by page and status. refused: by reason."""
 
     requests: dict[tuple[str, int], int]
     refused: dict[str, int]
@@ -81,7 +82,7 @@ class HttpCounts(Struct, frozen=True):
 
 
 class Builder:
-    """Makes the families of a page. Owner: the pages."""
+    """Builder of the metric families of a page. Owner: the pages."""
 
     def __init__(
         self, router: RouterConfig, version: str, core: RouterCore, region: Region, health: Health,
@@ -96,8 +97,10 @@ class Builder:
         self._process = ProcessCollector(registry=None)
 
     def build(self, snapshot: Snapshot) -> Iterator[Metric | Whole]:
-        """All families of a page, those of 1.19 first. A part at a time, so that other events are handled in
-        between."""
+        """Yield all families of a page, those of 1.19 first.
+
+        They are built step by step, so that other events are handled in between.
+        """
         totals = self._region.router_totals()
         for part in (
             lambda families: self._aliases(families, snapshot, totals),
@@ -343,10 +346,10 @@ class Builder:
 
 
 def bounds(buckets: int) -> list[float]:
-    """Upper ends of a latency histogram's buckets in seconds: powers of two of a microsecond, the last one infinite."""
+    """Return the upper bounds of latency buckets in seconds: powers of two of a microsecond, the last one infinite."""
     return [(1 << number) / 1_000_000 for number in range(buckets - 1)] + [float("inf")]
 
 
 def _labels(row: AddressRow) -> tuple[str, str]:
-    """The labels `address` and `phase` of a mobile address, from its key."""
+    """Return the labels `address` and `phase` of a mobile address, from its key."""
     return OTHER if row.record is None else (row.record.key[2:], row.record.key[1])

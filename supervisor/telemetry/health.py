@@ -1,6 +1,6 @@
-"""Whether the router lives and is ready for clients: checks with reasons. No input or output here.
+"""Liveness and readiness of the router: checks with reasons. Does no input or output.
 
-Live: a restart would not help. Ready: everything configured works, so the router can get clients.
+Live: a restart would not help. Ready: all that is configured works, so that clients may be sent to the router.
 """
 
 import time
@@ -13,12 +13,12 @@ from msgspec import Struct
 from supervisor.composition import RouterCore
 from supervisor.processes.worker import Stage, Worker
 
-# Without a serving worker for this long the router is not live: it replaces dead workers within milliseconds, hung ones
-# within some ten seconds.
+# Time without a serving worker after which the router is not live. Dead workers are replaced within milliseconds, hung
+# ones within some ten seconds.
 LIVE_WITHOUT_WORKERS: Final = 60.0  # seconds
-READY_LAG: Final = 2.0  # seconds that a worker may be behind with the address table; it needs microseconds
-LAG_STEP: Final = 0.05  # seconds between two remembered epochs
-LAG_STEPS: Final = 1024  # remembered epochs, far more than the deadline of an acknowledgement
+READY_LAG: Final = 2.0  # seconds that a worker may lag behind the address table; normally microseconds
+LAG_STEP: Final = 0.05  # seconds between two recorded epochs
+LAG_STEPS: Final = 1024  # limit of recorded epochs, far beyond the acknowledgement deadline
 
 _STAGES: Final = {
     Stage.FORKING: "is being started",
@@ -29,7 +29,7 @@ _STAGES: Final = {
 
 
 class Check(Struct, frozen=True):
-    """One check: its name, whether it passed, and a text."""
+    """Result of one check: name, whether it passed, and a description."""
 
     name: str
     passed: bool
@@ -37,7 +37,7 @@ class Check(Struct, frozen=True):
 
 
 class ListenerState(Struct, frozen=True):
-    """A configured listener: its name, address and role, and whether it takes connections."""
+    """State of a configured listener; `up`: it accepts connections."""
 
     name: str
     text: str
@@ -47,16 +47,17 @@ class ListenerState(Struct, frozen=True):
 
 
 class Lag:
-    """How long the workers have been behind with the address table. Owner: the supervisor."""
+    """Time for which workers have lagged behind the address table. Owner: the supervisor."""
 
     __slots__ = ("_clock", "_published")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._published: deque[tuple[int, float]] = deque(maxlen=LAG_STEPS)  # last epoch and first time of a step
+        # last epoch, and time of the first, of each step
+        self._published: deque[tuple[int, float]] = deque(maxlen=LAG_STEPS)
 
     def published(self, epoch: int) -> None:
-        """An epoch was published now."""
+        """Record that an epoch has just been published."""
         now = self._clock()
         if self._published and now - self._published[-1][1] < LAG_STEP:
             self._published[-1] = (epoch, self._published[-1][1])
@@ -64,7 +65,9 @@ class Lag:
             self._published.append((epoch, now))
 
     def seconds(self, settled: int, current: int) -> float:
-        """Seconds, within LAG_STEP, since an epoch after `settled` was published; 0: all are settled."""
+        """Return the seconds, within LAG_STEP, since the first epoch after `settled` was published; 0 if all are
+        settled.
+        """
         while self._published and self._published[0][0] <= settled:
             self._published.popleft()
         if settled >= current or not self._published:
@@ -73,7 +76,7 @@ class Lag:
 
 
 class Health:
-    """The checks of /livez and /readyz. Owner: the supervisor."""
+    """Checks of /livez and /readyz. Owner: the supervisor."""
 
     def __init__(
         self,
@@ -83,30 +86,30 @@ class Health:
         draining: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """listeners: as they are now. draining: whether the router is about to end."""
+        """listeners: returns their present states. draining: returns whether the router is exiting."""
         self._core = core
         self._lag = lag
         self._listeners = listeners
         self._draining = draining
         self._clock = clock
-        self._idle_since: float | None = None  # when no worker was first seen to serve
+        self._idle_since: float | None = None  # first time at which no worker served
 
     @property
     def ready(self) -> bool:
-        """Whether all checks of readiness pass."""
+        """Return whether all readiness checks pass."""
         return all(check.passed for check in self.readiness())
 
     def listeners(self) -> Sequence[ListenerState]:
-        """All configured listeners."""
+        """Return the states of all configured listeners."""
         return self._listeners()
 
     def lag_seconds(self) -> float:
-        """How long the oldest change that not all workers have acknowledged has waited."""
+        """Return the age in seconds of the oldest change that not all workers have acknowledged."""
         current = self._core.table.epoch
         return self._lag.seconds(self._core.epochs.settled(current), current)
 
     def liveness(self) -> list[Check]:
-        """The checks of liveness."""
+        """Return the liveness checks."""
         if any(worker.serves for worker in self._core.workers.values()):
             self._idle_since = None
             return [Check("workers", True, "serving")]
@@ -117,7 +120,7 @@ class Health:
         return [Check("workers", idle < LIVE_WITHOUT_WORKERS, text)]
 
     def readiness(self) -> list[Check]:
-        """The checks of readiness."""
+        """Return the readiness checks."""
         profiles = (Check(f"sslProfile {name}", usable, text) for name, usable, text in self._core.tls.states())
         providers = (
             Check(f"{each.kind} {each.name}", each.usable, each.text) for each in self._core.authentication.states()

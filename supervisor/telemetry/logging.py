@@ -1,4 +1,4 @@
-"""The log: its settings in this process and in the workers, its files, and the lines that workers write."""
+"""Log: its settings in this process and in the workers, its files, and the lines that workers write."""
 
 import asyncio
 from collections.abc import Iterable
@@ -18,19 +18,19 @@ from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Subsystem
 
-LOG_SECONDS: Final = 10.0  # for opening log files
-MAX_LOG_FILES: Final = 8  # threads that do it
+LOG_SECONDS: Final = 10.0  # timeout for opening log files
+MAX_LOG_FILES: Final = 8  # threads for opening log files
 
 
 class Logging(Subsystem):
-    """The settings of the log, also for workers. Owner: the core."""
+    """Log settings of the router and its workers. Owner: the core."""
 
     def __init__(self, table: Table, waker: Waker, log: Log) -> None:
         self._table = table
         self._waker = waker
         self._log = log
         self._op = LogOp(log.settings.to_dict(), 0)
-        self._threads: Threads | None = None  # made when needed, inside the event loop
+        self._threads: Threads | None = None  # created on demand, inside the event loop
         self._prepared: LogChange | None = None
 
     # Workers
@@ -55,21 +55,21 @@ class Logging(Subsystem):
             raise WorkerFaultError(f"logged: {worker} sends no lines: {error!r}") from error
 
     def change(self, settings: LogSettings, *, reopen: bool) -> None:
-        """Announce the log settings to workers; `reopen`: they open their files again."""
+        """Announce the log settings to workers. reopen: they reopen their files."""
         self._op = LogOp(settings.to_dict(), self._op.opened + reopen)
         self._table.change(self._op)
 
     # Changes of the configuration
 
     def gather(self, change: ConfigurationChange) -> "asyncio.Future[dict[str, Sink]] | None":
-        """Open the files that are not open yet."""
+        """Open the new log files in a thread."""
         if not change.concerns(LogConfig):
             return None
         missing = self._log.missing(change.new.log_settings())
         return self._waker.loop.create_task(self._open(missing)) if missing else None
 
     async def _open(self, names: Iterable[str]) -> dict[str, Sink]:
-        """Raises ChangeError."""
+        """Open log files in a thread. Raises ChangeError."""
         try:
             return await self._in_thread(names)
         except (LogError, OSError) as error:
@@ -108,7 +108,7 @@ class Logging(Subsystem):
     # SIGHUP
 
     async def reopen(self) -> None:
-        """Open the log files again, here and in the workers: they may have been renamed."""
+        """Reopen the log files here and in the workers, because they may have been renamed."""
         names = self._log.files
         opening = [self._in_thread([name]) for name in names]
         for name, future in zip(names, opening, strict=True):
@@ -123,6 +123,6 @@ class Logging(Subsystem):
 
 
 def _refusal(error: LogError | OSError) -> ChangeError:
-    """The answer to a change whose log files cannot be opened."""
+    """Return the error for a change whose log files cannot be opened."""
     text = str(error) if isinstance(error, LogError) else f"Failed to open log files: {error.strerror}"
     return ChangeError(500, f"CError: Configuration: {text}")

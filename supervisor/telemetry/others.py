@@ -1,4 +1,4 @@
-"""Counters of all addresses without their own series; they never fall."""
+"""Sum of the counters of all addresses without series of their own. The sum never decreases."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -10,26 +10,26 @@ FIELDS: Final = len(ADDRESS_SUMS)
 
 
 class Others:
-    """The counters of all addresses without their own series, removed ones included.
+    """Sum of the counters of all addresses without series of their own, including removed ones. Owner: the pages.
 
-    A counter of Prometheus must not fall. So counts from before an address got its own series stay here, and counts
-    after it has lost them are added; rates are exact, because an address is never counted in both. An address with its
-    own series from the first page on is not counted here until it loses them. Owner: the pages.
+    A Prometheus counter must not decrease. Counts from before an address gets its own series therefore stay in this
+    sum, and counts after it loses them are added. Rates are exact, because no delivery is counted in both. An address
+    with its own series since the first page is not counted here until it loses them.
     """
 
     __slots__ = ("_hidden", "_shown", "_taken", "_values")
 
     def __init__(self) -> None:
         self._shown: dict[Record, list[int]] = {}  # counters at the last page
-        self._hidden = bytearray()  # by id: 1 if the address was in here at the last page
-        self._taken = [0] * FIELDS  # what was counted in series of their own
+        self._hidden = bytearray()  # by id: 1 if the address was in this sum at the last page
+        self._taken = [0] * FIELDS  # counts in addresses' own series
         self._values = [0] * FIELDS
 
     def update(self, totals: Sequence[int], shown: Mapping[Record, list[int]], present: bytearray) -> list[int]:
-        """The present counters of all other addresses.
+        """Return the present sum.
 
-        totals: counters of all addresses, read before those of `shown`: the addresses with series, and their counters.
-        present: by id, 1 for each address there is; becomes this object's.
+        totals: counters of all addresses, read before those of `shown`. shown: addresses with series, and their
+        counters. present: by id, 1 for each existing address; this object takes ownership.
         """
         for record, counters in shown.items():
             before = self._shown.get(record)
@@ -41,6 +41,6 @@ class Others:
             present[record.id] = 0
         self._shown = dict(shown)
         self._hidden = present
-        # Totals are a little older, so the difference may be too small for a moment, never too large.
+        # Totals are slightly older, so the difference may be too small for a moment, but never too large.
         self._values = [max(self._values[field], totals[field] - self._taken[field]) for field in range(FIELDS)]
         return self._values

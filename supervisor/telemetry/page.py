@@ -1,4 +1,4 @@
-"""The page /metrics: a snapshot as families of samples, and those as text, in slices."""
+"""Rendering of /metrics: a snapshot as metric families, and families as text, in slices."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from hashlib import blake2s
@@ -11,51 +11,51 @@ from prometheus_client.samples import Sample
 
 from supervisor.telemetry.catalogue import Definition
 
-PIECE: Final = 200  # samples rendered without a pause: about a millisecond
-MAX_LABEL: Final = 200  # characters of a label's value; longer ones are cut and made unique
+PIECE: Final = 200  # samples rendered without a pause, which takes about a millisecond
+MAX_LABEL: Final = 200  # limit in characters for a label value; longer ones are cut and made unique
 _CUT: Final = 160
 
 _TOTAL: Final = "_total"
 
 
 class Whole(Struct, frozen=True):
-    """A metric of Dispatch: one whole number, written without a fraction or an exponent as there."""
+    """Metric of Dispatch: an integer, written without fraction or exponent as in 1.19."""
 
     definition: Definition
     value: int
 
     def text(self) -> bytes:
-        """HELP, TYPE and the value."""
+        """Return HELP, TYPE and the value."""
         name, about, kind = self.definition.name, self.definition.about, self.definition.kind
         return f"# HELP {name} {about}\n# TYPE {name} {kind}\n{name} {self.value}\n".encode()
 
 
 class Families:
-    """The samples of a page by metric, in the order in which the metrics were opened. Owner: one page."""
+    """Samples of a page by metric, in the order of the calls of `open`. Owner: one page."""
 
     def __init__(self) -> None:
         self.metrics: list[Metric | Whole] = []
 
     def whole(self, definition: Definition, value: int) -> None:
-        """A metric of Dispatch."""
+        """Add a metric of Dispatch."""
         self.metrics.append(Whole(definition, value))
 
     def open(self, definition: Definition) -> "Family":
-        """Begin a metric; its samples are added to what is returned."""
+        """Start a metric, and return the family to add its samples to."""
         name = definition.name
         if definition.kind == "counter":
-            name = name.removesuffix(_TOTAL)  # the writer appends it
+            name = name.removesuffix(_TOTAL)  # the writer appends the suffix again
         metric = Metric(name, definition.about, definition.kind)
         self.metrics.append(metric)
         return Family(metric, definition)
 
     def single(self, definition: Definition, value: float) -> None:
-        """A metric without labels."""
+        """Add a metric without labels."""
         self.open(definition).add((), value)
 
 
 class Family:
-    """One metric being filled. Owner: its page."""
+    """Metric to which samples are added. Owner: its page."""
 
     __slots__ = ("_labels", "_metric", "_name")
 
@@ -65,12 +65,16 @@ class Family:
         self._labels = definition.labels
 
     def add(self, values: Iterable[str | int], value: float) -> None:
-        """A sample with the values of the definition's labels, in their order."""
+        """Add a sample. values: of the definition's labels, in their order."""
         labels = {name: label(text) for name, text in zip(self._labels, values, strict=True)}
         self._metric.samples.append(Sample(self._name, labels, value))
 
     def histogram(self, bounds: Iterable[float], counts: Iterable[int], total: float | None) -> None:
-        """The samples of a histogram without labels. bounds: upper ends, the last one infinite; counts: in each."""
+        """Add the samples of a histogram without labels.
+
+        bounds: upper bounds, the last one infinite. counts: number in each bucket. total: sum of all values; None:
+        unknown.
+        """
         below = 0
         for bound, count in zip(bounds, counts, strict=True):
             below += count
@@ -82,7 +86,7 @@ class Family:
 
 
 def label(value: str | int) -> str:
-    """A label's value: at most MAX_LABEL characters, different for different texts."""
+    """Return a label value of at most MAX_LABEL characters. Different texts give different values."""
     text = str(value)
     if len(text) <= MAX_LABEL:
         return text
@@ -90,7 +94,7 @@ def label(value: str | int) -> str:
 
 
 class _One:
-    """What the writer takes for a registry."""
+    """Registry with one metric, as the writer requires."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -100,7 +104,7 @@ class _One:
 
 
 async def render(metrics: Iterable[Metric | Whole], pause: Callable[[], Awaitable[None]]) -> bytes:
-    """The page as text, format 0.0.4. `pause` is awaited between pieces."""
+    """Return the page as text, format 0.0.4. `pause` is awaited between slices."""
     written: list[bytes] = []
     for metric in metrics:
         if isinstance(metric, Whole):
@@ -110,7 +114,7 @@ async def render(metrics: Iterable[Metric | Whole], pause: Callable[[], Awaitabl
             piece = Metric(metric.name, metric.documentation, metric.type)
             piece.samples = metric.samples[start : start + PIECE]
             text = generate_latest(_One(piece))
-            written.append(text if start == 0 else text.split(b"\n", 2)[2])  # HELP and TYPE stand there already
+            written.append(text if start == 0 else text.split(b"\n", 2)[2])  # HELP and TYPE are written already
             if len(piece.samples) == PIECE:
                 await pause()
         await pause()

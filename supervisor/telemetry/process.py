@@ -1,11 +1,11 @@
-"""The telemetry process: `python -P -m supervisor.telemetry.process SOCKET REGION PARENT NAME`.
+"""Telemetry process: `python -P -m supervisor.telemetry.process SOCKET REGION PARENT NAME`.
 
-It maps the counters for reading, and asks the supervisor before each look what is new: connections, links, events. All
-writing of files happens here. It ends when its socket is closed, after a last look.
+The process maps the counters for reading. Before each reading it queries the supervisor for new connections, links and
+events. All files are written here. The process ends when its socket is closed, after a last reading.
 
-Both sides speak lines of JSON. To this process: `setup`, `rows` (of a table), `link`, `peer`, `gone` (a peer), and
-`described`, which answers `describe`. To the supervisor: `describe`, `saved` (up to which
-`describe`), `live` (rows for receivers), `log`.
+Both sides exchange lines of JSON. To this process: `setup`, `rows` (of a table), `link`, `peer`, `gone` (a peer), and
+`described`, the answer to `describe`. To the supervisor: `describe`, `saved` (the last `describe` whose rows are in
+files), `live` (rows for receivers), `log`.
 """
 
 import base64
@@ -27,15 +27,15 @@ from router.telemetry.writer import Encode, Writer
 from supervisor.processes.zygote import IGNORED, adopt_process
 from supervisor.telemetry.counting import Counting, Known, Rows
 
-UMASK: Final = 0o027  # folders and files are for this user and its group, with -d, too
+UMASK: Final = 0o027  # folders and files are readable for this user and its group, also with -d
 READ_SIZE: Final = 1 << 18
-ANSWER_SECONDS: Final = 5.0  # for what is new; then the rows are written with what is known
-LIVE_ROWS: Final = 100  # of one message
-MOST_UNSENT: Final = 4 << 20  # octets that the supervisor has not read: no more rows for receivers
+ANSWER_SECONDS: Final = 5.0  # timeout for the supervisor's answer; then rows are written with the facts at hand
+LIVE_ROWS: Final = 100  # limit of rows in one message
+MOST_UNSENT: Final = 4 << 20  # octets not read by the supervisor, beyond which rows for receivers are dropped
 
 
 class Process:
-    """The process. It does one thing after another."""
+    """Telemetry process, a sequential loop without concurrency."""
 
     def __init__(self, ours: socket.socket, region: Region) -> None:
         self._socket: Final = ours
@@ -50,11 +50,11 @@ class Process:
         self._setup: dict[str, Any] = {}
         self._counting: Counting | None = None
         self._writer: Writer | None = None
-        self._number = 0  # of the last set of files
+        self._number = 0  # number of the last set of files
         self._complaint = ""
 
     def _over(self) -> bool:
-        """Whether the supervisor has closed its end."""
+        """Return whether the supervisor has closed its end."""
         return self._closed
 
     def run(self) -> None:
@@ -98,10 +98,10 @@ class Process:
         except OSError as error:
             self._complain(f"Telemetry in {setup['path']}: {error.strerror or error}")
 
-    # What was written before
+    # State of an earlier process
 
     def _resume(self) -> None:
-        """Go on where a process of the same router stopped."""
+        """Continue from the state of an earlier process of the same router."""
         assert self._writer is not None
         assert self._counting is not None
         boot = self._setup["boot"]
@@ -121,7 +121,7 @@ class Process:
             self._writer.recover(boot, 0)
 
     def _state(self, number: int) -> bytes:
-        """What a process needs to go on after the files of `number`."""
+        """Return the state from which another process can continue after the files of `number`."""
         assert self._counting is not None
         plain, slots = self._counting.state()
         state = {
@@ -136,7 +136,7 @@ class Process:
     # Rows
 
     def _ask(self) -> None:
-        """Ask the supervisor what is new, and wait for it."""
+        """Query the supervisor for new connections, links and events, and wait for the answer."""
         self._asked += 1
         self._send({"describe": self._asked})
         deadline = time.monotonic() + ANSWER_SECONDS
@@ -172,7 +172,7 @@ class Process:
             self._log("notice", f"Telemetry in {self._setup['path']} is written again")
 
     def _show(self, rows: Rows) -> None:
-        """Rows for receivers, as far as there are any, and the supervisor has time for them."""
+        """Send rows to the supervisor for receivers, if there are any and the supervisor keeps up."""
         if not self._receivers:
             return
         for table, found in rows.items():
@@ -184,7 +184,7 @@ class Process:
     # The socket
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait for the socket, and handle what has come."""
+        """Wait until the socket is ready, and handle its messages."""
         readable, writable, _ = select.select([self._socket], [self._socket] if self._unsent else [], [], seconds)
         if writable:
             self._flush()
@@ -243,7 +243,7 @@ class Process:
         del self._unsent[:sent]
 
     def _complain(self, text: str) -> None:
-        """Log what is wrong, once."""
+        """Log a problem, once."""
         if text != self._complaint:
             self._complaint = text
             self._log("error", text)
@@ -253,7 +253,7 @@ class Process:
 
 
 def _parquet() -> Encode | None:
-    """How rows become Parquet; None where pyarrow is not installed. It takes 0.3 s to load."""
+    """Return the encoder for Parquet, or None if pyarrow is not installed. Loading takes 0.3 s."""
     if importlib.util.find_spec("pyarrow") is None:
         return None
     from router.telemetry.parquet import encode
@@ -262,7 +262,7 @@ def _parquet() -> Encode | None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the process: descriptors of the socket and of the region, process id of the supervisor, name."""
+    """Run the process. words: descriptors of the socket and of the region, pid of the supervisor, name."""
     descriptor, region, parent, name = int(words[0]), int(words[1]), int(words[2]), words[3]
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""Telemetry as the supervisor sees it: the process that writes it, and what that has to know of connections and links.
+"""Telemetry in the supervisor: the process that writes it, and the facts about connections and links that it needs.
 
-The process asks before each look at the counters (`describe`); the answer is what is new since then, so nobody has to
-look at all connections and links.
+Before each reading of the counters the process sends `describe`. The answer contains what is new since the last one,
+so that neither side has to scan all connections and links.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from supervisor.telemetry.child import LOG_MODULE, Message, TelemetryProcess
 
 ADDRESS: Final = "_local/$telemetry"
 RECORD: Final = key(LOCAL, "$telemetry")
-LATE: Final = 10  # seconds beyond an interval that the counters of a link that is gone stay
-MOST_NEWS: Final = 100_000  # that wait for the process, or to be saved by it
+LATE: Final = 10  # seconds beyond an interval for which the counters of a detached link are kept
+MOST_NEWS: Final = 100_000  # limit of messages that wait for the process, or to be saved by it
 PROPERTIES, DATA = 0x73, 0x75
 _NS: Final = 1_000_000_000
 
 
 class Telemetry(Subsystem):
-    """Owner: the supervisor."""
+    """Telemetry subsystem. Owner: the supervisor."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, core: RouterCore, region: Region, version: str, log: Log, name: str
@@ -52,23 +52,25 @@ class Telemetry(Subsystem):
         self._log: Final = log
         self._name: Final = name
         self._boot: Final = uuid.uuid4().hex
-        # Opened before the router may become another user; the process cannot write through it.
+        # Opened before the router may change its user. The process cannot write through this descriptor.
         self._descriptor: Final = os.open(f"/proc/self/fd/{region.fd}", os.O_RDONLY | os.O_CLOEXEC)
         self._configuration: Configuration | None = None
         self._config: TelemetryConfig | None = None
         self._process: TelemetryProcess | None = None
         self._news: deque[Message] = deque(maxlen=MOST_NEWS)
-        # What processes were told since the last look whose rows are safe: another one is told again.
+        # Messages sent to processes, with the number of their `describe`, until their rows are in files. The next
+        # process receives them again.
         self._unsaved: deque[tuple[int, Message]] = deque(maxlen=MOST_NEWS)
-        # What the present process knows.
-        self._pending: dict[int, tuple[Link, int]] = {}  # links that it does not know, and how often it has asked since
+        # State of the present process.
+        # links not described yet, and number of `describe` messages since
+        self._pending: dict[int, tuple[Link, int]] = {}
         self._addresses: set[str] = set()
         self._denied: dict[Kind, int] = {}
         core.links.when_added(self._link_added)
 
     @property
     def process(self) -> TelemetryProcess | None:
-        """The process, while telemetry is on."""
+        """Return the process, or None if telemetry is off."""
         return self._process
 
     # Life and configuration
@@ -84,7 +86,7 @@ class Telemetry(Subsystem):
         self._event("router", "stop", {})
 
     async def finish(self) -> None:
-        """The workers have ended: write the last rows."""
+        """Write the last rows, after the workers have exited."""
         if self._process is not None:
             self._look_for_news()
             for message in self._news:
@@ -139,7 +141,7 @@ class Telemetry(Subsystem):
     # The process
 
     def _started(self) -> None:
-        """A process: tell it everything."""
+        """Send all known facts to a new process."""
         config, configuration, process = self._config, self._configuration, self._process
         assert config is not None
         assert configuration is not None
@@ -186,7 +188,7 @@ class Telemetry(Subsystem):
                 self._log.write(level, LOG_MODULE, str(message["text"]))
 
     def _answer(self, number: int) -> None:
-        """The process is about to look at the counters: tell it what is new."""
+        """Answer a `describe` with all that is new."""
         assert self._process is not None
         self._look_for_news()
         while self._news:
@@ -210,10 +212,10 @@ class Telemetry(Subsystem):
             made = [{"boot_id": self._boot, **({"valid_from": now} if table != "event" else {}), **row} for row in rows]
             self._news.append({"table": table, "rows": made})
 
-    # What is new
+    # News
 
     def _look_for_news(self) -> None:
-        """Describe links that have their addresses by now, and count refusals."""
+        """Describe links that have an address by now, and count refusals."""
         for identity, (link, asked) in list(self._pending.items()):
             if link.up or link.record is not None or asked:
                 del self._pending[identity]
@@ -282,7 +284,7 @@ def _who(connection: Connection) -> dict[str, str]:
 
 
 def _text(record_key: str) -> str:
-    """An address as clients write it: the class, and the phase of a mobile one, are not theirs."""
+    """Return an address as clients write it, without its class and the phase of a mobile address."""
     return record_key[2:] if record_key.startswith("M") else record_key[1:]
 
 
@@ -292,7 +294,7 @@ def _limits(vhost: VhostConfig) -> Row:
 
 
 def _encode(table: str, rows: list[Row], router: str) -> bytes:
-    """A message with rows: the table is its subject, the rows are lines of JSON."""
+    """Return a message with rows. The table is its subject, the rows are lines of JSON."""
     null = encode_value(None)
     properties = [null, null, encode_string(ADDRESS), encode_string(table), null, null]
     lines = b"".join(json.dumps({"router": router, **row}).encode() + b"\n" for row in rows)
