@@ -1,1 +1,1 @@
-"""The network of routers: the protocol, inter-router connections, and changes of the address table."""
+"""Network of routers: the protocol, inter-router connections, and changes of the address table."""

@@ -1,10 +1,10 @@
-"""Connects the protocol's engine with the address table.
+"""Adapter between the engine of the routing protocol and the address table.
 
-No input or output here, except that time passes: `step` is called in each wake, and again at `deadline`.
+Does no input or output. Time passes by calls of `step`, in each wake and again at `deadline`.
 
-A router may announce a hundred thousand addresses at once. Such changes are applied in turns of TURN, and in epochs of
-at most ADDRESSES_AN_EPOCH, each after all workers have acknowledged the previous one: they apply it between two wakes.
-A changed path is always in the next epoch.
+A router may announce a hundred thousand addresses at once. Such changes are applied in slices of TURN seconds, and in
+epochs of at most ADDRESSES_AN_EPOCH changes. Each epoch waits until all workers have acknowledged the previous one,
+because workers apply an epoch between two wakes. A changed path is always in the next epoch.
 """
 
 import secrets
@@ -43,11 +43,11 @@ from supervisor.subsystem import Subsystem
 TURN: Final = 0.002  # seconds for changes of addresses before other events are handled
 ADDRESSES_AN_EPOCH: Final = 256
 
-# Treatments by number in the protocol (inter-router.md 1); other numbers are no hint.
+# Numbers of treatments in the protocol (inter-router.md 1). Other numbers are no hint.
 HINTS: Final = {MULTICAST: 1, CLOSEST: 2, BALANCED: 3}
 LINK_BALANCED: Final = 4
 TREATMENTS: Final = {0: MULTICAST, 1: MULTICAST, 2: CLOSEST, 3: BALANCED}
-# In-process mobile addresses of each router.
+# In-process mobile addresses that each router has.
 MANAGEMENT: Final = "$management"
 _SERVICES: Final = "_$qd."
 
@@ -65,25 +65,25 @@ class Router:
     def __init__(self, index: int, router_id: str) -> None:
         self.index = index
         self.id = router_id
-        self.links: tuple[int, ...] = ()  # connections to its next hop; none: not reachable
+        self.links: tuple[int, ...] = ()  # connections to its next hop; empty: unreachable
         self.cost = 0
         self.origins = 0
-        self.announced = False  # workers have it
+        self.announced = False  # announced to the workers
         self.gone = False
 
     def op(self) -> Op:
-        """The op that announces it."""
+        """Return the op that announces the router."""
         return RouterOp(self.index, self.id, list(self.links), self.cost, f"{self.origins:x}")
 
 
 class ControlLinks(Protocol):
-    """Access to inter-router connections."""
+    """Interface to inter-router connections."""
 
     def send_control(self, conn: int, octets: bytes) -> object:
         """Send a message on the control link of a connection."""
 
     def known(self, router_id: str, index: int | None) -> None:
-        """A router has this index, or (None) is removed."""
+        """Record the index of a router; None: the router is removed."""
 
 
 class Routers(Subsystem):
@@ -105,7 +105,7 @@ class Routers(Subsystem):
         self._settings = settings
         self._log = log
         # Nothing is sent before the second of the instance: a router that restarts within a second must not use the
-        # instance of the previous one (inter-router.md 1, instance).
+        # instance of the previous process (inter-router.md 1, instance).
         wall, self._clock = time.time(), time.monotonic() if now is None else now
         self._wall = wall
         self.instance: Final = int(wall) + 1
@@ -113,17 +113,18 @@ class Routers(Subsystem):
         process = secrets.randbits(62) | 1
         self.engine: Final = Engine(config.id, self.instance, timers(config), self._clock, process=process)
         self.link_routes: Final = RemoteLinkRoutes()
-        self._bits: dict[int, int] = {}  # number of each inter-router connection among those, the lowest free one
+        self._bits: dict[int, int] = {}  # bit of each inter-router connection: the lowest free one at its start
         self._present: dict[int, Router] = {}  # by index, as the engine has them
         self._announced: dict[int, Router] = {}  # by index, as workers have them
         self._radius = 0
         self._work: deque[Iterator[None]] = deque()  # waiting changes, executed step by step
-        self._sent = 0  # epoch of the last part of it
-        self._changes = 0  # since the start, of paths
-        self.messages_received = 0  # since the start, of the protocol
+        self._sent = 0  # epoch of the last applied slice
+        self._changes = 0  # number of path changes since the start
+        self.messages_received = 0  # number of protocol messages since the start
         self.messages_sent = 0
-        self._full = False  # the table was full, which was logged
-        # The default setting with each treatment that others may announce, and the one that these were made of.
+        self._full = False  # the table was full, and this has been logged
+        # Default setting with each treatment that others may announce, and the default setting that they were derived
+        # from.
         self._hinted: dict[str, Setting] = {}
         self._hinted_default: Setting | None = None
         for record_key in CONTROL_KEYS:
@@ -137,28 +138,29 @@ class Routers(Subsystem):
     def link_up(
         self, connection: int, cost: int, ours: bool, now: float | None = None, *, only: str | None = None
     ) -> None:
-        """The control link of a connection is there. ours: at the other end is Sluice. only: see the engine."""
+        """Start using a connection whose control link is attached. ours: the peer is Sluice. only: see the engine."""
         if connection not in self._bits:
             taken = set(self._bits.values())
             self._bits[connection] = next(bit for bit in range(len(taken) + 1) if bit not in taken)
         self.engine.link_up(connection, cost, ours, _now(now), only)
 
     def link_down(self, connection: int, now: float | None = None) -> None:
-        """It is gone."""
+        """Stop using a connection whose control link is detached."""
         self._bits.pop(connection, None)
         self.engine.link_down(connection, _now(now))
 
     def received(self, connection: int, octets: bytes, now: float | None = None) -> None:
-        """A message came by it."""
+        """Pass a message of a connection to the engine."""
         self.messages_received += 1
         self.engine.receive(connection, octets, _now(now))
 
     # Local addresses
 
     def _local_changed(self, record: Record) -> None:
-        """An address got its first local consumer or lost its last.
+        """Announce an address that got its first local consumer, or withdraw one that lost its last.
 
-        Others learn of it when all workers have it: a worker that has not would release what they send.
+        Other routers are notified when all workers have the consumer. A worker without it would release their
+        deliveries.
         """
         if record.key[0] == EDGE:
             pass
@@ -174,7 +176,7 @@ class Routers(Subsystem):
             self.engine.announce(record.key, HINTS.get(record.treatment, HINTS[BALANCED]), _now(None))
 
     def link_address_changed(self, address: LinkAddress) -> None:
-        """A link-route address got its first container or lost its last."""
+        """Announce a link-route address that got its first container, or withdraw one that lost its last."""
         if address.connections:
             self.engine.announce(address.key, LINK_BALANCED, _now(None))
         else:
@@ -184,58 +186,58 @@ class Routers(Subsystem):
 
     @property
     def count(self) -> int:
-        """Number of other routers known."""
+        """Return the number of other known routers."""
         return len(self._present)
 
     @property
     def reachable(self) -> int:
-        """Number of reachable ones."""
+        """Return the number of other reachable routers."""
         return sum(bool(router.links) for router in self._present.values())
 
     @property
     def path_changes(self) -> int:
-        """How often a path was found, changed or lost since the start."""
+        """Return the number of paths found, changed or lost since the start."""
         return self._changes
 
     def rows(self) -> list[RouterRow]:
-        """This router, and all others."""
+        """Return this router and all others."""
         return self.engine.routers()
 
     def ids(self) -> list[str]:
-        """Ids of all other routers known, by index."""
+        """Return the ids of all other known routers, by index."""
         return [self._present[index].id for index in sorted(self._present)]
 
     def indexes(self) -> tuple[int, ...]:
-        """Indexes of the routers that records may name."""
+        """Return the indexes of the routers that records may refer to."""
         return tuple(self._announced)
 
     def bit(self, connection: int) -> int | None:
-        """The number of an inter-router connection among those that are there (its mask bit in 1.19)."""
+        """Return the bit of an inter-router connection among the present ones (its mask bit in 1.19)."""
         return self._bits.get(connection)
 
     def since_1970(self, moment: float) -> int:
-        """A time of the monotonic clock in seconds since 1970."""
+        """Return a time of the monotonic clock in seconds since 1970."""
         return int(self._wall + moment - self._clock)
 
     def id_of(self, index: int) -> str | None:
-        """The id of the router with this index in records."""
+        """Return the id of the router with this index in records."""
         router = self._announced.get(index)
         return None if router is None else router.id
 
     def links_to(self, router_id: str) -> tuple[int, ...]:
-        """Connections to the next hop of a router; none: it is unknown or not reachable."""
+        """Return the connections to the next hop of a router; empty if it is unknown or unreachable."""
         for router in self._present.values():
             if router.id == router_id:
                 return router.links
         return ()
 
     def links_of(self, index: int) -> tuple[int, ...]:
-        """Connections to the next hop of the router with this index in records."""
+        """Return the connections to the next hop of the router with this index in records."""
         router = self._announced.get(index)
         return () if router is None else router.links
 
     def remote_link_routes(self, direction: str, address: str) -> tuple[int, ...]:
-        """Indexes of the routers that have containers for a normalised address (inter-router.md 12)."""
+        """Return the indexes of the routers with containers for a normalised address (inter-router.md 12)."""
         return self.link_routes.match(direction, address)
 
     def commit(self, change: ConfigurationChange) -> None:
@@ -243,7 +245,7 @@ class Routers(Subsystem):
             self.engine.timers = timers(change.new.router)
 
     def snapshot_ops(self) -> list[Op]:
-        """All routers. Addresses follow with the table's."""
+        """Return the ops for all routers. Their addresses follow with those of the table."""
         return [RadiusOp(self._radius), *(router.op() for router in self._announced.values())]
 
     # Time
@@ -260,7 +262,7 @@ class Routers(Subsystem):
         return self._epochs.settled(self._table.epoch) >= self._sent
 
     def step(self, now: float | None = None) -> None:
-        """Do what is due."""
+        """Run the engine, send its messages, and apply changes."""
         now = _now(now)
         if now < self._begins:
             return
@@ -282,7 +284,7 @@ class Routers(Subsystem):
             self._apply_some()
 
     def _take(self, change: Any) -> None:
-        """React to a change that the engine reports."""
+        """Apply a change that the engine reports, or queue it."""
         match change:
             case RouterAdded():
                 router = self._present[change.index] = Router(change.index, change.id)
@@ -313,7 +315,7 @@ class Routers(Subsystem):
                 self._table.change(router.op())
 
     def _apply_some(self) -> None:
-        """Fill an epoch, or a turn, with waiting changes."""
+        """Apply waiting changes until an epoch or a slice of time is full."""
         until = time.monotonic() + TURN
         count = 0
         while self._work and count < ADDRESSES_AN_EPOCH and time.monotonic() < until:
@@ -323,7 +325,7 @@ class Routers(Subsystem):
         self._sent = self._table.pending_epoch
         self._epochs.await_all(self._sent)
 
-    # Steps: each changes one record
+    # Steps, each of which changes one record
 
     def _add(self, router: Router) -> Iterator[None]:
         """Announce a router to the workers."""
@@ -336,7 +338,7 @@ class Routers(Subsystem):
         yield
 
     def _remove(self, router: Router) -> Iterator[None]:
-        """A router is gone, with all that it has announced."""
+        """Remove a router and all that it has announced."""
         if not router.announced:
             return
         index = router.index
@@ -352,7 +354,7 @@ class Routers(Subsystem):
         self._table.change(RouterGone(index))
 
     def _change_keys(self, router: Router, added: Mapping[str, int | None], removed: tuple[str, ...]) -> Iterator[None]:
-        """A router has announced keys, and withdrawn others."""
+        """Apply the keys that a router has announced and withdrawn."""
         for record_key in removed:
             if router.gone:
                 return
@@ -365,7 +367,7 @@ class Routers(Subsystem):
             yield
 
     def _add_remote(self, record_key: str, router: Router, hint: int | None) -> None:
-        """A router has destinations for a key."""
+        """Record that a router has destinations for a key."""
         if record_key[:1] in LINK_ROUTE_CLASSES:
             try:
                 self.link_routes.add(record_key, router.index)
@@ -386,7 +388,7 @@ class Routers(Subsystem):
                 self._log.write(ERROR, "ROUTER_MA", text)
 
     def _open(self, record_key: str, hint: int | None) -> Record | None:
-        """A record for a key that is not in the table (inter-router.md 9.4); None: of a class that is not announced."""
+        """Return a new record for a key (inter-router.md 9.4), or None if the class of the key is not announced."""
         cls = record_key[:1]
         if cls in (ROUTER, EDGE):
             treatment = CLOSEST if hint is None else TREATMENTS.get(hint, CLOSEST)
@@ -414,7 +416,7 @@ class Routers(Subsystem):
         return record
 
     def _drop_remote(self, record_key: str, router: Router) -> None:
-        """It has no destinations any more."""
+        """Record that a router has no more destinations for a key."""
         if record_key[:1] in LINK_ROUTE_CLASSES:
             self.link_routes.remove(record_key, router.index)
             return
@@ -425,7 +427,7 @@ class Routers(Subsystem):
 
 
 def timers(config: RouterConfig) -> Timers:
-    """The timers of the configuration."""
+    """Return the timers of the configuration."""
     return Timers(
         hello_interval=config.hello_interval_seconds,
         hello_max_age=config.hello_max_age_seconds,

@@ -1,8 +1,8 @@
-"""Inter-router connections: their links, next hops in the tables, control messages. No I/O here.
+"""Inter-router connections: their links, next hops in the tables, control messages. Does no input or output.
 
-A connection is usable while its outgoing control link is attached (inter-router.md 2.6); the network is called then
-(`link_up`). Its outgoing data links, by priority, are a next hop in the table (op `hop`), which is announced again when
-they change. Several connections to one router are several next hops.
+A connection is usable while its outgoing control link is attached (inter-router.md 2.6); the network is then notified
+(`link_up`). Its outgoing data links, by priority, are a next hop in the table (op `hop`), which is announced again
+when they change. Several connections to one router are several next hops.
 """
 
 import time
@@ -32,34 +32,34 @@ KINDS: Final = {"control": "router-control", "data": DATA, "stream": DATA}
 
 
 class Network(Protocol):
-    """The protocol between routers, as inter-router connections call it; they are identified by number."""
+    """Interface of the routing protocol for inter-router connections, identified by number."""
 
     def link_up(self, conn: int, cost: int, ours: bool, *, only: str | None = None) -> None:
-        """Control messages can be sent. cost: agreed by both ends. ours: the other end is Sluice, too."""
+        """Report that control messages can be sent. cost: agreed by both ends. ours: the peer is Sluice as well."""
 
     def link_down(self, conn: int) -> None:
-        """Control messages cannot be sent any more; the connection may be gone."""
+        """Report that control messages can no longer be sent. The connection may have ended."""
 
     def received(self, conn: int, octets: bytes) -> None:
-        """A whole control message, as the peer wrote it."""
+        """Report a whole control message, as the peer encoded it."""
 
 
 class Neighbour:
-    """One inter-router connection that is open. Owner: the neighbours."""
+    """Open inter-router connection. Owner: the neighbours."""
 
     __slots__ = ("connection", "control_in", "control_out", "cost", "hop", "links", "ours")
 
     def __init__(self, connection: Connection, cost: int, ours: bool) -> None:
         self.connection = connection
         self.cost = cost  # agreed by both ends
-        self.ours = ours  # the other end is Sluice
+        self.ours = ours  # the peer is Sluice
         self.control_in: Link | None = None
         self.control_out: Link | None = None
         self.links: list[Link | None] = [None] * PRIORITIES  # outgoing data links by priority
-        self.hop = False  # it is in the table
+        self.hop = False  # the table has it as a next hop
 
     def op(self, index: int | None) -> Op:
-        """The op that announces the next hop. index: the router's, None: not known yet."""
+        """Return the op that announces the next hop. index: of the router; None: unknown yet."""
         assert self.connection.worker is not None
         links = [None if link is None else (link.slot, link.generation) for link in self.links]
         return NextHopOp(self.connection.number, self.connection.worker, links, index)
@@ -79,40 +79,40 @@ class Neighbours(Subsystem):
         self._links = links
         self._take_identity = take_identity
         self._by_number: dict[int, Neighbour] = {}
-        self._changed: dict[int, Neighbour] = {}  # with data links or index that the table does not have yet
-        self._indexes: dict[str, int] = {}  # of the routers of the network, by id
-        self._network: Network | None = None  # of an interior router
-        # Control messages that wait, by worker and connection: one of each is handled in turn.
+        self._changed: dict[int, Neighbour] = {}  # data links or index have changed since the last announcement
+        self._indexes: dict[str, int] = {}  # indexes of the network's routers, by id
+        self._network: Network | None = None  # None, except at an interior router
+        # Waiting control messages by worker and connection, handled in rotation.
         self._waiting: OrderedDict[tuple[Worker, int], deque[bytes]] = OrderedDict()
         in_process.divert(CONTROL_KEY, self._receive)
 
-    # For the network
+    # Interface for the network
 
     def join(self, network: Network) -> None:
-        """From now on report inter-router connections to `network`."""
+        """Report inter-router connections to `network` from now on."""
         self._network = network
 
     def get(self, conn: int) -> Neighbour | None:
-        """The inter-router connection with this number, if it is open."""
+        """Return the open inter-router connection with this number, or None."""
         return self._by_number.get(conn)
 
     def router_of(self, conn: int) -> tuple[Connection, bool] | None:
-        """An inter-router connection, and whether its other end is Sluice; None: it is gone."""
+        """Return an inter-router connection and whether its peer is Sluice, or None if it has ended."""
         neighbour = self._by_number.get(conn)
         return None if neighbour is None else (neighbour.connection, neighbour.ours)
 
     def __iter__(self) -> Iterator[Neighbour]:
-        """All, in order of opening."""
+        """Iterate over all connections in order of opening."""
         return iter(self._by_number.values())
 
     def count(self, worker: int) -> int:
-        """Number of open inter-router connections that a worker has."""
+        """Return the number of open inter-router connections of a worker."""
         return sum(neighbour.connection.worker == worker for neighbour in self)
 
     def send_control(self, conn: int, octets: bytes) -> bool:
-        """Send a whole message on the control link of a connection, after earlier ones.
+        """Send a whole message on the control link of a connection, after earlier messages.
 
-        False: there is none, or too much waits for its worker.
+        Returns False if there is no such link, or too much data waits for its worker.
         """
         neighbour = self._by_number.get(conn)
         if neighbour is None or neighbour.control_out is None:
@@ -120,7 +120,9 @@ class Neighbours(Subsystem):
         return self._in_process.send_control(neighbour.control_out.worker, conn, octets)
 
     def known(self, router_id: str, index: int | None) -> None:
-        """A router has this index in the network, or (None) none. Copies of a message skip routers that had it."""
+        """Record the index of a router in the network; None: it has none. Copies of a message skip routers that had
+        it.
+        """
         if index is None:
             self._indexes.pop(router_id, None)
         else:
@@ -134,7 +136,7 @@ class Neighbours(Subsystem):
     def connection_opened(self, connection: Connection, message: Opened) -> None:
         if connection.origin.role != INTER_ROUTER:
             return
-        announced = message.announced or {}  # its properties that are for routers
+        announced = message.announced or {}  # the peer's connection properties for routers
         cost = max(connection.origin.cost, announced.get(COST_PROPERTY, 1))
         neighbour = Neighbour(connection, cost, BUNDLE_PROPERTY in announced)
         self._by_number[connection.number] = neighbour
@@ -143,7 +145,7 @@ class Neighbours(Subsystem):
         handlers.on(RouterLink, self._attached)
 
     def _attached(self, worker: Worker, message: RouterLink) -> None:
-        """A link to another router is there."""
+        """Record an attached link to another router."""
         connection = worker.connections.get(message.conn)
         neighbour = None if connection is None else self._by_number.get(connection.number)
         if connection is None or neighbour is None:
@@ -162,7 +164,7 @@ class Neighbours(Subsystem):
             link.owner = CONTROL_ADDRESS
             neighbour.control_out = link
             if self._network is not None:
-                # Whom allowedRouters has admitted by its container id has no other id.
+                # A peer that allowedRouters admits by its container id may have no other router id.
                 only = connection.container if connection.origin.allowed_routers else None
                 self._network.link_up(connection.number, neighbour.cost, neighbour.ours, only=only)
         elif message.kind == "control":
@@ -170,7 +172,7 @@ class Neighbours(Subsystem):
         self._links.add(connection, message.link, link, message.text)
 
     def usable(self, connection: Connection) -> bool:
-        """Whether the peer is a router: the control link to it is attached."""
+        """Return whether the peer is a router with an attached control link."""
         neighbour = self._by_number.get(connection.number)
         return neighbour is not None and neighbour.control_out is not None
 
@@ -197,7 +199,7 @@ class Neighbours(Subsystem):
     # Next hops
 
     def step(self) -> None:
-        """Announce next hops whose links have changed."""
+        """Announce next hops whose links or router index have changed."""
         for number, neighbour in self._changed.items():
             if any(neighbour.links):
                 neighbour.hop = True
@@ -217,11 +219,11 @@ class Neighbours(Subsystem):
     # Control messages
 
     def _receive(self, worker: Worker, conn: int, octets: bytes) -> None:
-        """A control message has come; it is handled before other messages for the router."""
+        """Queue a control message. It is handled before other messages to the router."""
         self._waiting.setdefault((worker, conn), deque()).append(octets)
 
     def work(self) -> bool:
-        """Pass messages to the network for a limited time; True: more wait."""
+        """Pass messages to the network for a limited time. Returns True if more are waiting."""
         taken: dict[Worker, dict[int, Count]] = {}
         until = time.monotonic() + TURN
         try:
