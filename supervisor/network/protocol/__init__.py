@@ -1,1 +1,1 @@
-"""The protocol between interior routers: HELLO, link states, paths, mobile addresses (inter-router.md 4 to 10)."""
+"""Protocol between interior routers: HELLO, link states, paths, mobile addresses (inter-router.md 4 to 10)."""

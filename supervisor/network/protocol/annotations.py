@@ -1,6 +1,6 @@
-"""The first sections of a message between routers: header and router annotations (inter-router.md 10).
+"""Leading sections of a message between routers: header and router annotations (inter-router.md 10).
 
-Everything from the properties on, the *tail*, is passed on octet for octet.
+All sections from the properties on, the *tail*, are relayed octet for octet.
 """
 
 from typing import Any, Final
@@ -16,7 +16,7 @@ _START: Final = _HEADER + _ANNOTATIONS
 _INGRESS: Final[bytes] = codec.encode_symbol("x-opt-qd.ingress")
 _TRACE: Final[bytes] = codec.encode_symbol("x-opt-qd.trace")
 _PREFIX: Final = "x-opt-qd."
-_KEPT: Final = ("x-opt-qd.phase", "x-opt-qd.stream", "x-opt-qd.to")  # in the order in which they are written
+_KEPT: Final = ("x-opt-qd.phase", "x-opt-qd.stream", "x-opt-qd.to")  # in the order of encoding
 _S_HEADER: Final = 0x70
 _S_ANNOTATIONS: Final = 0x72
 _SYMBOLIC: Final = {
@@ -30,21 +30,21 @@ _SYMBOLIC: Final = {
 
 
 class MessageError(Exception):
-    """An invalid message; the text says why."""
+    """Invalid message; the text is the reason."""
 
 
 class Envelope(Struct):
-    """The head of `octets`, before the tail."""
+    """Parsed head of `octets`, that is, of all before the tail."""
 
     octets: bytes
-    head: bytes  # header and delivery annotations, as they came
+    head: bytes  # header and delivery annotations, unchanged
     users: bytes  # other annotations, encoded
     user_items: int
     kept: bytes  # phase, stream and to, encoded
     kept_items: int
     to: str | None  # x-opt-qd.to
     ingress: bytes | None  # encoded string
-    trace: bytes  # its items, encoded
+    trace: bytes  # items of the list, encoded
     trace_count: int
     tail_at: int
 
@@ -52,14 +52,14 @@ class Envelope(Struct):
         return self.octets[self.tail_at :]
 
     def ingress_id(self) -> str | None:
-        """Id of the router where it entered the network, without the area; None if not said."""
+        """Return the id of the ingress router, without the area; None if not stated."""
         if self.ingress is None:
             return None
         text: str = codec.decode_one(self.ingress)
         return text.partition("/")[2]
 
     def trace_ids(self) -> list[str]:
-        """Ids of the routers that it has passed, the oldest first. Raises MessageError."""
+        """Return the ids of the routers passed, oldest first. Raises MessageError."""
         found = []
         at = 0
         try:
@@ -76,12 +76,12 @@ class Envelope(Struct):
 
 
 def own_start(node: bytes) -> bytes:
-    """Header and annotations of messages that the router with the encoded node id `node` (`0/ID`) originates."""
+    """Return header and annotations of messages originated by a router. node: its encoded node id (`0/ID`)."""
     return _HEADER + _annotations(b"", 0, node, node, 1)
 
 
 def relayed(envelope: Envelope, node: bytes) -> bytes:
-    """The message as the router with the encoded node id sends it on."""
+    """Return the message as a router relays it. node: its encoded node id."""
     annotations = _annotations(
         envelope.users + envelope.kept,
         envelope.user_items + envelope.kept_items,
@@ -105,7 +105,7 @@ def _annotations(first: bytes, first_items: int, ingress: bytes, trace: bytes, t
 
 
 def read(octets: bytes) -> Envelope:
-    """Find the parts of a whole message. Raises MessageError."""
+    """Return the envelope of a whole message. Raises MessageError."""
     try:
         return _read_usual(octets) or _read_any(octets)
     except AmqpError as error:
@@ -115,7 +115,9 @@ def read(octets: bytes) -> Envelope:
 
 
 def _read_usual(octets: bytes) -> Envelope | None:
-    """As all routers write control messages: the header above, then ingress and trace and nothing else."""
+    """Parse control messages in the usual form: the header above, then exactly ingress and trace. None for other
+    forms.
+    """
     if not octets.startswith(_START):
         return None
     at = len(_START)
@@ -139,7 +141,7 @@ def _read_usual(octets: bytes) -> Envelope | None:
 
 
 def _span(octets: bytes, at: int, small: bytes, large: bytes) -> tuple[int, int, int] | None:
-    """(first item, how many, end) of the compound value at `at`; None: of another type."""
+    """Return (first item, item count, end) of the compound value at `at`, or None for another type."""
     code = octets[at : at + 1]
     if code == small:
         return at + 3, octets[at + 2], at + 2 + octets[at + 1]
@@ -150,7 +152,7 @@ def _span(octets: bytes, at: int, small: bytes, large: bytes) -> tuple[int, int,
 
 
 def section(octets: bytes, at: int) -> tuple[int, int]:
-    """(descriptor code, where the value begins) of the section at `at`. Raises MessageError."""
+    """Return (descriptor code, start of the value) of the section at `at`. Raises MessageError."""
     if octets[at : at + 2] == b"\x00\x53" and at + 2 < len(octets):
         return octets[at + 2], at + 3
     if octets[at : at + 1] != b"\x00":
@@ -185,7 +187,7 @@ def _read_any(octets: bytes) -> Envelope:
 
 
 def _read_annotations(found: Envelope, at: int) -> None:
-    """The entries of the map at `at`, which has been decoded before."""
+    """Parse the map at `at`, whose encoding has been checked before."""
     octets = found.octets
     span = _span(octets, at, b"\xc1", b"\xd1")
     if span is None:

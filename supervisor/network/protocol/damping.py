@@ -1,4 +1,4 @@
-"""Delays the announcement of a neighbour that has been lost repeatedly. A loss is announced at once.
+"""Damping of neighbours: delays the announcement of a neighbour that was lost repeatedly. A loss is announced at once.
 
 inter-router-protocol.md 4.4.
 """
@@ -7,16 +7,17 @@ from supervisor.network.protocol.timers import Timers
 
 
 class Damping:
-    """The penalty of one neighbour."""
+    """Penalty of one neighbour."""
 
     __slots__ = ("_at", "_penalty", "_timers", "held_alone_until", "held_until")
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._penalty = 0.0
-        self._at = 0.0  # when it was that
-        self.held_until = -1e9  # not announced before, if there is another path to it
-        self.held_alone_until = -1e9  # … and if there is none
+        self._at = 0.0  # time of `_penalty`
+        # Times before which the neighbour is not announced: if there is another path to it, and if there is none.
+        self.held_until = -1e9
+        self.held_alone_until = -1e9
 
     def lost(self, now: float) -> None:
         timers = self._timers
@@ -32,7 +33,7 @@ class Damping:
             self.held_alone_until = now + min(delay, timers.flap_alone)
 
     def restarted(self, now: float) -> None:
-        """It was lost because its process ended: no flap."""
+        """Remove the penalty of a loss that was a restart of the neighbour's process."""
         self._penalty = max(0.0, self.penalty(now) - 1)
         self._at = now
         self.held_until = self.held_alone_until = -1e9
@@ -42,19 +43,19 @@ class Damping:
 
 
 class Pace:
-    """Pacing: at once after a quiet time, then after a gap that doubles with each event."""
+    """Rate limiter: permits an event at once after a quiet time, then after a gap that doubles with each event."""
 
     __slots__ = ("_first", "_gap", "_last", "_most")
 
     def __init__(self, first: float, most: float) -> None:
-        """Both in seconds; after 2 * `most` without anything it is quiet again."""
+        """Store the first and the largest gap in seconds. The gap is reset after 2 * `most` seconds without events."""
         self._first = first
         self._most = most
         self._gap = first
         self._last = -1e9
 
     def when(self, now: float) -> float:
-        """When it may be done."""
+        """Return the time of the next permitted event."""
         return max(now, self._last + self._gap) if now - self._last < 2 * self._most else now
 
     def done(self, now: float) -> None:

@@ -1,15 +1,15 @@
-"""The engine of the protocol between interior routers: messages and time in, messages and changes out. No I/O.
+"""Engine of the protocol between interior routers: messages and time in, messages and changes out. No input or output.
 
-How to drive it, one owner, one thread:
+Use by one owner, in one thread:
 
     engine = Engine(router_id, instance, Timers(), now)
     … link_up / link_down / receive / announce / withdraw, as things happen
-    if engine.deadline() <= now: engine.tick(now)          # after every batch of inputs, and when the time has come
+    if engine.deadline() <= now: engine.tick(now)          # after every batch of inputs, and at the deadline
     … take_sends(), take_changes(), take_log()             # after each of the above
 
-`now` is any monotonic clock in seconds; it never goes back. Urgent work (a lost path) makes `deadline()` due at once,
-so that inputs that come together are handled together. A link is the control link pair of one inter-router connection,
-by any number that is not used for another while it is up; data links of the connection share its fate.
+`now` is a monotonic clock in seconds, which never goes back. Urgent work (a lost path) makes `deadline()` due at once,
+so that inputs that arrive together are handled together. A link is the control link pair of one inter-router
+connection. Its number must be unique while the link is up; data links of the connection share its state.
 """
 
 from collections import deque
@@ -33,15 +33,16 @@ from supervisor.network.protocol.timers import Limits, Timers
 _LS: Final = "qdrouter"
 _MOBILE: Final = "qdrouter.ma"
 _HELLO: Final = "qdhello"
-_MOST_PLACES: Final = 4096  # cached addresses, which neighbours choose …
-_LONGEST_PLACE: Final = 1024  # … and characters of one
-_RAISES: Final = 3  # of the instance in _RAISES_IN seconds; more: another router has the same id
+# Limits of cached addresses, which neighbours choose, and of the characters of one.
+_MOST_PLACES: Final = 4096
+_LONGEST_PLACE: Final = 1024
+_RAISES: Final = 3  # limit of raised instances within _RAISES_IN seconds; more: another router has the same id
 _RAISES_IN: Final = 60.0
-_LAST_INSTANCE: Final = 2**62  # a later one is ignored
+_LAST_INSTANCE: Final = 2**62  # later instances are ignored
 
 
 class Engine:
-    """One router's part of the protocol. Owner: the supervisor's core."""
+    """Protocol state machine of one router. Owner: the supervisor's core."""
 
     def __init__(
         self,
@@ -54,10 +55,11 @@ class Engine:
         trees: TreeCache | None = None,
         process: int = 0,
     ) -> None:
-        """instance: seconds since 1970 at the start of the process; different from the last start.
-        process: a random number, by which Sluice routers tell others of the same id and instance; 0: none.
+        """Create the engine.
 
-        memo, trees: results that may be kept for several engines of one process (simulations).
+        instance: seconds since 1970 at the start of the process; must differ from that of the last start. process:
+        random number that distinguishes Sluice routers of the same id and instance; 0: none. memo, trees: caches that
+        several engines of one process may share (simulations).
         """
         limits = limits or Limits()
         self._local = local = LocalRouter(router_id, instance, process)
@@ -81,7 +83,7 @@ class Engine:
         self._mobile.advertise = self._link_state.hint
         self._mobile.pull = self._link_state.pull
         self._link_state.is_coming = self._mobile.is_coming
-        self._raised: deque[float] = deque(maxlen=_RAISES)  # when our instance was
+        self._raised: deque[float] = deque(maxlen=_RAISES)  # times at which this router raised its instance
         self._places: dict[str, tuple[str, str]] = {}  # parsed addresses
         self._sync = Sync(local, nodes, self._link_state, self._mobile, flooding)
         self._link_state.greet = self._sync.greet
@@ -97,32 +99,32 @@ class Engine:
 
     @timers.setter
     def timers(self, timers: Timers) -> None:
-        """Each takes effect when it is next needed."""
+        """Replace the timers. Each value takes effect at its next use."""
         self._timers = timers
         self._neighbours.timers = self._link_state.timers = self._mobile.timers = self._flooding.timers = timers
 
     # -- inputs
 
     def link_up(self, link: int, cost: int, ours: bool, now: float, only: str | None = None) -> None:
-        """The outgoing control link of an inter-router connection is attached; again: its cost has changed.
+        """Report an attached outgoing control link of an inter-router connection, or a changed cost of a known link.
 
-        ours: the other end is Sluice too (several connections to it are a bundle, it may know more than 128 routers).
-        only: the id that the other end may have; None: any.
+        ours: the peer is Sluice as well (several connections to it form a bundle, and it may know more than 128
+        routers). only: the only id that the peer may have; None: any.
         """
         self._neighbours.link_up(link, cost, ours, now, only)
         self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
         self._nodes.warn()
 
     def link_down(self, link: int, now: float) -> None:
-        """The control link is detached or the connection lost. Unknown links are ignored."""
+        """Report a detached control link or lost connection. Unknown links are ignored."""
         self._neighbours.link_down(link, now)
         self._mobile.link_down(link)
         self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
 
     def receive(self, link: int, octets: bytes, now: float) -> None:
-        """A whole message from a control link, for this router or to be relayed (then in take_sends).
+        """Handle a whole message of a control link, for this router or to be relayed (then in take_sends).
 
-        Never raises for the input of a peer: an invalid message is dropped and logged.
+        Never raises for input of a peer: an invalid message is dropped and logged.
         """
         found = self._neighbours.links.get(link)
         if found is None:
@@ -140,23 +142,23 @@ class Engine:
             self._outbox.log("ROUTER", ERROR, f"Control message from {sender} dropped: {error}", "dropped")
 
     def announce(self, key: str, treatment: int, now: float) -> None:
-        """From now on this router has a destination for the key (class M, C, D, E, F or H; treatment 0 to 4)."""
+        """Announce a destination for a key. The class is M, C, D, E, F or H; treatment is 0 to 4."""
         self._mobile.announce(key, treatment, now)
 
     def withdraw(self, key: str, now: float) -> None:
-        """… and no longer. A key that was not announced is ignored."""
+        """Withdraw an announced key. Other keys are ignored."""
         self._mobile.withdraw(key, now)
 
     def deadline(self) -> float:
-        """When tick() is due; it may be in the past."""
+        """Return the time at which tick() is due, which may be in the past."""
         return min(self._neighbours.deadline(), self._link_state.deadline(), self._mobile.send_at)
 
     def tick(self, now: float) -> None:
-        """Do all that is due. Before deadline() it does nothing."""
+        """Do all work that is due. Without effect before deadline()."""
         neighbours, link_state, mobile = self._neighbours, self._link_state, self._mobile
         late = now - min(neighbours.hello_at, link_state.maintain_at)
         if late > self._timers.held_up:
-            # This process did not run; messages of that time may still arrive.
+            # After a time in which this process did not run, messages of that time may still arrive.
             neighbours.went_on(now)
             link_state.went_on(late, now)
         maintain = link_state.maintain_at <= now
@@ -182,22 +184,22 @@ class Engine:
     # -- outputs
 
     def take_sends(self) -> list[Send]:
-        """Messages to send since the last call, in order."""
+        """Return the messages to send since the last call, in order."""
         found, self._outbox.sends = self._outbox.sends, []
         return found
 
     def take_changes(self) -> list[Change]:
-        """What has changed in the network since the last call, in order."""
+        """Return the changes of the network since the last call, in order."""
         found, self._outbox.changes = self._outbox.changes, []
         return found
 
     def take_log(self) -> list[LogLine]:
-        """Lines to log since the last call."""
+        """Return the log lines since the last call."""
         found, self._outbox.lines = self._outbox.lines, []
         return found
 
     def routers(self) -> list[RouterRow]:
-        """This router, then all others by index."""
+        """Return this router, then all others by index."""
         own = RouterRow(
             index=0,
             id=self._local.id,
@@ -238,20 +240,23 @@ class Engine:
         )
 
     def path(self, router_id: str) -> PathChanged | None:
-        """How a router is reached; None: it is not, or is not known."""
+        """Return the path to a router, or None if it is unreachable or unknown."""
         node = self._nodes.by_id.get(router_id)
         return node.path if node is not None else None
 
     def keys_of(self, router_id: str) -> Keys | None:
-        """Keys of a router; None: it is not known."""
+        """Return the keys of a router, or None if it is unknown."""
         node = self._nodes.by_id.get(router_id)
         return node.keys if node is not None else None
 
     def keys(self, index: int) -> Keys:
-        """Keys of a known router with their treatments, of this one for 0; do not change it. Raises KeyError."""
+        """Return the keys of a known router with their treatments; index 0 is this router. Must not be modified.
+
+        Raises KeyError.
+        """
         return self._nodes.by_index[index].keys if index else self._mobile.own_keys()
 
-    # -- what comes in
+    # -- input by destination
 
     def _route(self, link: Link, envelope: Envelope, address: str | None, now: float) -> None:
         if address is None:
@@ -277,7 +282,7 @@ class Engine:
             self._flooding.relay_to_router(envelope, name)
 
     def _take(self, link: Link, address: str, name: str, tail: bytes, now: float) -> None:
-        """A message for this router, perhaps among others."""
+        """Handle a message for this router, or for this router and others."""
         if name not in (_HELLO, _LS, _MOBILE):
             return
         message = self._memo.decode(tail)
@@ -331,7 +336,7 @@ class Engine:
     def _hello(self, link: Link, message: messages.Hello, now: float) -> None:
         node = None
         if len(message.id) > self._limits.id_octets:
-            self._nodes.too_long()  # it would be in this router's HELLO
+            self._nodes.too_long()  # this router's HELLO would contain the id
             return
         if message.id != self._local.id and self._local.id in message.seen:
             node = self._nodes.create(message.id, now)
@@ -344,10 +349,12 @@ class Engine:
             self._link_state.check_instance(node, message.instance, message.version, now)
 
     def _outlive(self, instance: int, ls_seq: int, now: float) -> None:
-        """The network has this instance and sequence of this router. Continue with a later instance, because messages
-        of an earlier one are ignored."""
+        """Continue with a later instance if the network has a later state of this router.
+
+        Other routers ignore messages of an earlier instance.
+        """
         local = self._local
-        # A sequence that this process has not come to is of another router that has its id and instance.
+        # A sequence that this process has not reached belongs to another router with the same id and instance.
         if not (local.instance, self._link_state.ls_seq) < (instance, ls_seq) or instance >= _LAST_INSTANCE:
             return
         raised = self._raised
@@ -371,7 +378,7 @@ class Engine:
     def _neighbour_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
         self._link_state.own_changed(neighbour, worse, now)
         if neighbour.links:
-            # Also when the link to it changes: messages in flight on the old one may be lost.
+            # Also when the link to the neighbour changes, because messages in flight on the old link may be lost.
             node = self._nodes.by_id[neighbour.id]
             if neighbour.ours:
                 self._sync.greet(neighbour)
@@ -380,10 +387,9 @@ class Engine:
 
 
 def _scope(address: str, own_id: str) -> tuple[str, str]:
-    """The destination of an address: ("local" or "all", name at the destination), ("router", id); "": not of the
-    protocol.
+    """Return the destination of an address: ("local" or "all", name at the destination) or ("router", id).
 
-    inter-router.md 3.1.
+    The first value is "" for an address that is not of the protocol. inter-router.md 3.1.
     """
     text = address
     at = text.find(":/")

@@ -1,4 +1,4 @@
-"""Control messages: originated, relayed to one router, flooded to all (inter-router.md 11.1, 11.2)."""
+"""Control messages: originated here, relayed to one router, flooded to all (inter-router.md 11.1, 11.2)."""
 
 from collections import OrderedDict
 from typing import Final
@@ -9,13 +9,16 @@ from supervisor.network.protocol.nodes import Node, Nodes, node_id
 from supervisor.network.protocol.outbox import DEBUG, Outbox
 from supervisor.network.protocol.timers import Timers
 
-_MOST_SEEN: Final = 16384  # remembered flooded messages …
-_MOST_SEEN_OCTETS: Final = 16 << 20  # … and their octets
+# Limits of remembered flooded messages and of their octets.
+_MOST_SEEN: Final = 16384
+_MOST_SEEN_OCTETS: Final = 16 << 20
 
 
 class Flooding:
-    """Owner: the engine. 1.19 relays every copy of a flooded message; this router relays only the first, and in mixed
-    networks one that came through fewer routers. Each router still gets one.
+    """Sends and relays control messages. Owner: the engine.
+
+    1.19 relays every copy of a flooded message. This router relays only the first copy and, in mixed networks, a copy
+    that passed fewer routers. Each router still receives one.
     """
 
     def __init__(
@@ -28,7 +31,8 @@ class Flooding:
         self._node = node_id(own_id)
         self._start = start
         self.timers = timers
-        self._seen: OrderedDict[bytes, tuple[float, int]] = OrderedDict()  # tail -> when first, trace entries
+        # by tail: time of the first copy, and its trace entries
+        self._seen: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
         self._seen_octets = 0
         self.radius = 0
 
@@ -40,14 +44,14 @@ class Flooding:
             self._outbox.send(neighbour.links[0], octets)
 
     def to_ours(self, tail: bytes, but: str | None = None) -> None:
-        """To all Sluice neighbours except `but`; not relayed further."""
+        """Send a message to all Sluice neighbours except `but`. They do not relay it further."""
         octets = self._start + tail
         for neighbour in self._neighbours.announced.values():
             if neighbour.ours and neighbour.id != but:
                 self._outbox.send(neighbour.links[0], octets)
 
     def to_ours_only(self, router_id: str, tail: bytes) -> None:
-        """To one neighbour, if it is Sluice."""
+        """Send a message to one neighbour, if the neighbour is Sluice."""
         neighbour = self._neighbours.announced.get(router_id)
         if neighbour is not None and neighbour.ours:
             self._outbox.send(neighbour.links[0], self._start + tail)
@@ -56,7 +60,7 @@ class Flooding:
         self._outbox.send(link, self._start + tail)
 
     def to_router(self, node: Node, tail: bytes) -> bool:
-        """False: it is not reachable now."""
+        """Send a message to a router. Returns False if the router is unreachable."""
         link = self.link_to(node)
         if link is None:
             return False
@@ -64,7 +68,7 @@ class Flooding:
         return True
 
     def link_to(self, node: Node) -> int | None:
-        """The connection towards a router."""
+        """Return the connection towards a router, or None."""
         if node.path is not None and node.path.links[0] in self._neighbours.links:
             return node.path.links[0]
         neighbour = self._neighbours.announced.get(node.id)
@@ -73,7 +77,7 @@ class Flooding:
     # -- relayed
 
     def first(self, envelope: Envelope, tail: bytes, now: float) -> bool:
-        """Whether a flooded message is new, or a copy that came through fewer routers."""
+        """Return whether a flooded message is new, or a copy that passed fewer routers."""
         found = self._seen.get(tail)
         if found is not None:
             recent = now - found[0] <= self.window()
@@ -87,7 +91,7 @@ class Flooding:
         return True
 
     def window(self) -> float:
-        """How long copies of a message are expected; later equal ones are new messages."""
+        """Return the seconds for which copies of a message are expected. A later equal message is new."""
         return min(self.timers.flood_window, self.timers.ra_interval_flux / 2)
 
     def _forget(self, tail: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Link states: announces the local one; requests, keeps and ages those of others (inter-router.md 7)."""
+"""Link states: announcement of the local one; requests, storage and ageing of others (inter-router.md 7)."""
 
 from collections.abc import Callable
 from typing import Final
@@ -18,11 +18,12 @@ NEVER: Final = float("inf")
 
 
 class LinkState:
-    """Owner: the engine. Callbacks for mobile addresses and Sluice neighbours are set from outside:
+    """Link states of all routers, and the computation of paths. Owner: the engine, which sets the callbacks.
 
-    `reset(node)`: forget the addresses of a restarted router. `forget(node)`: its record is removed. `ask_mobile(node,
-    now)`: request its addresses if more are known to exist. `mobile_seq()`: the local sequence. `greet(neighbour)`:
-    send it a summary, so that it sends what is missing here. `is_coming(node, now)`: its addresses are arriving.
+    `reset(node)`: removes the addresses of a restarted router. `forget(node)`: its record is removed.
+    `ask_mobile(node, now)`: requests its addresses if more are known to exist. `mobile_seq()`: returns the local
+    sequence. `greet(neighbour)`: sends a summary, so that the neighbour sends what is missing here. `is_coming(node,
+    now)`: returns whether the addresses of a router are arriving.
     """
 
     def __init__(
@@ -60,13 +61,13 @@ class LinkState:
         self._last_ra = now
         self.ra_at = now
         self.maintain_at = now + timers.maintenance
-        self._pulls: dict[Node, float] = {}  # when to request what is missing; NEVER: when it is reachable
+        self._pulls: dict[Node, float] = {}  # times of requests for missing data; NEVER: when the router is reachable
         self.pull_at = NEVER
 
     def deadline(self) -> float:
         return min(self.announce_at, self.compute_at, self.ra_at, self.maintain_at, self.pull_at)
 
-    # -- our own
+    # -- local link state
 
     def own_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
         if worse:
@@ -76,7 +77,7 @@ class LinkState:
             self.schedule(now)
 
     def schedule(self, now: float) -> None:
-        """The topology has changed: compute the paths soon."""
+        """Schedule the computation of paths after a change of the topology."""
         self.compute_at = min(self.compute_at, self._computed.when(now))
         self._changed(now)
 
@@ -86,7 +87,7 @@ class LinkState:
             self.ra_at = min(self.ra_at, max(now, self._last_ra + self.timers.ra_interval_flux))
 
     def announce_again(self, now: float) -> None:
-        """The local instance has changed."""
+        """Announce the local link state after a change of the local instance."""
         self.announce_at = now
         self.ra_at = now
 
@@ -100,12 +101,12 @@ class LinkState:
         self.hint(now)
 
     def hint(self, now: float) -> None:
-        """A local sequence has changed: send an RA in this tick, if anybody needs it."""
+        """Send an RA in this tick after a local sequence has changed, if a router needs it."""
         if not self._nodes.only_ours:
             self.ra_at = now
 
     def advertise(self, now: float) -> None:
-        """RA"""
+        """Send an RA to all."""
         timers = self.timers
         self._last_ra = now
         self._flooding.to_all(
@@ -134,7 +135,7 @@ class LinkState:
     # -- messages
 
     def advertisement(self, message: Advertisement, ours: bool, now: float) -> None:
-        """RA. ours: from a Sluice neighbour, which sends news without request."""
+        """Handle an RA. ours: from a Sluice neighbour, which sends news without request."""
         node = self._nodes.create(message.id, now)
         if node is None:
             return
@@ -150,10 +151,10 @@ class LinkState:
             self.pull(node, now + self.grace(ours))
 
     def _out_of_date(self, node: Node, instance: int, now: float) -> bool:
-        """Whether an RA is from before a known restart.
+        """Return whether an RA is from before a known restart.
 
         If a clock was set back, a later start has an earlier instance. Copies of one RA arrive within seconds: if the
-        known instance has not been seen for longer, the other one is current. For a neighbour its HELLO decides.
+        known instance has not been seen for longer, the other one is current. For a neighbour, its HELLO decides.
         """
         announced = self._neighbours.instance_of(node.id)
         if announced is not None:
@@ -163,7 +164,9 @@ class LinkState:
         return now - node.instance_seen < self._flooding.window()
 
     def check_instance(self, node: Node, instance: int, version: int, now: float) -> None:
-        """A message has an instance of the router (inter-router.md 7.5)."""
+        """Record the instance in a router's message, and reset the router's state if it has restarted (inter-router.md
+        7.5).
+        """
         node.instance_seen = now
         if node.instance == instance:
             return
@@ -179,7 +182,7 @@ class LinkState:
         node.version = version
 
     def request(self, message: LinkStateRequest, now: float) -> None:
-        """LSR"""
+        """Answer an LSR."""
         node = self._nodes.create(message.id, now)
         if node is not None:
             self._answer(node)
@@ -194,13 +197,13 @@ class LinkState:
         node.owed = not self._flooding.to_router(node, tail)
 
     def update(self, message: LinkStateUpdate, link: Link, tail: bytes, pushed: bool, now: float) -> None:
-        """LSU. tail: the message. pushed: by a Sluice neighbour, without request."""
+        """Handle an LSU. tail: of the message. pushed: sent by a Sluice neighbour without request."""
         node = self._nodes.create(message.id, now)
         if node is None:
             return
         announced = self._neighbours.instance_of(node.id)
         if announced is not None and message.instance not in (0, announced):
-            # From before a restart, or the clock of the neighbour was set back: it must learn of it.
+            # The update is from before a restart, or the neighbour's clock was set back. Notify the neighbour.
             if pushed and message.instance > announced:
                 self._flooding.to_ours_only(node.id, tail)
             return
@@ -210,7 +213,7 @@ class LinkState:
         elif message.instance > node.instance:
             self.check_instance(node, message.instance, message.version, now)
         elif message.instance < node.instance and message.instance:
-            return  # from before its restart
+            return  # from before the restart
         if pushed and message.mobile_seq > max(node.mobile_seq, node.wanted_mobile):
             node.wanted_mobile = message.mobile_seq
             self.pull(node, now + self.timers.pull_grace)
@@ -242,7 +245,7 @@ class LinkState:
             self._flooding.to_ours(self.encode(node, node.instance, now), link.peer)
 
     def encode(self, node: Node, instance: int, now: float) -> bytes:
-        """The link state of another router, for a Sluice neighbour."""
+        """Return the link state of another router as a message for a Sluice neighbour."""
         return messages.encode_link_state(
             node.id,
             instance,
@@ -254,20 +257,20 @@ class LinkState:
             node.mobile_seq,
         )
 
-    # -- asking
+    # -- requests
 
     def grace(self, ours: bool) -> float:
-        """How long to wait for news that a neighbour may send by itself."""
+        """Return the seconds to wait for news that a neighbour may send without request."""
         return self.timers.pull_grace if ours else 0.0
 
     def pull(self, node: Node, when: float) -> None:
-        """Request what is missing at that time."""
+        """Schedule a request for missing data."""
         when = min(when, self._pulls.get(node, NEVER))
         self._pulls[node] = when
         self.pull_at = min(self.pull_at, when)
 
     def run_pulls(self, now: float) -> None:
-        """Request what has not come by itself: first from a Sluice neighbour, all at once, then from its origin."""
+        """Request missing data: first from a Sluice neighbour, for all routers at once, then from its origin."""
         asked: dict[str, Neighbour] = {}
         for node in [found for found, when in self._pulls.items() if when <= now]:
             link = self._flooding.link_to(node)
@@ -304,17 +307,17 @@ class LinkState:
     # -- time
 
     def went_on(self, late: float, now: float) -> None:
-        """This router did not run for `late` seconds: link states have not aged in that time."""
+        """Extend the age of link states by `late` seconds during which this router did not run."""
         for node in self._nodes:
             node.last_seen = min(now, node.last_seen + late)
 
     def maintain(self, now: float) -> None:
-        """Let link states age (inter-router.md 7.3)."""
+        """Expire old link states, and remove routers that no other router lists (inter-router.md 7.3)."""
         self.maintain_at = now + self.timers.maintenance
         named = {peer for node in self._nodes for peer, _ in node.edges}
         for node in list(self._nodes):
             if node.path is not None and not node.foreign:
-                node.last_seen = now  # reached through Sluice routers only, each of which gets the HELLO of the next
+                node.last_seen = now  # the path has only Sluice routers, each of which receives the HELLOs of the next
             elif node.edges and now - node.last_seen > self.timers.remote_ls_max_age:
                 self._outbox.log("ROUTER_LS", DEBUG, f"Link state of {node.id} has expired")
                 node.edges = ()
@@ -333,7 +336,7 @@ class LinkState:
                 self.schedule(now)
 
     def compute(self, now: float) -> None:
-        """Compute paths (inter-router.md 8); report changes."""
+        """Compute the paths and report changes (inter-router.md 8)."""
         self.compute_at = NEVER
         self._computed.done(now)
         collection: dict[str, Edges] = {node.id: node.edges for node in self._nodes}

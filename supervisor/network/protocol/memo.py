@@ -1,6 +1,6 @@
-"""Cached results, mostly of messages that arrive in several copies.
+"""Cache of results, mostly for messages that arrive in several copies.
 
-Engines of a simulated network share one, so that a message is decoded, and a router's keys are held, once for all.
+Engines of a simulated network share a cache, so that a message is decoded, and a router's keys are stored, only once.
 """
 
 from collections import OrderedDict
@@ -10,11 +10,11 @@ from supervisor.network.protocol.messages import Message, MobileChange, MobileSt
 from supervisor.network.protocol.nodes import Keys
 
 _MESSAGES: Final = 256
-_LARGEST: Final = 4096  # octets of a tail that is kept
+_LARGEST: Final = 4096  # limit in octets of a cached tail
 
 
 class Applied(NamedTuple):
-    """Keys after an update, and what it has changed."""
+    """Keys after an update, and the difference to the keys before."""
 
     keys: Keys
     added: Keys
@@ -22,10 +22,10 @@ class Applied(NamedTuple):
 
 
 class Memo:
-    """Owner: one engine, or a simulation."""
+    """Cache of decoded messages and applied updates. Owner: one engine, or a simulation."""
 
     def __init__(self, messages: int = _MESSAGES, largest: int = _LARGEST, applied: int = 0) -> None:
-        """How many results of each kind are kept; `largest`: octets of a tail."""
+        """messages, applied: number of results to keep. largest: limit of a cached tail, in octets."""
         self._most_messages = messages
         self._largest = largest
         self._most_applied = applied
@@ -33,7 +33,7 @@ class Memo:
         self._applied: OrderedDict[tuple[int, int], tuple[Keys, MobileChange | MobileState, Applied]] = OrderedDict()
 
     def decode(self, tail: bytes) -> Message | None:
-        """As messages.decode. Raises MessageError."""
+        """Return the decoded message, as messages.decode does. Raises MessageError."""
         if len(tail) > self._largest:
             return decode(tail)
         found = self._messages.get(tail)
@@ -51,7 +51,7 @@ class Memo:
         place = (id(keys), id(update))
         found = self._applied.get(place)
         if found is None:
-            # The objects are kept, so that their ids stay unique.
+            # The entry holds references to both objects, so that their ids stay unique.
             found = (keys, update, apply(keys, update))
             self._applied[place] = found
             if len(self._applied) > self._most_applied:
@@ -60,7 +60,10 @@ class Memo:
 
 
 def apply(keys: Keys, update: MobileChange | MobileState) -> Applied:
-    """A key that was there keeps its treatment (inter-router.md 9.4). Keys that are unknown are not removed."""
+    """Return the keys after an update. A known key keeps its treatment (inter-router.md 9.4).
+
+    Removals of unknown keys are ignored.
+    """
     if isinstance(update, MobileState):
         new: dict[str, int | None] = {key: keys.get(key, hint) for key, hint in update.keys.items()}
         return Applied(

@@ -1,8 +1,7 @@
-"""The six messages of the protocol, and SUMMARY, as octets and as values.
+"""Encoding and decoding of the six messages of the protocol, and of SUMMARY.
 
-inter-router.md 4, inter-router-protocol.md 5.
-
-Octets here are the *tail* of a message: properties, application properties and body; the head: annotations.py.
+inter-router.md 4, inter-router-protocol.md 5. Octets here are the *tail* of a message: properties, application
+properties and body. The head is handled by annotations.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,13 +17,13 @@ VERSION: Final = 1
 MOST_COST: Final = 2**31 - 1
 TO_HELLO: Final = "amqp:/_local/qdhello"
 TO_ALL_LS: Final = "amqp:/_topo/0/all/qdrouter"
-TO_ALL_MOBILE: Final = "_topo/0/all/qdrouter.ma"  # without scheme, as 1.19
-# To a neighbour, which does not relay it unchanged: only between Sluice routers.
+TO_ALL_MOBILE: Final = "_topo/0/all/qdrouter.ma"  # without scheme, as in 1.19
+# For a neighbour that does not relay the message unchanged; used only between Sluice routers.
 TO_NEIGHBOUR_LS: Final = "amqp:/_local/qdrouter"
 TO_NEIGHBOUR_MOBILE: Final = "amqp:/_local/qdrouter.ma"
 _TREATMENTS: Final = range(5)
 _INTEGERS: Final = range(-(2**63), 2**63)
-_KEY_OCTETS: Final = 7  # of a key besides its own: the head of a string, and its hint
+_KEY_OCTETS: Final = 7  # overhead of a key: the head of its string, and its hint
 _Hint = TypeVar("_Hint", bound=int | None)
 
 
@@ -41,11 +40,11 @@ class Hello(Struct, frozen=True):
     version: int
     instance: int
     seen: tuple[str, ...]
-    process: int = 0  # only between Sluice neighbours: another one in each process, also of the same instance
+    process: int = 0  # only between Sluice neighbours: differs in each process, even with the same instance
 
 
 class Advertisement(Struct, frozen=True):
-    """RA: what a router's sequences have come to."""
+    """RA: the present sequences of a router."""
 
     id: str
     version: int
@@ -55,7 +54,7 @@ class Advertisement(Struct, frozen=True):
 
 
 class LinkStateRequest(Struct, frozen=True):
-    """LSR"""
+    """LSR: request for the link state of a router."""
 
     id: str
     version: int
@@ -69,13 +68,13 @@ class LinkStateUpdate(Struct, frozen=True):
     instance: int
     ls_seq: int
     peers: dict[str, int]
-    age: int = 0  # seconds since its origin was last seen; only between Sluice neighbours, as the next two
-    foreign: bool = False  # it was requested: the origin is not Sluice, or behind a router that is not
-    mobile_seq: int = 0  # of the origin, as far as the sender knows it
+    age: int = 0  # seconds since the origin was last seen; like the next two, only between Sluice neighbours
+    foreign: bool = False  # the state was requested: the origin is not Sluice, or behind a router that is not
+    mobile_seq: int = 0  # of the origin, as the sender knows it
 
 
 class MobileRequest(Struct, frozen=True):
-    """MAR"""
+    """MAR: request for the mobile addresses of a router."""
 
     id: str
     version: int
@@ -83,7 +82,7 @@ class MobileRequest(Struct, frozen=True):
 
 
 class MobileChange(Struct, frozen=True):
-    """MAU, differential: key -> treatment (None: not said) that came, and those that went."""
+    """MAU, differential: added keys with treatments (None: not stated), and removed keys."""
 
     id: str
     version: int
@@ -93,7 +92,7 @@ class MobileChange(Struct, frozen=True):
 
 
 class MobileState(Struct, frozen=True):
-    """MAU, absolute: all keys. `instance`, `part` and `parts` only between Sluice neighbours."""
+    """MAU, absolute: all keys. `instance`, `part` and `parts` are used only between Sluice neighbours."""
 
     id: str
     version: int
@@ -105,7 +104,7 @@ class MobileState(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """SUMMARY, between Sluice neighbours: the state of the sender: router -> (instance, ls_seq, mobile_seq)."""
+    """SUMMARY, between Sluice neighbours: the state of the sender as router -> (instance, ls_seq, mobile_seq)."""
 
     id: str
     version: int
@@ -187,14 +186,14 @@ _S: Final = {
 
 
 def _tail1(to: str, opcode: str, body: list[bytes]) -> bytes:
-    """HELLO, RA, LSR, LSU: written by the part of 1.19 that is in Python."""
+    """Return the tail of a HELLO, RA, LSR or LSU, which 1.19 encodes in Python."""
     properties = _list([_ABSENT, _ABSENT, _string(to), _ABSENT, _ABSENT, _ABSENT])
     application = _map([_string("opcode"), _string(opcode)])
     return b"\0\x53\x73" + properties + b"\0\x53\x74" + application + b"\0\x53\x77" + _map(body)
 
 
 def _tail2(to: str, opcode: str, body: list[bytes]) -> bytes:
-    """MAR, MAU: written by the part in C."""
+    """Return the tail of a MAR or MAU, which 1.19 encodes in C."""
     properties = _list([_ABSENT, _ABSENT, _string(to)])
     application = _map([_symbol("opcode"), _string(opcode)])
     return b"\0\x53\x73" + properties + b"\0\x53\x74" + application + b"\0\x53\x77" + _map(body)
@@ -209,7 +208,7 @@ def _sender2(router_id: str) -> list[bytes]:
 
 
 def encode_hello(router_id: str, instance: int, seen: list[str], process: int = 0) -> bytes:
-    """process: for a Sluice neighbour."""
+    """Return a HELLO. process: only for a Sluice neighbour."""
     listed = _list([_string(item) for item in seen]) if seen else b"\x45"
     body = [*_sender1(router_id), _K["instance"], _int(instance), _K["seen"], listed]
     if process:
@@ -236,7 +235,7 @@ def encode_link_state(
     foreign: bool = False,
     mobile_seq: int = 0,
 ) -> bytes:
-    """age, foreign, mobile_seq: only to a Sluice neighbour."""
+    """Return an LSU. age, foreign, mobile_seq: only for a Sluice neighbour."""
     costs = [item for peer, cost in peers for item in (_string(peer), _int(cost))]
     state = [_K["id"], _string(router_id), _K["area"], _AREA, _K["ls_seq"], _int(ls_seq), _K["peers"], _map(costs)]
     body = [*_sender1(router_id), _K["instance"], _int(instance), _K["ls_seq"], _int(ls_seq), _K["ls"], _map(state)]
@@ -272,7 +271,10 @@ def encode_mobile_state(
     part: int = 1,
     parts: int = 1,
 ) -> bytes:
-    """instance, part, parts: only to a Sluice neighbour. Without hints when that of a key is not known."""
+    """Return an absolute MAU, without hints if the treatment of a key is unknown.
+
+    instance, part, parts: only for a Sluice neighbour.
+    """
     body = [*_sender2(router_id), _S["mobile_seq"], _long(mobile_seq)]
     body += [_S["exist"], _list([_string(key) for key in keys])]
     hints = [hint for hint in keys.values() if hint is not None]
@@ -286,7 +288,7 @@ def encode_mobile_state(
 
 
 def in_parts(keys: Mapping[str, _Hint], octets: int) -> Iterator[dict[str, _Hint]]:
-    """The keys in messages of so many octets; one without any when there are none."""
+    """Split keys into parts of at most `octets` octets. Yields one empty part if there are no keys."""
     part: dict[str, _Hint] = {}
     left = octets
     for key, hint in keys.items():
@@ -306,11 +308,11 @@ def encode_summary(router_id: str, instance: int, routers: dict[str, tuple[int, 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Decoding. Everything that 1.19 accepts (inter-router.md 4.1); MessageError for all else.
+# Decoding accepts all that 1.19 accepts (inter-router.md 4.1), and raises MessageError for all else.
 
 
 def address(octets: bytes, at: int) -> str | None:
-    """properties.to of the tail at `at`; None: there is none. Raises MessageError."""
+    """Return properties.to of the tail at `at`, or None. Raises MessageError."""
     if octets[at : at + 4] == b"\0\x53\x73\xd0" and octets[at + 12 : at + 15] == b"\x40\x40\xa1":
         end = at + 16 + octets[at + 15] if at + 15 < len(octets) else at
         if at < end <= len(octets):
@@ -333,7 +335,7 @@ def address(octets: bytes, at: int) -> str | None:
 
 
 def decode(tail: bytes) -> Message | None:
-    """The message; None: of an opcode that is not known, which is no fault. Raises MessageError."""
+    """Return the message, or None for an unknown opcode, which is not an error. Raises MessageError."""
     try:
         opcode, body = _parts(tail)
         if not isinstance(opcode, str):
@@ -353,7 +355,7 @@ def decode(tail: bytes) -> Message | None:
 
 
 def _parts(tail: bytes) -> tuple[Any, Any]:
-    """(opcode, body)"""
+    """Return (opcode, body) of a tail."""
     opcode = body = None
     at = 0
     while at < len(tail):
@@ -472,7 +474,7 @@ def _mobile_update(body: dict[str, Any]) -> MobileChange | MobileState:
 
 
 def _treatments(keys: list[str], hints: Any) -> dict[str, int | None]:
-    """Missing hints, hints out of range, or of another number than keys, are ignored."""
+    """Return the treatments by key; None for all if the number of hints differs, and for a hint out of range."""
     if not isinstance(hints, list) or len(hints) != len(keys):
         return dict.fromkeys(keys)
     return {

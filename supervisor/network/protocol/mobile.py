@@ -1,4 +1,4 @@
-"""Mobile addresses: announces the local ones; keeps those of others up to date (inter-router.md 9)."""
+"""Mobile addresses: announcement of the local ones, and storage of those of other routers (inter-router.md 9)."""
 
 from collections.abc import Callable
 from typing import Final
@@ -18,23 +18,26 @@ from supervisor.network.protocol.timers import Limits, Timers
 
 NEVER: Final = float("inf")
 _NEVER_YET: Final = -1e9
-_ENVELOPE: Final = 65_536  # octets of a message besides its addresses, at most: annotations of all its hops, too
+# limit of a message's octets besides its addresses, including the annotations of all its hops
+_ENVELOPE: Final = 65_536
 
 
 class _Coming(Struct):
-    """An incomplete list of all addresses of a router. `tails`: its messages, to be relayed."""
+    """Incomplete list of all addresses of a router. `tails`: its messages, to be relayed."""
 
     instance: int | None
     mobile_seq: int
     parts: int
-    at: float = 0.0  # when the last part came
+    at: float = 0.0  # time of the last part
     keys: dict[str, int | None] = field(default_factory=dict)
     tails: list[bytes] = field(default_factory=list)
 
 
 class Mobile:
-    """Owner: the engine. `advertise(now)`: the local sequence has changed. `pull(node, when)`: request what is
-    missing."""
+    """Mobile addresses of all routers. Owner: the engine, which sets the callbacks.
+
+    `advertise(now)`: reports that the local sequence has changed. `pull(node, when)`: requests missing data.
+    """
 
     def __init__(
         self,
@@ -59,12 +62,12 @@ class Mobile:
         self.send_at = NEVER
         self._sent = _NEVER_YET
         self._announced: dict[str, int] = {}  # key -> treatment, as of `seq`
-        self._added: dict[str, int] = {}  # since then
+        self._added: dict[str, int] = {}  # changes after `seq`
         self._removed: dict[str, None] = {}
-        self._held = 0  # keys of all other routers
-        self._coming: dict[tuple[str, int], _Coming] = {}  # router, link
+        self._held = 0  # number of keys of all other routers
+        self._coming: dict[tuple[str, int], _Coming] = {}  # by router and link
 
-    # -- our own
+    # -- local addresses
 
     def announce(self, key: str, treatment: int, now: float) -> None:
         if key in self._removed:
@@ -90,7 +93,7 @@ class Mobile:
             self.send_at = max(now + self.timers.mobile_first, self._sent + self.timers.mobile_gap)
 
     def send(self, now: float) -> None:
-        """Announce changes (inter-router.md 9.1): one update of limited size; the rest follows soon."""
+        """Announce changes in one update of limited size (inter-router.md 9.1). The rest follows soon."""
         removed = next(messages.in_parts(self._removed, self._limits.part_octets))
         room = len(removed) == len(self._removed)
         added = next(messages.in_parts(self._added, self._limits.part_octets)) if room else {}
@@ -106,7 +109,7 @@ class Mobile:
         self.advertise(now)
 
     def request(self, message: MobileRequest) -> None:
-        """MAR (inter-router.md 9.2): all in one message, as 1.19 has it."""
+        """Answer a MAR with all addresses in one message, as 1.19 requires (inter-router.md 9.2)."""
         node = self._nodes.by_id.get(message.id)
         if node is None or message.have_seq >= self.seq:
             return
@@ -131,7 +134,7 @@ class Mobile:
                 self._flooding.to_link(link, tail)
 
     def _state(self, router_id: str, instance: int, mobile_seq: int, keys: Keys) -> list[bytes]:
-        """All addresses of a router, for a Sluice neighbour."""
+        """Return all addresses of a router, as messages for a Sluice neighbour."""
         parts = list(messages.in_parts(keys, self._limits.part_octets))
         to = messages.TO_NEIGHBOUR_MOBILE
         return [
@@ -139,10 +142,10 @@ class Mobile:
             for number, part in enumerate(parts, 1)
         ]
 
-    # -- those of others
+    # -- addresses of others
 
     def ask(self, node: Node, now: float) -> None:
-        """MAR, if more are known to exist."""
+        """Send a MAR if more addresses are known to exist."""
         if node.wanted_mobile > node.mobile_seq:
             node.asked = now
             self._flooding.to_router(
@@ -151,7 +154,7 @@ class Mobile:
             )
 
     def change(self, message: MobileChange, ours: bool, now: float) -> None:
-        """MAU, differential (inter-router.md 9.4). Copies and outdated updates are ignored."""
+        """Handle a differential MAU (inter-router.md 9.4). Copies and outdated updates are ignored."""
         node = self._nodes.by_id.get(message.id)
         if node is None or message.mobile_seq <= node.mobile_seq:
             return
@@ -163,7 +166,7 @@ class Mobile:
             self.pull(node, now + self.timers.pull_grace if ours else now)
 
     def state(self, message: MobileState, link: Link, tail: bytes, now: float) -> None:
-        """MAU, absolute. tail: the message."""
+        """Handle an absolute MAU. tail: of the message."""
         node = self._nodes.by_id.get(message.id)
         if node is None:
             return
@@ -179,8 +182,8 @@ class Mobile:
             message, tails = whole
         if message.mobile_seq < node.mobile_seq:
             if link.ours:
-                return  # overtaken by a differential one
-            node.wanted_mobile = message.mobile_seq  # from 1.19 it counts (inter-router.md 9.4); RAs correct it
+                return  # superseded by a differential update
+            node.wanted_mobile = message.mobile_seq  # accepted from 1.19 (inter-router.md 9.4); RAs correct it
         news = message.mobile_seq != node.mobile_seq
         if not self._apply(node, message) or not news or node.instance is None:
             return
@@ -192,8 +195,11 @@ class Mobile:
     def _join(
         self, message: MobileState, link: Link, tail: bytes, now: float
     ) -> tuple[MobileState, list[bytes]] | None:
-        """A part of a state; returns the whole with its messages after the last part, None before. Parts come in
-        order."""
+        """Add a part of an absolute MAU. Returns the joined message and all its tails after the last part, None
+        before.
+
+        Parts arrive in order.
+        """
         place = (message.id, link.number)
         coming = self._coming.pop(place, None)
         if message.part == 1:
@@ -217,19 +223,19 @@ class Mobile:
         return None
 
     def is_coming(self, node: Node, now: float) -> bool:
-        """Its addresses are arriving, in parts."""
+        """Return whether the addresses of a router are arriving in parts."""
         return any(
             router_id == node.id and now - coming.at < self.timers.request_timeout
             for (router_id, _), coming in self._coming.items()
         )
 
     def link_down(self, link: int) -> None:
-        """Drop incomplete lists that came by it."""
+        """Drop incomplete lists from a lost link."""
         for place in [place for place in self._coming if place[1] == link]:
             del self._coming[place]
 
     def encode(self, node: Node, instance: int) -> list[bytes]:
-        """All addresses of another router, for a Sluice neighbour."""
+        """Return all addresses of another router, as messages for a Sluice neighbour."""
         return self._state(node.id, instance, node.mobile_seq, node.keys)
 
     def _too_many(self, router_id: str) -> None:
@@ -237,7 +243,7 @@ class Mobile:
         self._outbox.log_once("ROUTER_MA", ERROR, text)
 
     def _short(self, update: MobileChange | MobileState) -> MobileChange | MobileState:
-        """An update without the keys that are too long."""
+        """Return the update without keys that are too long."""
         most = self._limits.key_octets
         keys = update.keys if isinstance(update, MobileState) else update.added
         long = {key for key in keys if len(key) > most // 4 and len(key.encode()) > most}
@@ -265,7 +271,7 @@ class Mobile:
         return True
 
     def reset(self, node: Node) -> None:
-        """It has restarted: its addresses are unknown."""
+        """Remove the addresses of a restarted router, and report them as removed."""
         removed = tuple(node.keys)
         self.forget(node)
         node.mobile_seq = node.wanted_mobile = 0
@@ -275,12 +281,12 @@ class Mobile:
             self._outbox.change(KeysChanged(node.index, {}, removed))
 
     def forget(self, node: Node) -> None:
-        """Its record is removed."""
+        """Remove the addresses of a router whose record is removed."""
         self._held -= len(node.keys)
         node.keys = NO_KEYS
 
     def own_keys(self) -> Keys:
-        """The announced state, as of the local sequence."""
+        """Return the announced keys, as of the local sequence."""
         return dict(self._announced)
 
     def count(self) -> int:

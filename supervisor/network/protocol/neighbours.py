@@ -10,12 +10,12 @@ from supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, WA
 from supervisor.network.protocol.paths import Edges
 from supervisor.network.protocol.timers import Timers
 
-_MAX_HELLO_IDS: Final = 4096  # ids; each is forgotten a few seconds after its last HELLO
-_FORGET: Final = 600.0  # seconds after which a lost neighbour's penalty is dropped
+_MAX_HELLO_IDS: Final = 4096  # limit of ids; each expires a few seconds after its last HELLO
+_FORGET: Final = 600.0  # seconds after which the penalty of a lost neighbour is dropped
 
 
 class Link:
-    """The control link of an inter-router connection."""
+    """Control link of an inter-router connection."""
 
     __slots__ = (
         "answers",
@@ -35,43 +35,45 @@ class Link:
         self.number = number
         self.cost = cost
         self.ours = ours
-        self.only = only  # the id that the router on it may have; None: any
-        self.peer: str | None = None  # sender of HELLO on it
-        self.confirmed: float | None = None  # when its last HELLO named this router
-        self.instance: int | None = None  # of its last HELLO
-        self.process = 0  # likewise
-        # Since when its HELLOs say another instance or process than those of the same id on other links. Unused then.
+        self.only = only  # the only id that the peer may have; None: any
+        self.peer: str | None = None  # sender of the HELLOs on the link
+        self.confirmed: float | None = None  # time of the last HELLO that named this router
+        self.instance: int | None = None  # instance in the last HELLO
+        self.process = 0  # process number in the last HELLO
+        # Start of the time in which its HELLOs have had another instance or process than those with the same id on
+        # other links. A doubted link is not used.
         self.doubted: float | None = None
-        self.named_peer = False  # our last HELLO on it named the peer
-        self.answers = 0  # HELLOs sent on it out of turn since the last one in turn
+        self.named_peer = False  # this router's last HELLO on the link named the peer
+        self.answers = 0  # extra HELLOs sent on the link since the last periodic one
 
 
 class Neighbour:
-    """A router at the other end of one or more links."""
+    """Router at the other end of one or more links."""
 
     __slots__ = ("announced", "cost", "damping", "forget_at", "id", "instance", "links", "ours", "process")
 
     def __init__(self, router_id: str, damping: Damping) -> None:
         self.id = router_id
         self.damping = damping
-        self.announced = False  # it is in our link state
+        self.announced = False  # listed in the local link state
         self.cost = 0
-        self.links: tuple[int, ...] = ()  # those in use; several: a bundle
+        self.links: tuple[int, ...] = ()  # links in use; several: a bundle
         self.ours = False
-        self.instance: int | None = None  # of its HELLOs
-        self.process = 0  # likewise
+        self.instance: int | None = None  # instance in its HELLOs
+        self.process = 0  # process number in its HELLOs
         self.forget_at: float | None = None
 
 
 def _same(link: Link, neighbour: Neighbour) -> bool:
-    """Whether the last HELLO on a link is of the process that is the neighbour."""
+    """Return whether the last HELLO on a link is from the same process as the neighbour."""
     return (link.instance, link.process) == (neighbour.instance, neighbour.process)
 
 
 class Neighbours:
-    """Owner: the engine. `changed(neighbour, worse, now)` is called when one comes, goes, or changes links or cost.
+    """All neighbours and their links. Owner: the engine.
 
-    worse: something is lost, to be announced at once.
+    `changed(neighbour, worse, now)` is called when a neighbour appears, is lost, or changes its links or cost. worse:
+    there is a loss, to be announced at once.
     """
 
     def __init__(
@@ -83,18 +85,18 @@ class Neighbours:
         changed: Callable[[Neighbour, bool, float], None],
         reached: Callable[[str], bool],
     ) -> None:
-        """start: of messages that this router originates. reached: there is a path to a router."""
+        """start: head of messages that this router originates. reached: returns whether a router has a path."""
         self._local = local
         self.timers = timers
         self._outbox = outbox
         self._start = start
         self._changed = changed
         self._reached = reached
-        self._last_hello: dict[str, float] = {}  # by id: time of its last HELLO
+        self._last_hello: dict[str, float] = {}  # time of the last HELLO, by id
         self.links: dict[int, Link] = {}
-        self.known: dict[str, Neighbour] = {}  # announced ones, those to be announced later, and lost ones for a while
-        self.announced: dict[str, Neighbour] = {}  # in the order in which they came
-        self.held: set[str] = set()  # would be announced but for damping
+        self.known: dict[str, Neighbour] = {}  # announced neighbours, delayed ones, and lost ones for a while
+        self.announced: dict[str, Neighbour] = {}  # in order of announcement
+        self.held: set[str] = set()  # ids of neighbours delayed by damping
         self.hello_at = 0.0
 
     # -- links
@@ -120,7 +122,7 @@ class Neighbours:
     # -- HELLO
 
     def _hello(self, ours: bool, unseen: str | None = None) -> bytes:
-        """ours: for Sluice neighbours. unseen: an id that it does not name."""
+        """Return a HELLO. ours: for Sluice neighbours. unseen: id to leave out."""
         seen = [router_id for router_id in self._last_hello if router_id != unseen]
         process = self._local.process if ours else 0
         return self._start + encode_hello(self._local.id, self._local.instance, seen, process)
@@ -129,13 +131,13 @@ class Neighbours:
         return link.doubted is not None or link.peer in self._last_hello
 
     def _send_hello(self, link: Link) -> None:
-        """HELLO on one link, out of turn."""
+        """Send an extra HELLO on one link."""
         link.answers += 1
         link.named_peer = self._names_peer(link)
         self._outbox.send(link.number, self._hello(link.ours, None if link.doubted is None else link.peer))
 
     def send_hellos(self, now: float) -> None:
-        """HELLO on all links, in turn."""
+        """Send the periodic HELLO on all links."""
         self.hello_at = now + self.timers.hello_interval
         if not self.links:
             return
@@ -147,7 +149,7 @@ class Neighbours:
             self._outbox.send(link.number, self._hello(link.ours, link.peer) if doubted else octets[link.ours])
 
     def hello(self, number: int, message: Hello, now: float) -> bool:
-        """A HELLO has come. True: each router gets the HELLOs of the other."""
+        """Handle a HELLO. Returns True if both routers receive each other's HELLOs."""
         link = self.links[number]
         if link.only is not None and message.id != link.only:
             text = f"HELLO of router '{message.id}' dropped: it came from '{link.only}', and allowedRouters counts"
@@ -162,7 +164,7 @@ class Neighbours:
         self._last_hello[message.id] = now
         if link.peer != message.id:
             if link.confirmed is not None and self._local.id not in message.seen:
-                return False  # another id on a neighbour's link: only noted
+                return False  # another id on a neighbour's link is only recorded
             before, link.peer = link.peer, message.id
             link.confirmed, link.named_peer = None, False
             link.instance = link.doubted = None
@@ -191,11 +193,11 @@ class Neighbours:
         return used
 
     def _doubt(self, link: Link, neighbour: Neighbour, message: Hello, now: float) -> bool:
-        """Whether a link belongs to another router that has the id of the neighbour by mistake.
+        """Return whether a link leads to another router that has the neighbour's id by mistake.
 
-        It does if its instance or process differs from that of confirmed links. These may be of a process that has
-        ended, and then fall silent; if they continue, that is the proof. A router changes its instance on the same
-        links when its clock was set back.
+        This is assumed if its instance or process differs from that of confirmed links. The confirmed links may belong
+        to a process that has ended, and then fall silent. If they continue, there are two routers. A router whose
+        clock was set back changes its instance on the same links.
         """
         trusted = _same(link, neighbour)
         link.instance, link.process = message.instance, message.process
@@ -220,7 +222,7 @@ class Neighbours:
         return False
 
     def log_duplicate(self) -> None:
-        """Another router has the id of this one."""
+        """Log that another router has the id of this one."""
         self._outbox.log_once(
             "ROUTER_HELLO",
             CRITICAL,
@@ -229,7 +231,7 @@ class Neighbours:
         )
 
     def instance_of(self, router_id: str) -> int | None:
-        """The instance in the HELLOs of a neighbour; None: it is none."""
+        """Return the instance in a neighbour's HELLOs, or None if the router is not a neighbour."""
         neighbour = self.known.get(router_id)
         if neighbour is None or not (neighbour.announced or router_id in self.held):
             return None
@@ -238,9 +240,10 @@ class Neighbours:
     # -- adjacency
 
     def _choose(self, neighbour: Neighbour) -> tuple[int, tuple[int, ...], bool]:
-        """(cost, links, ours); no links: none is confirmed.
+        """Return (cost, links, ours) of a neighbour; links is empty if none is confirmed.
 
-        For Sluice all links of the lowest cost; for 1.19, which uses one connection to a neighbour, one.
+        All links of the lowest cost are used for Sluice. One link is used for 1.19, which has one connection to a
+        neighbour.
         """
         usable = [
             link
@@ -301,13 +304,13 @@ class Neighbours:
         self._changed(neighbour, True, now)
 
     def edges(self) -> Edges:
-        """The local link state."""
+        """Return the local link state."""
         return tuple((neighbour.id, neighbour.cost) for neighbour in self.announced.values())
 
     # -- time
 
     def went_on(self, now: float) -> None:
-        """This router did not run for a while: the time-outs of HELLOs begin again."""
+        """Restart the HELLO timeouts because this router did not run for a while."""
         for router_id in self._last_hello:
             self._last_hello[router_id] = now
         for link in self.links.values():
@@ -328,7 +331,7 @@ class Neighbours:
                 del self.known[neighbour.id]
 
     def release(self, now: float) -> None:
-        """Announce neighbours whose delay is over."""
+        """Announce neighbours whose delay has ended."""
         for router_id in [found for found in self.held if self._held_until(self.known[found]) <= now]:
             self._update(router_id, now)
 

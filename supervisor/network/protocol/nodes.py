@@ -1,4 +1,4 @@
-"""Records of the other routers that are known (inter-router.md 7.1), and their numbers."""
+"""Records of the other known routers (inter-router.md 7.1), and their indexes."""
 
 import heapq
 from collections.abc import Iterator, Mapping
@@ -14,53 +14,53 @@ from supervisor.network.protocol.timers import Limits
 
 
 class LocalRouter(Struct):
-    """This router. `instance` is raised when the network has a later one."""
+    """Identity of this router. `instance` is raised when the network has a later one."""
 
     id: str
     instance: int
-    process: int = 0  # a random number, which tells routers of one id that start in the same second; 0: none
+    process: int = 0  # random number that distinguishes routers of one id started in the same second; 0: none
 
 
-Keys = Mapping[str, int | None]  # key -> treatment; never changed once made
+Keys = Mapping[str, int | None]  # key -> treatment; immutable once created
 NO_KEYS: Keys = MappingProxyType({})
 
 
 class Node(Struct, eq=False):
-    """A remote router. Owner: Nodes; its fields are those of the part named."""
+    """Remote router. Owner: Nodes; each group of fields belongs to the module named."""
 
     id: str
     index: int
     # link state
     version: int = 1
-    instance: int | None = None  # None: not known yet
-    instance_seen: float = -1e9  # when that instance was last seen
+    instance: int | None = None  # None: unknown yet
+    instance_seen: float = -1e9  # time at which that instance was last seen
     edges: Edges = ()
     ls_seq: int = 0
-    last_seen: float = 0.0  # when its link state was last confirmed
-    foreign: bool = False  # not Sluice, or behind one that is not
+    last_seen: float = 0.0  # time of the last confirmation of its link state
+    foreign: bool = False  # not Sluice, or behind a router that is not
     need_ls: bool = True
-    wanted_ls: int = 0  # the highest known sequence
+    wanted_ls: int = 0  # highest known sequence
     looked_for: bool = False  # requested from a Sluice neighbour
-    tries: int = 0  # requests to it since the last answer
-    owed: bool = False  # it requested the link state while it was not reachable
-    unnamed_ticks: int = 0  # maintenance ticks without another router that lists it
+    tries: int = 0  # requests to the router since its last answer
+    owed: bool = False  # its request for the local link state could not be answered, because it was unreachable
+    unnamed_ticks: int = 0  # maintenance ticks during which no other router listed it
     # paths
-    path: PathChanged | None = None  # None: not reachable
+    path: PathChanged | None = None  # None: unreachable
     # mobile addresses
     mobile_seq: int = 0
     wanted_mobile: int = 0
     keys: Keys = field(default_factory=lambda: NO_KEYS)
-    asked: float = -1e9  # when the last unanswered request was sent
+    asked: float = -1e9  # time of the last unanswered request
 
 
 class Nodes(Struct):
-    """All nodes. `beside_1_19`: a neighbour is a router of 1.19."""
+    """All remote routers. `beside_1_19`: a neighbour is a router of 1.19."""
 
     own_id: str
     limits: Limits
     outbox: Outbox
     beside_1_19: bool = False
-    foreign: int = 0  # how many of them are
+    foreign: int = 0  # number of foreign nodes
     by_id: dict[str, Node] = field(default_factory=dict)
     by_index: dict[int, Node] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
@@ -74,16 +74,16 @@ class Nodes(Struct):
 
     @property
     def only_ours(self) -> bool:
-        """All known routers are Sluice: none needs RAs to request news, or counts hops."""
+        """Return whether all known routers are Sluice, so that none needs RAs for its requests, or counts hops."""
         return not self.beside_1_19 and not self.foreign
 
     def visible(self, router_id: str | None) -> bool:
-        """Whether routers of 1.19 may learn of it: it is among the first 127."""
+        """Return whether routers of 1.19 are notified of a router: it is among the first 127."""
         node = self.by_id.get(router_id) if router_id is not None else None
         return node is not None and node.index < self.limits.routers_beside_1_19
 
     def warn(self) -> None:
-        """Log if a neighbour is 1.19 and there are more routers than it has room for."""
+        """Log if a neighbour is 1.19 and there are more routers than it supports."""
         most = self.limits.routers_beside_1_19
         if self.beside_1_19 and len(self.by_id) + 1 > most:
             self.outbox.log_once(
@@ -94,11 +94,11 @@ class Nodes(Struct):
             )
 
     def too_long(self) -> None:
-        """An id is longer than any router may have."""
+        """Log that the id of a router is too long."""
         self.outbox.log_once("ROUTER", ERROR, "A router with an id that is too long is ignored")
 
     def create(self, router_id: str, now: float) -> Node | None:
-        """The record of a router, created if needed; None: the limit is reached, or it is this router."""
+        """Return the record of a router, created if needed; None for this router, or if the limit is reached."""
         found = self.by_id.get(router_id)
         if found is not None or router_id == self.own_id:
             return found
@@ -130,11 +130,11 @@ class Nodes(Struct):
         self.outbox.change(RouterRemoved(node.index))
 
     def ids(self, mask: int) -> tuple[str, ...]:
-        """Ids of the routers in a mask."""
+        """Return the ids of the routers in a mask."""
         return tuple(self.by_index[index].id for index in indexes(mask) if index in self.by_index)
 
 
 def node_id(router_id: str) -> bytes:
-    """`0/ID`, encoded, as in ingress and trace."""
+    """Return the encoded node id `0/ID`, as in ingress and trace."""
     octets: bytes = codec.encode_string(f"0/{router_id}")
     return octets

@@ -1,16 +1,16 @@
-"""Outputs of the engine that have not been taken yet."""
+"""Pending outputs of the engine."""
 
 from typing import Final
 
 from router.log import CRITICAL, DEBUG, ERROR, INFO, NOTICE, WARNING
 from supervisor.network.protocol.outputs import Change, LogLine, Send
 
-_LONGEST: Final = 2047  # characters of a text that is remembered, more than a line of the log has
-_MOST_LINES: Final = 1000  # kept until they are taken; another line says that the rest was dropped
+_LONGEST: Final = 2047  # characters of a remembered text, more than a log line has
+_MOST_LINES: Final = 1000  # limit of pending lines; a further line reports that the rest was dropped
 
 
 class Outbox:
-    """Owner: the engine; its parts write to it."""
+    """Outputs until the owner takes them. Owner: the engine; its modules write to it."""
 
     def __init__(self) -> None:
         self.sends: list[Send] = []
@@ -25,14 +25,14 @@ class Outbox:
         self.changes.append(change)
 
     def log(self, module: str, level: int, text: str, kind: str | None = None) -> None:
-        """kind: of a failure that may come again and again, see `Log.repeated`."""
+        """Add a log line. kind: of a failure that may repeat, see `Log.repeated`."""
         if len(self.lines) < _MOST_LINES:
             self.lines.append(LogLine(module, level, text, kind))
         elif len(self.lines) == _MOST_LINES:
             self.lines.append(LogLine("ROUTER", WARNING, "More lines of the routing protocol were dropped here"))
 
     def log_once(self, module: str, level: int, text: str) -> None:
-        """Log a text once; of texts that peers can vary, the first thousand."""
+        """Log a text once. Of texts that peers can vary, only the first thousand are logged."""
         text = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
         if text not in self._logged and len(self._logged) < _MOST_LINES:
             self._logged.add(text)

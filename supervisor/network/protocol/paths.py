@@ -1,4 +1,4 @@
-"""From link states to paths: next hops, costs, valid origins and the radius (inter-router.md 8)."""
+"""Computation of paths from link states: next hops, costs, valid origins and the radius (inter-router.md 8)."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -6,16 +6,16 @@ from typing import Final, NamedTuple
 
 from router.addressing.paths import Trees
 
-# Topologies whose trees are kept, for links that go and come back. 4 bytes for each pair of routers in each: 4 MiB for
-# 512 routers.
+# Topologies whose trees are kept, for links that are lost and return. Each takes 4 bytes for each pair of routers: 4
+# MiB in all for 512 routers.
 KEPT: Final = 4
 
-Edges = tuple[tuple[str, int], ...]  # the neighbours of a router and the costs of the links to them
+Edges = tuple[tuple[str, int], ...]  # neighbours of a router and the costs of the links to them
 Topology = tuple[tuple[str, Edges], ...]
 
 
 class Path(NamedTuple):
-    """How a router is reached. next_hop: id of the first router on the way. valid_origins: a mask."""
+    """Path to a router. next_hop: id of the first router on it. valid_origins: a mask."""
 
     next_hop: str
     cost: int
@@ -23,14 +23,14 @@ class Path(NamedTuple):
 
 
 class TreeCache:
-    """Trees of the topologies seen last. Owner: one engine; or all engines of a simulated network, which share it."""
+    """Trees of recent topologies. Owner: one engine; engines of a simulated network share a cache."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         self._trees: OrderedDict[Topology, Trees] = OrderedDict()
 
     def trees(self, topology: Topology) -> Trees:
-        """Nodes are numbered as they stand in `topology`."""
+        """Return the trees of a topology. Nodes are numbered by their position in `topology`."""
         found = self._trees.get(topology)
         if found is not None:
             self._trees.move_to_end(topology)
@@ -47,10 +47,10 @@ class TreeCache:
 def compute(
     own: str, collection: Mapping[str, Edges], bits: Mapping[str, int], cache: TreeCache
 ) -> tuple[dict[str, Path], int]:
-    """(path to each reachable router, radius).
+    """Return (path to each reachable router, radius).
 
-    collection: link states of all known routers, `own` among them; neighbours that are not in it are not reached. bits:
-    the bit of each in the masks of valid origins.
+    collection: link states of all known routers, including `own`; neighbours that are not in it are unreachable. bits:
+    bit of each router in the masks of valid origins.
     """
     ids = sorted(collection)
     trees = cache.trees(tuple((router, collection[router]) for router in ids))
@@ -61,7 +61,7 @@ def compute(
     if len(around) > 1:
         origins = trees.valid_origins(number, [bits[router] for router in ids])
     else:
-        origins = [0] * len(ids)  # at the end of a branch: no path leads through it
+        origins = [0] * len(ids)  # a leaf of the network: no path leads through it
     found = {
         router: Path(ids[ways[at]], costs[at], origins[at])
         for at, router in enumerate(ids)

@@ -1,11 +1,11 @@
-"""Between Sluice neighbours: each sends, without request, what the other lacks.
+"""Synchronisation of Sluice neighbours: each sends, without request, what the other lacks.
 
 inter-router-protocol.md 5.5, 5.6, 5.8.
 
-1.19 requests link state and addresses of every router, through the whole network, which is expensive with hundreds of
-routers. When two Sluice routers become neighbours they exchange summaries of their state, and each sends what the other
-lacks. A router relays news to its other Sluice neighbours, in the messages of 1.19 (LSU and absolute MAU) with one more
-entry each. Routers of 1.19 never get these messages, and send requests as always.
+1.19 requests link state and addresses of every router through the whole network, which is expensive with hundreds of
+routers. When two Sluice routers become neighbours, they exchange summaries of their state, and each sends what the
+other lacks. A router relays news to its other Sluice neighbours, in the messages of 1.19 (LSU and absolute MAU) with
+an additional entry in each. Routers of 1.19 never receive these messages, and send requests as always.
 """
 
 from supervisor.network.protocol import messages
@@ -18,7 +18,7 @@ from supervisor.network.protocol.nodes import LocalRouter, Nodes
 
 
 class Sync:
-    """Owner: the engine."""
+    """Exchange of state with Sluice neighbours. Owner: the engine."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Sync:
         self._flooding = flooding
 
     def greet(self, neighbour: Neighbour) -> None:
-        """It has become a neighbour."""
+        """Send a summary of the known state to a new neighbour."""
         known = {
             node.id: (node.instance, node.ls_seq, node.mobile_seq)
             for node in self._nodes
@@ -46,7 +46,7 @@ class Sync:
         self._flooding.to_link(neighbour.links[0], messages.encode_summary(local.id, local.instance, known))
 
     def answer(self, message: Summary, link: Link, now: float) -> None:
-        """Send a neighbour what it lacks."""
+        """Answer a summary by sending the neighbour what it lacks."""
         instance, ls_seq, mobile_seq = message.routers.get(self._local.id, (0, -1, 0))
         if instance != self._local.instance:
             ls_seq, mobile_seq = -1, 0
