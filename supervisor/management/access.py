@@ -1,4 +1,4 @@
-"""Judgement of management requests by the role of their sender (router/policy/management.py)."""
+"""Access control for management requests by the role of their sender (router/policy/management.py)."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from router.policy.management import ALL, OPERATE, READ
 from supervisor.management.request import Request
 from supervisor.management.response import FORBIDDEN, StatusError
 
-#: Link routes of the sender's own connection; `allowDynamicLinkRoutes` decides about them, too.
+# Link routes of the sender's own connection; `allowDynamicLinkRoutes` applies to them as well.
 LINK_ROUTE: Final = f"{SCHEMA.prefix}.router.connection.linkRoute"
 _READING: Final = frozenset(
     {
@@ -16,14 +16,14 @@ _READING: Final = frozenset(
     }
 )  # fmt: skip
 _OPERATING: Final = frozenset({"RELOAD", "TRACE"})
-#: Types of which an operator may update entities: nothing that this changes outlives the process.
+# Types that an operator may update. No effect of such an update outlives the process.
 _OPERATED: Final = frozenset(f"{SCHEMA.prefix}.{name}" for name in ("connection", "log"))
-#: Types that decide about rights. Somebody with part of the rights could give himself the rest.
+# Types that decide about rights. A sender with a part of the rights could grant itself the rest.
 _RIGHTS: Final = frozenset(f"{SCHEMA.prefix}.{name}" for name in ("policy", "vhost", "vhostUserGroupSettings"))
 
 
 def needed(operation: str, entity_type: str) -> str:
-    """Return the role that an operation on entities of a type (by its long name) needs."""
+    """Return the role that an operation requires. entity_type: long name of the type."""
     if operation in _READING:
         return READ
     if operation in _OPERATING or entity_type == LINK_ROUTE or (operation == "UPDATE" and entity_type in _OPERATED):
@@ -32,7 +32,7 @@ def needed(operation: str, entity_type: str) -> str:
 
 
 def permit(request: Request, operation: str, entity_type: str) -> None:
-    """Raise StatusError where the sender of a request may not have an operation done."""
+    """Raise StatusError if the sender of a request may not perform an operation."""
     rights, role = request.rights, needed(operation, entity_type)
     if rights.includes(role) and (rights.unlimited or role != ALL or entity_type not in _RIGHTS):
         return

@@ -16,7 +16,7 @@ from supervisor.management.response import NOT_FOUND, StatusError
 
 
 class LinkKey(NamedTuple):
-    """A link-route address, here and at other routers."""
+    """Link-route address, with its local and its remote part."""
 
     key: str
     here: LinkAddress | None
@@ -24,16 +24,16 @@ class LinkKey(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An address with its counters as they are now."""
+    """Address with its present counters."""
 
     record: Record
     counters: Mapping[str, int]
-    containers: int  # connections that serve an address of link routes
-    remotes: Sequence[int]  # indexes of reachable routers that have destinations
+    containers: int  # connections that serve a link-route address
+    remotes: Sequence[int]  # indexes of reachable routers with destinations
     context: Context
 
 
-# Links of link routes are not deliveries of an address.
+# Deliveries on routed links do not count for an address.
 _NOTHING: Final = dict.fromkeys(
     ("ingress", "egress", "transit", "to_container", "from_container", "redirected", "ingress_container",
      "egress_container"), 0,
@@ -45,7 +45,7 @@ def _link_record(key: str) -> Record:
 
 
 def _in_process(row: Row) -> bytes:
-    """Addresses of the protocol between routers are in-process, too."""
+    """Return whether an address is in-process, including those of the protocol between routers."""
     routers = row.context.core.routers
     return values.uint(int(row.record.inproc or (routers is not None and row.record.key in CONTROL_KEYS)))
 
@@ -57,7 +57,7 @@ def _remote_ids(row: Row) -> bytes:
 
 
 def _outstanding(row: Row) -> dict[int, int] | None:
-    """Unsettled deliveries to other routers by number of the inter-router connection; None where none are counted."""
+    """Return unsettled deliveries to other routers by bit of the inter-router connection; None if none are counted."""
     routers = row.context.core.routers
     if routers is None or row.record.treatment != BALANCED or not row.record.remotes:
         return None
@@ -71,7 +71,10 @@ def _outstanding(row: Row) -> dict[int, int] | None:
 
 
 def _transit(row: Row) -> bytes:
-    """Null until it is used, as in 1.19. Without zeros at the end: there may be very many addresses."""
+    """Return the counts by mask bit. Null until the address is used, as in 1.19.
+
+    Trailing zeros are left out, because there may be very many addresses.
+    """
     found = _outstanding(row)
     if not found or not (row.counters["transit"] or any(found.values())):
         return values.NULL
@@ -119,12 +122,12 @@ class Addresses(CoreType):
     }
 
     def rows(self) -> Iterable[Record | LinkKey]:
-        """All addresses, those of link routes last."""
+        """Return all addresses, those of link routes last."""
         records = self.context.core.table.records
         return [*(record for key, record in records.items() if key not in SERVED), *self._link_keys().values()]
 
     def _link_keys(self) -> dict[str, LinkKey]:
-        """The addresses of link routes by key, those of other routers last."""
+        """Return the link-route addresses by key, those of other routers last."""
         core = self.context.core
         found = {address.key: LinkKey(address.key, address, None) for address in core.link_routes.addresses()}
         if core.routers is not None:
@@ -134,7 +137,7 @@ class Addresses(CoreType):
         return found
 
     def row(self, item: Record | LinkKey) -> Row | None:
-        """The address's counters, added up over the workers; None when it is gone."""
+        """Return the row of an address with the sums over all workers, or None if the address is gone."""
         if isinstance(item, LinkKey):
             here, there = item.here, item.there
             containers = 0 if here is None else here.containers
@@ -151,12 +154,12 @@ class Addresses(CoreType):
         return Row(item, self.context.region.address_totals(item.id), 0, remotes, self.context)
 
     def _reachable(self, remotes: Iterable[int]) -> tuple[int, ...]:
-        """Return those of the routers to which there is a path."""
+        """Return the routers to which there is a path."""
         routers = self.context.core.routers
         return () if routers is None else tuple(index for index in remotes if routers.links_of(index))
 
     def find(self, identity: str | None, name: str | None) -> Record | LinkKey:
-        """By key."""
+        """Return the address with this key."""
         wanted = identity if identity is not None else name or ""
         found = self.context.core.table.records.get(wanted) or self._link_keys().get(wanted)
         if found is None:

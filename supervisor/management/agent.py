@@ -1,7 +1,7 @@
-"""The agent: receives messages of the management addresses, and sends the answers.
+"""Agent: receives messages to the management addresses, and sends the answers.
 
-No input or output here: `handle` is called with each message, `send` with each answer; `later` schedules a call after
-other events. A long answer is made in slices.
+Does no input or output: `handle` is called with each message, `send` with each answer, and `later` schedules a call
+after other events. A long answer is made in slices.
 """
 
 import asyncio
@@ -55,21 +55,21 @@ from supervisor.management.trace import trace as _trace  # noqa: F401 - register
 STORED: Final = ("router", "console")
 
 SLICE: Final = 0.002  # seconds that an answer may take before other events are handled
-MAX_UNFINISHED: Final = 16  # unfinished answers; further requests wait, the connections in turn
-# Of one connection: answers that wait for something else, and the octets kept for them; further requests wait.
+MAX_UNFINISHED: Final = 16  # limit of unfinished answers; further requests wait, and connections take turns
+# Limits for one connection: answers that wait, and octets kept for them. Further requests wait.
 MAX_WAITING: Final = 256
 MAX_WAITING_OCTETS: Final = 1 << 20
-# Operations whose success is reported when all workers use the change. Those on connections are not among them: closing
+# Operations whose success is reported when all workers use the change. Those on connections are excluded: closing one
 # waits for no worker, and `Connections` answers other changes when they are in force.
 CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 _SHOWN: Final = 500  # characters of an answer in the log
 
-# address, octets of a message, preferred worker -> whether there is a receiver
+# Function of address, octets of a message and preferred worker; returns whether there is a receiver.
 Send = Callable[[str, bytes, int], bool]
 
 
 class _Job(NamedTuple):
-    """An unfinished answer."""
+    """Unfinished answer."""
 
     request: Request
     steps: Steps
@@ -83,7 +83,7 @@ class _Waiting:
     def __init__(self) -> None:
         self.count = 0
         self.octets = 0
-        self.changes = 0  # pending ones of the configuration: later requests wait for them
+        self.changes = 0  # pending changes of the configuration, for which later requests wait
 
     @property
     def full(self) -> bool:
@@ -91,7 +91,7 @@ class _Waiting:
 
 
 class Agent:
-    """The management agent. Owner: supervisor."""
+    """Management agent. Owner: supervisor."""
 
     def __init__(
         self,
@@ -104,8 +104,9 @@ class Agent:
         later: Callable[[Callable[[], None]], object],
         go_on: Callable[[], None],
     ) -> None:
-        """version: of the router. later(function): calls it after other events. go_on(): called when `ready` is true
-        again."""
+        """version: of the router. later(function): calls `function` after other events. go_on(): called when `ready`
+        becomes true.
+        """
         self._log = log
         self._send = send
         self._later = later
@@ -116,7 +117,7 @@ class Agent:
         self._types: dict[str, CoreType] = {each.name: each for each in self._core_types()}
         self._jobs: deque[_Job] = deque()
         self._called = False
-        self._waiting: dict[int | None, _Waiting] = {}  # by connection
+        self._waiting: dict[int | None, _Waiting] = {}  # by connection number
 
     def _core_types(self) -> list[CoreType]:
         context = self.context
@@ -136,12 +137,12 @@ class Agent:
         ]
 
     def ready(self, connection: int | None = None) -> bool:
-        """Whether another request of a connection can be taken."""
+        """Return whether another request of a connection can be accepted."""
         waiting = self._waiting.get(connection)
         return len(self._jobs) < MAX_UNFINISHED and (waiting is None or not waiting.full)
 
     def handle(self, message: LocalMessage, carried: ManagementRights = UNLIMITED) -> None:
-        """Answer a request, or begin to answer it. carried: rights that its address gives it, at most."""
+        """Answer a request, or start to answer it. carried: upper limit of its rights, from its address."""
         request = decode(message.worker_index, message.connection_number, message.octets)
         request.rights = self.context.core.policy.rights(message.connection_number).limited(carried)
         request.reply_to = self._reply_to(request)
@@ -152,7 +153,7 @@ class Agent:
         self._begin(request)
 
     def _reply_to(self, request: Request) -> str | None:
-        """Return the address of the answer; None: the client may not send there, nor have answers sent there."""
+        """Return the address for the answer, or None if the client may not send to that address."""
         text = request.reply_to
         connection = self.context.core.connections.opened.get(request.connection or 0)
         if text is None or connection is None or is_temporary(text):
@@ -167,16 +168,16 @@ class Agent:
         return None if escapes(name) else connection.tenant + name
 
     def _begin(self, request: Request) -> None:
-        """Dispatch a request; an answer that takes more than a slice continues later."""
+        """Dispatch a request. An answer that takes more than a slice continues later."""
         kind = self._core_type(request)
         if request.reply_to is None and kind is None:
-            return  # it could not be answered (management.md 5.2)
+            return  # no answer would be possible (management.md 5.2)
         try:
             outcome = self._audit.follow(request, lambda: self._dispatch(request, kind))
         except StatusError as error:
             self._fail(request, error)
             return
-        except Exception:  # noqa: BLE001 - logged with its trace, and answered
+        except Exception:  # noqa: BLE001 - logged with its traceback, and answered
             self._fault(request)
             return
         if isinstance(outcome, Response):
@@ -185,11 +186,11 @@ class Agent:
             self._run(_Job(request, outcome))
 
     def _changes(self, request: Request) -> bool:
-        """Whether a request changes the configuration."""
+        """Return whether a request changes the configuration."""
         return (request.operation or "").upper() in CHANGING and not isinstance(self._core_type(request), Connections)
 
     def _complete(self, request: Request, response: Response) -> None:
-        """The answer is complete; for a change it waits until all workers use it."""
+        """Send a complete answer; after a change, once all workers use it."""
         if not self._changes(request):
             self._finish(request, response)
             return
@@ -203,7 +204,7 @@ class Agent:
         self.context.core.settings.when_in_force(in_force)
 
     def _wait(self, request: Request, changes: int = 0) -> Callable[[], None]:
-        """Count a waiting answer; the returned function ends that."""
+        """Count a waiting answer, and return the function that ends its wait."""
         connection, octets = request.connection, request.size
         waiting = self._waiting.setdefault(connection, _Waiting())
         waiting.count += 1
@@ -241,12 +242,12 @@ class Agent:
         return kind.delete(request)
 
     def _from_edge(self, request: Request) -> bool:
-        """Whether a request came over the connection of an edge router."""
+        """Return whether a request came over the connection of an edge router."""
         origin = self.context.core.connections.opened.get(request.connection or 0)
         return origin is not None and origin.origin.role == EDGE
 
     def _core_type(self, request: Request) -> CoreType | None:
-        """The core type that answers; None: the store does (management.md 5.2)."""
+        """Return the core type that answers, or None if the store does (management.md 5.2)."""
         if request.operation not in ("QUERY", "READ", "CREATE", "UPDATE", "DELETE"):
             return None
         given = request.text("entityType") or request.text("type")
@@ -255,10 +256,10 @@ class Agent:
         found = SCHEMA.find(given)
         return None if found is None else self._types.get(found.long_name)
 
-    # Answers that take long
+    # Long answers
 
     def _run(self, job: _Job) -> None:
-        """Work on an answer until it is complete or a slice is over."""
+        """Work on an answer until it is complete or its slice is over."""
         until = time.monotonic() + SLICE
         awaited = None
         try:
@@ -270,7 +271,7 @@ class Agent:
         except StatusError as error:
             self._fail(job.request, error)
             return
-        except Exception:  # noqa: BLE001 - logged with its trace, and answered
+        except Exception:  # noqa: BLE001 - logged with its traceback, and answered
             self._fault(job.request)
             return
         if awaited is not None:
@@ -284,15 +285,15 @@ class Agent:
     def _park(self, job: _Job, awaited: "asyncio.Future[Any]") -> None:
         """Continue an answer when a future is done.
 
-        Until the change is made no other request of its connection is answered, except for connections between routers,
-        which carry requests of many clients.
+        Until the change is made, no other request of its connection is answered. Connections between routers are
+        excepted, because they carry requests of many clients.
         """
         origin = self.context.core.connections.opened.get(job.request.connection or 0)
         passed_on = origin is not None and origin.origin.role in BETWEEN_ROUTERS
         let_go = self._wait(job.request, int(self._changes(job.request) and not passed_on))
 
         def go_on(done: "asyncio.Future[Any]") -> None:
-            if not done.cancelled():  # the router ends
+            if not done.cancelled():  # cancelled: the router exits
                 self._run(job)
             let_go()
             self._later(_nothing)  # sends the messages that resulted
@@ -300,7 +301,7 @@ class Agent:
         awaited.add_done_callback(go_on)
 
     def _continue(self) -> None:
-        """One slice for the answer whose turn it is; requests may follow when it is done."""
+        """Run one slice of the next answer in rotation, and accept requests again when there is room."""
         self._called = False
         full = not self.ready()
         self._run(self._jobs.popleft())
@@ -320,7 +321,7 @@ class Agent:
         self._finish(request, Response.failed(error))
 
     def _fault(self, request: Request) -> None:
-        """A fault of the router, which the client gets as an error."""
+        """Log an internal error and report it to the client."""
         text = f"Error performing {request.operation}: {traceback.format_exc()}".rstrip()
         self._log.repeated(CRITICAL, "AGENT", f"fault {request.operation}", text)
         self._finish(request, Response(INTERNAL_ERROR))
@@ -339,7 +340,7 @@ class Agent:
         self.answer(request, response)
 
     def answer(self, request: Request, response: Response) -> bool:
-        """Send an answer; False when there is no receiver."""
+        """Send an answer. Returns False if there is no receiver."""
         self._audit.answered(request, response)
         if request.reply_to is None:
             return False

@@ -1,7 +1,6 @@
-"""Type router.connection.linkRoute: link routes that a client makes for its own connection.
+"""Type router.connection.linkRoute: link routes that a client creates for its own connection.
 
-Only that connection sees and removes them (brokers-and-edge.md 6; management.md
-5.5 to 5.10).
+Only that connection sees and removes them (brokers-and-edge.md 6; management.md 5.5 to 5.10).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +17,7 @@ from supervisor.management.core_type import PREFIX, Column, CoreType, constant, 
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, CREATED, FORBIDDEN, NO_CONTENT, NOT_FOUND, Response, StatusError
 
-MAX_TEXT: Final = 1_024  # characters of a name or pattern, at most
+MAX_TEXT: Final = 1_024  # limit in characters of a name or pattern
 
 
 def _fits(pattern: str) -> bool:
@@ -30,7 +29,7 @@ def _refused(text: str) -> StatusError:
 
 
 class ConnectionLinkRoutes(CoreType):
-    """Link routes of the connection that asks, in order of creation."""
+    """Link routes of the requesting connection, in order of creation."""
 
     name = PREFIX + "router.connection.linkRoute"
     columns: ClassVar[Mapping[str, Column]] = {
@@ -47,10 +46,11 @@ class ConnectionLinkRoutes(CoreType):
         self._routes = context.core.link_routes
 
     def _connection(self, request: Request) -> Connection | None:
-        """The connection of a request; None: it came through another router, or the connection is gone.
+        """Return the connection of a request, or None if the request came through another router or the connection is
+        gone.
 
-        An edge router makes link routes for its own connection, at its interior. What comes to an edge router over its
-        uplink, or from another one, is of some client there.
+        An edge router creates link routes for its own connection at its interior router. Requests that reach an edge
+        router over its uplink, or from another edge router, belong to a client there.
         """
         found = None if request.connection is None else self.context.core.connections.opened.get(request.connection)
         if found is None or found.origin.role in (INTER_ROUTER, INTER_EDGE):
@@ -58,12 +58,12 @@ class ConnectionLinkRoutes(CoreType):
         return None if found.origin.role == EDGE and found.initiator is not None else found
 
     def rows_for(self, request: Request) -> Iterable[LinkRoute]:
-        """Those of the connection that asks."""
+        """Return the link routes of the requesting connection."""
         connection = self._connection(request)
         return [] if connection is None else self._routes.own(connection)
 
     def _wanted_one(self, request: Request) -> LinkRoute:
-        """By identity, else the first with the name."""
+        """Return the requested link route: by identity, otherwise the first with the name. Raises StatusError."""
         identity, name = given(request)
         matches: Callable[[Any], bool] = (
             (lambda route: str(route.number) == identity)
@@ -76,11 +76,11 @@ class ConnectionLinkRoutes(CoreType):
         return found
 
     def read(self, request: Request) -> Response:
-        """Show one."""
+        """Return one link route."""
         return self.shown(self._wanted_one(request))
 
     def create(self, request: Request) -> Response:
-        """Make one for the connection that asks."""
+        """Create a link route for the requesting connection."""
         if not self.context.core.policy.may_make_link_routes(request.connection):
             raise StatusError(FORBIDDEN, body=values.NULL)
         connection = self._connection(request)
@@ -97,13 +97,13 @@ class ConnectionLinkRoutes(CoreType):
         return self.shown(route, CREATED)
 
     def delete(self, request: Request) -> Response:
-        """Remove one; links that are attached stay."""
+        """Remove a link route. Attached links stay."""
         self._routes.delete_for(self._wanted_one(request))
         return Response(NO_CONTENT)
 
 
 def _config(request: Request, connection: Connection) -> LinkRouteConfig:
-    """The link route that a request describes; the checks are in the order of 1.19. Raises StatusError."""
+    """Return the link route that a request describes, with checks in the order of 1.19. Raises StatusError."""
     body = request.body()
     if not isinstance(body, dict):
         raise _refused("Body of request must be a map")

@@ -1,4 +1,4 @@
-"""Type connection: one row for each open connection, and closing one (management.md 5.9, 6.5)."""
+"""Type connection: one row for each open connection, and the operation that closes one (management.md 5.9, 6.5)."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ _OUT: Final = values.string("out")
 
 
 class Row(NamedTuple):
-    """A connection; times are CLOCK_MONOTONIC, ns."""
+    """Connection with sums over its links; times are CLOCK_MONOTONIC in ns."""
 
     connection: Connection
     now: int
-    last_delivery: int  # 0: none yet
-    active: bool  # False: an edge router's connection to an interior router that waits to be its uplink
-    incoming: int  # deliveries of the links that it has now
+    last_delivery: int  # 0: no delivery yet
+    active: bool  # False: an edge router's connection that is a standby uplink
+    incoming: int  # deliveries of the present links
     outgoing: int
 
 
@@ -42,7 +42,7 @@ def _last_delivery(row: Row) -> bytes:
 
 
 def _cost(row: Row) -> bytes:
-    """Of a connection to another router: the higher one of both ends."""
+    """Return the cost of a connection to another router: the higher of both ends'."""
     connection = row.connection
     if connection.origin.role not in (INTER_ROUTER, INTER_EDGE):
         return values.NULL
@@ -88,11 +88,11 @@ class Connections(CoreType):
     }
 
     def rows(self) -> Iterable[Connection]:
-        """All open connections."""
+        """Return all open connections."""
         return self.context.core.connections.opened.values()
 
     def row(self, item: Connection) -> Row | None:
-        """The connection with data of its links; None when it is gone."""
+        """Return the row of a connection with the counters of its links, or None if the connection is gone."""
         if self.context.core.connections.opened.get(item.number) is not item:
             return None
         uplink = self.context.core.uplink
@@ -109,7 +109,7 @@ class Connections(CoreType):
         return Row(item, time.monotonic_ns(), last, active, incoming, outgoing)
 
     def find(self, identity: str | None, name: str | None) -> Connection:
-        """By number only."""
+        """Return the connection with this number. Names are not supported."""
         if identity is None:
             raise StatusError(BAD_REQUEST, "Name not supported. Identity required")
         found = self._by_number(identity)
@@ -122,7 +122,9 @@ class Connections(CoreType):
         return None if number is None else self.context.core.connections.opened.get(number)
 
     def update(self, request: Request) -> Response | None:
-        """Close the connection, or switch the log of its frames; answered when its worker has applied it."""
+        """Close a connection or switch its frame trace. The answer follows when the worker has applied the trace
+        setting.
+        """
         request.refuse_unknown(self.entity_type)
         body = request.body()
         if not isinstance(body, dict):
@@ -151,14 +153,14 @@ class Connections(CoreType):
         return None
 
     def _close(self, connection: Connection, request: Request) -> None:
-        """After the answer, which may use the same connection."""
+        """Close a connection after the answer has been sent, possibly over the same connection."""
         connection.closing = True
         by = "" if request.connection is None else f" from connection [C{request.connection}]"
         self.context.log.info("ROUTER_CORE", f"[C{connection.number}] Connection force-closed by request{by}")
         self.context.later(lambda: self.context.core.connections.close(connection, FORCED, FORCED_TEXT))
 
     def delete(self, request: Request) -> Response:
-        """Refused: UPDATE closes connections."""
+        """Refuse the request: UPDATE closes connections."""
         return forbidden(request)
 
 

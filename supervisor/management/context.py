@@ -1,4 +1,4 @@
-"""What the parts of the agent share, and the interface to changes of the configuration."""
+"""Shared context of the agent's modules, and the interface to changes of the configuration."""
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -16,38 +16,38 @@ from supervisor.management.response import Response
 _Result = TypeVar("_Result")
 
 
-# A change of the configuration in steps, as in an answer; returns the result.
+# Change of the configuration in steps like those of an answer; returns the result.
 Changing = Generator["asyncio.Future[Any] | None", None, _Result]
 
 
 class Changes(Protocol):
-    """Reads and changes configured entities. Types by their short names. Changes raise ChangeError."""
+    """Interface for reading and changing configured entities. Types are short names. Changes raise ChangeError."""
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration in force."""
+        """Return the configuration in force."""
 
     def entities(self, entity_type: str) -> Sequence[EntityConfig]:
-        """All entities of a type, in order of creation."""
+        """Return all entities of a type, in order of creation."""
 
     def find(self, name: str | None, identity: str | None) -> Sequence[EntityConfig]:
-        """All entities of this name, else of this identity."""
+        """Return all entities with this name, otherwise with this identity."""
 
     def create(self, entity_type: str, name: str | None, attributes: object) -> Changing[EntityConfig]:
-        """Make an entity."""
+        """Create an entity."""
 
     def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> Changing[EntityConfig]:
-        """Change attributes of an entity; None removes one."""
+        """Change attributes of an entity; None removes an attribute."""
 
     def delete(self, entity: EntityConfig) -> Changing[None]:
         """Remove an entity."""
 
 
 class Context(Struct, frozen=True):
-    """The router, for the agent. Owner: the agent; immutable.
+    """Access of the agent to the router. Owner: the agent; immutable.
 
-    answer(request, response): sends a further answer to a request; False when there is no receiver. later(function):
-    calls it when the present answers have been sent and other events handled.
+    answer(request, response): sends a further answer to a request; returns False if there is no receiver.
+    later(function): calls `function` after the present answers have been sent and other events handled.
     """
 
     core: RouterCore

@@ -1,4 +1,4 @@
-"""Base of the types with columns: rows from live state, each column of a fixed AMQP type.
+"""Base class of types with columns: rows from live state, each column of a fixed AMQP type.
 
 management.md 5.5 to 5.10 and the column lists of schema.json.
 """
@@ -25,20 +25,20 @@ from supervisor.management.response import (
 )
 from supervisor.management.sheet import Sheet
 
-# The value of a column, encoded, of a row.
+# Function from a row to the encoded value of a column.
 Column = Callable[[Any], bytes]
 
 PREFIX = "org.apache.qpid.dispatch."
-MAX_NAMES = 64  # this many attribute names, or more, mean all columns, as in 1.19
+MAX_NAMES = 64  # at least this many attribute names mean all columns, as in 1.19
 ROWS_A_STEP = 20  # rows between which other events are handled
 
 
 class CoreType:
-    """A type answered from live state. Owner: the agent."""
+    """Entity type answered from live state. Owner: the agent."""
 
-    name: ClassVar[str]  # long
-    columns: ClassVar[Mapping[str, Column]]  # those reported, in this order
-    more: ClassVar[Mapping[str, Column]] = {}  # reported only when requested by name
+    name: ClassVar[str]  # long name
+    columns: ClassVar[Mapping[str, Column]]  # default columns, in this order
+    more: ClassVar[Mapping[str, Column]] = {}  # columns returned only when requested by name
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -46,22 +46,22 @@ class CoreType:
         assert found is not None
         self.entity_type: Final = found
 
-    # To be overridden
+    # To be overridden by subclasses
 
     def rows(self) -> Iterable[Any]:
-        """All objects, in order of creation. Not changed while it is iterated over."""
+        """Return all objects in order of creation. The result must not change while it is iterated."""
         raise NotImplementedError
 
     def rows_for(self, request: Request) -> Iterable[Any]:
-        """The objects that the requester may see."""
+        """Return the objects that the requester may see."""
         return self.rows()
 
     def row(self, item: Any) -> Any:
-        """The source of the columns of an object; None when it is gone."""
+        """Return the source of an object's columns, or None if the object is gone."""
         return item
 
     def find(self, identity: str | None, name: str | None) -> Any:
-        """The object with this identity, else with this name. Raises StatusError."""
+        """Return the object with this identity, otherwise with this name. Raises StatusError."""
         raise NotImplementedError
 
     def create(self, request: Request) -> Outcome:
@@ -69,7 +69,7 @@ class CoreType:
         raise StatusError(NOT_IMPLEMENTED, body=values.NULL)
 
     def update(self, request: Request) -> Outcome:
-        """Answer UPDATE; None: the answer follows. Raises StatusError."""
+        """Answer UPDATE, or return None if the answer follows. Raises StatusError."""
         raise StatusError(NOT_IMPLEMENTED)
 
     def delete(self, request: Request) -> Outcome:
@@ -103,8 +103,9 @@ class CoreType:
         return sheet.response(offset)
 
     def _wanted(self, request: Request) -> tuple[list[str], list[Column]]:
-        """Names and columns of a request: all unless it lists some. An attribute of the schema that has no column is
-        null in each row. Raises StatusError for an unknown name.
+        """Return names and columns of a request: all, unless it lists some. Raises StatusError for an unknown name.
+
+        A schema attribute without a column is null in each row.
         """
         known = {**self.entity_type.attributes, **self.columns, **self.more}
         names = request.attribute_names(known, self.entity_type)
@@ -113,7 +114,7 @@ class CoreType:
         return names, [self.columns.get(name) or self.more.get(name, _null) for name in names]
 
     def shown(self, item: Any, status: int = OK) -> Response:
-        """All columns of an object, as READ, CREATE and UPDATE answer. Raises StatusError when it is gone."""
+        """Return all columns of an object, for READ, CREATE and UPDATE. Raises StatusError if the object is gone."""
         row = self.row(item)
         if row is None:
             raise StatusError(NOT_FOUND)
@@ -124,7 +125,7 @@ class CoreType:
 
 
 def _within(offset: int, stop: int | None) -> tuple[int, int | None]:
-    """Bounds as islice takes them; no table has more rows than its limit."""
+    """Return bounds for islice. No table has more rows than the limit here."""
     limit = 2**62
     return min(offset, limit), None if stop is None else min(stop, limit)
 
@@ -134,17 +135,17 @@ def _null(row: Any) -> bytes:
 
 
 def constant(encoded: bytes) -> Column:
-    """A column with the same value in all rows."""
+    """Return a column with the same value in all rows."""
     return lambda row: encoded
 
 
 def given(request: Request, what: str = "name") -> tuple[str | None, str | None]:
-    """Identity and name of a request, at least one. Raises StatusError."""
+    """Return identity and name of a request, at least one of them. Raises StatusError."""
     if request.identity is None and request.name is None:
         raise StatusError(BAD_REQUEST, f"No {what} or identity provided")
     return request.identity, request.name
 
 
 def forbidden(request: Request) -> Response:
-    """Refuse an operation that no client may use."""
+    """Refuse an operation that no client may perform."""
     raise StatusError(FORBIDDEN)

@@ -1,5 +1,6 @@
-"""The entities of the store, with attributes as plain values (management.md 1, 5.6, 6). They are made for each request
-from the configuration and the counters; nothing is kept.
+"""Entities of the store, with attributes as plain values (management.md 1, 5.6, 6).
+
+They are created for each request from the configuration and the counters, and not kept.
 """
 
 import socket
@@ -19,7 +20,7 @@ _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "criti
 
 
 class Entity(NamedTuple):
-    """An entity of the store. `config`: its configuration, if it is configured."""
+    """Entity of the store. `config`: its configuration, or None if it is not configurable."""
 
     type: EntityType
     attributes: Mapping[str, Any]
@@ -27,12 +28,12 @@ class Entity(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         return str(self.attributes["name"])
 
     @property
     def identity(self) -> str:
-        """Its identity."""
+        """Return its identity."""
         return str(self.attributes["identity"])
 
 
@@ -40,7 +41,7 @@ Source = Callable[[Context], Iterable[Entity]]
 
 
 def entity(kind: str, name: str, identity: str, own: Mapping[str, Any], config: EntityConfig | None = None) -> Entity:
-    """An entity of the type with the short name `kind`; attributes without a value are left out."""
+    """Return an entity of the type with the short name `kind`. Attributes without a value are left out."""
     found = SCHEMA.types[kind]
     attributes = {key: value for key, value in own.items() if value is not None}
     attributes.update(name=name, identity=identity, type=found.long_name)
@@ -48,21 +49,24 @@ def entity(kind: str, name: str, identity: str, own: Mapping[str, Any], config: 
 
 
 def shown(config: EntityConfig, more: Mapping[str, Any] | None = None) -> Entity:
-    """A configured entity, without its secrets."""
+    """Return a configured entity without its secrets."""
     attributes = config.entity_type.attributes
     open_to_all = {name: value for name, value in config.values.items() if not attributes[name].hidden}
     return entity(config.type, config.name, config.identity, {**open_to_all, **(more or {})}, config)
 
 
 def entities(context: Context, kind: EntityType | None = None) -> Iterator[Entity]:
-    """All entities of a type or of types derived from it, or just all, in order of creation."""
+    """Iterate over the entities of a type and of derived types, or of all types, in order of creation."""
     for name, source in _SOURCES.items():
         if kind is None or SCHEMA.types[name].is_a(kind):
             yield from source(context)
 
 
 def named(context: Context, name: str | None, identity: str | None) -> Iterator[Entity]:
-    """All entities with this name, else with this identity. Types with many entities are not searched entirely."""
+    """Iterate over the entities with this name, otherwise with this identity.
+
+    Types with many entities are not searched linearly.
+    """
     for config in context.changes.find(name, identity):
         if config.type in _MANY and (config.line or config.type not in NUMBERED):
             yield shown(config)
@@ -74,7 +78,7 @@ def named(context: Context, name: str | None, identity: str | None) -> Iterator[
 
 
 def management(context: Context) -> Entity:
-    """The target of operations without one."""
+    """Return the management entity, the target of operations without target."""
     return entity("management", SELF, SELF, {})
 
 
@@ -85,7 +89,10 @@ def _configured(kind: str) -> Source:
 
 
 def _from_file(kind: str) -> Source:
-    """Core types: entities that requests created are only in the core (management.md 1)."""
+    """Return the source for a core type: entities from the file. Those created by requests are only in the core.
+
+    management.md 1.
+    """
     return lambda context: (shown(config) for config in context.changes.entities(kind) if config.line)
 
 
@@ -98,7 +105,7 @@ def _router(context: Context) -> Iterator[Entity]:
         "version": context.version,
         "hostName": socket.gethostname(),
         "workerThreads": router.workers,
-        # As in 1.19: only the row of the core (type `org.apache.qpid.dispatch.router`) counts them.
+        # As in 1.19: only the row of the core (type `org.apache.qpid.dispatch.router`) has these counts.
         "addrCount": 0,
         "linkCount": 0,
         "nodeCount": 0,
@@ -129,7 +136,7 @@ def _vhost_stats(context: Context) -> Iterator[Entity]:
 
 
 def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:
-    """Return the use of a vhost and of its groups."""
+    """Return the usage of a vhost and of its groups."""
     own = shares.get(VHOST, Share()).shown()
     del own["connections"]
     return {
@@ -158,7 +165,7 @@ def _log_stats(context: Context) -> Iterator[Entity]:
         yield entity("logStats", module, f"logStats/{module}", own)
 
 
-# Types with perhaps many entities, whose attributes need no further lookup.
+# Types that may have many entities, whose attributes need no further lookup.
 _MANY: Final = frozenset({*NUMBERED, "vhost", "dummy", "listener"})
 
 # By type, in the order in which a router creates them (management.md 2.7).

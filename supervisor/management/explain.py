@@ -1,13 +1,13 @@
-"""EXPLAIN: what happens to messages to an address, its users, and why it does not work. Not in Dispatch.
+"""EXPLAIN: routing of messages to an address, its users, and reasons for failures. Not in Dispatch.
 
-Property `address`: the text as a client would write it (on a multi-tenant listener with the tenant in front); `limit`:
+Properties: `address`, as a client would write it (for a multi-tenant listener with the tenant in front); `limit` of
 links listed for each address and direction, 100 if absent. The body is a map:
 
-`address`, `class`, `name` (the significant part), `router` (the id of the one that answers), `setting` (the address
-setting, null for addresses without settings; `pattern` null where none matches), `records` (what is in the address
-table, see `_record`), `reachable` (whether a message sent now would be delivered, as far as this router knows; null: an
-edge router does not know), `verdict` (the same in a few words, with the reason), `findings` (texts: the reasons, the
-most important first).
+`address`, `class`, `name` (the significant part), `router` (id of the answering router), `setting` (the address
+setting; null for addresses without settings; `pattern` is null if none matches), `records` (entries of the address
+table, see `_record`), `reachable` (whether a message sent now would be delivered, as far as this router knows; null if
+an edge router does not know), `verdict` (a short summary of it with the reason), `findings` (texts with the reasons,
+the most important first).
 """
 
 import time
@@ -73,9 +73,9 @@ _LINK_COUNTERS: Final = {
     "modified": "modified",
 }
 _DIRECTIONS: Final = ("consumers", "producers")
-_STALLS: Final = 5  # links named in findings, of each direction
-_BEYOND: Final = -1  # in place of the id of a record: links to next hops, and of link routes
-# The stalls of links by the id of a record and whether they are consumers.
+_STALLS: Final = 5  # links named in findings, for each direction
+_BEYOND: Final = -1  # in place of a record id: links to next hops, and routed links
+# Stalls of links by record id and whether the links are consumers.
 Stalls = dict[tuple[int, bool], list[Stall]]
 
 
@@ -119,15 +119,15 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
         "setting": None if setting is None else _setting(context, setting),
         "records": list(found.values()),
         **verdict,
-        # Routers that know more: behind an edge connection of either role, which the path between interior routers
-        # does not show.
+        # Routers that may know more: those behind edge connections of either role, which the path between interior
+        # routers does not show.
         "further": [{"router": name, "edge": edge} for name, edge in sorted(further.items())[:limit]],
     }
     return Response.of(OK, body)
 
 
 def _records(context: Context, cls: str, name: str) -> Iterator[Record]:
-    """All records of an address: of a mobile one each phase, and the fallback instance."""
+    """Iterate over the records of an address; for a mobile address, over all phases and the fallback instance."""
     for phase in _PHASES if cls == MOBILE else (0,):
         record = context.core.table.records.get(key(cls, name, phase))
         if record is not None:
@@ -135,7 +135,7 @@ def _records(context: Context, cls: str, name: str) -> Iterator[Record]:
 
 
 def _setting(context: Context, setting: Setting) -> dict[str, Any]:
-    """The setting of the address, and the entity that has it."""
+    """Return the setting of the address, and the entity that defines it."""
     pattern = context.core.settings.current.pattern_of(setting)
     entity = _entity(context, pattern)
     return {
@@ -151,7 +151,7 @@ def _setting(context: Context, setting: Setting) -> dict[str, Any]:
 
 
 def _entity(context: Context, pattern: str | None) -> str | None:
-    """The name of the configured address with a canonical pattern."""
+    """Return the name of the configured address with a canonical pattern, or None."""
     if pattern is None:
         return None
     for address in context.changes.configuration.addresses:
@@ -159,12 +159,12 @@ def _entity(context: Context, pattern: str | None) -> str | None:
             if address_entry(address)[0] == pattern:
                 return address.name
         except PatternError:
-            continue  # it was refused, with a line in the log
+            continue  # refused, with a line in the log
     return None
 
 
 def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
-    """One record: its treatment, users other than links, counters; lists for its links."""
+    """Return one record: treatment, users other than links, counters, and empty lists for its links."""
     counters = context.region.address_totals(record.id)
     return {
         "key": record.key,
@@ -181,20 +181,22 @@ def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
         "consumers": [],
         "producerCount": 0,
         "producers": [],
-        # of all consumers, those beyond the limit included
+        # Sums over all consumers, including those beyond the limit.
         "consumersWithCredit": 0,
-        "consumersAble": 0,  # … on which nothing is in the way of a message
+        "consumersAble": 0,  # consumers without a stall
         "longestWithoutCreditSeconds": None,
         "deliveriesStuck": 0,
-        "deliveriesWaiting": 0,  # of those that count as egress, those that are not written yet
+        "deliveriesWaiting": 0,  # deliveries counted as egress but not written yet
         "remoteCount": len(record.remotes or ()),
         "remotes": _remotes(context, record, limit),
     }
 
 
 def _remotes(context: Context, record: Record, limit: int) -> list[dict[str, Any]]:
-    """The routers that have destinations, nearest first: id, next hop (None: no path), cost, unsettled deliveries to
-    it."""
+    """Return the routers with destinations, nearest first.
+
+    Each has its id, next hop (None: no path), cost, and the number of unsettled deliveries to it.
+    """
     routers = context.core.routers
     if routers is None or not record.remotes:
         return []
@@ -221,14 +223,16 @@ def _add_links(
     limit: int,
     routed: str | None,
 ) -> Generator[None, None, dict[str, bool]]:
-    """Go through all links and add those of the records. Returns the routers that consumers on edge connections stand
-    for, by id, and whether each is an edge router.
+    """Add the links of the records to `found`.
 
-    stalls: filled, by record and whether the link is a consumer's. routed: address of routed links to be examined, too.
+    Returns the routers at the other end of edge connections with consumers: id, and whether it is an edge router.
+
+    stalls: filled by record and whether the link is a consumer. routed: address of routed links to be examined as
+    well.
     """
     further: dict[str, bool] = {}
     hops = {hop for row in found.values() for remote in row["remotes"] for hop in remote["connections"]}
-    shut: set[str] = set()  # those of the connections to next hops that take nothing
+    shut: set[str] = set()  # connections to next hops that accept no messages
     edge = context.core.uplink is not None
     for number, link in enumerate(list(context.core.links.by_identity.values()), 1):
         if not number % LINKS_A_STEP:
@@ -245,7 +249,7 @@ def _add_links(
             if stall is not None:
                 stalls.setdefault((_BEYOND, link.consumer), []).append(stall)
             if stall is not None and counters["stall"] in (Reason.UNREAD, Reason.WINDOW):
-                shut.add(str(link.connection.number))  # for all its links
+                shut.add(str(link.connection.number))  # applies to all links of the connection
             continue
         _add_link(found[record.id], link, counters, stall, limit)
         if stall is not None:
@@ -260,7 +264,7 @@ def _add_links(
 
 
 def _is_beyond(link: Link, hops: set[str], routed: str | None) -> bool:
-    """Return whether a link without record carries messages to the address: one to a next hop, or of a link route."""
+    """Return whether a link without record carries messages to the address: to a next hop, or by a link route."""
     if link.kind == DATA:
         return link.consumer and str(link.connection.number) in hops
     return routed is not None and link.routed_to is not None and normalise(link.routed_to) == routed
@@ -302,13 +306,13 @@ def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], stall: 
     )
 
 
-# The verdict
+# Verdict
 
 
 def _verdict(
     cls: str, name: str, setting: Setting | None, records: list[dict[str, Any]], *, alone: bool
 ) -> dict[str, Any]:
-    """Whether a message would be delivered, and the reasons."""
+    """Return whether a message would be delivered, and the reasons."""
     if cls == ROUTER and records and records[0]["remotes"]:
         return _beyond(records[0])
     elsewhere = cls in (ROUTER, AREA, EDGE)
@@ -343,7 +347,7 @@ def _verdict(
 
 
 def _unused(records: list[dict[str, Any]], setting: Setting | None) -> dict[str, Any]:
-    """Why an address without consumers at its ingress phase is not reachable."""
+    """Return the verdict for an address without consumers at its ingress phase."""
     phase = 0 if setting is None else setting.ingress_phase
     others = [record for record in records if record["consumerCount"] and record["phase"] != FALLBACK_PHASE]
     if not any(record["consumerCount"] or record["producerCount"] for record in records):
@@ -359,7 +363,7 @@ def _unused(records: list[dict[str, Any]], setting: Setting | None) -> dict[str,
 
 
 def _taken(record: dict[str, Any]) -> dict[str, Any]:
-    """The verdict for a record with consumers, here or at other routers."""
+    """Return the verdict for a record with consumers, at this or other routers."""
     if not record["remotes"]:
         return _consumed(record)
     beyond = _beyond(record)
@@ -373,7 +377,7 @@ def _taken(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _beyond(record: dict[str, Any]) -> dict[str, Any]:
-    """The verdict for consumers at other routers."""
+    """Return the verdict for consumers at other routers."""
     ways = []
     for remote in record["remotes"][:_WAYS]:
         if remote["nextHop"] is None:
@@ -394,7 +398,7 @@ def _beyond(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _consumed(record: dict[str, Any]) -> dict[str, Any]:
-    """The verdict for a record with consumers."""
+    """Return the verdict for a record with consumers at this router."""
     count, able = record["consumerCount"], record["consumersAble"]
     waits = record["longestWithoutCreditSeconds"]
     consumers = "1 consumer" if count == 1 else f"{count} consumers"
@@ -421,7 +425,7 @@ def _consumed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(stalls: list[Stall]) -> list[str]:
-    """Return findings about stalls, the longest first. Links of one connection may stall for one reason."""
+    """Return findings about stalls, the longest first. Stalls of one connection with the same reason appear once."""
     named: dict[str, Stall] = {}
     for stall in sorted(stalls, key=lambda stall: -stall.seconds):
         named.setdefault(stall.text, stall)
@@ -430,8 +434,10 @@ def _named(stalls: list[Stall]) -> list[str]:
 
 
 def _others(stalls: Stalls) -> list[str]:
-    """Return findings about stalls but those of consumers, which the verdict names. The verdict says, too, which
-    producers have no consumer."""
+    """Return findings about all stalls except those of consumers, which the verdict has.
+
+    Producers without a consumer are also in the verdict.
+    """
     found = [
         stall for (record, consumer), each in stalls.items() if record == _BEYOND or not consumer for stall in each
     ]

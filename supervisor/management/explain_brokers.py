@@ -1,4 +1,4 @@
-"""EXPLAIN: what link routes and auto links do to an address; clients cannot see them."""
+"""EXPLAIN: effects of link routes and auto links on an address, which clients cannot see."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from supervisor.links.auto import State
 from supervisor.management.context import Context
 
 _CLIENTS: Final = {IN: "senders", OUT: "receivers"}
-_ROUTERS: Final = 10  # named in a finding
+_ROUTERS: Final = 10  # routers named in a finding
 
 
 def add_brokers(context: Context, name: str, verdict: dict[str, Any]) -> None:
-    """Add to the verdict about a mobile address what brokers have to do with it."""
+    """Add the link routes and auto links of a mobile address to the verdict."""
     routed = {direction: _routed(context.core, direction, name) for direction in (IN, OUT)}
     auto = list(_auto_links(context, name))
     if routed[IN] is not None and verdict["verdict"] == "not in use":
-        verdict["findings"].clear()  # it says what holds for addresses without link routes
+        verdict["findings"].clear()  # these findings apply only to addresses without link routes
     for direction, clients in _CLIENTS.items():
         way = routed[direction]
         if way is None:
@@ -38,7 +38,7 @@ def add_brokers(context: Context, name: str, verdict: dict[str, Any]) -> None:
 
 
 def _routed(core: RouterCore, direction: str, name: str) -> str | None:
-    """Where links of a direction go by a link route; empty: no container is there; None: no link route is for them."""
+    """Return the destination of links of a direction; empty without a container, None without a link route."""
     local = core.link_routes.match(direction, name)
     if local is not None and local.containers:
         return "a container" if local.containers == 1 else f"one of {local.containers} containers"
@@ -51,7 +51,7 @@ def _routed(core: RouterCore, direction: str, name: str) -> str | None:
 
 
 def _auto_links(context: Context, name: str) -> Iterator[str]:
-    """Findings about those of the address that are not attached."""
+    """Yield findings about auto links of the address that are not attached."""
     for config in context.changes.configuration.auto_links:
         if normalise(config.address) != name:
             continue

@@ -1,7 +1,7 @@
-"""EXPLAIN-POLICY: what the policy in force says to a connection and its links, and which line says so. Not in Dispatch.
+"""EXPLAIN-POLICY: decision of the policy in force about a connection and its links, with the deciding lines.
 
-The body is a map of what router.policy.question.Question has. The answer is a list of maps: `allowed`, `what`, `why`,
-`file`, `line` (null where that was made by management).
+Not in Dispatch. The body is a map with the fields of router.policy.question.Question. The answer is a list of maps:
+`allowed`, `what`, `why`, `file`, `line` (null for rules created by management).
 """
 
 from collections.abc import Generator
@@ -13,7 +13,7 @@ from supervisor.management.response import BAD_REQUEST, OK, Response, StatusErro
 
 
 def explain_policy(request: Request, context: Context) -> Generator[None, None, Response]:
-    """Explain the policy; other events are handled between two findings. Raises StatusError."""
+    """Explain the policy. Other events are handled between two findings. Raises StatusError."""
     try:
         question = Question.of(request.body_map())
         found = []

@@ -1,4 +1,4 @@
-"""EXPLAIN at an edge router: what its interior router, and other edge routers, have to do with an address."""
+"""EXPLAIN at an edge router: role of its interior router, and of other edge routers, for an address."""
 
 from typing import Any
 
@@ -11,8 +11,10 @@ from supervisor.edge.uplink import Uplink
 
 
 def add_peers(peers: Peers, table: Table, text: str, record_key: str, verdict: dict[str, Any]) -> bool:
-    """Add which edge routers that this one is connected to have consumers of an address. text: the address as it was
-    asked about. True: it is the address of one of them."""
+    """Add connected edge routers with consumers of an address to the verdict. text: the address in the request.
+
+    Returns True if the address belongs to one of these edge routers.
+    """
     edge = edge_id(normalise(text))
     record = None if edge is None else table.records.get(key(EDGE, edge))
     if record is not None and record.at_peers:
@@ -27,14 +29,16 @@ def add_peers(peers: Peers, table: Table, text: str, record_key: str, verdict: d
 
 
 def _ways(peers: Peers, record: Record) -> list[str]:
-    """The edge routers that have consumers of an address."""
+    """Return descriptions of the edge routers with consumers of an address."""
     found = sorted({(way.cost, way.peer) for way in (record.edges or {}).values() if way.peer})
     return [f"'{peers.container(mark)}' (cost {cost})" for cost, mark in found]
 
 
 def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[str, Any]) -> str | None:
-    """Add what is known of the interior to the verdict about an address. phase: at which messages enter. Returns the id
-    of the interior router that knows more."""
+    """Add the known state of the interior to the verdict about an address. phase: ingress phase of messages.
+
+    Returns the id of the interior router that may know more, or None.
+    """
     beyond = (cls, name) == (LOCAL, UPLINK)
     findings: list[str] = verdict["findings"]
     scope = uplink.scope(name) if cls == MOBILE else NETWORK

@@ -14,7 +14,7 @@ from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, NOT_FOUND, Response, StatusError
 from supervisor.management.stalls import Stall, find_stall
 
-ROUTERS: Final = 128  # entries of the ingress histogram, one for each router that a network may have
+ROUTERS: Final = 128  # entries of the ingress histogram: one for each router that a network may have
 _IN: Final = values.string("in")
 _OUT: Final = values.string("out")
 _UP: Final = values.string("up")
@@ -22,7 +22,7 @@ _DOWN: Final = values.string("down")
 
 
 class Row:
-    """A link with its counters as they are now."""
+    """Link with its present counters."""
 
     __slots__ = ("core", "counters", "link", "now")
 
@@ -30,7 +30,7 @@ class Row:
         self.core = core
         self.link = link
         self.counters = counters
-        self.now = now  # CLOCK_MONOTONIC, ns
+        self.now = now  # CLOCK_MONOTONIC in ns
 
     @property
     def stall(self) -> Stall | None:
@@ -42,7 +42,7 @@ def _counter(name: str) -> Column:
 
 
 def _histogram(row: Row) -> bytes:
-    """Finished deliveries of an outgoing link by ingress router: all of them this one."""
+    """Return the finished deliveries of an outgoing link by ingress router. All are counted for this router."""
     if not row.link.consumer or row.link.connection.origin.role == INTER_ROUTER:
         return values.NULL
     encoded: bytes = codec.encode_list([values.ulong(row.counters["finished"]), *_OTHER_ROUTERS])
@@ -121,11 +121,11 @@ class Links(CoreType):
     }
 
     def rows(self) -> Iterable[Link]:
-        """All links."""
+        """Return all links."""
         return self.context.core.links.by_identity.values()
 
     def row(self, item: Link) -> Row | None:
-        """The link's counters; None when it is gone, or its slot another's."""
+        """Return the row of a link, or None if the link is gone or its slot reused."""
         if item.closed:
             return None
         counters = self.context.region.link_counters(item.worker, item.slot)
@@ -134,7 +134,7 @@ class Links(CoreType):
         return Row(self.context.core, item, counters, time.monotonic_ns())
 
     def find(self, identity: str | None, name: str | None) -> Link:
-        """By number, else the first with the name."""
+        """Return the link with this number, otherwise the first with the name."""
         links = self.context.core.links.by_identity
         found: Link | None = None
         if identity is not None:
@@ -148,7 +148,7 @@ class Links(CoreType):
         return found
 
     def update(self, request: Request) -> Response:
-        """Accepted, and without effect, as 1.19 has it (routing-semantics.md O-5)."""
+        """Accept a change without effect, as 1.19 does (routing-semantics.md O-5)."""
         request.refuse_unknown(self.entity_type)
         body = request.body()
         if not isinstance(body, dict) or "adminStatus" not in body:

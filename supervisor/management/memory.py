@@ -1,6 +1,6 @@
-"""Memory for the router's objects: rows of type allocator (management.md 6.8).
+"""Memory of the router's objects: rows of type allocator (management.md 6.8).
 
-All of it is shared memory, reserved at the start; the rows count what is used. Pools with a counterpart in Dispatch
+All of it is shared memory reserved at the start; the rows count what is used. Pools with a counterpart in Dispatch
 have its name, because scripts look for it.
 """
 
@@ -13,7 +13,7 @@ _ADDRESS_SLOT: Final = 64  # octets of an address's counters in one worker
 
 
 def pools(region: Region, addresses: int) -> dict[str, dict[str, Any]]:
-    """Attributes of the pools by name. `addresses`: number of ids ever used."""
+    """Return the attributes of the pools by name. addresses: number of ids ever used."""
     workers = [region.worker_counters(index) for index in range(region.workers)]
     return {
         "qdr_link_t": _pool(
@@ -33,7 +33,7 @@ def pools(region: Region, addresses: int) -> dict[str, dict[str, Any]]:
 
 
 def _ring_pages(region: Region) -> dict[str, Any]:
-    """Pages of the rings between workers that were ever written."""
+    """Return the pages of rings that were ever written, and those in use."""
     used = held = 0
     for producer in range(region.workers):
         for consumer in range(region.workers):
@@ -45,7 +45,11 @@ def _ring_pages(region: Region) -> dict[str, Any]:
 
 
 def _pool(size: int, used: int, *, held: int, most: int) -> dict[str, Any]:
-    """size: octets of an object. used: objects that memory was taken for. held: in use now. most: that a worker has."""
+    """Return the attributes of a pool.
+
+    size: of an object in octets. used: objects with allocated memory. held: objects in use. most: limit for one
+    worker.
+    """
     return {
         "typeSize": size,
         "transferBatchSize": 1,

@@ -1,4 +1,4 @@
-"""Type router.node: the routers of the network as this one sees them (management.md 6.4)."""
+"""Type router.node: routers of the network as this router sees them (management.md 6.4)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,12 +7,12 @@ from supervisor.management.context import Context
 
 
 def management_address(router_id: str) -> str:
-    """Where a router takes management requests of the whole network."""
+    """Return the address for management requests to a router of the network."""
     return f"amqp:/_topo/0/{router_id}/$management"
 
 
 def nodes(context: Context) -> Iterator[dict[str, Any]]:
-    """The attributes of each router of the network, this one first; none without a network."""
+    """Yield the attributes of each router of the network, this one first; nothing without a network."""
     routers = context.core.routers
     if routers is None:
         return

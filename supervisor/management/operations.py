@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 Operation = Callable[[Request, Context], Outcome]
 
-# By name in capitals; the case in requests does not matter.
+# By name in capitals. The case in requests is ignored.
 OPERATIONS: Final[dict[str, Operation]] = {}
 _PROFILE_LINES: Final = 40
-_VERBOSE: Final = ("trace", "debug")  # levels of lines with frames, or requests
+_VERBOSE: Final = ("trace", "debug")  # levels of log lines with frames or requests
 
 
 def register(name: str, function: Operation) -> None:
-    """Add an operation; `function` answers it. It may raise StatusError."""
+    """Register an operation. `function` returns its answer and may raise StatusError."""
     OPERATIONS[name.upper()] = function
 
 
 def _types(request: Request) -> Iterator[EntityType]:
-    """The type that `entityType` names, or all. Raises StatusError."""
+    """Yield the type that `entityType` names, or all types. Raises StatusError."""
     kind = _asked(request)
     yield from SCHEMA.listed if kind is None else (kind,)
 
@@ -48,31 +48,31 @@ def _asked(request: Request) -> EntityType | None:
 
 
 def get_types(request: Request, context: Context) -> Response:
-    """Types with their bases, nearest first."""
+    """Return types with their base types, nearest first."""
     kind = _asked(request)
     found = SCHEMA.listed if kind is None else SCHEMA.derived(kind)
     return Response.of(OK, {each.long_name: [base.long_name for base in each.bases] for each in found})
 
 
 def get_attributes(request: Request, context: Context) -> Response:
-    """Types with the names of their attributes."""
+    """Return types with the names of their attributes."""
     return Response.of(OK, {each.long_name: list(each.attributes) for each in _types(request)})
 
 
 def get_operations(request: Request, context: Context) -> Response:
-    """Types with the names of their operations."""
+    """Return types with the names of their operations."""
     if (kind := _asked(request)) is not None:
         return Response.of(OK, {kind.long_name: list(kind.operations)})
     return Response.of(OK, {each.long_name: list(each.listed_operations) for each in SCHEMA.listed})
 
 
 def get_annotations(request: Request, context: Context) -> Response:
-    """There are none."""
+    """Return an empty map, because there are no annotations."""
     return Response()
 
 
 def get_management_nodes(request: Request, context: Context) -> Response:
-    """Management addresses of all routers of the network, this one's first; none without a network."""
+    """Return the management addresses of all routers of the network, this one's first; none without a network."""
     routers = context.core.routers
     own = context.changes.configuration.router.id
     return Response.of(OK, [] if routers is None else [management_address(each) for each in (own, *routers.ids())])
@@ -84,17 +84,17 @@ def _schema() -> bytes:
 
 
 def get_schema(request: Request, context: Context) -> Response:
-    """The schema as a map."""
+    """Return the schema as a map."""
     return Response(OK, _schema())
 
 
 def get_json_schema(request: Request, context: Context) -> Response:
-    """The schema as a text in JSON, on one line unless `indent` is given."""
+    """Return the schema as JSON text, on one line unless `indent` is given."""
     return Response.of(OK, json.dumps(SCHEMA.dump(), indent=_number(request, "indent")))
 
 
 def _number(request: Request, key: str) -> int | None:
-    """A number that may be absent. Raises StatusError (500, as in 1.19)."""
+    """Return a number that may be absent. Raises StatusError (500, as in 1.19)."""
     given = request.properties.get(key)
     try:
         number = request.number(key)
@@ -109,22 +109,23 @@ def _number(request: Request, key: str) -> int | None:
 
 
 def get_log(request: Request, context: Context) -> Response:
-    """The last lines of the log, oldest first."""
+    """Return the last lines of the log, oldest first."""
     limit = _number(request, "limit")
     entries = context.log.recent(limit if limit is not None and limit > 0 else None)
     if not request.rights.includes(OPERATE):
-        entries = [entry for entry in entries if entry.level not in _VERBOSE]  # frames and requests may hold payload
+        # frames and requests may contain payload
+        entries = [entry for entry in entries if entry.level not in _VERBOSE]
     return Response.of(OK, [entry.as_list() for entry in entries])
 
 
 class _Profiler:
-    """The running profiler of the supervisor."""
+    """Running profiler of the supervisor."""
 
     running: "cProfile.Profile | None" = None
 
 
 def profile(request: Request, context: Context) -> Response:
-    """Start to profile the supervisor, or stop and report."""
+    """Start the profiler of the supervisor, or stop it and return its report."""
     import cProfile  # here: a start need not read them
     import pstats
 

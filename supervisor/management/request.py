@@ -1,7 +1,7 @@
-"""Requests: what the agent needs, decoded from a message (management.md 5.2).
+"""Requests to the agent, decoded from messages (management.md 5.2).
 
-Nothing here trusts the message. `decode` never raises: an invalid message becomes a request with a `fault`, which is
-answered when there is a reply-to, and dropped otherwise.
+The message is not trusted. `decode` never raises: an invalid message becomes a request with a `fault`, which is
+answered if there is a reply-to, and dropped otherwise.
 """
 
 from collections.abc import Container
@@ -31,13 +31,15 @@ _SYMBOLIC: Final = {
 _TO, _REPLY_TO, _CORRELATION_ID = 2, 4, 5  # fields of the properties section
 _SHOWN: Final = 1000  # characters of a request in a text
 _SHOWN_NAMES: Final = 200  # characters of attribute names in a text
-_KEPT: Final = frozenset({"operation", "type", "entityType", "name", "identity"})  # properties, while it waits
+# properties kept while a request waits
+_KEPT: Final = frozenset({"operation", "type", "entityType", "name", "identity"})
 
 
 class Request(Struct):
-    """One request. `worker` and `connection`: where it came from; `octets`: the message, for its body.
+    """Request with its origin. `octets`: the message, for its body.
 
-    `correlation_id` is the value as it was encoded. `fault`: why the message is no request. `rights`: of its sender.
+    `worker`, `connection`: origin of the message. `correlation_id`: the encoded value. `fault`: reason for which the
+    message is not a valid request. `rights`: of its sender.
     """
 
     worker: int
@@ -52,15 +54,15 @@ class Request(Struct):
     _body_at: int | None = None
 
     def __repr__(self) -> str:
-        return f"{self.operation} of {self.text('type')}, {self.size} octets"  # the body may hold passwords
+        return f"{self.operation} of {self.text('type')}, {self.size} octets"  # the body may contain passwords
 
     @property
     def size(self) -> int:
-        """Octets kept for it."""
+        """Return the number of octets kept for the request."""
         return len(self.octets) + len(self.reply_to or "") + len(self.correlation_id or b"")
 
     def shrink(self) -> None:
-        """Keep only what its answer needs, and what the log shows of that."""
+        """Keep only the data for the answer and for its log line."""
         self.octets, self._body_at = b"", None
         self.properties = {
             key: value
@@ -69,28 +71,28 @@ class Request(Struct):
         }
 
     def text(self, key: str) -> str | None:
-        """A property that is text, string or symbol; None for any other."""
+        """Return a property that is a string or symbol, otherwise None."""
         value = self.properties.get(key)
         return str(value) if isinstance(value, str) and value else None
 
     @property
     def operation(self) -> str | None:
-        """The operation as it was sent."""
+        """Return the operation as sent."""
         return self.text("operation")
 
     @property
     def name(self) -> str | None:
-        """The name of the entity that is meant."""
+        """Return the name of the target entity."""
         return self.text("name")
 
     @property
     def identity(self) -> str | None:
-        """The identity of the entity that is meant; a number is understood as its text."""
+        """Return the identity of the target entity. A number is converted to text."""
         value = self.properties.get("identity")
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text("identity")
 
     def number(self, key: str) -> int | None:
-        """An integer of any width, or decimal text; None when absent. Raises StatusError for other text."""
+        """Return an integer of any width or from decimal text, None if absent. Raises StatusError for other text."""
         value = self.properties.get(key)
         if isinstance(value, str):
             text = value.strip()
@@ -101,7 +103,7 @@ class Request(Struct):
         return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
     def body(self) -> Any:
-        """The value of the body; None: it has none or is invalid. Decoded at each call."""
+        """Return the value of the body, or None without a valid one. Decoded at each call."""
         if self._body_at is None:
             return None
         try:
@@ -111,15 +113,16 @@ class Request(Struct):
         return section.value if isinstance(section, codec.Described) else None
 
     def body_map(self) -> dict[str, Any]:
-        """The body, which has to be a map; its keys as text. Raises StatusError."""
+        """Return the body as a map with keys as text. Raises StatusError if the body is not a map."""
         body = self.body()
         if not isinstance(body, dict):
             raise StatusError(BAD_REQUEST, "Body of request must be a map")
         return {str(key): value for key, value in body.items() if isinstance(key, str)}
 
     def attribute_names(self, known: Container[str], kind: EntityType | None) -> list[str]:
-        """Return the attribute names that a QUERY lists; none: it wants all. Raises StatusError (404) for a name that
-        is not in `known`, the attributes of `kind` or of all types.
+        """Return the attribute names that a QUERY lists; empty for all attributes.
+
+        Raises StatusError (404) for a name that is not in `known`, the attributes of `kind` or of all types.
         """
         body = self.body()
         listed = body.get("attributeNames") if isinstance(body, dict) else None
@@ -133,9 +136,9 @@ class Request(Struct):
         return names
 
     def refuse_unknown(self, kind: EntityType, more: Container[str] = ()) -> None:
-        """Raise StatusError (400) if the body of a CREATE or UPDATE has an attribute that `kind` has not.
+        """Raise StatusError (400) if the body of a CREATE or UPDATE has an attribute that `kind` lacks.
 
-        more: further names that the operation takes.
+        more: further names that the operation accepts.
         """
         body = self.body()
         if not isinstance(body, dict):
@@ -148,7 +151,7 @@ class Request(Struct):
                 raise StatusError(BAD_REQUEST, text, NULL if self.operation == "CREATE" else EMPTY_MAP)
 
     def __str__(self) -> str:
-        """As the log shows it (management.md 4.7)."""
+        """Return the text for the log (management.md 4.7)."""
         text = (
             f"Message(address={self.to!r}, properties={self.properties!r}, body={self.body()!r}, "
             f"reply_to={self.reply_to!r}, correlation_id={self.correlation_text()}, content_type=None)"
@@ -156,12 +159,12 @@ class Request(Struct):
         return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
     def correlation_text(self) -> str:
-        """The correlation-id as the log shows it."""
+        """Return the correlation-id as text for the log."""
         return "None" if self.correlation_id is None else repr(codec.decode_one(self.correlation_id))
 
 
 def decode(worker: int, connection: int | None, octets: bytes) -> Request:
-    """The request in a message that came over `connection` of `worker`."""
+    """Return the request in a message that came over `connection` of `worker`."""
     request = Request(worker, connection, octets)
     try:
         _scan(request)
@@ -171,7 +174,7 @@ def decode(worker: int, connection: int | None, octets: bytes) -> Request:
 
 
 def _scan(request: Request) -> None:
-    """Go through the sections up to the body. Raises RemoteError."""
+    """Parse the sections up to the body. Raises RemoteError."""
     octets = request.octets
     at = 0
     while at < len(octets):
@@ -189,7 +192,7 @@ def _scan(request: Request) -> None:
 
 
 def _section(octets: bytes, at: int) -> tuple[int | None, int]:
-    """Descriptor of the section at `at` (None: unknown), and where its value begins."""
+    """Return the descriptor of the section at `at` (None: unknown), and the start of its value."""
     if octets[at] != 0:
         raise RemoteError("message", "amqp:decode-error", f"no section at octet {at}")
     descriptor, behind = codec.decode(octets, at + 1)

@@ -1,4 +1,4 @@
-"""Answers: status, description, body, and the message (management.md 5.3, 5.12)."""
+"""Answers to requests: status, description, body, and their message (management.md 5.3, 5.12)."""
 
 import asyncio
 from collections.abc import Generator
@@ -36,7 +36,7 @@ _STATUS: Final = (values.string("statusCode"), values.string("statusDescription"
 
 
 class StatusError(Exception):
-    """A request that fails. `body`: encoded, an empty map unless the specification says otherwise."""
+    """Failure of a request. `body` is encoded; an empty map unless the specification says otherwise."""
 
     def __init__(self, status: int, description: str | None = None, body: bytes = values.EMPTY_MAP) -> None:
         super().__init__(status, description)
@@ -46,7 +46,7 @@ class StatusError(Exception):
 
 
 class Response(Struct, frozen=True):
-    """An answer; `body` is encoded. `subject`: of the message, where a request has several answers."""
+    """Answer to a request. `body` is encoded. `subject`: of the message, if a request has several answers."""
 
     status: int = OK
     body: bytes = values.EMPTY_MAP
@@ -55,28 +55,28 @@ class Response(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The description: of a success the standard text."""
+        """Return the description, by default the standard text of the status."""
         return TEXTS[self.status] if self.description is None else self.description
 
     @classmethod
     def of(cls, status: int, body: Any) -> "Response":
-        """A success with a body of plain values."""
+        """Return a successful answer with a body of plain values."""
         return cls(status, values.value(body))
 
     @classmethod
     def failed(cls, error: StatusError) -> "Response":
-        """The answer to a request that failed."""
+        """Return the answer to a failed request."""
         return cls(error.status, error.body, error.description)
 
 
-# Result of an operation: its answer; or steps that lead to it (other events are handled between steps, and a yielded
-# future is awaited); or None: it answers later by itself.
+# Result of an operation: the answer; or steps that lead to it (other events are handled between steps, and a yielded
+# future is awaited); or None if the operation answers later by itself.
 Steps = Generator["asyncio.Future[Any] | None", None, Response]
 Outcome = Response | Steps | None
 
 
 def encode(response: Response, reply_to: str, correlation_id: bytes | None) -> bytes:
-    """The message with an answer; `correlation_id` as the client encoded it."""
+    """Return the message with an answer. correlation_id: as the client encoded it."""
     nothing = values.NULL
     subject = values.string(response.subject)
     properties = [nothing, nothing, values.string(reply_to), subject, nothing, correlation_id or nothing]

@@ -1,4 +1,4 @@
-"""Type router: its single row (management.md 6.1)."""
+"""Type router and its single row (management.md 6.1)."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from supervisor.management.request import Request
 from supervisor.management.response import FORBIDDEN, Response, StatusError
 from supervisor.management.sheet import table
 
-# Columns that are counters: name in the totals of shared memory.
+# Counter columns, and their names in the totals of shared memory.
 COUNTERS: Final = {
     "presettledDeliveries": "presettled",
     "droppedPresettledDeliveries": "dropped_presettled",
@@ -32,7 +32,7 @@ _PAGE: Final = 4096
 
 
 class Row:
-    """The router and its totals as they are now."""
+    """Router with its present totals."""
 
     __slots__ = ("context", "core", "router", "totals")
 
@@ -53,12 +53,12 @@ def _memory(row: Row) -> bytes:
 
 
 def uptime(core: RouterCore) -> int:
-    """Whole seconds since the start."""
+    """Return the whole seconds since the start."""
     return int(time.monotonic() - core.started_at)
 
 
 def memory_used(core: RouterCore) -> int | None:
-    """Octets of memory of all processes of the router, with shared pages counted once. None if unknown."""
+    """Return the memory of all processes of the router in octets, with shared pages counted once; None if unknown."""
     own = _pages("self")
     if own is None:
         return None
@@ -67,7 +67,7 @@ def memory_used(core: RouterCore) -> int | None:
 
 
 def _pages(process: int | str) -> tuple[int, int] | None:
-    """Resident and shared pages of a process (proc(5), statm); None when it is gone."""
+    """Return resident and shared pages of a process (proc(5), statm), or None if the process has ended."""
     try:
         fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
     except OSError:
@@ -76,7 +76,7 @@ def _pages(process: int | str) -> tuple[int, int] | None:
 
 
 class RouterType(CoreType):
-    """This router."""
+    """Type with this router as its only row."""
 
     name = PREFIX + "router"
     columns: ClassVar[Mapping[str, Column]] = {
@@ -104,25 +104,25 @@ class RouterType(CoreType):
         "workerThreads": lambda row: values.int32(row.router.workers),
     }
     more: ClassVar[Mapping[str, Column]] = {
-        "blockedLinkCount": columns["linksBlocked"],  # as the schema calls it
+        "blockedLinkCount": columns["linksBlocked"],  # the name in the schema
         "deliveriesIngressEdge": _counter("ingress_edge"),
         "connectionsMoved": lambda row: values.ulong(row.core.affinity.moved),
     }
 
     def rows(self) -> Iterable[Row]:
-        """The only row."""
+        """Return the only row."""
         return (Row(self.context),)
 
     def read(self, request: Request) -> Response:
-        """Refused as in 1.19: this row can be queried only."""
+        """Refuse the request as in 1.19: the row can only be queried."""
         return forbidden(request)
 
     def create(self, request: Request) -> Response:
-        """There is one router."""
+        """Refuse the request: there is one router."""
         raise StatusError(FORBIDDEN, body=values.NULL)
 
     def delete(self, request: Request) -> Response:
-        """There is one router."""
+        """Refuse the request: there is one router."""
         return forbidden(request)
 
 
@@ -133,21 +133,21 @@ class Console(CoreType):
     columns: ClassVar[Mapping[str, Column]] = {}
 
     def query(self, request: Request) -> Any:
-        """Refused, with a table without columns and rows."""
+        """Refuse the request, with a table without columns and rows."""
         raise StatusError(FORBIDDEN, body=table([], []))
 
     def read(self, request: Request) -> Response:
-        """Refused."""
+        """Refuse the request."""
         return forbidden(request)
 
     def create(self, request: Request) -> Response:
-        """Refused."""
+        """Refuse the request."""
         raise StatusError(FORBIDDEN, body=values.NULL)
 
     def update(self, request: Request) -> Response:
-        """Refused."""
+        """Refuse the request."""
         raise StatusError(FORBIDDEN, body=values.NULL)
 
     def delete(self, request: Request) -> Response:
-        """Refused."""
+        """Refuse the request."""
         return forbidden(request)

@@ -26,18 +26,18 @@ LINK_ROUTE: Final = "router.config.linkRoute"
 AUTO_LINK: Final = "router.config.autoLink"
 EXCHANGE: Final = "router.config.exchange"
 BINDING: Final = "router.config.binding"
-# Types whose objects are numbered by the same counter as links, in the order in which a router creates them.
+# Types whose objects share the number sequence of links, in the order in which a router creates them.
 NUMBERED: Final = (ADDRESS, LINK_ROUTE, AUTO_LINK, EXCHANGE, BINDING)
 
 
-_MAX_DIGITS: Final = 18  # of a number
+_MAX_DIGITS: Final = 18  # limit for the digits of a number
 
 
 class Identities:
-    """The numbers of configured objects. Owner: the agent."""
+    """Numbers of configured objects. Owner: the agent."""
 
     def __init__(self, context: Context) -> None:
-        """Number the initial configuration; the first numbers are reserved for it."""
+        """Number the initial configuration, for which the first numbers are reserved."""
         self._context = context
         self._numbers: dict[str, tuple[int, EntityConfig]] = {}  # by store identity
         self._store: dict[int, str] = {}  # store identity by number
@@ -55,7 +55,7 @@ class Identities:
         self._store[number] = entity.identity
 
     def of(self, entity: EntityConfig) -> int:
-        """The number of an object; a new one gets the next. A changed one keeps its number."""
+        """Return the number of an object. A new object gets the next number, a changed one keeps its number."""
         number, known = self._numbers.get(entity.identity, (0, None))
         if known is not entity:
             if known is None or _what(known) != _what(entity):
@@ -64,18 +64,19 @@ class Identities:
         return number
 
     def store_identity(self, number: str) -> str | None:
-        """The store identity of the object with this number."""
+        """Return the store identity of the object with this number, or None."""
         if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
             return None
         found = self._store.get(int(number))
-        if found is None and len(self._numbers) != self._count():  # some were never shown and have no number yet
+        # some objects were never shown and have no number yet
+        if found is None and len(self._numbers) != self._count():
             for entity in self._entities():
                 self.of(entity)
             found = self._store.get(int(number))
         return found
 
     def forget(self, entity: EntityConfig) -> None:
-        """An object is gone, perhaps with others; their store identities may be used again."""
+        """Remove an object, and others that are gone as well. Their store identities may be reused."""
         number, _ = self._numbers.pop(entity.identity, (0, None))
         self._store.pop(number, None)
         if len(self._numbers) > self._count():
@@ -84,21 +85,21 @@ class Identities:
                 del self._store[self._numbers.pop(identity)[0]]
 
     def _count(self) -> int:
-        """Number of objects that are there."""
+        """Return the number of existing objects."""
         return sum(len(self._context.changes.entities(kind)) for kind in NUMBERED)
 
 
 def _what(entity: Any) -> tuple[Any, ...]:
-    """What distinguishes objects with the same store identity."""
+    """Return the attributes that distinguish objects with the same store identity."""
     return entity.name, getattr(entity, "prefix", None), getattr(entity, "pattern", None)
 
 
-# Names of attributes that only requests may use (management.md 5.8).
+# Attribute names that only requests may use (management.md 5.8).
 _OF_THE_WIRE: Final[Mapping[str, tuple[str, ...]]] = {ADDRESS: ("fallback",)}
 
 
 class Row(NamedTuple):
-    """A configured object with its number."""
+    """Configured object with its number."""
 
     entity: Any
     number: int
@@ -107,33 +108,33 @@ class Row(NamedTuple):
 
 
 class ConfiguredType(CoreType):
-    """Base of the types."""
+    """Base class of the types router.config.*."""
 
     kind: ClassVar[str]  # short name of the type
-    needs: ClassVar[str] = "name"  # word in the answer to a request without target
+    needs: ClassVar[str] = "name"  # words in the answer to a request without target
 
     def __init__(self, context: Context, identities: Identities) -> None:
         super().__init__(context)
         self._identities = identities
 
     def entities(self) -> Iterable[Any]:
-        """The configured objects, in order of creation."""
+        """Return the configured objects in order of creation."""
         return self.context.changes.entities(self.kind)
 
     def rows(self) -> Iterable[EntityConfig]:
-        """The configured objects."""
+        """Return the configured objects."""
         return self.entities()
 
     def row(self, item: EntityConfig) -> NamedTuple:
-        """The object with its number and counters."""
+        """Return the row of an object with its number and counters."""
         return Row(item, self._identities.of(item), self.context, self.counters(item))
 
     def counters(self, item: EntityConfig) -> Mapping[str, int]:
-        """The counters of the object."""
+        """Return the counters of an object."""
         return {}
 
     def find(self, identity: str | None, name: str | None) -> EntityConfig:
-        """By number (or store identity), else by name."""
+        """Return the object with this number (or store identity), otherwise with the name."""
         if identity is None and name is None:
             raise StatusError(BAD_REQUEST, f"No {self.needs} or identity provided")
         store_identity = None if identity is None else self._identities.store_identity(identity)
@@ -145,7 +146,7 @@ class ConfiguredType(CoreType):
         return found
 
     def _first(self, name: str | None, identity: str | None) -> EntityConfig | None:
-        """The first object of this type with a name, else with an identity of the store."""
+        """Return the first object of this type with a name, otherwise with a store identity."""
         found = self.context.changes.find(name, identity)
         return next((each for each in found if each.type == self.kind), None)
 
@@ -159,7 +160,7 @@ class ConfiguredType(CoreType):
         return self.shown(entity, CREATED)
 
     def delete(self, request: Request) -> Steps:
-        """Remove an object."""
+        """Remove an object. Raises StatusError."""
         entity = self.find(request.identity, request.name)
         try:
             yield from self.context.changes.delete(entity)
@@ -170,7 +171,7 @@ class ConfiguredType(CoreType):
 
 
 def shown_name(entity: EntityConfig) -> str | None:
-    """The name as the core shows it: none for what was created without one over the wire."""
+    """Return the name as the core shows it: None for an object created by a request without name."""
     return entity.name if entity.named or entity.line else None
 
 
@@ -187,7 +188,7 @@ def _counter(name: str) -> Callable[[Row], bytes]:
 
 
 class ConfiguredAddresses(ConfiguredType):
-    """Address settings."""
+    """Configured address settings."""
 
     kind = ADDRESS
     name = PREFIX + kind
@@ -212,7 +213,7 @@ class ConfiguredAddresses(ConfiguredType):
 
 
 def _stripped(text: str | None) -> str | None:
-    """A prefix or pattern without separators at its ends."""
+    """Return a prefix or pattern without separators at its ends."""
     return None if text is None else text.strip("./")
 
 
@@ -221,7 +222,7 @@ def _none_if(text: str, nothing: str) -> str | None:
 
 
 class ConfiguredLinkRoutes(ConfiguredType):
-    """Link routes."""
+    """Configured link routes."""
 
     kind = LINK_ROUTE
     name = PREFIX + kind
@@ -247,7 +248,7 @@ def _status(row: Row) -> str:
 
 
 class AutoLinkRow(NamedTuple):
-    """An auto link with its number and state."""
+    """Auto link with its number and state."""
 
     entity: Any
     number: int
@@ -255,7 +256,7 @@ class AutoLinkRow(NamedTuple):
 
 
 class ConfiguredAutoLinks(ConfiguredType):
-    """Auto links."""
+    """Configured auto links."""
 
     kind = AUTO_LINK
     name = PREFIX + kind
@@ -279,12 +280,12 @@ class ConfiguredAutoLinks(ConfiguredType):
     }
 
     def row(self, item: Any) -> AutoLinkRow:
-        """The auto link with its number and state."""
+        """Return the row of an auto link with its number and state."""
         return AutoLinkRow(item, self._identities.of(item), self.context.core.auto_links.shown(item))
 
 
 class ConfiguredExchanges(ConfiguredType):
-    """Exchanges."""
+    """Configured exchanges."""
 
     kind = EXCHANGE
     name = PREFIX + kind
@@ -307,7 +308,7 @@ class ConfiguredExchanges(ConfiguredType):
     more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
 
     def counters(self, item: EntityConfig) -> Mapping[str, int]:
-        """Messages received, and what happened to them."""
+        """Return the counts of messages received, forwarded, dropped and diverted."""
         number = self.context.core.exchanges.exchange_counters(item.name)
         if number is None:
             return {}
@@ -330,7 +331,7 @@ def _bindings(context: Context) -> Iterable[EntityConfig]:
 
 
 class ConfiguredBindings(ConfiguredType):
-    """Bindings, those of an exchange together."""
+    """Configured bindings, grouped by exchange."""
 
     kind = BINDING
     name = PREFIX + kind
@@ -347,13 +348,13 @@ class ConfiguredBindings(ConfiguredType):
     more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
 
     def rows(self) -> Iterable[EntityConfig]:
-        """Grouped by exchange."""
+        """Return the bindings, grouped by exchange."""
         grouped: dict[str, list[EntityConfig]] = {each.name: [] for each in self.context.changes.entities(EXCHANGE)}
         for binding in self.entities():
             grouped.setdefault(binding.exchange_name, []).append(binding)
         return [binding for own in grouped.values() for binding in own]
 
     def counters(self, item: EntityConfig) -> Mapping[str, int]:
-        """Messages that matched."""
+        """Return the count of matching messages."""
         number = self.context.core.exchanges.binding_counters(item.name)
         return {} if number is None else {"matched": self.context.region.address_totals(number)["ingress"]}

@@ -1,10 +1,9 @@
-"""Rows of an answer to QUERY, limited to what clients decode.
+"""Rows of an answer to QUERY, limited to the size that clients decode.
 
-management.md 5.6.
-
-Proton's decoders keep at most 65,535 values of a message and leave out the rest without an error, so that tools would
-show some of the rows as if they were all. They ask for pages of 500 rows, and take one with fewer for the last. So an
-answer that is too large is first reduced in ways that lose no row, and it says what is missing.
+management.md 5.6. Proton's decoders keep at most 65,535 values of a message and omit the rest without an error, so
+that tools would show some of the rows as if they were all. Tools request pages of 500 rows, and take a shorter page as
+the last one. An answer that is too large is therefore first reduced in ways that lose no row, and it states what is
+missing.
 """
 
 from typing import Final
@@ -22,18 +21,18 @@ class Sheet:
     """Rows of encoded cells. Owner: one query."""
 
     def __init__(self, names: list[str], *, paged: bool, listed: bool) -> None:
-        """paged: the request has a `count`. listed: it names the columns."""
+        """Create a sheet. paged: the request has a `count`. listed: the request names the columns."""
         self._names = names
         self._paged = paged
         self._listed = listed
         self._rows: list[list[bytes]] = []
         room = MOST_VALUES - _AROUND - len(names)
-        # Room left: with whole rows; without nulls at their ends; also without lists and maps.
+        # Number of values left: with whole rows; without their trailing nulls; and without lists and maps.
         self._whole = self._trimmed = self._slim = room
         self._cut = False
 
     def add(self, cells: list[bytes]) -> bool:
-        """Add a row. False: it does not fit; stop adding. Raises StatusError."""
+        """Add a row. Returns False if the row does not fit and no more can be added. Raises StatusError."""
         inner = sum(_inner(cell) for cell in cells if cell[0] in _COMPOUND)
         used = 1 + (len(cells) if self._listed else _used(cells))
         whole, trimmed, slim = self._whole - 1 - len(cells) - inner, self._trimmed - used - inner, self._slim - used
@@ -48,7 +47,7 @@ class Sheet:
         return True
 
     def response(self, offset: int) -> Response:
-        """The answer. offset: of its first row."""
+        """Return the answer. offset: of its first row."""
         rows = self._rows
         lacks = []
         if self._whole < 0:
@@ -64,7 +63,7 @@ class Sheet:
 
 
 def table(names: list[str], rows: list[bytes]) -> bytes:
-    """The body of an answer to QUERY; rows are encoded."""
+    """Return the body of an answer to QUERY. rows: encoded."""
     encoded: bytes = codec.encode_map(
         [values.string("attributeNames"), values.strings(names), values.string("results"), codec.encode_list(rows)]
     )
@@ -72,7 +71,7 @@ def table(names: list[str], rows: list[bytes]) -> bytes:
 
 
 def _used(cells: list[bytes]) -> int:
-    """Number of cells without the nulls at the end."""
+    """Return the number of cells without trailing nulls."""
     used = len(cells)
     while used and cells[used - 1] == values.NULL:
         used -= 1
@@ -80,12 +79,12 @@ def _used(cells: list[bytes]) -> int:
 
 
 def _inner(cell: bytes) -> int:
-    """Number of values in a list or map, those inside them included."""
+    """Return the number of values in a list or map, including nested ones."""
     return count(codec.decode_one(cell)) - 1
 
 
 def count(value: object) -> int:
-    """Number of values of a value, itself included."""
+    """Return the number of values in a value, including itself."""
     if isinstance(value, dict):
         return 1 + sum(count(key) + count(item) for key, item in value.items())
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Stalls of links for users: the reason, the peer that causes it, and for how long (docs/user/operate.md, "Stalls")."""
+"""Stalls of links for users: reason, responsible peer, and duration (docs/user/operate.md, "Stalls")."""
 
 from typing import Any, Final, NamedTuple
 
@@ -17,20 +17,20 @@ _NS: Final = 1e9
 
 
 class Stall(NamedTuple):
-    """Why no delivery moves on a link."""
+    """Reason for which no delivery moves on a link."""
 
     reason: Word
-    text: str  # a sentence that names the peer
+    text: str  # sentence that names the peer
     seconds: float
 
     @property
     def described(self) -> str:
-        """The sentence with the time."""
+        """Return the sentence with the duration."""
         return f"{self.text}, for {self.seconds:.0f} s"
 
 
 def find_stall(core: RouterCore, link: Link, counters: dict[str, Any], now: int) -> Stall | None:
-    """Return why no delivery moves on a link; None: nothing is in the way. counters: of its slot. now: monotonic ns."""
+    """Return the stall of a link, or None. counters: of its slot. now: monotonic ns."""
     reason, since = counters["stall"], counters["stall_since"]
     if reason not in _FINDERS:
         reason = None  # found by one check only
@@ -38,13 +38,13 @@ def find_stall(core: RouterCore, link: Link, counters: dict[str, Any], now: int)
     if link.consumer and blocked and reason is None:
         reason, since = Reason.CREDIT, blocked
     if reason is None or (reason == Reason.CREDIT and not blocked):
-        return None  # the slot shows the last check
+        return None  # the slot may show an outdated check
     word, text = _FINDERS[reason](core, link, counters, reason)
     return Stall(word, text, max(now - since, 0) / _NS)
 
 
 def peer_of(connection: Connection) -> str:
-    """Return what users know the peer of a connection by."""
+    """Return a description of the peer of a connection for users."""
     kind = "client"
     if connection.origin.role in roles.BETWEEN_ROUTERS:
         kind = "router"
@@ -54,7 +54,7 @@ def peer_of(connection: Connection) -> str:
 
 
 def _word(connection: Connection, word: Word) -> Word:
-    """Return the word for a stall that the peer of a connection causes."""
+    """Return the word for a stall caused by the peer of a connection."""
     if connection.origin.role in roles.BETWEEN_ROUTERS:
         return Word.HOP
     return Word.BROKER if connection.origin.role == roles.ROUTE_CONTAINER else word

@@ -1,4 +1,4 @@
-"""The store half: finds the entity of a request and executes its operation (management.md 5.4 to 5.10)."""
+"""Store half of the agent: finds the entity of a request and executes its operation (management.md 5.4 to 5.10)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -28,11 +28,11 @@ from supervisor.management.settings import NUMBERED
 from supervisor.management.sheet import Sheet
 
 ROWS_A_STEP: Final = 50
-_SHOWN: Final = 200  # characters of what a client sent, in a text
+_SHOWN: Final = 200  # characters of client input in a text
 
 
 class Store:
-    """Requests for types that are not core types, and requests without type. Owner: the agent."""
+    """Answers to requests for types that are not core types, and to requests without type. Owner: the agent."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -67,7 +67,7 @@ class Store:
         raise not_implemented(request.operation, target.type)
 
     def _target(self, request: Request, kind: EntityType | None) -> Entity:
-        """The entity of a request. Raises StatusError."""
+        """Return the entity of a request. Raises StatusError."""
         name, identity = request.name, request.identity
         own = management(self.context)
         if name is None and identity is None:
@@ -88,7 +88,7 @@ class Store:
         return found[0]
 
     def _query(self, request: Request) -> Steps:
-        """Rows of all entities of a type, or of all."""
+        """Return the rows of all entities of a type, or of all types."""
         kind = find_type(request, "entityType")
         names = _columns(request, kind)
         offset, count = request.number("offset") or 0, request.number("count") or 0
@@ -156,7 +156,7 @@ class Store:
 
 
 def find_type(request: Request, key: str) -> EntityType | None:
-    """The type that a property names; None when there is none. Raises StatusError."""
+    """Return the type that a property names, or None without the property. Raises StatusError."""
     given = request.properties.get(key)
     if given is None or given == "":
         return None
@@ -167,18 +167,18 @@ def find_type(request: Request, key: str) -> EntityType | None:
 
 
 def not_implemented(operation: str, kind: EntityType) -> StatusError:
-    """The answer to an operation that a type does not have."""
+    """Return the error for an operation that a type does not have."""
     text = f"Operation '{operation[:_SHOWN].upper()}' not implemented for '{kind.long_name}' {list(kind.operations)}"
     return StatusError(NOT_IMPLEMENTED, text)
 
 
 def _columns(request: Request, kind: EntityType | None) -> list[str]:
-    """Attribute names that a query asks for: all of the type, or of all types, unless it lists some."""
+    """Return the attribute names of a query: those it lists, otherwise all of the type or of all types."""
     known: Mapping[str, Any] = _ALL if kind is None else kind.attributes
     return request.attribute_names(known, kind) or (_ALL_NAMES if kind is None else list(known))
 
 
-# Attributes of types with perhaps many entities come first: rows are cut after their last value.
+# Attributes of types that may have many entities come first, because rows are cut after their last value.
 _MANY: Final = (*NUMBERED, "router.node", "listener", "connector", "dummy", "sslProfile", "vhost")
 _ALL: Final = dict.fromkeys(["name", "identity", "type"]) | {
     name: None for kind in (*(SCHEMA.types[name] for name in _MANY), *SCHEMA.types.values()) for name in kind.attributes

@@ -11,13 +11,15 @@ from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, NOT_FOUN
 
 SUBJECT: Final = "trace"
 MAX_SECONDS: Final = 7 * 24 * 3600
-MAX_DIGITS: Final = 20  # of an identity
+MAX_DIGITS: Final = 20  # limit for the digits of an identity
 
 
 def trace(request: Request, context: Context) -> Response:
-    """Answer with the connection's identity; then messages with subject `trace`, their body a list of
-    `[seconds since the epoch, text]`, an empty one at the end: the connection has ended, or one of the limits that
-    the request may name (`seconds`, `lines`) is reached. Raises StatusError.
+    """Start a trace, and return the identity of the connection.
+
+    Messages with subject `trace` follow, whose body is a list of `[seconds since the epoch, text]`. An empty list is
+    the last one: the connection has ended, or a limit in the request (`seconds`, `lines`) is reached. Raises
+    StatusError.
     """
     identity = str(request.properties.get("connection"))
     short = identity[:MAX_DIGITS]

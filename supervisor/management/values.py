@@ -1,7 +1,4 @@
-"""AMQP encodings of values in answers, with the types of 1.19.
-
-management.md 5.3.
-"""
+"""AMQP encodings of values in answers, with the types of 1.19 (management.md 5.3)."""
 
 import struct
 import uuid
@@ -19,13 +16,13 @@ _INT: Final = range(-(2**31), 2**31)
 _LONG: Final = range(-(2**63), 2**63)
 _ULONG_MAX: Final = 2**64 - 1
 _UINT_MAX: Final = 2**32 - 1
-_COMMON: Final = 1024  # numbers below it are encoded once for all
+_COMMON: Final = 1024  # numbers below are encoded in advance
 _ULONGS: Final[list[bytes]] = [codec.encode_ulong(number) for number in range(_COMMON)]
 _UINTS: Final[list[bytes]] = [codec.encode_uint(number) for number in range(_COMMON)]
 
 
 def string(text: str | None) -> bytes:
-    """A string, or null. Invalid Unicode (in a path, for example) is replaced."""
+    """Encode a string; None becomes null. Invalid Unicode (in a path, for example) is replaced."""
     if text is None:
         return NULL
     try:
@@ -36,7 +33,7 @@ def string(text: str | None) -> bytes:
 
 
 def ulong(number: int) -> bytes:
-    """A ulong; limited to its range."""
+    """Encode a ulong, limited to its range."""
     if 0 <= number < _COMMON:
         return _ULONGS[number]
     encoded: bytes = codec.encode_ulong(min(max(number, 0), _ULONG_MAX))
@@ -44,7 +41,7 @@ def ulong(number: int) -> bytes:
 
 
 def uint(number: int | None) -> bytes:
-    """A uint, or null; limited to its range."""
+    """Encode a uint, limited to its range; None becomes null."""
     if number is None:
         return NULL
     if 0 <= number < _COMMON:
@@ -54,29 +51,29 @@ def uint(number: int | None) -> bytes:
 
 
 def int32(number: int | None) -> bytes:
-    """An int, or null. Raises OverflowError."""
+    """Encode an int; None becomes null. Raises OverflowError."""
     encoded: bytes = NULL if number is None else codec.encode_int(number)
     return encoded
 
 
 def long(number: int) -> bytes:
-    """A long. Raises OverflowError."""
+    """Encode a long. Raises OverflowError."""
     return b"\x55" + struct.pack("b", number) if -128 <= number < 128 else b"\x81" + struct.pack(">q", number)
 
 
 def boolean(value: bool) -> bytes:
-    """A boolean."""
+    """Encode a boolean."""
     return TRUE if value else FALSE
 
 
 def strings(texts: Iterable[str]) -> bytes:
-    """A list of strings."""
+    """Encode a list of strings."""
     encoded: bytes = codec.encode_list([string(text) for text in texts])
     return encoded
 
 
 def value(given: Any) -> bytes:
-    """Any value of the store (management.md 5.3), or one that a client sent, in its own AMQP type."""
+    """Encode any value of the store (management.md 5.3), or one sent by a client, in its own AMQP type."""
     if given is None or isinstance(given, bool):
         return NULL if given is None else boolean(given)
     if isinstance(given, str):
@@ -96,13 +93,13 @@ def value(given: Any) -> bytes:
 
 
 def mapping(pairs: Mapping[Any, Any]) -> bytes:
-    """A map of any values."""
+    """Encode a map of any values."""
     encoded: bytes = codec.encode_map([value(item) for pair in pairs.items() for item in pair])
     return encoded
 
 
 def properties(pairs: Mapping[str, Any]) -> bytes:
-    """The properties of a connection, with symbols as keys where possible."""
+    """Encode the properties of a connection, with symbols as keys where possible."""
     items = []
     for key, item in pairs.items():
         items += [_symbol(key), value(item)]
@@ -116,7 +113,7 @@ def _symbol(text: str) -> bytes:
 
 
 def _integer(number: int) -> bytes:
-    """int where it fits, else long; timestamps keep their type; what is wider than a long is a ulong, or text."""
+    """Encode a number: as an int if it fits, else a long, else a ulong, else text. Timestamps keep their type."""
     if isinstance(number, codec.Timestamp):
         return b"\x83" + struct.pack(">q", number)
     if number in _INT:
@@ -127,7 +124,7 @@ def _integer(number: int) -> bytes:
 
 
 def _rare(given: Any) -> bytes:
-    """A value of a type that only clients send."""
+    """Encode a value of a type that only clients send."""
     if isinstance(given, uuid.UUID):
         return b"\x98" + given.bytes
     if isinstance(given, bytes):

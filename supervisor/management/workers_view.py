@@ -1,7 +1,7 @@
-"""GET-WORKERS: each worker, from shared memory and the operating system. Not in Dispatch.
+"""GET-WORKERS: state of each worker, from shared memory and the operating system. Not in Dispatch.
 
 The body is a list of maps, one for each worker, in order of their numbers. Octets, seconds and counts are those of the
-worker's present process, except counters of deliveries and the histogram, which continue over generations.
+worker's present process, except delivery counters and the histogram, which continue over generations.
 """
 
 import time
@@ -20,12 +20,12 @@ QUANTILES: Final = (("latencyP50Seconds", 0.5), ("latencyP90Seconds", 0.9), ("la
 
 
 def get_workers(request: Request, context: Context) -> Response:
-    """One map for each worker."""
+    """Return a map for each worker."""
     return Response.of(OK, [worker(context, index) for index in sorted(context.core.workers)])
 
 
 def worker(context: Context, index: int) -> dict[str, Any]:
-    """The map of one worker."""
+    """Return the map of one worker."""
     counters = context.region.worker_counters(index)
     cpu, resident = process(counters["pid"])
     beat = counters["heartbeat"]
@@ -56,7 +56,7 @@ def worker(context: Context, index: int) -> dict[str, Any]:
 
 
 def rings(region: Region, index: int) -> list[dict[str, int]]:
-    """Octets that wait in the rings from a worker to each other one."""
+    """Return the octets that wait in the rings from a worker to each other worker."""
     found = []
     for other in range(region.workers):
         if other != index:
@@ -66,7 +66,7 @@ def rings(region: Region, index: int) -> list[dict[str, int]]:
 
 
 def process(pid: int) -> tuple[float | None, int | None]:
-    """CPU time (seconds) and resident memory (octets) of a process; None when it is gone."""
+    """Return CPU time in seconds and resident memory in octets of a process; None if the process has ended."""
     try:
         found = psutil.Process(pid)
         times = found.cpu_times()
