@@ -93,9 +93,9 @@ class ListCache:
         try:
             found = await self._fetch(url, source.trusted_file, self._threads)
             if source.found is not None and found.begins < source.found.begins:
-                raise ListError("it is older than the one before")
+                raise ListError("it is older than the previous one")
             if found.ends <= time.time():
-                raise ListError("it is out of date")
+                raise ListError("it has expired")
         except ListError as error:
             self._failed(key, source, str(error))
             return
@@ -109,13 +109,13 @@ class ListCache:
         source.due = time.monotonic() + max(min(refresh, left / 2), LEAST_PAUSE)
         if before is None or before.pem != found.pem:
             until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found.ends))
-            self._log.write(INFO, "CONN_MGR", f"sslProfile '{name}': revocation list {url} holds until {until}")
+            self._log.write(INFO, "CONN_MGR", f"sslProfile '{name}': revocation list {url} is valid until {until}")
             self._renewed(name)
 
     def _failed(self, key: _Key, source: _Source, reason: str) -> None:
         source.problem = reason
         source.due = time.monotonic() + source.pause
         source.pause = min(2 * source.pause, MOST_PAUSE)
-        kept = "connections are refused" if source.found is None else "the list before counts until it ends"
+        kept = "connections are refused" if source.found is None else "the previous list is used until it expires"
         text = f"sslProfile '{key[0]}': revocation list {key[1]}: {reason}; {kept}"
         self._log.repeated(WARNING, "CONN_MGR", f"list {key[0]} {key[1]}", text)

@@ -38,7 +38,7 @@ async def fetch(url: str, trusted_file: str, threads: Threads) -> RevocationList
         octets = await _get(url, threads)
         return await threads.run(partial(checked, octets, trusted_file), CHECK_SECONDS)
     except TimeoutError:
-        raise ListError(f"nothing complete within {FETCH_SECONDS:g} s") from None
+        raise ListError(f"no complete answer within {FETCH_SECONDS:g} s") from None
     except OSError as error:
         raise ListError(error.strerror or str(error)) from None
 
@@ -86,9 +86,9 @@ def checked(octets: bytes, trusted_file: str) -> RevocationList:
     with open(trusted_file, "rb") as file:
         trusted = file.read(MAX_LIST)
     if not _is_signed(found, _authorities(trusted)):
-        raise ListError("no authority of caCertFile has signed it")
+        raise ListError("it is not signed by an authority in caCertFile")
     if ends is None:
-        raise ListError("it does not say until when it holds (nextUpdate)")
+        raise ListError("it has no expiry time (nextUpdate)")
     return RevocationList(pem, found.last_update_utc.timestamp(), ends.timestamp())
 
 

@@ -256,7 +256,7 @@ class TlsProfiles(Subsystem):
             if uses and name not in self.held:
                 self.held[name] = Held(None, _NOTHING)
                 self.held[name].problem = "there is no such sslProfile"
-                self._log.warning("CONN_MGR", f"There is no sslProfile '{name}', which listeners or connectors name")
+                self._log.warning("CONN_MGR", f"sslProfile '{name}' does not exist, but listeners or connectors refer to it")
                 self._table.change(self._op(name))
         for name in [name for name, held in self.held.items() if held.config is None and not self._uses.get(name)]:
             self._forget(name)
@@ -317,7 +317,7 @@ class TlsProfiles(Subsystem):
         self._tell_faults(held, () if new else faults_before, kept=was_usable)
         if material.names_fault is not None:
             if new or material.names_fault != read_before.names_fault:
-                kept = "" if before.names is None else "; the names before stay in use"
+                kept = "" if before.names is None else "; the previous names stay in use"
                 self._log.error("DISPLAYNAME", f"sslProfile '{name}': {material.names_fault}{kept}")
             material = replace(material, names=before.names)
         if held.faults and was_usable:
@@ -347,14 +347,14 @@ class TlsProfiles(Subsystem):
         assert held.config is not None
         if not held.faults:
             if held.problem is not None:
-                self._log.notice("CONN_MGR", f"sslProfile '{held.config.name}' has no faults any more")
+                self._log.notice("CONN_MGR", f"sslProfile '{held.config.name}' is valid again")
             held.problem = None
             return
-        held.problem = f"{held.faults[0]}" + ("; the credentials before stay in use" if kept else "")
+        held.problem = f"{held.faults[0]}" + ("; the previous credentials stay in use" if kept else "")
         for fault in held.faults:
             if fault not in before:
                 name = f"sslProfile '{held.config.name}'{_at(held.config, fault)}"
-                text = "the credentials before stay in use" if kept else "connections are refused"
+                text = "the previous credentials stay in use" if kept else "connections are refused"
                 self._log.error("CONN_MGR", f"{name}: {fault}; {text}")
 
     def _remark(self, remarks: Iterable[Remark], before: Iterable[Remark]) -> None:
@@ -380,7 +380,7 @@ class TlsProfiles(Subsystem):
             if days is not None and days < 0:
                 text = "in use, the certificate has expired"
             if held.stale:
-                text += f", the revocation list of {held.stale[0]} is out of date"
+                text += f", the revocation list of {held.stale[0]} has expired"
             missing = None if self._lists is None else self._lists.problem(name)
             if missing is not None:
                 text += f", {missing}"
@@ -404,7 +404,7 @@ class TlsProfiles(Subsystem):
         stale = held.material.stale_lists(time.time())
         for authority in stale:
             if authority not in held.stale:
-                text = f"the revocation list of {authority} is out of date: certificates below it are refused"
+                text = f"the revocation list of {authority} has expired: certificates below that authority are refused"
                 self._log.error("CONN_MGR", f"sslProfile '{name}': {text}")
         held.stale = stale
         left = self.days_left(name)

@@ -57,10 +57,10 @@ class CredentialWatch(Subsystem):
             try:
                 await self._look(threads)
             except OSError as error:
-                text = f"Files of sslProfiles cannot be looked at: {error.strerror or error}"
+                text = f"Files of sslProfiles cannot be checked: {error.strerror or error}"
                 self._log.repeated(WARNING, "CONN_MGR", "credentials", text)
             except Exception:  # noqa: BLE001 - logged with its traceback; the next check follows in any case
-                self._log.critical("CONN_MGR", f"Files of sslProfiles not looked at: {traceback.format_exc()}".rstrip())
+                self._log.critical("CONN_MGR", f"Files of sslProfiles not checked: {traceback.format_exc()}".rstrip())
             await asyncio.sleep(INTERVAL)
 
     async def _look(self, threads: Threads) -> None:

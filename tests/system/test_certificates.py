@@ -134,7 +134,7 @@ def test_certificate_out_of_its_time_replaces_no_good_one(
     router = start([profile(made, swapped.issued), mutual(), listener()])
     bad = made.issue("untimely", "/CN=localhost", names="DNS:localhost", days=1 if later else -1, later=later)
     swapped.put(bad.certificate.read_bytes(), bad.key.read_bytes())
-    router.wait_log(rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the credentials before stay in use")
+    router.wait_log(rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the previous credentials stay in use")
     opened(router, made, made.client).drop()
     good = made.issue("timely", "/CN=localhost", names="DNS:localhost")
     swapped.put(good.certificate.read_bytes(), good.key.read_bytes())
@@ -148,7 +148,7 @@ def test_list_that_is_out_of_date_is_called_so(start: Start, made: Pki, tmp_path
     yesterday = datetime.now(tz=UTC) - timedelta(days=1)
     trusted.write_bytes(made.trusted.read_bytes() + made.revocations(until=yesterday))
     router = start([profile(made, caCertFile=trusted), mutual(), listener()])
-    text = r"the revocation list of /CN=authority is out of date: certificates below it are refused"
+    text = r"the revocation list of /CN=authority has expired: certificates below that authority are refused"
     router.wait_log(rf"CONN_MGR \(error\) sslProfile 'p': {text}")
     with pytest.raises(REFUSED) as refusal:
         opened(router, made, made.client)
@@ -294,11 +294,11 @@ def test_lists_from_a_url_are_demanded_kept_and_renewed(start: Start, made: Pki,
     with pytest.raises(REFUSED):
         get(router, made, other)
     list_server.octets = made.revocations(until=soon)
-    router.wait_log(r"sslProfile 'p': revocation list \S+ holds until ", 15.0)
+    router.wait_log(r"sslProfile 'p': revocation list \S+ is valid until ", 15.0)
     router.wait_log("sslProfile 'p': new revocation lists are in use")
     peers = [opened(router, made, each) for each in (revoked, other)]
     list_server.octets, asked = None, list_server.asked
-    router.wait_log(r"HTTP status 503; the list before counts until it ends", 20.0)
+    router.wait_log(r"HTTP status 503; the previous list is used until it expires", 20.0)
     assert list_server.asked > asked
     opened(router, made, other).drop()
     list_server.octets = made.revocations(revoked)

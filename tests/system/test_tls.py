@@ -186,10 +186,10 @@ def test_a_certificate_is_swapped(start: Start, tls: Tls, made: Pki, swapped: Sw
 def test_a_broken_file_changes_nothing(start: Start, tls: Tls, made: Pki, swapped: Swapped, second: Issued) -> None:
     router = start([profile(made, swapped.issued), secure()], 3)
     swapped.put(second.certificate.read_bytes(), b"nonsense")
-    router.wait_log(r"sslProfile 'p' \(line \d+\): privateKeyFile \S+: .*; the credentials before stay in use")
+    router.wait_log(r"sslProfile 'p' \(line \d+\): privateKeyFile \S+: .*; the previous credentials stay in use")
     assert certificate_of(tls(router)) == made.server.certificate.read_bytes().strip()
     swapped.put(second.certificate.read_bytes(), second.key.read_bytes())
-    router.wait_log("sslProfile 'p' has no faults any more")
+    router.wait_log("sslProfile 'p' is valid again")
     router.wait_log("new credentials are in use")
     assert certificate_of(tls(router)) == second.certificate.read_bytes().strip()
 
@@ -323,9 +323,9 @@ def test_https(start: Start, made: Pki, swapped: Swapped, second: Issued) -> Non
     assert 'sluice_tls_profile_current{profile="p"} 1.0' in get(router.ports["both"], context, "/metrics")[1]
 
     swapped.put(second.certificate.read_bytes(), b"nonsense")
-    router.wait_log("the credentials before stay in use")
+    router.wait_log("the previous credentials stay in use")
     status, body = get(router.ports["both"], context)
-    assert (status, "the credentials before stay in use" in body) == (200, True)
+    assert (status, "the previous credentials stay in use" in body) == (200, True)
     page = get(router.ports["both"], context, "/metrics")[1]
     assert 'sluice_tls_profile_current{profile="p"} 0.0' in page
     assert 'sluice_tls_certificate_expiry_timestamp_seconds{profile="p"} ' in page
@@ -370,7 +370,7 @@ def test_a_reload(start: Start, tls: Tls, made: Pki, second: Issued) -> None:
     assert certificate_of(tls(router)) == second.certificate.read_bytes().strip()
     router.configure([profile(made, second, ciphers="nonsense"), secure()])
     management.call("RELOAD")
-    assert router.wait_log("ciphers nonsense: no cipher match; the credentials before stay in use")
+    assert router.wait_log("ciphers nonsense: no cipher match; the previous credentials stay in use")
     assert certificate_of(tls(router)) == second.certificate.read_bytes().strip()
     assert not re.search("hidden|hushed", router.log)
 

@@ -423,7 +423,7 @@ def test_a_file_of_names_becomes_invalid(start: Start, made: Pki, tmp_path: Path
     assert user() == "alice"
     for broken, reason in (("{", "Expecting"), ('{"127.0.0.1": 7}', "It is not a JSON object with names as values")):
         names.write_text(broken)
-        router.wait_log(rf"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: {reason}.*; the names before")
+        router.wait_log(rf"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: {reason}.*; the previous names")
         assert user() == "alice"
     names.unlink()
     router.wait_log(r"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: No such file or directory")

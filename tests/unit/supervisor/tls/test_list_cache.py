@@ -90,8 +90,8 @@ def test_lists_of_a_profile_are_those_that_are_there():
     ("answer", "reason"),
     [
         (ListError("HTTP status 500"), "HTTP status 500"),
-        (made("old", NOW - 61), "it is older than the one before"),
-        (made("ended", NOW, NOW - 1), "it is out of date"),
+        (made("old", NOW - 61), "it is older than the previous one"),
+        (made("ended", NOW, NOW - 1), "it has expired"),
         (KeyError("x"), "KeyError: 'x'"),
     ],
 )
@@ -108,7 +108,7 @@ def test_list_that_cannot_be_renewed_is_kept(monkeypatch, answer, reason):
             await asyncio.sleep(0.01)
         assert setup.cache.lists(config) == "one"
         assert setup.cache.problem("p") == f"revocation list {URL}: {reason}"
-        assert any(line.endswith(f"{reason}; the list before counts until it ends") for line in setup.lines())
+        assert any(line.endswith(f"{reason}; the previous list is used until it expires") for line in setup.lines())
         assert setup.renewed == ["p"]
 
     run(scenario)

@@ -145,7 +145,7 @@ def test_a_reload_reads_the_files_again(made, tmp_path):
         ((name, usable, problem),) = setup.tls.states()
         assert (name, usable) == ("p", True)
         assert problem.startswith(f"privateKeyFile {key}: ")
-        assert problem.endswith("; the credentials before stay in use")
+        assert problem.endswith("; the previous credentials stay in use")
         errors = [line for line in setup.lines() if "stay in use" in line]
         await setup.change(written)
         assert [line for line in setup.lines() if "stay in use" in line] == errors, "told once"
