@@ -179,7 +179,7 @@ class Pool:
         if not data:
             self._loop.remove_reader(self._zygote.channel)
             if not self._stopping:
-                self._fatal("The process that starts workers has ended")
+                self._fatal("The process that starts workers has exited")
             return
         worker = self._forking.popleft()
         worker.pid = decode_fork_answer(data).pid
@@ -265,7 +265,7 @@ class Pool:
         elif was_live:
             self._log.error(
                 "SERVER",
-                f"Worker {worker.index} (process {worker.pid}) died with {connections} connections; "
+                f"Worker {worker.index} (process {worker.pid}) crashed with {connections} connections; "
                 "a new one replaces it",
             )
         # a late worker may only have waited, for instance for a descriptor of this process: keep trying
@@ -277,10 +277,10 @@ class Pool:
     def _failed_start(self, worker: Worker) -> None:
         now = time.monotonic()
         self._failed_starts.append(now)
-        self._log.error("SERVER", f"Worker {worker.index} (process {worker.pid}) died before it was ready")
+        self._log.error("SERVER", f"Worker {worker.index} (process {worker.pid}) exited before it was ready")
         if len(self._failed_starts) == MAX_FAILED_STARTS and now - self._failed_starts[0] < FAILED_STARTS_WITHIN:
             self._fatal(
-                f"Workers died {MAX_FAILED_STARTS} times within {FAILED_STARTS_WITHIN:.0f} seconds before they were "
+                f"Workers exited {MAX_FAILED_STARTS} times within {FAILED_STARTS_WITHIN:.0f} seconds before they were "
                 "ready; stderr shows why"
             )
 
@@ -338,7 +338,7 @@ class Pool:
             await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIME + KILL_AFTER)
         except TimeoutError:
             left = [worker for worker in running if worker.pidfd is not None]
-            self._log.warning("SERVER", f"{len(left)} workers did not end in time and are killed")
+            self._log.warning("SERVER", f"{len(left)} workers did not exit in time and are killed")
             for worker in left:
                 self.kill(worker)
 

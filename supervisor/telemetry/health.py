@@ -24,7 +24,7 @@ _STAGES: Final = {
     Stage.FORKING: "is being started",
     Stage.STARTING: "is starting",
     Stage.LIVE: "is about to serve",
-    Stage.DEAD: "has died and is being replaced",
+    Stage.DEAD: "has crashed and is being replaced",
 }
 
 

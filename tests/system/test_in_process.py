@@ -216,7 +216,7 @@ def test_a_worker_dies_with_messages_on_their_way(start: Start, workers: int, pe
             sender.send(message.message("x" * 5000, reply_to=own.address))
     victim = router.worker_of(int(askers[0].socket.getsockname()[1]))
     os.kill(victim, signal.SIGKILL)
-    router.wait_log(rf"\(process {victim}\) died with")
+    router.wait_log(rf"\(process {victim}\) crashed with")
     again = opened()
     replies = again.receiver(dynamic=True, credit=10)
     sender = again.sender(ECHO)

@@ -212,7 +212,7 @@ def kill(router: Router, victims: list[int]) -> None:
 
         poll(replaced, "the workers are replaced and ready", REPLACED_WITHIN)
     for pid in victims:
-        router.wait_log(rf"\(process {pid}\) died with", after=seen)
+        router.wait_log(rf"\(process {pid}\) crashed with", after=seen)
 
 
 def goes_on(flows: list[Flow]) -> None:
@@ -488,5 +488,5 @@ def test_zygote_killed(start: Start) -> None:
     zygote.kill()
     assert router.wait_exit() != 0
     router.check_nothing_left()
-    assert "The process that starts workers has ended" in router.log
+    assert "The process that starts workers has exited" in router.log
     assert "Traceback" not in router.log

@@ -100,7 +100,7 @@ def test_signals_end_it_with_nothing_left(start, clients, number, status):
     until(lambda: all(map(ended, processes)), "processes are left")
     supervisor.wait_for("SERVER .notice. Shut Down")
     supervisor.wait_for(r"\[C1\] Closing connection on shutdown")
-    assert not [line for line in supervisor.lines if "did not end in time" in line]
+    assert not [line for line in supervisor.lines if "did not exit in time" in line]
 
 
 def test_sighup_changes_nothing(start, clients):
@@ -182,7 +182,7 @@ def test_a_dead_worker_is_replaced_and_forgotten(start, clients):
     assert time.monotonic() - died < 2
     table = survivor.table()
     assert [consumer[0] for consumer in table.of("M0queue")] == [survivor.worker]
-    supervisor.wait_for(rf"Worker {victim.worker} \(process {victim.pid}\) died with 1 connections")
+    supervisor.wait_for(rf"Worker {victim.worker} \(process {victim.pid}\) crashed with 1 connections")
     replacement = until(lambda: (c := reconnect(supervisor, clients)).worker == victim.worker and c, "not used")
     assert replacement.pid != victim.pid
     assert replacement.table().of("M0queue") == table.of("M0queue")
@@ -259,7 +259,7 @@ def test_deaths_under_load(start, clients):
 def test_a_worker_that_cannot_start_ends_the_router(start):
     supervisor = start(SLUICE_STANDIN_FAULT="start")
     assert supervisor.process.wait(PATIENCE) == 1
-    supervisor.wait_for(r"SERVER \(critical\) Workers died 5 times within 10 seconds before they were ready")
+    supervisor.wait_for(r"SERVER \(critical\) Workers exited 5 times within 10 seconds before they were ready")
 
 
 def test_a_bad_message_costs_the_worker_its_life(start, clients):
@@ -318,7 +318,7 @@ def test_a_missing_worker_module(start):
     supervisor = start(WORKER_MODULE="no.such.module")
     assert supervisor.process.wait(PATIENCE) == 1
     supervisor.wait_for("ModuleNotFoundError: No module named 'no'")
-    supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has ended. Shutting down")
+    supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has exited. Shutting down")
 
 
 def test_every_process_is_seen_as_what_it_is(start):
@@ -345,7 +345,7 @@ def test_a_dead_zygote_ends_the_router(start):
     (zygote,) = psutil.Process(supervisor.process.pid).children()
     zygote.kill()
     assert supervisor.process.wait(PATIENCE) == 1
-    supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has ended. Shutting down")
+    supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has exited. Shutting down")
 
 
 def test_a_worker_that_hangs_is_replaced_and_blocks_no_answer(start, clients):
@@ -369,7 +369,7 @@ def test_a_worker_that_hangs_is_given_nothing_and_replaced_while_nothing_changes
     supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not responded for \d+ seconds and gets")
     assert clients(supervisor).worker == other.worker
     supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not responded for \d+ seconds and is killed")
-    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) died with 1 connections")
+    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) crashed with 1 connections")
     until(lambda: other.table().workers[hung.worker] == (2, "up"), "not replaced")
 
 

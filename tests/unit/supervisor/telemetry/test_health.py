@@ -51,7 +51,7 @@ def test_all_is_well(world: World, clock: Clock) -> None:
         (Stage.FORKING, "1 of 2 serve: worker 1 is being started"),
         (Stage.STARTING, "1 of 2 serve: worker 1 is starting"),
         (Stage.LIVE, "1 of 2 serve: worker 1 is about to serve"),
-        (Stage.DEAD, "1 of 2 serve: worker 1 has died and is being replaced"),
+        (Stage.DEAD, "1 of 2 serve: worker 1 has crashed and is being replaced"),
     ],
 )
 def test_a_worker_that_does_not_serve(world: World, clock: Clock, stage: Stage, reason: str) -> None:
