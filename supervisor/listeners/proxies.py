@@ -26,7 +26,7 @@ class Proxies:
     def wait(self, opened: socket.socket, address: Address, then: Then) -> None:
         """Read the header from a connection of the proxy at `address`. Calls `then` once, possibly at once."""
         if len(self._waiting) >= MOST_WAITING:
-            then(ProxyError("too many headers are awaited"))
+            then(ProxyError("too many connections wait for their header"))
             return
         self._waiting.add(_Waiting(self._loop, opened, address, then, self._waiting.discard))
 
@@ -55,7 +55,8 @@ class _Waiting:
         self._then: Final = then
         self._over: Final = over
         self._octets = b""
-        self._timer: Final = loop.call_later(HEADER_SECONDS, self._end, ProxyError("the header has not come in time"))
+        late = ProxyError(f"no header within {HEADER_SECONDS:g} seconds")
+        self._timer: Final = loop.call_later(HEADER_SECONDS, self._end, late)
         loop.add_reader(opened, self._read)
 
     def _read(self) -> None:
@@ -63,7 +64,7 @@ class _Waiting:
         try:
             seen = self._opened.recv(MOST_OCTETS - len(self._octets), socket.MSG_PEEK)
             if not seen:
-                raise ProxyError("the connection has ended before its header")
+                raise ProxyError("the connection was closed before its header")
             header = parse(self._octets + seen)
             taken = len(seen) if header is None else header.octets - len(self._octets)
             self._octets += self._opened.recv(taken)

@@ -45,7 +45,7 @@ def parse(octets: bytes) -> ProxyHeader | None:
         return _binary(octets) if len(octets) >= _HEAD.size else None
     if octets[: len(FIRST)] == FIRST[: len(octets)]:
         return _text(octets)
-    raise ProxyError("there is no header")
+    raise ProxyError("the header is missing")
 
 
 def _text(octets: bytes) -> ProxyHeader | None:
@@ -101,7 +101,7 @@ def _check(header: bytes, at: int) -> None:
         if kind != _CHECKSUM:
             continue
         if end - begin != 4:
-            raise ProxyError("the checksum has not 4 octets")
+            raise ProxyError("the checksum is not 4 octets long")
         if crc32c(header[:begin] + bytes(4) + header[end:]) != int.from_bytes(header[begin:end]):
             raise ProxyError("the checksum is wrong")
 
@@ -111,10 +111,10 @@ def _additions(header: bytes, at: int) -> Iterator[tuple[int, int, int]]:
     while at < len(header):
         begin = at + 3
         if begin > len(header):
-            raise ProxyError("an addition is cut off")
+            raise ProxyError("a TLV is cut off")
         end = begin + int.from_bytes(header[at + 1 : begin])
         if end > len(header):
-            raise ProxyError("an addition is cut off")
+            raise ProxyError("a TLV is cut off")
         yield header[at], begin, end
         at = end
 

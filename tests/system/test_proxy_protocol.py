@@ -147,7 +147,7 @@ def test_a_proxy_without_a_good_header(router: Router, name: str, octets: bytes)
 
 def test_a_proxy_that_says_nothing(router: Router) -> None:
     opened = dial(router, "plain")
-    poll(lambda: "the header has not come in time" in router.log, "it is closed", 10)
+    poll(lambda: "no header within 5 seconds" in router.log, "it is closed", 10)
     assert _ended(opened)
 
 

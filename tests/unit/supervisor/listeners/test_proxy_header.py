@@ -37,9 +37,9 @@ def test_headers(octets, source):
 @pytest.mark.parametrize(
     ("octets", "text"),
     [
-        (b"AMQP\x03\x01\x00\x00", "there is no header"),
-        (b"\x16\x03\x01", "there is no header"),
-        (b"PROXI", "there is no header"),
+        (b"AMQP\x03\x01\x00\x00", "the header is missing"),
+        (b"\x16\x03\x01", "the header is missing"),
+        (b"PROXI", "the header is missing"),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 1\n" + b"x" * 100, "the header has no end"),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 1\r\n", "the header is malformed"),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 01 1\r\n", "the header is malformed"),
@@ -54,9 +54,9 @@ def test_headers(octets, source):
         (SIGNATURE + bytes.fromhex("21 12 000c") + bytes(12), "family and protocol 0x12 are not TCP"),
         (SIGNATURE + bytes.fromhex("21 11 000b") + bytes(11), "the header is too short for its addresses"),
         (SIGNATURE + bytes.fromhex("21 11 ffff"), f"65551 octets, and at most {MOST_OCTETS} are taken"),
-        (binary("192.0.2.7", 1, b"\x01"), "an addition is cut off"),
-        (binary("192.0.2.7", 1, b"\x01\x00\x05abc"), "an addition is cut off"),
-        (binary("192.0.2.7", 1, addition(0x03, b"abc")), "the checksum has not 4 octets"),
+        (binary("192.0.2.7", 1, b"\x01"), "a TLV is cut off"),
+        (binary("192.0.2.7", 1, b"\x01\x00\x05abc"), "a TLV is cut off"),
+        (binary("192.0.2.7", 1, addition(0x03, b"abc")), "the checksum is not 4 octets long"),
         (binary("192.0.2.7", 1, addition(0x03, b"abcd")), "the checksum is wrong"),
     ],
 )
