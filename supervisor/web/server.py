@@ -201,7 +201,7 @@ class HttpService:
                 address = await self._proxies.client(accepted, address[:2])
             if not self._gate.arriving.take(address[0]):
                 self._gate.refused["host"] += 1
-                raise _NotServedError("too many clients, or of its host, have sent nothing yet")
+                raise _NotServedError("too many connections without a request, in total or from its host")
             try:
                 await self._take(listener, accepted, address)
             finally:
@@ -260,7 +260,7 @@ class HttpService:
                 return await _peek(self._loop, accepted)
         except TimeoutError as error:
             self._gate.refused["slow"] += 1
-            raise OSError("nothing has come") from error
+            raise OSError("no data within the time limit") from error
 
     def _rest(self, listener: Listener, opened: socket.socket, error: OSError) -> None:
         """Pause accepting after a temporary failure of accept."""
