@@ -384,7 +384,7 @@ class Routers(Subsystem):
         except TableFullError:
             if not self._full:
                 self._full = True
-                text = f"No room for addresses of other routers, from {record_key!r} of {router.id} on"
+                text = f"The address table is full: addresses of other routers are ignored, first {record_key!r} of {router.id}"
                 self._log.write(ERROR, "ROUTER_MA", text)
 
     def _open(self, record_key: str, hint: int | None) -> Record | None:

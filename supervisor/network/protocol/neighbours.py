@@ -152,7 +152,7 @@ class Neighbours:
         """Handle a HELLO. Returns True if both routers receive each other's HELLOs."""
         link = self.links[number]
         if link.only is not None and message.id != link.only:
-            text = f"HELLO of router '{message.id}' dropped: it came from '{link.only}', and allowedRouters counts"
+            text = f"HELLO of router '{message.id}' dropped: allowedRouters admitted this peer as '{link.only}'"
             self._outbox.log("ROUTER_HELLO", WARNING, text, "another id")
             return False
         if message.id == self._local.id:

@@ -273,7 +273,7 @@ def test_without_room_the_rest_is_left_out_and_told():
     world = World(limit=20)
     world.tell(RouterAdded(1, "B"), KeysChanged(1, {f"M0{number}": 3 for number in range(50)}, ()))
     lines = [entry.text for entry in world.log.recent(10)]
-    assert sum("No room for addresses" in text for text in lines) == 1
+    assert sum("The address table is full" in text for text in lines) == 1
     world.tell(KeysChanged(1, {}, tuple(f"M0{number}" for number in range(50))))
     assert not [key for key in world.table.records if key.startswith("M0")]
 

@@ -423,7 +423,7 @@ def test_hello_of_another_id_than_the_link_is_for_makes_no_neighbour() -> None:
     a.hello(1, "C")
     a.run(1)
     assert {sent.message.seen for sent in a.of(Hello) if isinstance(sent.message, Hello)} == {()}
-    text = "HELLO of router 'C' dropped: it came from 'B', and allowedRouters counts"
+    text = "HELLO of router 'C' dropped: allowedRouters admitted this peer as 'B'"
     assert [line.text for line in a.log if line.module == "ROUTER_HELLO"] == [text]
     a.clear()
     a.hello(1, "B")
