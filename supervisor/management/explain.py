@@ -393,7 +393,7 @@ def _beyond(record: dict[str, Any]) -> dict[str, Any]:
     if not reachable:
         return _no("no path to its consumers", f"No path to its consumers. {text}")
     if all(remote["stalled"] for remote in record["remotes"] if remote["nextHop"] is not None):
-        return _no(f"stalled: no way to {routers} takes messages ({Word.HOP})", text)
+        return _no(f"stalled: no path to {routers} accepts messages ({Word.HOP})", text)
     return {**_yes(text), "verdict": f"reachable at {routers}"}
 
 

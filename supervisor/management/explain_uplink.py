@@ -43,7 +43,7 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
     findings: list[str] = verdict["findings"]
     scope = uplink.scope(name) if cls == MOBILE else NETWORK
     if scope != NETWORK:
-        findings.append(f"Its scope is '{scope}': nothing of it goes over the uplink")
+        findings.append(f"Its scope is '{scope}': its messages do not use the uplink")
         return None
     connection = uplink.connection
     if connection is None:
@@ -65,8 +65,8 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
         if verdict["verdict"] == "not in use":
             verdict |= {"reachable": None, "verdict": "not in use here"}
         findings.append(
-            f"Nobody sends to it here. '{connection.container}' would be asked whether it is of a link route; "
-            f"messages on anonymous links that have no consumer here go over {way}"
+            f"No producer is attached here. At the first attach, '{connection.container}' is queried for a link route; "
+            f"messages on anonymous links without a consumer here go over {way}"
         )
     elif reachable:
         findings.append(f"There are consumers beyond {way}")

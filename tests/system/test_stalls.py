@@ -319,7 +319,7 @@ def test_window_of_a_hop(start: Start, workers: int, peers: list[Peer]) -> None:
     poll(named, "explain names the next hop", PATIENCE)
     done = run("explain", a.port, "far", "--alone")
     assert done.code == UNREACHABLE
-    assert "stalled: no way to another router takes messages (hop)" in done.out
+    assert "stalled: no path to another router accepts messages (hop)" in done.out
     assert run("explain", b.port, "far", "--alone").code == UNREACHABLE
     row = stalled(Management(connected_to(peers, a)), sender, "hop")
     assert "wait for router 'B'" in row["stallText"]

@@ -43,8 +43,8 @@ def test_an_address_that_nobody_uses_here(desk: Desk) -> None:
     body = explain(desk, "a")
     assert (body["reachable"], body["verdict"]) == (None, "not in use here")
     assert body["findings"][-1] == (
-        "Nobody sends to it here. 'A' would be asked whether it is of a link route; messages on anonymous links that "
-        f"have no consumer here go over the uplink to 'A' (connection {uplink.number})"
+        "No producer is attached here. At the first attach, 'A' is queried for a link route; messages on anonymous links "
+        f"without a consumer here go over the uplink to 'A' (connection {uplink.number})"
     )
     assert "uplink" not in " ".join(explain(desk, "$management")["findings"]), "the router's own"
 
@@ -68,7 +68,7 @@ def test_what_the_interior_has_said(desk: Desk) -> None:
 
 def test_a_scope_that_is_not_the_network(desk: Desk) -> None:
     with_uplink(desk)
-    finding = "Its scope is 'local': nothing of it goes over the uplink"
+    finding = "Its scope is 'local': its messages do not use the uplink"
     assert explain(desk, "here/a")["findings"][-1] == finding
 
 
