@@ -91,7 +91,7 @@ TOO_LONG: Final = Refused("amqp:resource-limit-exceeded", f"The address is longe
 TOO_MANY_PEERS: Final = Refused(
     "amqp:resource-limit-exceeded", "Too many edge routers have consumers of this address already"
 )
-TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "No room for another address")
+TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "The address table is full")
 ANONYMOUS: Final = Accepted()
 
 # Limit of other edge routers with consumers of one address: a record between workers must have room for their marks.

@@ -25,7 +25,7 @@ from supervisor.subsystem import Subsystem
 
 FIRST_RETRY: Final = 2.0  # seconds; first retry of an auto link
 RETRY: Final = 5.0  # seconds; all later retries
-NO_ROOM: Final = "No room for another address"
+NO_ROOM: Final = "The address table is full"
 
 
 class State(Enum):
