@@ -539,7 +539,7 @@ def test_lines_of_one_kind_are_limited():
     now[0] = 101.0
     denials.flush()
     assert lines()[-1] == (
-        "DENY 5 more in one second that are not logged: vhost 'v', group 'g', reason target")  # fmt: skip
+        "DENY 5 more within one second, not logged: vhost 'v', group 'g', reason target")  # fmt: skip
     assert denials.deadline == float("inf")
     denials.add(kind, "again")
     assert lines()[-1] == "again"
