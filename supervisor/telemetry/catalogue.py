@@ -61,8 +61,8 @@ ROUTER: Final = (
 
 WORKERS: Final = (
     _gauge("sluice_worker_up", "1 if the worker serves, 0 while it starts, hangs or is replaced.", "worker"),
-    _gauge("sluice_worker_silent_seconds", "For how long the worker has not responded; 0 if it responds.", "worker"),
-    _counter("sluice_worker_restarts_total", "How often the worker's process was replaced.", "worker"),
+    _gauge("sluice_worker_silent_seconds", "Time for which the worker has not responded; 0 if it responds.", "worker"),
+    _counter("sluice_worker_restarts_total", "Replacements of the worker's process.", "worker"),
     _counter("sluice_worker_cpu_seconds_total", "Processor time of the worker's process.", "worker"),
     _gauge("sluice_worker_resident_memory_bytes", "Memory of the worker's process, shared parts included.", "worker"),
     _gauge("sluice_worker_connections", "Connections that the worker holds.", "worker"),
@@ -72,14 +72,14 @@ WORKERS: Final = (
     _gauge("sluice_worker_windows_shut", "Sessions whose senders wait for slow receivers.", "worker"),
     _counter(
         "sluice_worker_given_up_total",
-        "Links whose messages were dropped at the limit of memory, and connections closed there for not settling.",
+        "Links whose messages were dropped at the memory limit, and connections closed there for not settling.",
         "worker",
     ),
-    _counter("sluice_worker_wakes_total", "How often the worker's event loop had something to do.", "worker"),
-    _counter("sluice_worker_signals_total", "How often the worker woke another one that slept.", "worker"),
+    _counter("sluice_worker_wakes_total", "Wakes of the worker's event loop with work to do.", "worker"),
+    _counter("sluice_worker_signals_total", "Times that the worker woke another, sleeping worker.", "worker"),
     _counter(
         "sluice_worker_shared_wakes_total",
-        "How often outcomes waited for another worker, which woke up by itself in time.",
+        "Times that outcomes waited for another worker, which woke by itself in time.",
         "worker",
     ),
     _counter("sluice_worker_failed_checks_total", "Failed assertions: faults of the router.", "worker"),
@@ -94,8 +94,8 @@ DELIVERIES: Final = (
              "each copy out.", "worker", "direction"),
     _counter("sluice_deliveries_ended_total", "Deliveries from clients by how they ended, each once: the outcome that "
              "the sender got, `none` (settled without one), `presettled`.", "worker", "outcome"),
-    _counter("sluice_deliveries_dropped_total", "Deliveries from clients that did not end so: `producer_lost` "
-             "(before the last octet came), `unfinished` (the worker of their sender died).", "worker", "reason"),
+    _counter("sluice_deliveries_dropped_total", "Deliveries from clients with no such end: `producer_lost` (before "
+             "the last octet arrived), `unfinished` (the worker of their sender crashed).", "worker", "reason"),
     _counter("sluice_presettled_dropped_total", "Presettled deliveries, or copies of one, that were discarded, by "
              "reason; each delivery has also ended.", "worker", "reason"),
     _counter("sluice_deliveries_redirected_total", "Deliveries that went to a fallback address.", "worker"),
@@ -109,8 +109,8 @@ LINKS: Final = (
     _gauge("sluice_links_blocked", _BLOCKED, "kind", "role", "direction"),
     _gauge("sluice_links_undelivered_deliveries", "Deliveries that wait to be sent.", "kind", "role", "direction"),
     _gauge("sluice_links_unsettled_deliveries", "Deliveries that wait to be settled.", "kind", "role", "direction"),
-    _gauge("sluice_links_stuck_deliveries", "Of both, those that wait for more than 10 seconds.", "kind", "role",
-           "direction"),
+    _gauge("sluice_links_stuck_deliveries", "Undelivered and unsettled deliveries that have waited for more than 10 "
+           "seconds.", "kind", "role", "direction"),
 )  # fmt: skip
 
 ADDRESSES: Final = (
@@ -129,54 +129,58 @@ LISTENERS: Final = (
     _gauge("sluice_listener_up", "1 if the listener takes connections.", "listener", "role", "http"),
     _gauge("sluice_listener_connections", "Open AMQP connections that the listener accepted.", "listener", "role"),
     _counter("sluice_connections_accepted_total", "AMQP connections that were accepted."),
-    _counter("sluice_connections_moved_total", "Connections that went to the worker with the other ends of their "
-             "addresses when they opened."),
-    _gauge("sluice_containers_remembered", "Clients whose addresses are remembered for that."),
-    _gauge("sluice_tls_certificate_expiry_timestamp_seconds", "When the first certificate of an sslProfile expires, in "
-           "seconds since the epoch.", "profile"),
+    _counter("sluice_connections_moved_total", "Connections that moved, when they opened, to the worker with the "
+             "other ends of their addresses."),
+    _gauge("sluice_containers_remembered", "Clients whose addresses are remembered, to choose a worker when they "
+           "return."),
+    _gauge("sluice_tls_certificate_expiry_timestamp_seconds", "When the first certificate of an sslProfile expires, "
+           "in seconds since the epoch.", "profile"),
     _gauge("sluice_tls_profile_current", "1 if the newest files of an sslProfile are in use, 0 if they have a fault.",
            "profile"),
 )  # fmt: skip
 
 LOGINS: Final = (
-    _counter("sluice_logins_failed_total", "Clients that were not let in, by listener and by the mechanism that they "
-             "chose (`none`: none that was offered).", "listener", "mechanism"),
-    _counter("sluice_logins_failed_by_host_total", "The same by remote host. The hosts that failed last have series of "
-             "their own, the rest is in `other`.", "host"),
+    _counter("sluice_logins_failed_total", "Failed logins, by listener and by the mechanism that the client chose "
+             "(`none`: none of those offered).", "listener", "mechanism"),
+    _counter("sluice_logins_failed_by_host_total", "Failed logins by remote host. The hosts with the latest failures "
+             "have series of their own, the rest is in `other`.", "host"),
 )  # fmt: skip
 
 POLICY: Final = (
     _counter("sluice_policy_denied_total", "Connections, sessions, links and messages that the policy has refused, by "
              "vhost and group (empty where there is none) and by reason.", "vhost", "group", "reason"),
-    _gauge("sluice_vhost_connections", "Connections of a vhost (group empty), or of one of its groups, with limits "
-           "that they share.", "vhost", "group"),
-    _gauge("sluice_vhost_links", "Links of these connections.", "vhost", "group"),
-    _gauge("sluice_vhost_addresses", "Different addresses of these links.", "vhost", "group"),
-    _gauge("sluice_vhost_buffered_octets", "Octets of messages from these connections that the router holds, under "
+    _gauge("sluice_vhost_connections", "Connections of a vhost (group empty), or of one of its groups, with shared "
+           "limits.", "vhost", "group"),
+    _gauge("sluice_vhost_links", "Links of a vhost or group with shared limits.", "vhost", "group"),
+    _gauge("sluice_vhost_addresses", "Different addresses of the links of a vhost or group with shared limits.",
+           "vhost", "group"),
+    _gauge("sluice_vhost_buffered_octets", "Octets that the router holds of messages from a vhost or group, under "
            "`maxBufferedOctets`.", "vhost", "group"),
-    _counter("sluice_vhost_messages_total", "Messages that these connections have sent.", "vhost", "group"),
-    _counter("sluice_vhost_octets_total", "Octets of these messages.", "vhost", "group"),
-    _counter("sluice_vhost_credit_held_back_total", "Times that a limit held back credit or a window of these "
-             "connections.", "vhost", "group"),
-    _gauge("sluice_vhost_limit", "The limits, by attribute.", "vhost", "group", "limit"),
+    _counter("sluice_vhost_messages_total", "Messages sent by clients of a vhost or group with shared limits.",
+             "vhost", "group"),
+    _counter("sluice_vhost_octets_total", "Octets of messages sent by clients of a vhost or group with shared limits.",
+             "vhost", "group"),
+    _counter("sluice_vhost_credit_held_back_total", "Times that a shared limit held back credit or a window.",
+             "vhost", "group"),
+    _gauge("sluice_vhost_limit", "Shared limits of a vhost or group, by attribute.", "vhost", "group", "limit"),
 )  # fmt: skip
 
 AUDIT: Final = (
     _counter("sluice_audit_lines_total", "Lines that were written to audit logs."),
-    _counter("sluice_audit_dropped_total", "Lines that were never written, because an audit log could not be."),
+    _counter("sluice_audit_dropped_total", "Lines that were lost because an audit log could not be written."),
 )
 
 TABLE: Final = (
     _counter("sluice_table_epochs_total", "Changes of the address table that were published."),
     _gauge("sluice_table_lag_epochs", "Changes that not all workers have acknowledged."),
-    _gauge("sluice_table_lag_seconds", "How long the oldest of these has waited."),
+    _gauge("sluice_table_lag_seconds", "Age of the oldest change that not all workers have acknowledged."),
     _gauge("sluice_table_addresses", "Entries of the address table."),
     _gauge("sluice_table_addresses_limit", "Entries that the address table has room for."),
 )
 
 NETWORK: Final = (
     _gauge("sluice_network_routers", "Other routers of the network that are known."),
-    _gauge("sluice_network_routers_reachable", "Those of them that can be reached."),
+    _gauge("sluice_network_routers_reachable", "Other routers of the network that are reachable."),
     _counter("sluice_network_path_changes_total", "Paths to other routers found, changed or lost."),
     _counter("sluice_network_messages_total", "Messages of the protocol between routers.", "direction"),
 )
@@ -186,7 +190,7 @@ EDGE: Final = (
            "that are `waiting` to be the uplink.", "state"),
     _counter("sluice_edge_uplink_changes_total", "At an edge router: connections that became the uplink, or ended as "
              "such.", "change"),
-    _gauge("sluice_edge_addresses", "At an edge router: addresses that it has told its interior router of, because of "
+    _gauge("sluice_edge_addresses", "At an edge router: addresses announced to its interior router, because of "
            "`consumers` or `producers` here.", "users"),
     _gauge("sluice_edge_lookups_waiting", "At an edge router: attaches that wait for the answer to a look-up."),
     _counter("sluice_edge_lookups_unanswered_total", "At an edge router: look-ups without a usable answer in time."),
@@ -197,8 +201,8 @@ EDGE: Final = (
              "did not come in time.", "edge"),
     _gauge("sluice_edge_peer_connections", "At an edge router: open connections of role inter-edge to another edge "
            "router.", "edge"),
-    _gauge("sluice_edge_peer_addresses", "At an edge router: addresses with consumers `here` that another edge router "
-           "has been told of, and with consumers `there`, at that one.", "edge", "users"),
+    _gauge("sluice_edge_peer_addresses", "At an edge router: addresses with consumers `here` that were announced to "
+           "another edge router, and with consumers `there`, at that router.", "edge", "users"),
 )  # fmt: skip
 
 MEMORY: Final = (
