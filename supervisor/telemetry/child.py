@@ -115,7 +115,7 @@ class TelemetryProcess:
             self._socket.shutdown(socket.SHUT_WR)
             _, late = await asyncio.wait((ended,), timeout=END_SECONDS)
             if late:
-                self._log.warning(LOG_MODULE, f"The telemetry process does not end within {END_SECONDS:g} s")
+                self._log.warning(LOG_MODULE, f"The telemetry process does not exit within {END_SECONDS:g} s")
         self.stop()
 
     def send(self, message: Message) -> None:
@@ -124,7 +124,7 @@ class TelemetryProcess:
             return
         self._outbox += json.dumps(message, separators=(",", ":")).encode() + b"\n"
         if len(self._outbox) > MOST_WAITING:
-            self._lost("it does not read")
+            self._lost("it does not read its socket")
             return
         self._writable()
 
@@ -171,10 +171,10 @@ class TelemetryProcess:
         assert self._process is not None
         status = self._process.wait()
         cause = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
-        self._lost(f"process {self._process.pid} died, {cause}")
+        self._lost(f"process {self._process.pid} exited, {cause}")
 
     def _lost(self, why: str) -> None:
-        self._log.error(LOG_MODULE, f"The telemetry process is started again: {why}")
+        self._log.error(LOG_MODULE, f"The telemetry process is restarted: {why}")
         if self._loop.time() - self._started > OLD:
             self._pause = FIRST_PAUSE
         self._clear()

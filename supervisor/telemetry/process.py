@@ -117,7 +117,7 @@ class Process:
             self._counting.resume(state["counting"], [base64.b64decode(each) for each in state["slots"]])
             self._number, self._asked = state["number"], state["asked"]
         except (ValueError, KeyError, TypeError) as error:
-            self._log("warning", f"Telemetry begins anew, its state cannot be used: {error!r}")
+            self._log("warning", f"Telemetry starts without its earlier state, which cannot be used: {error!r}")
             self._writer.recover(boot, 0)
 
     def _state(self, number: int) -> bytes:

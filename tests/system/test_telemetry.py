@@ -104,7 +104,7 @@ def test_a_process_that_dies_loses_and_repeats_nothing(start: Start, tmp_path: P
     wait_total(path, "fact_flow", "deliveries", 10)
     first = process_of(router)
     os.kill(first.pid, signal.SIGKILL)
-    router.wait_log("telemetry process is started again")
+    router.wait_log("telemetry process is restarted")
     pass_some(router, "balanced/d", 15)
     wait_total(path, "fact_flow", "deliveries", 25)
     assert process_of(router).pid != first.pid

@@ -98,7 +98,7 @@ def test_samples_are_neither_lost_nor_twice_when_the_process_dies(start: Start, 
         wait_total(tmp_path, "delivery_sample", "every", number + 1, outcome="rejected")
         (process,) = (each for each in router.family() if each.name().endswith("-tel"))
         process.kill()
-        router.wait_log("telemetry process is started again")
+        router.wait_log("telemetry process is restarted")
     router.stop()
     assert total(rows(tmp_path, "delivery_sample"), "every", outcome="rejected") == 3
 
