@@ -1,1 +1,1 @@
-"""The address table, address settings, exchanges, and the router's own addresses."""
+"""Address table, address settings, exchanges, and the in-process addresses of the router."""

@@ -1,6 +1,6 @@
-"""Exchanges and bindings of the configuration: checked, then turned into address records and ops.
+"""Exchanges and bindings of the configuration, checked and turned into address records and ops.
 
-routing-semantics.md 15.
+The rules: routing-semantics.md 15.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,16 +19,16 @@ from supervisor.subsystem import Subsystem
 
 
 class ExchangeError(ValueError):
-    """An exchange or binding is refused; the text is the reason as management reports it."""
+    """Raised when an exchange or binding is refused; the text is the reason that management reports."""
 
 
 def refusal(config: ExchangeConfig | BindingConfig, error: ExchangeError) -> str:
-    """The log line about an exchange or binding that was refused."""
+    """Return the log line for a refused exchange or binding."""
     return f"Error configuring {config.entity_type.dump_key} '{config.name}': {error}"
 
 
 def _nature(config: ExchangeConfig | BindingConfig) -> tuple[object, ...]:
-    """All attributes of an exchange or binding except its name."""
+    """Return all attributes of an exchange or binding except its name."""
     if isinstance(config, ExchangeConfig):
         alternate = (config.alternate_address, config.alternate_phase)
         return (config.address, config.phase, *alternate, config.match_method)
@@ -36,7 +36,7 @@ def _nature(config: ExchangeConfig | BindingConfig) -> tuple[object, ...]:
 
 
 class _Binding:
-    """A binding. Owner: its exchange."""
+    """Binding of an exchange to a next-hop address. Owner: its exchange."""
 
     __slots__ = ("config", "counters", "exchange", "next_hop", "number")
 
@@ -44,18 +44,18 @@ class _Binding:
         self, number: int, exchange: "_Exchange", config: BindingConfig, next_hop: Record, counters: int
     ) -> None:
         self.number = number
-        self.counters = counters  # id of its counters in shared memory
+        self.counters = counters  # id of the binding's counters in shared memory
         self.exchange = exchange
         self.config = config
         self.next_hop = next_hop
 
     def op(self) -> Op:
-        """The op that announces it."""
+        """Return the op that announces this binding."""
         return BindingOp(self.exchange.number, self.number, self.config.binding_key, self.next_hop.id, self.counters)
 
 
 class _Exchange:
-    """An exchange and its bindings. Owner: Exchanges."""
+    """Exchange with its bindings. Owner: Exchanges."""
 
     __slots__ = ("alternate", "attributes", "bindings", "config", "keys", "number", "record")
 
@@ -67,22 +67,22 @@ class _Exchange:
         self.record = record
         self.alternate: Record | None = None
         self.keys = keys
-        self.attributes = attributes  # as in its op
-        self.bindings: dict[str, _Binding] = {}  # by name, in order
+        self.attributes = attributes  # attributes of the op that announces the exchange
+        self.bindings: dict[str, _Binding] = {}  # by name, in order of creation
 
     def op(self) -> Op:
-        """The op that announces it, without its bindings."""
+        """Return the op that announces this exchange, without its bindings."""
         return ExchangeOp(self.number, self.attributes)
 
     def bound(self, binding_key: str, hop_key: str) -> bool:
-        """Whether a binding has this key and leads to the address with key `hop_key`."""
+        """True if a binding with this key has the next hop with record key `hop_key`."""
         return any(
             each.config.binding_key == binding_key and each.next_hop.key == hop_key for each in self.bindings.values()
         )
 
 
 class Exchanges(Subsystem):
-    """All exchanges; holds the records of their addresses. Owner: supervisor."""
+    """Exchanges of the router. They hold the records of their addresses. Owner: supervisor."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class Exchanges(Subsystem):
         table: Table,
         refused: Callable[[str], object] = lambda text: None,
     ) -> None:
-        """refused(text): called for each refused one when many are replaced at once."""
+        """Create without exchanges. refused: called with a log text for each exchange or binding that `use` refuses."""
         self._router_id = router_id
         self._mode = mode
         self._settings = settings
         self._table = table
         self._refused = refused
-        self._prepared: list[ExchangeConfig | BindingConfig] = []  # added; `discard` may remove them
+        self._prepared: list[ExchangeConfig | BindingConfig] = []  # added by `prepare`; `discard` removes them
         self._exchanges: dict[str, _Exchange] = {}
         self._bindings: dict[str, _Binding] = {}
         self._next_number = 1
@@ -111,7 +111,7 @@ class Exchanges(Subsystem):
         return ops
 
     def describe(self, record: Record, limit: int) -> dict[str, Any] | None:
-        """The exchange at an address, with `limit` of its bindings; None where there is none."""
+        """Describe the exchange at an address, with at most `limit` of its bindings; None if there is no exchange."""
         for name, exchange in self._exchanges.items():
             if exchange.record is record:
                 bindings = list(exchange.bindings.items())
@@ -155,12 +155,15 @@ class Exchanges(Subsystem):
             self.remove_exchange(exchange.name)
 
     def use(self, configuration: Configuration) -> None:
-        """Replace all exchanges and bindings by those of a configuration."""
+        """Replace all exchanges and bindings by those of a configuration; report refused ones."""
         for text in self.replace(configuration.exchanges, configuration.bindings):
             self._refused(text)
 
     def replace(self, exchanges: Sequence[ExchangeConfig], bindings: Sequence[BindingConfig]) -> list[str]:
-        """Replace all by these; returns a text for each refused one. Those that changed are created again."""
+        """Replace all exchanges and bindings. Unchanged ones stay; changed ones are removed and created again.
+
+        Returns a log text for each refused exchange or binding.
+        """
         wanted = {config.name: _nature(config) for config in exchanges}
         for name, exchange in list(self._exchanges.items()):
             if wanted.get(name) != _nature(exchange.config):
@@ -181,14 +184,14 @@ class Exchanges(Subsystem):
         return refused
 
     def add(self, config: ExchangeConfig | BindingConfig) -> None:
-        """Create an exchange or binding. Raises ExchangeError, and then nothing has changed."""
+        """Create an exchange or binding. Raises ExchangeError without having changed anything."""
         if isinstance(config, ExchangeConfig):
             self.add_exchange(config)
         else:
             self.add_binding(config)
 
     def add_exchange(self, config: ExchangeConfig) -> None:
-        """Create an exchange. Raises ExchangeError, and then nothing has changed."""
+        """Create an exchange. Raises ExchangeError without having changed anything."""
         if not config.address:
             raise ExchangeError("exchange address is mandatory")
         if config.name in self._exchanges:
@@ -230,7 +233,7 @@ class Exchanges(Subsystem):
         self._table.change(exchange.op())
 
     def remove_exchange(self, name: str) -> None:
-        """Remove an exchange and its bindings. Raises KeyError when it is not there."""
+        """Remove an exchange and its bindings. Raises KeyError if it does not exist."""
         exchange = self._exchanges[name]
         for binding_name in list(exchange.bindings):
             self.remove_binding(binding_name)
@@ -245,7 +248,7 @@ class Exchanges(Subsystem):
             self._table.release(exchange.alternate)
 
     def add_binding(self, config: BindingConfig) -> None:
-        """Create a binding. Raises ExchangeError, and then nothing has changed."""
+        """Create a binding. Raises ExchangeError without having changed anything."""
         exchange = self._exchanges.get(config.exchange_name)
         if exchange is None:
             raise ExchangeError("Named exchange does not exist")
@@ -279,7 +282,7 @@ class Exchanges(Subsystem):
         self._table.change(binding.op())
 
     def remove_binding(self, name: str) -> None:
-        """Remove a binding. Raises KeyError when it is not there."""
+        """Remove a binding. Raises KeyError if it does not exist."""
         binding = self._bindings.pop(name)
         exchange = binding.exchange
         del exchange.bindings[name]
@@ -289,18 +292,19 @@ class Exchanges(Subsystem):
         self._table.release(binding.next_hop)
 
     def _take_counters(self) -> int:
+        """Allocate an id for counters. Raises ExchangeError."""
         try:
             return self._table.take_id()
         except TableFullError as error:
             raise ExchangeError("no room for counters") from error
 
     def exchange_counters(self, name: str) -> int | None:
-        """Id of an exchange's counters in shared memory; None when there is no such exchange."""
+        """Return the id of an exchange's counters in shared memory; None if there is no such exchange."""
         exchange = self._exchanges.get(name)
         return None if exchange is None else exchange.attributes.counters
 
     def binding_counters(self, name: str) -> int | None:
-        """Id of a binding's counters in shared memory; None when there is no such binding."""
+        """Return the id of a binding's counters in shared memory; None if there is no such binding."""
         binding = self._bindings.get(name)
         return None if binding is None else binding.counters
 
@@ -317,7 +321,10 @@ class Exchanges(Subsystem):
         return key(cls, name, phase)
 
     def _record(self, text: str, phase: int) -> Record:
-        """The record of an address that the configuration names, held. Raises ExchangeError."""
+        """Return the record of an address that the configuration names; create it if needed, and hold it.
+
+        Raises ExchangeError.
+        """
         cls, name = self._classified(text)
         record = self._table.records.get(key(cls, name, phase))
         if record is None:
@@ -337,7 +344,7 @@ class Exchanges(Subsystem):
         return self._table.create(key(cls, name), setting.distribution, setting.priority, setting.overflow)
 
     def _reaches(self, start: str, goal: str) -> bool:
-        """Whether exchanges can forward messages from the address with key `start` to the one with key `goal`."""
+        """True if exchanges can forward messages from the address with key `start` to the one with key `goal`."""
         by_key: dict[str, _Exchange] = {exchange.record.key: exchange for exchange in self._exchanges.values()}
         seen: set[str] = set()
         waiting = [start]

@@ -1,10 +1,9 @@
-"""The router itself as a receiver and sender of messages. No input or output here.
+"""In-process addresses: the router itself as receiver and sender of messages (routing-semantics.md 10).
 
-routing-semantics.md 10.
-
-Workers pass on messages to in-process addresses (`local`), and get those that the router itself sends (`send`). Both
-are bounded: a worker does not read connections with too many unhandled messages (`taken` acknowledges them), and
-requests of a worker wait here while it has too many octets to forward (`forwarded`).
+Workers pass messages to in-process addresses to the supervisor (`local`), and forward messages that the supervisor
+sends (`send`). Both directions are bounded. A worker stops reading a connection with too many unhandled messages;
+`taken` acknowledges handled ones. Requests from a worker's clients wait here while the worker has too many octets to
+forward; `forwarded` reports progress. No input or output here.
 """
 
 from collections import OrderedDict, deque
@@ -20,38 +19,38 @@ from supervisor.addresses.table import Table
 from supervisor.processes.worker import Stage, Worker
 from supervisor.subsystem import CompositionError, RawHandler, Subsystem
 
-# Messages handled before other events.
+# Maximum number of messages handled before other events.
 MESSAGES_A_TURN: Final = 8
-# Octets that a worker has still to forward: from here on its requests wait …
+# Octets sent to a worker and not yet forwarded from which on requests from its clients wait.
 UNCONFIRMED_OCTETS: Final = 8 << 20
-# … and beyond this nothing more is sent through it (except a single larger message).
+# Maximum octets sent to a worker and not yet forwarded; a single message may be larger. Further messages are dropped.
 UNCONFIRMED_MOST: Final = 64 << 20
 
 
 class LocalMessage(NamedTuple):
-    """A message for the router itself. `octets`: all of it, as its sender wrote it."""
+    """Message for the router itself. octets: the complete encoded message, unchanged."""
 
     worker_index: int
-    connection_number: int | None  # None: not from a client
+    connection_number: int | None  # None: the message is not from a client
     octets: bytes
 
 
 Handler = Callable[[LocalMessage], None]
-# Takes a message: worker, number of the connection, octets.
+# Receiver of diverted messages: (worker, number of the connection, octets).
 Diverted = Callable[[Worker, int, bytes], None]
 
-# Whether a handler accepts another message of a connection now.
+# Predicate of a connection number: True if the handler accepts another message from that connection now.
 Ready = Callable[[int], bool]
 
 
 def always(connection: int) -> bool:
-    """For a handler that has finished with a message when it returns."""
+    """Return True: readiness of a handler that has finished with a message when it returns."""
     del connection
     return True
 
 
 class InProcess(Subsystem):
-    """In-process addresses, the messages that wait for their handlers, and messages to send. Owner: the core."""
+    """In-process addresses, messages waiting for their handlers, and sending for the router. Owner: the core."""
 
     def __init__(
         self,
@@ -61,23 +60,26 @@ class InProcess(Subsystem):
         log: Log,
         wake: Callable[[], object],
     ) -> None:
-        """workers: the current generation of each. find: the record for an address text. wake(): called when messages
-        of the router itself wait to be sent, or can be handled.
+        """Create without any in-process address.
+
+        workers: the current generation of each worker, by index. find: return the record for an address text. wake:
+        called when messages from the router itself wait to be sent, or waiting messages can be handled.
         """
         self._table = table
         self._workers = workers
         self.find = find
         self._log = log
         self._handlers: dict[str, tuple[Handler, Ready]] = {}
-        # Messages with their keys by connection: one of each is handled in turn, so that none holds up the others.
+        # Waiting messages with their record keys, by connection. Connections are served round robin, so that none
+        # delays the others.
         self._waiting: OrderedDict[tuple[Worker, int], deque[tuple[str, bytes]]] = OrderedDict()
-        self._taken: dict[Worker, dict[int, Count]] = {}  # by connection; to be sent
+        self._taken: dict[Worker, dict[int, Count]] = {}  # handled messages by connection, not yet reported
         self._working = False
         self._wake = wake
         self._diverted: dict[str, Diverted] = {}
 
     def open(self, record_key: str, *, rejects: bool = False) -> None:
-        """Make an address in-process: from now on the router accepts or rejects its messages. Raises TableFullError."""
+        """Make an address in-process: the router itself accepts or rejects its messages. Raises TableFullError."""
         record = self._table.records.get(record_key)
         if record is None:
             record = self._table.create(record_key, CLOSEST, None, DEFAULT_OVERFLOW)
@@ -88,35 +90,36 @@ class InProcess(Subsystem):
             self._table.announce(record)
 
     def serve(self, record_key: str, handler: Handler, ready: Ready = always) -> None:
-        """Hand messages to the address `record_key` (`M0$management`) to `handler`. Raises TableFullError.
+        """Pass messages to the address with key `record_key` (`M0$management`) to `handler`. Raises TableFullError.
 
-        While `ready(connection)` is false, messages of a connection wait here, and delay no other connection; call
-        `go_on` when it is true again.
+        While `ready(connection)` is false, messages from that connection wait here without delaying other
+        connections. Call `go_on` when it is true again.
         """
         self.open(record_key)
         self._handlers[record_key] = (handler, ready)
 
     def handle(self, service: str, handler: Handler) -> None:
-        """Hand messages to `handler` that come on links for a service of the router alone, which has no address."""
+        """Pass messages on links for a service of the router that has no address to `handler`."""
         if service in self._handlers:
             raise CompositionError(f"messages for {service!r} go to somebody already")
         self._handlers[service] = (handler, always)
 
     def divert(self, record_key: str, receive: Diverted) -> None:
-        """Pass messages with a key that is not of an address to `receive` as they arrive."""
+        """Pass messages whose key is not that of an address to `receive` on arrival, without queueing them."""
         if record_key in self._diverted:
             raise CompositionError(f"messages for {record_key!r} go to somebody already")
         self._diverted[record_key] = receive
 
     def go_on(self) -> None:
-        """A handler is ready again."""
+        """Resume waiting messages, because a handler is ready again."""
         if self._waiting and not self._working:
             self._wake()
 
     def send(self, address_text: str, octets: bytes, preferred: int | None = None) -> bool:
-        """Send a whole message, presettled, to the consumers of an address; `preferred`: the worker to prefer.
+        """Send a complete message, presettled, to the consumers of an address.
 
-        False: there is no consumer (the router sends nothing to itself), or too much waits in the worker.
+        preferred: index of the preferred worker. Returns False if there is no consumer (the router sends nothing to
+        itself), or if too many octets wait in the worker.
         """
         record = self.find(address_text)
         if record is None or record.inproc:
@@ -135,8 +138,10 @@ class InProcess(Subsystem):
         return True
 
     def send_control(self, index: int, conn: int, octets: bytes, link: int | None = None) -> bool:
-        """Send a message on the control link of a connection that worker `index` has, or on the link that it knows by
-        this number. False as for `send`."""
+        """Send a message on the control link of connection `conn` of worker `index`, or on its link `link` if given.
+
+        Returns False if that worker is not live, or if too many octets wait in it.
+        """
         worker = self._workers.get(index)
         if worker is None or not worker.live:
             return False
@@ -151,8 +156,11 @@ class InProcess(Subsystem):
         return True
 
     def _choose(self, record: Record, preferred: int | None) -> Worker | None:
-        """A live worker that has a consumer; any live worker for an exchange, whose consumers are those of other
-        addresses, and for an address at other routers."""
+        """Return a live worker that has a consumer, if possible the preferred one; None if there is none.
+
+        Any live worker serves for an exchange, whose consumers belong to other addresses, and for an address with
+        destinations at other routers only. An address without consumers uses its fallback.
+        """
         having = self._live(record)
         if not having and (record.exchange is not None or record.remotes):
             having = [worker.index for worker in self._workers.values() if worker.live]
@@ -163,6 +171,7 @@ class InProcess(Subsystem):
         return self._workers[preferred if preferred is not None and preferred in having else having[0]]
 
     def _live(self, record: Record) -> list[int]:
+        """Return the indexes of live workers that have a consumer of this address."""
         found = dict.fromkeys(self._table.consumer_workers(record))
         return [index for index in found if index in self._workers and self._workers[index].live]
 
@@ -179,7 +188,7 @@ class InProcess(Subsystem):
         worker.unconfirmed -= message.octets
 
     def receive(self, worker: Worker, message: Local, octets: bytes) -> None:
-        """A `local` message: it waits for `work`."""
+        """Queue a `local` message for `work`, unless its key is diverted."""
         diverted = self._diverted.get(message.key)
         if diverted is not None:
             diverted(worker, message.conn, octets)
@@ -187,9 +196,9 @@ class InProcess(Subsystem):
         self._waiting.setdefault((worker, message.conn), deque()).append((message.key, octets))
 
     def work(self) -> bool:
-        """Handle waiting messages for a limited time; True: more can be handled now.
+        """Handle at most MESSAGES_A_TURN waiting messages. Returns True if more can be handled now.
 
-        An exception of a handler is passed on; its message counts as handled.
+        An exception of a handler propagates; its message counts as handled.
         """
         self._working = True
         try:
@@ -202,7 +211,7 @@ class InProcess(Subsystem):
         return self._next() is not None
 
     def _handle_next(self) -> bool:
-        """Handle one message of the connection whose turn it is."""
+        """Handle one message of the next connection. Returns False if no message can be handled now."""
         source = self._next()
         if source is None:
             return False
@@ -220,7 +229,7 @@ class InProcess(Subsystem):
         return True
 
     def _next(self) -> tuple[Worker, int] | None:
-        """The connection whose turn it is; None when nothing waits that can be handled now."""
+        """Return the next connection with a message that can be handled now; None if there is none."""
         for source, queue in self._waiting.items():
             if not self._behind(source[0]):
                 served = self._handlers.get(queue[0][0])
@@ -230,7 +239,7 @@ class InProcess(Subsystem):
 
     @staticmethod
     def _behind(worker: Worker) -> bool:
-        """Whether answers to what the worker's clients ask would queue up."""
+        """True if the worker has so many octets to forward that responses to its clients would queue up."""
         return worker.live and worker.unconfirmed >= UNCONFIRMED_OCTETS
 
     def _handle(self, record_key: str, message: LocalMessage) -> None:
@@ -242,6 +251,7 @@ class InProcess(Subsystem):
         served[0](message)
 
     def _report_taken(self) -> None:
+        """Queue `taken` for each worker whose messages were handled."""
         for worker, counts in self._taken.items():
             if worker.stage is not Stage.DEAD:
                 worker.outbox.append(Taken(list(counts.values())))

@@ -1,4 +1,4 @@
-"""The record that a message to an address goes to."""
+"""Search for the record that receives messages to an address."""
 
 from router.addressing.address import EDGE_MODE, LOCAL, MOBILE, UPLINK, classify, key, normalise
 from router.addressing.settings import AddressSettings
@@ -7,7 +7,7 @@ from supervisor.addresses.table import Table
 
 
 class Lookup:
-    """Finds records by the texts of addresses. Owner: the core."""
+    """Search for address records by address text. Owner: the core."""
 
     __slots__ = ("_mode", "_router_id", "_settings", "_table")
 
@@ -18,10 +18,13 @@ class Lookup:
         self._table = table
 
     def find(self, text: str) -> Record | None:
-        """The record for an address, None when there is none."""
+        """Return the record for an address text; None if there is none.
+
+        An edge router without a record for a mobile address returns the record of its uplink.
+        """
         cls, name = classify(normalise(text), self._router_id, self._mode)
         phase = self._settings.lookup(name).ingress_phase if cls == MOBILE else 0
         found = self._table.records.get(key(cls, name, phase))
         if found is None and cls == MOBILE and self._mode == EDGE_MODE:
-            return self._table.records.get(key(LOCAL, UPLINK))  # perhaps it is beyond
+            return self._table.records.get(key(LOCAL, UPLINK))  # the interior router may know the address
         return found

@@ -1,4 +1,4 @@
-"""An address record: how messages to the address are treated, and its users."""
+"""Address record: treatment of messages to one address, and the consumers and producers that use it."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from router.addressing.settings import NETWORK
 from router.control.ops import AddressAttributes, AddressOp, ConsumerOp, RemoteOp
 
-# A consumer as one number, the key of a record's consumers: worker, link slot, generation of the slot.
+# Layout of a consumer number, the key of `Record.consumers`: worker, link slot, generation of the slot.
 _SLOT_BITS: Final = 20
 _GENERATION_BITS: Final = 32
 _WORKER_SHIFT: Final = _SLOT_BITS + _GENERATION_BITS
@@ -15,18 +15,18 @@ _GENERATION_MASK: Final = (1 << _GENERATION_BITS) - 1
 
 
 class Way(NamedTuple):
-    """The edge connection that a consumer is on."""
+    """Edge connection that a consumer's link is on."""
 
-    edge: int = 0  # its number, for the table; 0: it is on none
-    cost: int = 0  # at an edge router
-    peer: str = ""  # the mark of another edge router at its other end
+    edge: int = 0  # number of the edge connection in the workers' tables; 0: the consumer is on none
+    cost: int = 0  # cost of the connection, at an edge router
+    peer: str = ""  # mark of the edge router at the other end, if this router is an edge router, too
 
 
-HERE: Final = Way()  # on no edge connection
+HERE: Final = Way()  # for consumers that are on no edge connection
 
 
 class Record:
-    """An address: how it is treated and who uses it. Owner: the table."""
+    """Address with its treatment, consumers and producers. Owner: the table."""
 
     __slots__ = (
         "consumers",
@@ -59,33 +59,34 @@ class Record:
         self.priority = priority
         self.overflow = overflow
         self.inproc = False
-        self.rejects = False  # messages to the router itself: an endpoint for tests
-        self.scope = NETWORK  # of an edge router
-        self.fixed = False  # settings do not apply
-        self.hint: str | None = None  # treatment that another router announced; a setting that matches overrides it
+        self.rejects = False  # True: messages to this in-process address are rejected (a test endpoint of option -T)
+        self.scope = NETWORK  # scope of the address, at an edge router
+        self.fixed = False  # True: address settings do not apply
+        self.hint: str | None = None  # treatment that another router announced; a matching setting overrides it
         self.exchange: int | None = None
-        self.fallback: Record | None = None  # the fallback instance, of a primary one
-        self.primary: Record | None = None  # the primary instance, of a fallback one
-        self.consumers: dict[int, int] | None = None  # capacity by consumer, in order of arrival
-        self.edges: dict[int, Way] | None = None  # the edge connection by consumer, of those on one
-        self.remotes: dict[int, int] | None = None  # id of counters by index of a router that has destinations
-        self.producers = 0  # links
-        self.edge_producers = 0  # … of these on edge connections
-        self.holders = 0  # configuration objects and in-process users
-        self.epoch = 0  # that announced it as it is now
-        self.users_epoch = 0  # that announced the last change of its consumers, here or at other routers
+        self.fallback: Record | None = None  # of a primary instance: its fallback instance
+        self.primary: Record | None = None  # of a fallback instance: its primary instance
+        self.consumers: dict[int, int] | None = None  # link capacity by consumer number, in order of arrival
+        self.edges: dict[int, Way] | None = None  # edge connection by consumer number; absent: on none
+        self.remotes: dict[int, int] | None = None  # id of counters by index of each router with destinations
+        self.producers = 0  # number of producer links
+        self.edge_producers = 0  # number of producer links on edge connections; `producers` includes them
+        self.holders = 0  # number of configuration objects and in-process users that keep the record
+        self.epoch = 0  # epoch that announced the present state of the record
+        self.users_epoch = 0  # epoch that announced the last change of consumers, local or remote
 
     def unused(self) -> bool:
+        """True if no consumer, producer, holder or other router uses the address."""
         return not self.consumers and not self.producers and not self.holders and not self.remotes
 
     def beyond(self, conn: int) -> bool:
-        """Whether there are destinations but those on this edge connection."""
+        """True if there are destinations other than those on edge connection `conn`, here or at other routers."""
         if self.remotes or self.exchange is not None:
             return True
         return self.on_others(conn)
 
     def on_others(self, conn: int) -> bool:
-        """Whether there are consumers here but those on this edge connection."""
+        """True if there are local consumers other than those on edge connection `conn`."""
         consumers = 0 if self.consumers is None else len(self.consumers)
         if self.edges is None:
             return consumers > 0
@@ -93,16 +94,16 @@ class Record:
 
     @property
     def at_peers(self) -> int:
-        """How many consumers are at other edge routers that this one is connected to."""
+        """Number of consumers at other edge routers that this router is connected to."""
         return 0 if self.edges is None else sum(each.peer != "" for each in self.edges.values())
 
     @property
     def local(self) -> bool:
-        """Whether the address has consumers here; in-process users do not count."""
+        """True if the address has local consumers or an exchange; in-process users do not count."""
         return bool(self.consumers) or self.exchange is not None
 
     def op(self) -> AddressOp:
-        """The op that announces this record."""
+        """Return the op that announces this record."""
         attributes = AddressAttributes(
             treatment=self.treatment,
             priority=self.priority,
@@ -116,23 +117,23 @@ class Record:
         return AddressOp(self.id, self.key, attributes)
 
     def consumer_ops(self) -> Iterator[ConsumerOp]:
-        """The ops that announce its consumers, in order of arrival."""
+        """Yield the ops that announce the local consumers, in order of arrival."""
         for consumer, capacity in (self.consumers or {}).items():
             slot = consumer >> _GENERATION_BITS & _SLOT_MASK
             way = HERE if self.edges is None else self.edges.get(consumer, HERE)
             yield ConsumerOp(self.id, consumer >> _WORKER_SHIFT, slot, consumer & _GENERATION_MASK, capacity, *way)
 
     def remote_ops(self) -> Iterator[RemoteOp]:
-        """The ops that announce the routers that have destinations."""
+        """Yield the ops that announce the other routers with destinations."""
         for index, counters in (self.remotes or {}).items():
             yield RemoteOp(self.id, index, counters)
 
 
 def worker_of(consumer: int) -> int:
-    """The worker of a consumer, by its number."""
+    """Return the index of the worker that has the consumer with number `consumer`."""
     return consumer >> _WORKER_SHIFT
 
 
 def consumer_number(worker: int, slot: int, generation: int) -> int:
-    """A consumer as one number."""
+    """Return the consumer number for a link slot in one generation."""
     return worker << _WORKER_SHIFT | slot << _GENERATION_BITS | generation

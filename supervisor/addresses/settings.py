@@ -1,11 +1,13 @@
-"""Address settings at run time: what is in force, and the changes that are on their way to records and workers.
+"""Address settings at run time: the settings in force, and the propagation of changes to records and workers.
 
-The supervisor decides by a changed setting at once. Existing address records and the workers get it in epochs of at
-most OPS_AN_EPOCH ops, each after all workers have acknowledged the previous one: a worker applies an epoch between two
-wakes, and the pause must be short. A pattern and its addresses change in the same epoch if they fit.
+The supervisor applies a changed setting to new decisions at once. Existing address records and the workers get the
+change in epochs of at most OPS_AN_EPOCH ops. Each epoch waits until all workers have acknowledged the previous
+one: a worker applies an epoch between two wakes, and that pause must be short. A pattern and its addresses change in
+the same epoch if they fit.
 
-Changes are made in rounds: find the records concerned, then send the epochs. Later changes do not interrupt a round;
-another round follows for them. So endless changes cannot prevent each other. No input or output here.
+Changes are made in rounds. A round first finds the affected records, then announces the epochs. Changes that arrive
+during a round do not interrupt it; they wait for the next round. So a round always ends, however many changes arrive.
+No input or output here.
 """
 
 from collections import deque
@@ -23,56 +25,58 @@ from supervisor.configuration.ops import address_entries, address_entry
 from supervisor.processes.epochs import Epochs
 from supervisor.subsystem import Subsystem
 
-# Measured with 1,000 changed patterns (loadtests/reload.py): a worker is busy for 0.3 ms with an epoch of this many.
+# Maximum ops in an epoch. A worker needs 0.3 ms for that many, measured with 1,000 changed patterns
+# (loadtests/reload.py).
 OPS_AN_EPOCH: Final = 100
-# Records examined in one turn of the supervisor, 3 to 5 microseconds each; and how much faster are records skipped
-# whose names begin differently from all changed patterns.
+# Records examined in one wake of the supervisor. Examining a record takes 3 to 5 µs.
 RECORDS_A_TURN: Final = 250
+# Records skipped in the time that it takes to examine one. A record is skipped if its name begins differently from
+# all changed patterns.
 PASSED_FOR_ONE: Final = 16
-# Beginnings of patterns that names are compared with; with more, all records are examined.
+# Maximum number of pattern prefixes that names are compared with. With more prefixes all records are examined.
 MOST_BEGINNINGS: Final = 32
 
 _SEPARATORS: Final = (".", "/")
-NAME_AT: Final = 2  # in the key of a mobile address, behind class and phase
+NAME_AT: Final = 2  # offset of the name in the key of a mobile address, after class and phase
 
 
 class Settings(Subsystem):
-    """The address settings of the router. Owner: supervisor."""
+    """Address settings of the router, and their propagation. Owner: supervisor."""
 
     def __init__(self, table: Table, epochs: Epochs[Any], entries: Mapping[str, Setting], default: str) -> None:
-        """entries: settings by canonical pattern."""
+        """Take the initial settings: `entries` by canonical pattern, and the `default` distribution."""
         self.current: Final = AddressSettings(entries.items(), default)
         self._table = table
         self._epochs = epochs
         self._entries: dict[str, Setting] = dict(entries)
-        # The next round: its patterns, in order, and whether there is one.
-        self._changed: dict[str, None] = {}
+        # State of the next round.
+        self._changed: dict[str, None] = {}  # changed patterns, in order
         self._default_changed = False
-        self._again = False
-        # The present round: the search, until it has ended; then the patterns to announce.
-        self._scan: Iterator[Record] | None = None
-        self._beginnings: tuple[str, ...] | None = None  # of names
-        self._round: dict[str, None] = {}
-        self._round_default = False
+        self._again = False  # True: another round is needed
+        # State of the present round. It searches first, then announces.
+        self._scan: Iterator[Record] | None = None  # records still to be examined; None: no search is under way
+        self._beginnings: tuple[str, ...] | None = None  # prefixes of names to examine; None: examine all
+        self._round: dict[str, None] = {}  # patterns still to be announced
+        self._round_default = False  # True: the default is still to be announced
         self._announcing = False
-        # Records to be changed, by the id of the setting that applies; the setting is kept, so that its id stays
-        # unique.
+        # Records to be changed, by the Python id of the setting that applies. The tuple keeps a reference to the
+        # setting, so that its id stays unique.
         self._found: dict[int, tuple[Setting, list[Record]]] = {}
-        self._waiting: deque[SettingOp | DefaultOp | Record] = deque()  # to be announced next
-        self._sent = 0  # epoch of the last part
-        self._begun = 0  # rounds
-        self._ended = 0
+        self._waiting: deque[SettingOp | DefaultOp | Record] = deque()  # items to be announced next
+        self._sent = 0  # epoch of the last announcement
+        self._begun = 0  # number of rounds begun
+        self._ended = 0  # number of rounds ended
         self._when_in_force: deque[tuple[int, Callable[[], object]]] = deque()  # round, action after its end
 
     def snapshot_ops(self) -> Iterable[Op]:
         return (SettingsOp(list(self._entries.items()), self.current.default.distribution),)
 
     def get(self, pattern: str) -> Setting | None:
-        """The setting of a canonical pattern, or None."""
+        """Return the setting of a canonical pattern; None if there is none."""
         return self._entries.get(pattern)
 
     def patterns(self) -> Iterable[str]:
-        """All canonical patterns."""
+        """Return all canonical patterns."""
         return self._entries.keys()
 
     def put(self, pattern: str, setting: Setting) -> None:
@@ -83,22 +87,22 @@ class Settings(Subsystem):
             self._note([pattern])
 
     def drop(self, pattern: str) -> None:
-        """Remove a pattern that is there."""
+        """Remove a canonical pattern, which must exist."""
         del self._entries[pattern]
         self.current.drop(pattern)
         self._note([pattern])
 
     def set_default(self, distribution: str) -> None:
-        """Change what applies to addresses that no pattern matches."""
+        """Change the distribution of addresses that no pattern matches."""
         if distribution != self.current.default.distribution:
             self.current.set_default(distribution)
             self._default_changed = True
             self._note([])
 
     def replace(self, entries: Mapping[str, Setting], prepared: AddressSettings, changed: Iterable[str]) -> None:
-        """Change everything at once.
+        """Replace all settings at once.
 
-        prepared: the same entries, and the default, ready to be looked up. changed: patterns that differ from before.
+        prepared: the same entries and the default, as a search structure. changed: patterns that differ from before.
         """
         changed = list(changed)
         self._default_changed |= prepared.default.distribution != self.current.default.distribution
@@ -124,15 +128,15 @@ class Settings(Subsystem):
         self.replace(plan.entries, plan.settings, plan.changed)
 
     def _note(self, changed: Iterable[str]) -> None:
-        """Something has changed: another round follows."""
+        """Request another round for the changed patterns."""
         self._changed.update(dict.fromkeys(changed))
         self._again = True
 
-    # Bringing changes to records and workers
+    # Propagation of changes to records and workers
 
     @property
     def settled(self) -> bool:
-        """Whether all changes have been sent."""
+        """True if all changes have been announced."""
         return not self._again and not self._under_way
 
     @property
@@ -140,7 +144,7 @@ class Settings(Subsystem):
         return self._scan is not None or self._announcing
 
     def when_in_force(self, action: Callable[[], object]) -> None:
-        """Call `action` when all workers use the present configuration."""
+        """Call `action` when all workers use the present configuration, settings included."""
         self._when_in_force.append((self._begun + self._again, action))
 
     @property
@@ -148,7 +152,7 @@ class Settings(Subsystem):
         return not self.settled and (not self._announcing or self._may_send())
 
     def _may_send(self) -> bool:
-        """Whether all workers have acknowledged the last epoch."""
+        """True if all workers have acknowledged the last epoch."""
         return self._epochs.settled(self._table.epoch) >= self._sent
 
     def step(self) -> None:
@@ -163,7 +167,7 @@ class Settings(Subsystem):
             self._epochs.call_when_all(self._table.pending_epoch, self._when_in_force.popleft()[1])
 
     def _begin(self) -> None:
-        """Begin a round, for all changes so far."""
+        """Begin a round for all changes so far."""
         self._round, self._changed = self._changed, {}
         self._round_default, self._default_changed = self._default_changed, False
         self._again = False
@@ -172,13 +176,14 @@ class Settings(Subsystem):
         self._scan = iter(list(self._table.records.values()))
 
     def _concerned(self) -> tuple[str, ...] | None:
-        """Beginnings of the names of all records that the round can concern; None: any."""
+        """Return prefixes of the names that this round's patterns can match; None: examine all records."""
         firsts = {pattern.partition("/")[0] for pattern in self._round}
         if self._round_default or len(firsts) > MOST_BEGINNINGS or not firsts.isdisjoint("*#"):
             return None
         return (*firsts, *_SEPARATORS)
 
     def _look(self, scan: Iterator[Record]) -> None:
+        """Search the next records for those whose setting has changed, within the limit of one wake."""
         left = RECORDS_A_TURN * PASSED_FOR_ONE
         while left > 0:
             record = next(scan, None)
@@ -195,13 +200,13 @@ class Settings(Subsystem):
                 self._found.setdefault(id(setting), (setting, []))[1].append(record)
 
     def _setting(self, record: Record) -> Setting | None:
-        """The setting of a record's address; None where none applies."""
+        """Return the setting that applies to a record; None if settings do not apply to it."""
         if record.fixed or record.inproc:
             return None
         return self.current.lookup(record.key[NAME_AT:]) if record.key[0] == MOBILE else self.current.default
 
     def _announce_some(self) -> None:
-        """Fill an epoch: with the rest of a pattern, then with further patterns as long as they fit."""
+        """Fill an epoch: first with the rest of a pattern's addresses, then with further patterns while they fit."""
         count = 0
         while count < OPS_AN_EPOCH and (self._waiting or self._collect()):
             if count and count + len(self._waiting) > OPS_AN_EPOCH:
@@ -217,8 +222,10 @@ class Settings(Subsystem):
             self._ended = self._begun
 
     def _collect(self) -> bool:
-        """Take the next changed pattern with its addresses, then addresses whose pattern is gone; False: nothing is
-        left."""
+        """Queue the next changed pattern with its addresses; after all patterns, addresses whose pattern was removed.
+
+        Returns False if nothing is left.
+        """
         if self._round:
             pattern = next(iter(self._round))
             del self._round[pattern]
@@ -241,7 +248,7 @@ class Settings(Subsystem):
             self._treat(item, setting)
 
     def _treat(self, record: Record, setting: Setting) -> None:
-        """Apply its setting to a record."""
+        """Apply `setting` to a record and announce the record."""
         record.treatment = self._treatment(record, setting)
         record.priority, record.overflow = setting.priority, setting.overflow
         if record.scope != setting.scope:
@@ -250,7 +257,7 @@ class Settings(Subsystem):
         self._table.set_fallback(record, setting)
 
     def _treatment(self, record: Record, setting: Setting) -> str:
-        """The treatment that a record should have."""
+        """Return the treatment that a record should have under `setting`."""
         if record.key[0] == MOBILE and record.key[1] == FALLBACK_PHASE:
             return BALANCED
         if record.hint is not None and setting is self.current.default:
@@ -258,7 +265,7 @@ class Settings(Subsystem):
         return setting.distribution
 
     def _as_set(self, record: Record, setting: Setting) -> bool:
-        """Whether a record has the treatment of its setting."""
+        """True if a record agrees with its setting already."""
         same = record.treatment == self._treatment(record, setting)
         same = same and record.priority == setting.priority and record.overflow == setting.overflow
         same = same and record.scope == setting.scope

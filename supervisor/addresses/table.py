@@ -1,6 +1,6 @@
-"""The address table: records, their users, and the changes for workers.
+"""Address table of the supervisor: records, their consumers and producers, and the changes to announce to workers.
 
-No input or output here: events come in as method calls, changes go out as ops (control protocol, "Deltas").
+No input or output here: events arrive as method calls, changes leave as ops (control-protocol.md, "Deltas").
 """
 
 from collections import deque
@@ -19,15 +19,15 @@ _PRIMARY: Final = key(MOBILE, "", 0)
 
 
 class TableFullError(Exception):
-    """There is no id left for another address record."""
+    """Raised when no id is left for another address record."""
 
 
 class AddressTooLongError(TableFullError):
-    """There is room for another address record, but not with this key."""
+    """Raised when the key of a new address record is too long."""
 
 
 class Table(Subsystem):
-    """All address records, and the changes since the last delta. Owner: the core."""
+    """Address records, and the ops since the last delta. Owner: the core."""
 
     __slots__ = (
         "_free", "_idle", "_limit", "_local_changed", "_next", "_ops", "_retiring", "_users_changed", "epoch",
@@ -35,54 +35,54 @@ class Table(Subsystem):
     )  # fmt: skip
 
     def __init__(self, limit: int) -> None:
-        """`limit`: number of counter slots in shared memory, ids are below it."""
-        self.records: dict[str, Record] = {}
-        self.epoch = 0  # of the last delta
+        """Create an empty table. limit: number of counter slots in shared memory; all ids are below it."""
+        self.records: dict[str, Record] = {}  # by key
+        self.epoch = 0  # epoch of the last delta
         self._limit = limit
         self._next = FIRST_ID
         self._free: list[int] = []
-        self._retiring: deque[tuple[int, int]] = deque()  # epoch of the removal, id
+        self._retiring: deque[tuple[int, int]] = deque()  # epoch of the removal, id that becomes free after it
         self._ops: list[Op] = []
-        self._idle: list[Record] = []  # perhaps without users since the last delta
+        self._idle: list[Record] = []  # records that may have lost their last user since the last delta
         self._local_changed: list[Callable[[Record], None]] = []
         self._users_changed: list[Callable[[Record], None]] = []
 
     @property
     def ids_used(self) -> int:
-        """Number of ids ever used."""
+        """Number of ids that were ever used."""
         return self._next - FIRST_ID
 
     @property
     def next_epoch(self) -> int:
-        """The epoch that will announce what changes now."""
+        """Epoch that will announce changes made now."""
         return self.epoch + 1
 
     @property
     def ids(self) -> int:
-        """All ids ever used are below this one."""
+        """Upper bound (exclusive) of all ids that were ever used."""
         return self._next
 
     @property
     def limit(self) -> int:
-        """Ids are below this one."""
+        """Upper bound (exclusive) of all possible ids."""
         return self._limit
 
     def change(self, op: Op) -> int:
-        """Add an op about something that is not an address to the next delta; returns its epoch."""
+        """Add an op that does not concern an address to the next delta. Returns the epoch of that delta."""
         self._ops.append(op)
         return self.epoch + 1
 
     @property
     def pending_epoch(self) -> int:
-        """The epoch that contains, or will contain, all changes so far."""
+        """Epoch that contains, or will contain, all changes so far."""
         return self.epoch + 1 if self._ops else self.epoch
 
     def watch_local(self, changed: Callable[[Record], None]) -> None:
-        """Call `changed` when `local` of a record may have changed."""
+        """Call `changed` whenever `local` of a record may have changed."""
         self._local_changed.append(changed)
 
     def watch_users(self, changed: Callable[[Record], None]) -> None:
-        """Call `changed` when consumers or producers of a record have come or gone, here or at other routers."""
+        """Call `changed` whenever local or remote consumers or producers of a record were added or removed."""
         self._users_changed.append(changed)
 
     def _user_changed(self, record: Record) -> None:
@@ -90,11 +90,11 @@ class Table(Subsystem):
             changed(record)
 
     def scope_changed(self, record: Record) -> None:
-        """It is known elsewhere now, or not any more."""
+        """Notify the watchers of users: other routers may have to announce or withdraw the address."""
         self._user_changed(record)
 
     def local_changed(self, record: Record) -> None:
-        """Call the watchers: `local` of a record may have changed."""
+        """Notify the watchers of `local` that it may have changed for this record."""
         for changed in self._local_changed:
             changed(record)
 
@@ -107,13 +107,13 @@ class Table(Subsystem):
         fallback: Record | None = None,
         scope: str = NETWORK,
     ) -> Record:
-        """Make a record. The key must not be in the table. Raises TableFullError."""
+        """Create a record. The key must not be in the table. Raises TableFullError."""
         if too_long(record_key):
             raise AddressTooLongError
         record = Record(self.take_id(), record_key, treatment, priority, overflow)
         record.scope = scope
         self.records[record_key] = record
-        self._idle.append(record)  # in case it gets no user
+        self._idle.append(record)  # a record that gets no user before the next delta is removed by it
         if fallback is not None:
             record.fallback = fallback
             fallback.primary = record
@@ -121,7 +121,7 @@ class Table(Subsystem):
         return record
 
     def take_id(self) -> int:
-        """An id, for a record or for counters alone. Raises TableFullError."""
+        """Allocate an id, for a record or for counters alone. Raises TableFullError."""
         if self._free:
             return self._free.pop()
         if self._next < self._limit:
@@ -130,7 +130,7 @@ class Table(Subsystem):
         raise TableFullError
 
     def give_id_back(self, number: int) -> None:
-        """The id becomes free with the next delta, which must announce that."""
+        """Release an id. The next delta must announce its removal; the id is free when workers acknowledged that."""
         self._retiring.append((self.epoch + 1, number))
 
     def announce(self, record: Record) -> None:
@@ -139,9 +139,10 @@ class Table(Subsystem):
         self._ops.append(record.op())
 
     def open_mobile(self, name: str, phase: int | str, setting: Setting) -> Record:
-        """The record of a mobile address, made if it is not there. Raises TableFullError.
+        """Return the record of a mobile address; create it if it does not exist. Raises TableFullError.
 
-        With `fallback` the primary and the fallback instance exist together: a message that finds one finds the other.
+        If the setting has `fallback`, the primary and the fallback instance exist together, so that a message that
+        finds one finds the other.
         """
         record_key = key(MOBILE, name, phase)
         record = self.records.get(record_key)
@@ -159,7 +160,7 @@ class Table(Subsystem):
         return self.create(record_key, setting.distribution, setting.priority, setting.overflow, scope=setting.scope)
 
     def _primary(self, name: str, setting: Setting, fallback: Record) -> Record:
-        """The primary instance that uses `fallback`, made if it is not there."""
+        """Return the primary instance that uses `fallback`; create it if it does not exist."""
         record_key = key(MOBILE, name, 0)
         primary = self.records.get(record_key)
         if primary is None:
@@ -172,13 +173,13 @@ class Table(Subsystem):
         return primary
 
     def set_fallback(self, record: Record, setting: Setting) -> None:
-        """Announce a record; `setting` decides whether a primary one has its fallback instance."""
+        """Announce a record, after a primary instance has got or lost its fallback instance as `setting` requires."""
         if record.key.startswith(_PRIMARY):
             if setting.fallback and record.fallback is None:
                 try:
                     self._begin_fallback(record, setting)
                 except TableFullError:
-                    record.fallback = None  # as for an attach: what has no record cannot be used
+                    record.fallback = None  # without a record the fallback cannot be used, as after a failed attach
             elif not setting.fallback and record.fallback is not None:
                 self._idle += (record, record.fallback)
                 record.fallback.primary = None
@@ -186,6 +187,7 @@ class Table(Subsystem):
         self.announce(record)
 
     def _begin_fallback(self, record: Record, setting: Setting) -> None:
+        """Connect a primary instance with its fallback instance. Raises TableFullError."""
         fallback_key = key(MOBILE, record.key[len(_PRIMARY) :], FALLBACK_PHASE)
         fallback = self.records.get(fallback_key)
         if fallback is None:
@@ -195,13 +197,16 @@ class Table(Subsystem):
 
     @staticmethod
     def has_consumer(record: Record, worker: int, slot: int, generation: int) -> bool:
-        """Whether this consumer is there."""
+        """True if the table has this consumer."""
         return record.consumers is not None and consumer_number(worker, slot, generation) in record.consumers
 
     def add_consumer(
         self, record: Record, worker: int, slot: int, generation: int, capacity: int, way: Way = HERE
     ) -> int:
-        """Add a new consumer; returns the epoch that announces it. way: the edge connection that it is on."""
+        """Add a new consumer. Returns the epoch that announces it.
+
+        capacity: the consumer's link capacity. way: the edge connection that its link is on.
+        """
         first = record.consumers is None
         if record.consumers is None:
             record.consumers = {}
@@ -218,7 +223,7 @@ class Table(Subsystem):
         return self.epoch + 1
 
     def remove_consumer(self, record: Record, worker: int, slot: int, generation: int) -> None:
-        """Remove a consumer. Raises KeyError when it is not there."""
+        """Remove a consumer. Raises KeyError if it does not exist."""
         consumers = record.consumers
         consumer = consumer_number(worker, slot, generation)
         if consumers is None:
@@ -236,7 +241,7 @@ class Table(Subsystem):
         self._user_changed(record)
 
     def add_remote(self, record: Record, index: int) -> None:
-        """Another router has destinations for the record now. Raises TableFullError."""
+        """Add the router with number `index` to the routers with destinations. Raises TableFullError."""
         counters = self.take_id()
         if record.remotes is None:
             record.remotes = {}
@@ -246,7 +251,7 @@ class Table(Subsystem):
         self._user_changed(record)
 
     def remove_remote(self, record: Record, index: int) -> None:
-        """That router has no destinations any more. Raises KeyError when it had none."""
+        """Remove the router with number `index` from the routers with destinations. Raises KeyError if it had none."""
         remotes = record.remotes
         if remotes is None:
             raise KeyError(index)
@@ -260,17 +265,17 @@ class Table(Subsystem):
 
     @staticmethod
     def consumer_workers(record: Record) -> Iterator[int]:
-        """The worker of each consumer, in order of arrival."""
+        """Yield the worker of each consumer, in order of arrival."""
         return (worker_of(consumer) for consumer in record.consumers or ())
 
     def add_producer(self, record: Record, *, edge: bool = False) -> None:
-        """edge: it is on an edge connection."""
+        """Count a producer link. edge: it is on an edge connection."""
         record.producers += 1
         record.edge_producers += edge
         self._user_changed(record)
 
     def remove_producer(self, record: Record, *, edge: bool = False) -> None:
-        """The counterpart of add_producer."""
+        """Undo `add_producer`."""
         record.producers -= 1
         record.edge_producers -= edge
         if not record.producers:
@@ -278,20 +283,17 @@ class Table(Subsystem):
         self._user_changed(record)
 
     def hold(self, record: Record) -> None:
-        """A configuration object or in-process user keeps the record."""
+        """Keep the record for a configuration object or an in-process user."""
         record.holders += 1
 
     def release(self, record: Record) -> None:
-        """The counterpart of hold."""
+        """Undo `hold`."""
         record.holders -= 1
         if not record.holders:
             self._idle.append(record)
 
     def take_delta(self) -> tuple[int, list[Op]] | None:
-        """The changes since the last delta with their epoch, or None when there are none.
-
-        It also removes unused records, after all other changes.
-        """
+        """Remove unused records, then return the epoch and the ops since the last delta; None if there are no ops."""
         if self._idle:
             idle, self._idle = self._idle, []
             for record in idle:
@@ -303,7 +305,7 @@ class Table(Subsystem):
         return self.epoch, ops
 
     def _remove_if_unused(self, record: Record) -> None:
-        """Remove a record, with the other one of its pair, if both are unused."""
+        """Remove a record, with its primary or fallback instance, if both are unused."""
         pair = [member for member in (record.primary, record, record.fallback) if member is not None]
         if self.records.get(record.key) is not record or not all(member.unused() for member in pair):
             return
@@ -313,9 +315,9 @@ class Table(Subsystem):
             self.give_id_back(member.id)
 
     def reclaim(self, settled: int, reset: Callable[[int], None]) -> None:
-        """Free the ids of removed records; all workers have acknowledged the epochs up to `settled`.
+        """Free the ids that were given back in epochs up to `settled`, which all workers have acknowledged.
 
-        `reset` is called with each id before it can be used again.
+        `reset` is called with each id before the id can be used again.
         """
         while self._retiring and self._retiring[0][0] <= settled:
             number = self._retiring.popleft()[1]
@@ -323,13 +325,13 @@ class Table(Subsystem):
             self._free.append(number)
 
     def snapshot_ops(self) -> Iterator[AddressOp]:
-        """All records as ops, fallback instances first: the records that name them come later."""
+        """Yield the ops of all records. Fallback instances come first, because primary instances refer to them."""
         records: Iterable[Record] = self.records.values()
         yield from (record.op() for record in records if record.primary is not None)
         yield from (record.op() for record in records if record.primary is None)
 
     def consumer_ops(self) -> Iterator[Op]:
-        """All consumers, here and at other routers, as ops."""
+        """Yield the ops of all local and remote consumers."""
         for record in self.records.values():
             if record.consumers:
                 yield from record.consumer_ops()

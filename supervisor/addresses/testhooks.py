@@ -1,12 +1,13 @@
-"""In-process endpoints for tests of clients and tools, with option -T (management.md 3.2). They behave as their names
-say, for the specification names them only:
+"""In-process endpoints for tests of clients and tools, available with option -T (management.md 3.2).
 
-    echo      sends each message back to its reply-to, otherwise as it came
-    sink      accepts what it is sent
-    discard   rejects what it is sent
+The specification gives only their names, so they behave as the names suggest:
+
+    echo      sends each message to its reply-to address, otherwise unchanged
+    sink      accepts all messages
+    discard   rejects all messages
     deny      refuses every attach
-    source    sends numbered messages, as many as a receiver gives credit for (router/links/source_link.pyx)
-    source_ps the same, settled
+    source    sends as many numbered messages as the receiver gives credit for (router/links/source_link.pyx)
+    source_ps sends numbered messages like `source`, presettled
 """
 
 from typing import Final
@@ -20,7 +21,7 @@ from supervisor.links.attach import Attaching, Refused
 
 PREFIX: Final = "org.apache.qpid.dispatch.router/test/"
 DENIED: Final = Refused("qd:forbidden", "Connectivity to the deny node is forbidden")
-SOURCES: Final = {"source": False, "source_ps": True}  # whether their messages are settled
+SOURCES: Final = {"source": False, "source_ps": True}  # by name; True: messages are presettled
 
 _PROPERTIES: Final = 0x73
 _TO, _REPLY_TO = 2, 4
@@ -28,7 +29,7 @@ _NULL: Final = b"\x40"
 
 
 def add_test_hooks(in_process: InProcess, attaching: Attaching) -> None:
-    """Make the endpoints."""
+    """Create the test endpoints."""
 
     def send_back(message: LocalMessage) -> None:
         found = echo(message.octets)
@@ -48,7 +49,10 @@ def _take(message: LocalMessage) -> None:
 
 
 def echo(octets: bytes) -> tuple[str, bytes] | None:
-    """The reply-to of a message, and the message with it as `to`; None without one, or if the message is invalid."""
+    """Return the reply-to address of a message, and the message with that address as `to`.
+
+    Returns None if the message has no reply-to or is invalid.
+    """
     at = 0
     try:
         while at < len(octets):
@@ -62,6 +66,6 @@ def echo(octets: bytes) -> tuple[str, bytes] | None:
                 return None
             items[_TO], items[_REPLY_TO] = items[_REPLY_TO], _NULL
             return reply_to, octets[:start] + encode_described(_PROPERTIES, items) + octets[at:]
-    except (RemoteError, AttributeError, TypeError):  # not sections
+    except (RemoteError, AttributeError, TypeError):  # the octets are not valid sections
         return None
     return None
