@@ -1,1 +1,1 @@
-"""The audit log: who logged in, was refused, or changed the router, as lines of JSON apart from the log."""
+"""Audit log: logins, refusals and changes of the router, as JSON lines separate from the router's log."""

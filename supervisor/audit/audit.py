@@ -1,6 +1,6 @@
-"""The audit subsystem: audit logs as the configuration wants them, and the events that go to all of them.
+"""Audit subsystem: the configured audit logs, and the writing of each event to all of them.
 
-Events come by the trail (`AuditTrail`). Before `open` and without an `audit` section they go nowhere.
+Events arrive through the trail (`AuditTrail`). Before `open`, and without an `audit` section, they are discarded.
 """
 
 import asyncio
@@ -25,45 +25,46 @@ from supervisor.runtime.waker import Waker
 from supervisor.subsystem import LiveAttributes, Subsystem
 
 MODULE: Final = "SERVER"
-OPEN_SECONDS: Final = 10.0  # for opening a place
-MOST_THREADS: Final = 4  # that do
-CLOSE_SECONDS: Final = 2.0  # for the last lines
+OPEN_SECONDS: Final = 10.0  # time limit for opening an output
+MOST_THREADS: Final = 4  # maximum number of threads that open outputs
+CLOSE_SECONDS: Final = 2.0  # time limit for writing the last lines at the end of the router
 
-_Opened = Mapping[str, AuditOutput]  # by name of the section
+_Opened = Mapping[str, AuditOutput]  # by name of the `audit` section
 
 
 class AuditStartError(Exception):
-    """An audit log cannot be opened at the start."""
+    """Raised when an audit log cannot be opened at the start."""
 
 
 class Audit(Subsystem):
-    """All audit logs. Owner: the core."""
+    """Subsystem of all audit logs. Owner: the core."""
 
     def __init__(self, configuration: Configuration, waker: Waker, log: Log) -> None:
         self.trail: Final = AuditTrail(configuration.router.id, self)
         self._waker: Final = waker
         self._log: Final = log
-        self._sinks: dict[str, AuditSink] = {}  # by name of the section
-        self._ending: list[AuditSink] = []  # that are no more in the configuration
-        self._dropped = 0  # by those that have ended
+        self._sinks: dict[str, AuditSink] = {}  # by name of the `audit` section
+        self._ending: list[AuditSink] = []  # closed sinks that still write their last lines
+        # Totals of sinks that have ended.
+        self._dropped = 0
         self._lines = 0
-        self._threads: Threads | None = None  # made when needed, inside the event loop
-        self._prepared: dict[str, AuditOutput] = {}
+        self._threads: Threads | None = None  # created on first use, inside the event loop
+        self._prepared: dict[str, AuditOutput] = {}  # outputs opened for the change being made, by name of the section
         self._observers: list[Callable[[Sequence[Change]], object]] = []
 
     @property
     def enabled(self) -> bool:
-        """Return whether there is an audit log."""
+        """True if at least one audit log is open."""
         return bool(self._sinks)
 
     @property
     def lines(self) -> int:
-        """Return how many lines were written, to all logs that there ever were."""
+        """Number of lines written since the start, to present and former logs."""
         return self._lines + sum(sink.lines for sink in self._all())
 
     @property
     def dropped(self) -> int:
-        """Return how many lines were never written."""
+        """Number of lines dropped since the start, by present and former logs."""
         return self._dropped + sum(sink.dropped for sink in self._all())
 
     def _all(self) -> Iterator[AuditSink]:
@@ -71,14 +72,14 @@ class Audit(Subsystem):
         yield from self._ending
 
     def when_changed(self, observer: Callable[[Sequence[Change]], object]) -> None:
-        """Call an observer with the entities that a change has changed, while the change is made."""
+        """Call `observer` with the changed entities of each change of the configuration, while it is committed."""
         self._observers.append(observer)
 
     # Lines
 
     @property
     def refuses(self) -> bool:
-        """Return whether nothing may happen that would have to be reported."""
+        """True if a log with `onFull: refuse` has no room: actions that would have to be reported must be refused."""
         return any(sink.config.refuses and sink.full for sink in self._sinks.values())
 
     def write(self, event: Event) -> None:
@@ -96,7 +97,7 @@ class Audit(Subsystem):
         return self.trail.event(name, None, {}, detail)
 
     def _changed(self, sink: AuditSink, fault: str | None, warning: str | None) -> None:
-        """The state of a log has changed."""
+        """Log a changed state of an audit log: a warning, a fault, or recovery from a fault."""
         name = sink.config.name
         if warning is not None:
             self._log.repeated(WARNING, MODULE, f"audit file {name}", f"The audit log '{name}': {warning}")
@@ -109,8 +110,10 @@ class Audit(Subsystem):
     # Life
 
     def open(self, configuration: Configuration, detail: Mapping[str, Any]) -> None:
-        """Begin all logs, at the start of the router, as the user that it is from now on. detail: of that start.
-        Raises AuditStartError."""
+        """Open all logs at the start of the router and report the start. Raises AuditStartError.
+
+        The router must have changed to its final user before. detail: details of the start event.
+        """
         for config in _audits(configuration):
             try:
                 self._begin(config, open_output(config))
@@ -141,7 +144,7 @@ class Audit(Subsystem):
             self._log.error(MODULE, text)
 
     async def finish(self, reason: str) -> None:
-        """The router ends: write the last lines. reason: a signal, or a failure."""
+        """Report the end of the router and write the last lines. reason: a signal, or a failure."""
         self.trail.flush(everything=True)
         self.trail.report("router.stop", None, {}, {"reason": reason})
         ended = [self._end(name, "the router ends").ended for name in list(self._sinks)]
@@ -150,7 +153,7 @@ class Audit(Subsystem):
             await asyncio.wait(ended, timeout=CLOSE_SECONDS)
 
     def reopen(self) -> None:
-        """Begin new files where the present ones were renamed."""
+        """Open all outputs again, so that log files renamed by an external tool are replaced by new ones."""
         for sink in self._sinks.values():
             sink.reopen()
 
@@ -178,21 +181,21 @@ class Audit(Subsystem):
     # Changes of the configuration
 
     def _missing(self, configuration: Configuration) -> list[AuditConfig]:
-        """Return the logs that have to be opened for a configuration."""
+        """Return the sections of a configuration whose outputs are not open yet."""
         return [config for config in _audits(configuration) if not self._keeps(config)]
 
     def _keeps(self, config: AuditConfig) -> bool:
-        """Return whether a log is open that writes to the same place."""
+        """True if the log of this section is open and writes to the same output."""
         sink = self._sinks.get(config.name)
         return sink is not None and (sink.config.output, sink.config.path) == (config.output, config.path)
 
     def gather(self, change: ConfigurationChange) -> "asyncio.Future[_Opened] | None":
-        """Open the places that are not open yet."""
+        """Open the outputs that are not open yet."""
         missing = self._missing(change.new) if change.concerns(AuditConfig) else []
         return self._waker.loop.create_task(self._open(missing, change.new.path)) if missing else None
 
     async def _open(self, configs: Iterable[AuditConfig], path: str) -> _Opened:
-        """Raises ChangeError."""
+        """Open the outputs of sections in threads. Raises ChangeError; then all outputs are closed again."""
         if self._threads is None:
             self._threads = Threads(self._waker.loop, "audit logs", MOST_THREADS)
         opened: dict[str, AuditOutput] = {}
@@ -209,7 +212,7 @@ class Audit(Subsystem):
             return
         self._prepared = dict(change.gathered.pop(self, {}))
         for config in self._missing(change.new):
-            if config.name not in self._prepared:  # the way back after a fault
+            if config.name not in self._prepared:  # the reverse change after an internal error has not called `gather`
                 try:
                     self._prepared[config.name] = open_output(config)
                 except OSError as error:
@@ -242,7 +245,7 @@ def _audits(configuration: Configuration) -> Iterator[AuditConfig]:
 
 
 def _refusal(config: AuditConfig, error: OSError) -> str:
-    """Return why a log cannot be opened."""
+    """Return the message for a log that cannot be opened."""
     place = config.output if config.path is None else f"'{config.path}'"
     return f"The audit log '{config.name}' cannot be opened: {place}: {error.strerror or error}"
 

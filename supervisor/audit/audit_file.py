@@ -1,4 +1,4 @@
-"""A file of audit lines, replaced by a new one when it has its size."""
+"""Audit output to a file with rotation by size."""
 
 import errno
 import os
@@ -9,27 +9,30 @@ from typing import Final
 
 from supervisor.audit.output import Written
 
-MODE: Final = 0o640  # of a new file, less the umask: owner and group, as collectors need it
-RETRY_SECONDS: Final = 10.0  # between two attempts to replace a file that cannot be replaced
+MODE: Final = 0o640  # mode of a new file, less the umask; the group may read it, as log collectors need
+RETRY_SECONDS: Final = 10.0  # delay before rotation is tried again after it has failed
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class AuditFile:
-    """A file to append to. `most` octets, then it is renamed to PATH.1, and PATH.1 to PATH.2 … up to `keep` of them.
+    """Audit file opened for appending.
 
-    A line is written whole or not at all: what a full disk took of it is taken back.
+    At `most` octets PATH is renamed to PATH.1, PATH.1 to PATH.2, and so on; `keep` old files are kept.
+
+    Each line is written completely or not at all: if a full disk takes only part of a line, the file is truncated to
+    the end of the line before.
     """
 
     def __init__(self, path: str, most: int, keep: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open the file. Raises OSError."""
+        """Open the file. Raises OSError. most: maximum size in octets. keep: number of old files."""
         self.path: Final = path
         self.most = most
         self.keep = keep
         self._clock: Final = clock
         self._descriptor, self._size = _open(path)
-        self._cut = False  # the last line is there in part: of a pipe or device nothing can be taken back
-        self._moved = False  # the file has its other name, and there is none of this one yet
-        self._retry = 0.0  # when replacing it is tried again
+        self._cut = False  # True: part of a line was written and cannot be truncated (a pipe or device, or an error)
+        self._moved = False  # True: the file was renamed to PATH.1, and no new file has been opened yet
+        self._retry = 0.0  # time by `clock` before which rotation is not tried again
 
     def write(self, lines: Sequence[bytes]) -> Written:
         """See AuditOutput."""
@@ -39,7 +42,7 @@ class AuditFile:
         done, fault = _write(self._descriptor, text)
         if done:
             self._cut = False
-        taken = done - (len(text) - len(octets))  # of the lines
+        taken = done - (len(text) - len(octets))  # written octets, without the end of line after a cut line
         count, whole = _whole(lines, taken)
         if taken > whole:
             self._take_back(whole)
@@ -48,6 +51,7 @@ class AuditFile:
         return Written(count, fault, warning)
 
     def _take_back(self, whole: int) -> None:
+        """Truncate the file after the `whole` octets of complete lines that were written last."""
         try:
             if self._size is None:
                 self._cut = True
@@ -65,12 +69,12 @@ class AuditFile:
         return None
 
     def _full(self, octets: int) -> bool:
-        """Return whether the file has to be replaced before so many octets are written."""
+        """True if the file has to be rotated before `octets` more octets are written."""
         size = self._size or 0
         return size > 0 and size + octets > self.most and self._clock() >= self._retry
 
     def _rotate(self) -> str | None:
-        """Begin a new file. Return why that fails; then the lines stay in the present one."""
+        """Rename the file and open a new one. On failure return the reason; the present file stays in use."""
         try:
             if not self._moved:
                 for number in range(self.keep - 1, 0, -1):
@@ -84,6 +88,7 @@ class AuditFile:
         return None
 
     def _become(self, opened: tuple[int, int | None]) -> None:
+        """Replace the descriptor and the size."""
         os.close(self._descriptor)
         self._descriptor, self._size = opened
         self._cut = self._moved = False
@@ -94,7 +99,7 @@ class AuditFile:
 
 
 def _write(descriptor: int, octets: bytes) -> tuple[int, str | None]:
-    """Write as much as possible; return how much that is, and why no more."""
+    """Write as many octets as possible. Returns their number, and the reason for writing no more (None: all)."""
     done = 0
     try:
         while done < len(octets):
@@ -105,7 +110,7 @@ def _write(descriptor: int, octets: bytes) -> tuple[int, str | None]:
 
 
 def _whole(lines: Sequence[bytes], octets: int) -> tuple[int, int]:
-    """Return how many of the lines so many octets are, and how long these are together."""
+    """Return the number of lines that are complete within the first `octets` octets, and their size in octets."""
     count = size = 0
     for line in lines:
         if size + len(line) > octets:
@@ -116,7 +121,10 @@ def _whole(lines: Sequence[bytes], octets: int) -> tuple[int, int]:
 
 
 def _open(path: str) -> tuple[int, int | None]:
-    """Return a descriptor and the size of the file, None of a pipe or device. Raises OSError."""
+    """Open a file for appending. Returns its descriptor and size; size None: a pipe or device. Raises OSError.
+
+    A file that everybody may write to is refused.
+    """
     descriptor = os.open(path, _FLAGS, MODE)
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
@@ -128,7 +136,7 @@ def _open(path: str) -> tuple[int, int | None]:
 
 
 def _rename(old: str, new: str) -> None:
-    """Rename a file, if it is there. Raises OSError."""
+    """Rename a file if it exists. Raises OSError."""
     try:
         os.rename(old, new)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Audit events as lines of JSON.
+"""Encoding of audit events as JSON lines.
 
-Peers choose many of the values. JSON escapes them, ASCII only, so no value looks like another field, a further line or
-a command to a terminal; and a line has a bounded length, whatever the values.
+Peers choose many of the values. They are escaped as ASCII-only JSON, so no value looks like another field, a further
+line or a terminal control sequence. The length of a line is bounded, whatever the values.
 """
 
 import json
@@ -11,28 +11,28 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-LINE_MOST: Final = 8000  # octets of a line: what daemons of system logs take in one datagram
-#: Characters of a text and members of a list or map, from the most to what always fits.
+LINE_MOST: Final = 8000  # maximum octets of a line, limited by the datagrams that system log daemons accept
+#: Limits for characters of a text and members of a list or map, tried in this order; the last ones always fit.
 _SIZES: Final = ((1024, 64), (256, 16), (64, 4))
 _KEPT: Final = _SIZES[1]
-_DEPTH: Final = 6  # of maps and lists in each other
-MARK: Final = "..."  # at the end of a text that is cut; the field `cut` says that there is one
+_DEPTH: Final = 6  # maximum nesting of maps and lists
+MARK: Final = "..."  # end of a cut text; the field `cut` of the event says that something was cut
 _MICROSECONDS: Final = 1_000_000_000 // 1_000_000
 
 Fields = Mapping[str, Any]
 
 
 def timestamp(nanoseconds: int | None = None) -> str:
-    """Return a time since the epoch, by default the present one, as RFC 3339 has it: UTC, with microseconds."""
+    """Return a time since the epoch, by default now, in the format of RFC 3339: UTC, with microseconds."""
     at = time.time_ns() if nanoseconds is None else nanoseconds
     seconds, rest = divmod(at, 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // _MICROSECONDS:06d}Z"
 
 
 def encode(fields: Fields) -> bytes:
-    """Return a JSON object without its sequence number and without the end of line. Fields without value are left out.
+    """Encode an event as a JSON object, without sequence number and end of line. Fields without value are omitted.
 
-    Long values are cut, more of them until the line fits; `cut` is true then.
+    Long values are cut, with smaller and smaller limits until the line fits. `cut` is true if anything was cut.
     """
     for most, members in _SIZES:
         bound = _Bound(most, members)
@@ -47,14 +47,14 @@ def encode(fields: Fields) -> bytes:
 
 
 def shortened(fields: Fields) -> dict[str, Any]:
-    """Return fields as they are kept for later: a copy of bounded size, also of what a peer has sent at length."""
+    """Return a copy of `fields` with bounded size, suitable for keeping, however long the values of a peer are."""
     bound = _Bound(*_KEPT)
     shown = bound.map(fields)
     return {**shown, "cut": True} if bound.cut else shown
 
 
 def numbered(line: bytes, sequence: int) -> bytes:
-    """Return an encoded line with its sequence number and its end."""
+    """Return an encoded line with its sequence number and an end of line."""
     return b'{"sequence":%d,%b\n' % (sequence, line[1:])
 
 
@@ -63,7 +63,7 @@ def _dump(shown: Fields) -> bytes:
 
 
 class _Bound:
-    """Values as JSON has them, none longer than allowed. `cut`: whether something is missing."""
+    """Conversion of values to JSON values of bounded size. cut: True if anything was shortened or omitted."""
 
     def __init__(self, most: int, members: int) -> None:
         self._most: Final = most
@@ -71,7 +71,7 @@ class _Bound:
         self.cut = False
 
     def map(self, given: Fields, depth: int = 0) -> dict[str, Any]:
-        """Return a map without members that have no value."""
+        """Return a bounded copy of a map, without members that have no value."""
         found: dict[str, Any] = {}
         for name, value in given.items():
             if value is None:

@@ -1,4 +1,4 @@
-"""Lines between the supervisor, which never waits, and a thread that writes."""
+"""Queue of audit lines from the event loop, which never blocks, to the thread that writes them."""
 
 import threading
 from collections import deque
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-BATCH_LINES: Final = 64  # that are written at once
+BATCH_LINES: Final = 64  # maximum number of lines written at once
 
 
 class LineQueue:
-    """A bounded queue of lines. Filled by the event loop, emptied by one thread.
+    """Bounded queue of lines, filled by the event loop and emptied by one thread.
 
-    A line leaves it when it is written: a fault of the disk costs nothing until the queue is full.
+    A line stays in the queue until it is written, so no line is lost by a write error before the queue is full.
     """
 
     def __init__(self, most: int) -> None:
-        """most: octets."""
+        """Create an empty queue. most: maximum octets of all lines."""
         self.most = most
         self._lines: deque[bytes] = deque()
         self._octets = 0
@@ -28,11 +28,11 @@ class LineQueue:
         return len(self._lines)
 
     def room(self, octets: int) -> bool:
-        """Return whether so many octets can be added."""
+        """True if `octets` more octets fit."""
         return self._octets + octets <= self.most
 
     def put(self, lines: Sequence[bytes]) -> bool:
-        """Add lines, all or none; False: there is no room for them."""
+        """Add all lines, or none of them. Returns False if there is no room or the queue is closed."""
         octets = sum(map(len, lines))
         with self._changed:
             if self._closed or not self.room(octets):
@@ -43,26 +43,29 @@ class LineQueue:
         return True
 
     def nudge(self) -> None:
-        """Let `wait` or `pause` return."""
+        """Make `wait` or `pause` return."""
         with self._changed:
             self._nudged = True
             self._changed.notify()
 
     def close(self) -> None:
-        """Take no further lines; `wait` returns what is left, then None."""
+        """Refuse further lines. `wait` returns the remaining lines, then None."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     @property
     def closed(self) -> bool:
-        """Return whether no further lines come."""
+        """True if the queue refuses further lines."""
         return self._closed
 
-    # The thread
+    # Methods for the writing thread
 
     def wait(self) -> list[bytes] | None:
-        """Return the first lines, which stay in the queue until `remove`; none after `nudge`; None at the end."""
+        """Wait for lines and return up to BATCH_LINES of them, which stay in the queue until `remove`.
+
+        Returns an empty list after `nudge` if there are no lines, and None if the queue is closed and empty.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._closed or self._nudged)
             self._nudged = False
@@ -71,12 +74,12 @@ class LineQueue:
             return list(islice(self._lines, BATCH_LINES))
 
     def pause(self, seconds: float) -> None:
-        """Wait some time, or until `nudge` or `close`."""
+        """Wait for `seconds`, or until `nudge` or `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._nudged, seconds)
 
     def remove(self, count: int) -> None:
-        """Remove the first lines, which are written."""
+        """Remove the first `count` lines, which have been written."""
         with self._changed:
             for _ in range(count):
                 self._octets -= len(self._lines.popleft())

@@ -1,26 +1,28 @@
-"""Places for audit lines. A thread writes; nothing here touches the event loop."""
+"""Interface of audit outputs. They are used by a writing thread and do not touch the event loop."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
 class Written(NamedTuple):
-    """How many of the lines are written, whole and in order, and why no more (None: all are). `warning`: another
-    problem, which cost no line."""
+    """Result of writing lines to an output."""
 
-    lines: int
-    fault: str | None = None
-    warning: str | None = None
+    lines: int  # number of lines that were written completely, in order
+    fault: str | None = None  # reason for not writing the others; None: all lines were written
+    warning: str | None = None  # another problem, which has not cost a line
 
 
 class AuditOutput(Protocol):
-    """A place for lines. Owner: its thread, once that runs."""
+    """Output for audit lines. Owner: its writing thread, once that runs."""
 
     def write(self, lines: Sequence[bytes]) -> Written:
-        """Write lines, each with its end."""
+        """Write lines, each with its end of line."""
 
     def reopen(self) -> str | None:
-        """Begin anew where somebody has moved what is there; return why that fails, and the present place stays."""
+        """Open the output again, because the present one may have been renamed.
+
+        On failure return the reason; the present output stays in use.
+        """
 
     def close(self) -> None:
-        """Give up the descriptor."""
+        """Close the descriptor."""

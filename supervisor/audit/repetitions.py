@@ -1,9 +1,10 @@
-"""Events that strangers can cause as often as they like: the first ones of a kind are lines, the rest are counted.
+"""Rate limit for audit events that unauthenticated peers can cause without limit.
 
-A kind is the name of an event, a remote host and what else the router knows by itself, never a value that a peer
-chooses freely. AT_ONCE events of a kind within WINDOW_SECONDS are lines of their own. What comes beyond that is
-combined: one line at the end of the window with what all of them have in common, their number (`repeated`) and when the
-first came (`since`). As long as a window has some, the next one has no lines of their own.
+Events are grouped by kind. A kind is the name of an event, a remote host and other facts that the router itself knows,
+never a value that a peer chooses freely. The first AT_ONCE events of a kind within WINDOW_SECONDS get a line each.
+Further events are combined into one line at the end of the window: with the members that all of them have in common,
+their number (`repeated`) and the time of the first (`since`). If a window has combined events, all events of the next
+window are combined.
 """
 
 import math
@@ -16,47 +17,50 @@ from supervisor.audit.line import shortened
 
 WINDOW_SECONDS: Final = 10.0
 AT_ONCE: Final = 10
-MOST_KINDS: Final = 10_000  # within one window; events of further kinds are combined over all hosts
-ALL_PER_SECOND: Final = 200.0  # lines of their own, of all kinds together; further ones are combined
+MOST_KINDS: Final = 10_000  # maximum number of kinds at a time; events of further kinds are combined over all hosts
+ALL_PER_SECOND: Final = 200.0  # lines for single events per second, of all kinds; further events are combined
 
 Kind = tuple[object, ...]
 Event = Mapping[str, Any]
 
 
 class _Window:
-    """Events of one kind that have come."""
+    """Time window for events of one kind."""
 
     __slots__ = ("began", "combined", "count", "lines", "since", "time")
 
     def __init__(self, began: float, lines: int) -> None:
         self.began = began
-        self.lines = lines  # of their own that it may still have
-        self.count = 0  # events that are combined
-        self.combined: dict[str, Any] = {}
-        self.since = self.time = ""  # of the first and the last of these
+        self.lines = lines  # number of further events that get a line of their own
+        self.count = 0  # number of combined events
+        self.combined: dict[str, Any] = {}  # members that all combined events have in common
+        self.since = self.time = ""  # timestamps of the first and the last combined event
 
 
 class Repetitions:
-    """All windows. Owner: the audit trail."""
+    """Windows of all kinds of events. Owner: the audit trail."""
 
     def __init__(self, emit: Callable[[Event], object], clock: Callable[[], float] = time.monotonic) -> None:
-        """emit: takes each combined event."""
+        """Create without windows. emit: called with each combined event."""
         self._emit: Final = emit
         self._clock: Final = clock
-        self._windows: OrderedDict[Kind, _Window] = OrderedDict()  # in the order in which they began
-        self._combining = 0  # windows with combined events
+        self._windows: OrderedDict[Kind, _Window] = OrderedDict()  # in order of their begin
+        self._combining = 0  # number of windows with combined events
+        # Token bucket of lines for single events; `_at` is the time of its last refill.
         self._tokens = ALL_PER_SECOND
         self._at = clock()
 
     def admit(self, kind: Kind, event: Event) -> bool:
-        """Return whether an event is to be a line of its own; else it is part of a combined one. kind: its
-        first members are the name of the event and the host. The event has its `time`."""
+        """Decide about an event, which has its `time`: True if it gets a line of its own; otherwise it is combined.
+
+        kind: its first members are the name of the event and the host.
+        """
         now = self._clock()
         self._expire(now)
         window = self._windows.get(kind)
         if window is None:
             if len(self._windows) >= MOST_KINDS:
-                kind = (kind[0],)  # there are few names of events
+                kind = (kind[0],)  # the number of event names is small, so this window always has room
             window = self._windows.setdefault(kind, _Window(now, AT_ONCE if len(kind) > 1 else 0))
         if window.lines and self._take(now):
             window.lines -= 1
@@ -65,6 +69,7 @@ class Repetitions:
         return False
 
     def _take(self, now: float) -> bool:
+        """Take a token for a single event; False if there is none."""
         self._tokens = min(ALL_PER_SECOND, self._tokens + (now - self._at) * ALL_PER_SECOND)
         self._at = now
         if self._tokens < 1:
@@ -73,6 +78,7 @@ class Repetitions:
         return True
 
     def _combine(self, window: _Window, event: Event) -> None:
+        """Add an event to the combined event of a window."""
         if not window.count:
             window.since = str(event.get("time"))
             window.combined = shortened(event)
@@ -84,11 +90,14 @@ class Repetitions:
         window.lines = 0
 
     def flush(self, *, everything: bool = False) -> None:
-        """Emit what windows that are over have combined."""
+        """Emit the combined events of windows that have ended, or of all windows."""
         self._expire(math.inf if everything else self._clock())
 
     def _expire(self, now: float) -> None:
-        """Begin new windows in place of those that are over and had more than lines of their own."""
+        """Remove windows that have ended and emit their combined events.
+
+        A window with combined events is followed by a new one, in which all events are combined.
+        """
         while self._windows:
             kind, window = next(iter(self._windows.items()))
             if now < window.began + WINDOW_SECONDS:
@@ -97,14 +106,15 @@ class Repetitions:
             if window.count:
                 self._combining -= 1
                 times = {"time": window.time, "since": window.since}
-                host = {"remote": kind[1]} if len(kind) > 1 and kind[1] else {}  # several addresses of one network
+                # The events may have come from several addresses of one network; the kind has the network.
+                host = {"remote": kind[1]} if len(kind) > 1 and kind[1] else {}
                 self._emit({**times, **host, **window.combined, **times, "repeated": window.count})
                 if now < math.inf:
                     self._windows[kind] = _Window(now, 0)
 
     @property
     def deadline(self) -> float:
-        """Return when `flush` has something to emit."""
+        """Time by `clock` at which `flush` has something to emit; infinite: nothing is combined."""
         if not self._combining:
             return math.inf
         return next(iter(self._windows.values())).began + WINDOW_SECONDS

@@ -1,8 +1,8 @@
-"""Requests of management for the audit log: who asked for what, what it changed, and how it was answered.
+"""Audit of management requests: the requester, the operation, the changes it made, and the response.
 
-A change of the configuration is recorded while it is made: an agent that works on many requests in turns has one at a
-time, and `Audit.when_changed` calls back within it. Values of hidden attributes are masked, as are those of attributes
-that no type has: a password under a misspelt name is a password, too.
+A change of the configuration is recorded while it is made. The agent interleaves many requests but works on one at a
+time, and `Audit.when_changed` calls back during that one. Values of hidden attributes are masked. So are values of
+attributes that no type has: a password under a misspelt name is a password, too.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ from supervisor.management.request import Request
 from supervisor.management.response import FORBIDDEN, INTERNAL_ERROR, Outcome, Response, StatusError, Steps
 
 CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
-#: Operations that change something else, or show what passes: frames, lines of the log, the work of the supervisor.
+#: Other operations that are audited: they change something, or reveal frames, log lines or a profile of the supervisor.
 TELLING: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "GET-LOG"})
-#: Properties of their requests that say what is asked for.
+#: Request properties of these operations that are recorded.
 ASKED: Final = ("connection", "seconds", "lines", "limit", "plan", "undo", "start", "stop")
 MASK: Final = "*******"
 UNRECORDED: Final = "The audit log cannot be written: changes are refused"
@@ -35,12 +35,12 @@ _KNOWN: Final = {name for each in _ATTRIBUTES for name in (each.name, each.old_n
 
 
 class _Pending:
-    """A request that is not answered yet."""
+    """Audited request without a response yet."""
 
     __slots__ = ("asked", "changes", "name", "request", "target")
 
     def __init__(self, request: Request, operation: str) -> None:
-        self.request = request  # kept, so that no other one has its identity
+        self.request = request  # reference that keeps id(request) unique
         self.name = operation
         kind = request.text("type") or request.text("entityType")
         self.target = {"type": kind, "name": request.name, "identity": request.identity}
@@ -49,18 +49,21 @@ class _Pending:
 
 
 class RequestAudit:
-    """All requests that are worth a line. Owner: the agent."""
+    """Audit of the requests that the agent handles. Owner: the agent."""
 
     def __init__(self, audit: Audit, connection_of: Callable[[int], Connection | None]) -> None:
-        """connection_of: the open connection of a number."""
+        """Observe changes of the configuration. connection_of: return the open connection with a number."""
         self._audit: Final = audit
         self._connection_of: Final = connection_of
-        self._pending: dict[int, _Pending] = {}  # by id of the request
-        self._current: _Pending | None = None  # that the agent works on now
+        self._pending: dict[int, _Pending] = {}  # by id(request)
+        self._current: _Pending | None = None  # the request that the agent works on now
         audit.when_changed(self._changed)
 
     def follow(self, request: Request, dispatch: Callable[[], Outcome]) -> Outcome:
-        """Dispatch a request, whose answer `answered` gets. Raises StatusError, also where no line could be written."""
+        """Dispatch a request; pass its response to `answered` later.
+
+        Raises StatusError of the dispatch, or if the audit log has no room for the request's line.
+        """
         operation = (request.operation or "").upper()
         if not self._audit.enabled or operation not in CHANGING | TELLING:
             return dispatch()
@@ -71,6 +74,7 @@ class RequestAudit:
         return outcome if outcome is None or isinstance(outcome, Response) else self._steps(pending, outcome)
 
     def _within(self, pending: _Pending, work: Callable[[], Any]) -> Any:
+        """Call `work`, and attribute the changes it makes to a request."""
         self._current = pending
         try:
             return work()
@@ -78,7 +82,7 @@ class RequestAudit:
             self._current = None
 
     def _steps(self, pending: _Pending, steps: Steps) -> Steps:
-        """The steps of an answer, each within its request."""
+        """Yield the steps of a response, and attribute the changes that each step makes to the request."""
         while True:
             try:
                 awaited = self._within(pending, lambda: next(steps))
@@ -91,8 +95,10 @@ class RequestAudit:
             self._current.changes += changes
 
     def answered(self, request: Request, response: Response) -> None:
-        """A request has its answer: report it, if it is worth a line or was forbidden. Further answers to the same
-        request are no news."""
+        """Report a request and its response if the operation is audited or was forbidden.
+
+        Only the first response to a request is reported.
+        """
         pending = self._pending.pop(id(request), None)
         if pending is None:
             if response.status != FORBIDDEN or not self._audit.enabled:
@@ -112,32 +118,35 @@ class RequestAudit:
         }
         name = "management.change" if pending.name in CHANGING else "management.operation"
         host, user = "" if connection is None else host_of(connection.peer), who.get("user")
-        known = pending.name if pending.name in CHANGING | TELLING else None  # others are the client's words
+        # Other operation names are the client's choice, so they may not be part of a kind.
+        known = pending.name if pending.name in CHANGING | TELLING else None
         repeatable = outcome != SUCCESS or name == "management.operation"
         kind = (host, user, known, response.status) if repeatable else None
         self._audit.trail.report(name, outcome, who, detail, kind)
 
 
 def _asked(request: Request, operation: str) -> dict[str, Any] | None:
-    """Return what a request asks for, without secrets."""
+    """Return the recorded arguments of a request, without secrets; None if there are none."""
     found: dict[str, Any] = {}
     if operation not in CHANGING:
         found = {name: request.properties[name] for name in ASKED if name in request.properties}
     elif isinstance(body := request.body(), Mapping):
         found = dict(_masked(body))
-    return shortened(found) or None  # the agent does not keep requests that wait either
+    return shortened(found) or None  # of bounded size, because the request may wait for long
 
 
 def _masked(values: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield attributes, hidden and unknown ones masked."""
+    """Yield attributes by name, with the values of hidden and unknown ones masked."""
     for name, value in values.items():
         known = isinstance(name, str) and name in _KNOWN and name not in _HIDDEN
         yield str(name), value if known or value is None else MASK
 
 
 def _values(changes: Sequence[Change]) -> dict[str, Any]:
-    """Return the attributes before and after, of an update those that differ; the entity that was asked for is the
-    last one."""
+    """Return the attributes before and after a request; for updated entities only those that differ.
+
+    The last change concerns the requested entity; changes of other entities are listed under `also`.
+    """
     *also, asked = changes
     shown = _before_and_after(asked)
     if also:

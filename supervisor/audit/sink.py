@@ -1,4 +1,4 @@
-"""An audit log: its queue, its thread, and the numbers of its lines."""
+"""Audit log in use: its output, queue and writing thread, and the sequence numbers of its lines."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -12,14 +12,15 @@ from supervisor.audit.output import AuditOutput
 from supervisor.audit.system_log import JournalOutput, SyslogOutput
 from supervisor.audit.writer import AuditWriter
 
-NUMBER_OCTETS: Final = 40  # that the sequence number adds to a line
-RESERVE: Final = 4 * LINE_MOST  # octets that a log with `onFull: refuse` keeps for what has been admitted
+NUMBER_OCTETS: Final = 40  # octets that the sequence number adds to a line, at most
+# Octets that a log with `onFull: refuse` keeps free for events of actions that were admitted before it became full.
+RESERVE: Final = 4 * LINE_MOST
 
 Report = Callable[["AuditSink", str | None, str | None], object]
 
 
 def open_output(config: AuditConfig) -> AuditOutput:
-    """Open the place that an `audit` section names. Raises OSError."""
+    """Open the output that an `audit` section names. Raises OSError."""
     match config.output:
         case "syslog":
             return SyslogOutput()
@@ -30,7 +31,7 @@ def open_output(config: AuditConfig) -> AuditOutput:
 
 
 class AuditSink:
-    """An audit log that is written. Owner: the audit subsystem; all methods are for the event loop."""
+    """Audit log that is being written. Owner: the audit subsystem; call all methods in the event loop."""
 
     def __init__(
         self,
@@ -40,17 +41,20 @@ class AuditSink:
         about: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
         report: Report,
     ) -> None:
-        """about: makes an event of this log's own from a name and its detail. report: takes changes of its state:
-        what is wrong (None: nothing any more), and a warning."""
+        """Create the queue and the thread, which `start` starts.
+
+        about: make an event about this log from an event name and a detail. report: called with the sink, its fault
+        (None: no fault) and a warning (or None) when its state changes.
+        """
         self.config = config
-        self.dropped = 0  # lines that were never written
-        self.fault: str | None = None
-        self.sequence = 0  # of the last line, written or dropped
+        self.dropped = 0  # number of lines that were never written
+        self.fault: str | None = None  # reason of the present write failure
+        self.sequence = 0  # sequence number of the last line, written or dropped
         self._about: Final = about
         self._report: Final = report
         self._loop: Final = loop
         self._output: Final = output
-        self._missing = 0  # dropped lines since the last one that found room
+        self._missing = 0  # number of lines dropped since the last line that found room
         self._queue: Final = LineQueue(config.max_queued)
         self.ended: Final[asyncio.Future[None]] = loop.create_future()
         self._writer: Final = AuditWriter(
@@ -63,16 +67,19 @@ class AuditSink:
 
     @property
     def lines(self) -> int:
-        """Return how many lines were written."""
+        """Number of lines written."""
         return self._writer.lines
 
     @property
     def full(self) -> bool:
-        """Return whether what is about to happen may find no room."""
+        """True if an event that is about to happen might find no room."""
         return bool(self._missing) or not self._queue.room(min(RESERVE, self._queue.most // 2))
 
     def write(self, line: bytes) -> bool:
-        """Add an encoded line, after one about lines that are missing; False: there is no room, and it is counted."""
+        """Queue an encoded line. Returns False if there is no room; then the line is counted as dropped.
+
+        If lines were dropped before, an `audit.dropped` line about them comes first.
+        """
         lines = []
         if self._missing:
             about = {"count": self._missing, "first": self.sequence - self._missing + 1, "last": self.sequence}
@@ -88,23 +95,24 @@ class AuditSink:
         return False
 
     def use(self, config: AuditConfig) -> None:
-        """Go by other limits; the place is as before."""
+        """Apply changed limits of the section; its output is unchanged."""
         self.config = config
         self._queue.most = config.max_queued
         if isinstance(self._output, AuditFile):
             self._output.most, self._output.keep = config.max_size, config.keep
 
     def reopen(self) -> None:
-        """Begin a new file where somebody has renamed the present one."""
+        """Open the output again, because an external tool has renamed the file."""
         self._writer.reopen()
 
     def close(self) -> None:
-        """Take no further lines; `ended` is done when those that are there are written, or cannot be."""
+        """Refuse further lines. `ended` completes when the queued lines are written, or cannot be written."""
         self._queue.close()
 
-    # From the thread
+    # Reports of the writing thread
 
     def _call(self, function: Callable[..., object], *words: object) -> None:
+        """Call `function` in the event loop; called in the writing thread."""
         try:
             self._loop.call_soon_threadsafe(function, *words)
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""The system's logs as places for audit lines: syslog, and the journal of systemd."""
+"""Audit outputs to system logs: syslog, and the journal of systemd."""
 
 import json
 import os
@@ -14,15 +14,15 @@ from supervisor.audit.output import Written
 
 SYSLOG_PATH: Final = "/dev/log"
 JOURNAL_PATH: Final = "/run/systemd/journal/socket"
-SECONDS: Final = 1.0  # that a daemon may take for a line
+SECONDS: Final = 1.0  # time limit for a daemon to accept a line
 FACILITY: Final = syslog.LOG_AUTHPRIV
-# By outcome; what has none is information.
+# Priorities by outcome; other events have priority LOG_INFO.
 _PRIORITIES: Final = {"denied": syslog.LOG_NOTICE, "failure": syslog.LOG_WARNING}
 _LENGTH: Final = struct.Struct("<Q")
 
 
 class _Datagrams:
-    """A daemon that takes a datagram for each line."""
+    """Connection to a daemon that accepts one datagram for each line."""
 
     def __init__(self, path: str) -> None:
         """Connect. Raises OSError."""
@@ -50,7 +50,10 @@ class _Datagrams:
         return Written(len(lines))
 
     def _send(self, line: bytes) -> None:
-        """Send a line, to a daemon that has been started anew after a second attempt. Raises OSError."""
+        """Send a line. If that fails, connect again and retry once: the daemon may have been restarted.
+
+        Raises OSError.
+        """
         octets = self._datagram(line)
         try:
             if self._socket is not None:
@@ -64,6 +67,7 @@ class _Datagrams:
         self._socket.send(octets)
 
     def _datagram(self, line: bytes) -> bytes:
+        """Encode a line as a datagram."""
         raise NotImplementedError
 
     def reopen(self) -> str | None:
@@ -79,7 +83,7 @@ class _Datagrams:
 
 
 class SyslogOutput(_Datagrams):
-    """The daemon of syslog: facility authpriv, in the form of syslog(3), which every daemon reads from this socket."""
+    """Output to the syslog daemon with facility authpriv, in the format of syslog(3), which all daemons accept."""
 
     def __init__(self, path: str = SYSLOG_PATH) -> None:
         """Connect. Raises OSError."""
@@ -92,8 +96,10 @@ class SyslogOutput(_Datagrams):
 
 
 class JournalOutput(_Datagrams):
-    """The journal of systemd, in its own protocol: the fields SLUICE_EVENT, SLUICE_OUTCOME and SLUICE_USER beside the
-    line can be searched for."""
+    """Output to the journal of systemd, in its native protocol.
+
+    Beside the line, the fields SLUICE_EVENT, SLUICE_OUTCOME and SLUICE_USER allow searching.
+    """
 
     def __init__(self, path: str = JOURNAL_PATH) -> None:
         """Connect. Raises OSError."""
@@ -114,10 +120,10 @@ class JournalOutput(_Datagrams):
 
 
 def priority_of(event: dict[str, object]) -> int:
-    """Return the priority of an event for daemons of system logs."""
+    """Return the syslog priority of an event."""
     return _PRIORITIES.get(str(event.get("outcome")), syslog.LOG_INFO)
 
 
 def _field(name: bytes, value: bytes) -> bytes:
-    """Return a field of the journal's protocol, with its length: a value may have any octets."""
+    """Encode a field of the journal's protocol, with its length, because a value may contain any octets."""
     return name + b"\n" + _LENGTH.pack(len(value)) + value + b"\n"

@@ -1,6 +1,6 @@
-"""The audit events of clients: logins, refusals, ends that the router decides. What is reported here becomes lines.
+"""Audit events about clients: logins, refusals, and connections that the router closes.
 
-A subsystem that decides something reports it here, whether there is an audit log or not.
+Subsystems report their decisions here whether there is an audit log or not.
 """
 
 import os
@@ -17,62 +17,62 @@ from supervisor.connections.connections import Connection
 from supervisor.runtime.remote_hosts import remote_host
 
 SUCCESS: Final = "success"
-DENIED: Final = "denied"  # a rule, a role, a wrong password
-FAILURE: Final = "failure"  # an error, of the request or of the router
-CHANGES_SHOWN: Final = 20  # entities of a reload by name
-BOOT_OCTETS: Final = 4  # of the text that tells the starts of a router apart
+DENIED: Final = "denied"  # by a rule, a role or a wrong password
+FAILURE: Final = "failure"  # an error of the request or of the router
+CHANGES_SHOWN: Final = 20  # maximum number of entities listed by name in the event of a reload
+BOOT_OCTETS: Final = 4  # octets of the random `boot` value that distinguishes the starts of a router
 
 
 class Recorder(Protocol):
-    """Writes events."""
+    """Writer of events, implemented by the audit subsystem."""
 
     @property
     def enabled(self) -> bool:
-        """Whether there is an audit log."""
+        """True if there is an audit log."""
 
     @property
     def refuses(self) -> bool:
-        """Whether nothing may happen now that would have to be reported, because no line can be written about it."""
+        """True if actions that have to be reported must be refused, because no line can be written about them."""
 
     def write(self, event: Event) -> None:
         """Write an event."""
 
 
 class AuditTrail:
-    """Makes events, and gives them to the recorder in order. Owner: the audit subsystem."""
+    """Source of audit events, which go to the recorder in order. Owner: the audit subsystem."""
 
     def __init__(self, router: str, recorder: Recorder) -> None:
-        """router: its id."""
+        """Create the trail of the router with id `router`."""
         self._router: Final = router
         self._boot: Final = os.urandom(BOOT_OCTETS).hex()
         self._recorder: Final = recorder
         self._repetitions: Final = Repetitions(recorder.write)
-        # By number of the connection, until it is gone.
-        self._logins: dict[int, dict[str, Any]] = {}  # SASL has succeeded, no open has come; what is known of the user
-        self._errors: dict[int, ErrorText] = {}  # it has ended with an error before it was open
-        self._refused: set[int] = set()  # it is reported why the connection never opened
+        # State of connections by their number, until `forget`.
+        self._logins: dict[int, dict[str, Any]] = {}  # facts about the user, after SASL and before the open
+        self._errors: dict[int, ErrorText] = {}  # errors of connections that ended before they were open
+        self._refused: set[int] = set()  # connections whose refusal has been reported
 
     @property
     def deadline(self) -> float:
-        """Return when combined events are due."""
+        """Time at which combined events are due; infinite: there are none."""
         return self._repetitions.deadline
 
     def flush(self, *, everything: bool = False) -> None:
-        """Report combined events that are due, or all."""
+        """Report the combined events that are due, or all."""
         self._repetitions.flush(everything=everything)
 
     @property
     def enabled(self) -> bool:
-        """Return whether anybody reads what is reported."""
+        """True if there is an audit log; otherwise reports are discarded."""
         return self._recorder.enabled
 
     @property
     def refuses(self) -> bool:
-        """Return whether clients and changes are to be refused, because no line can be written about them."""
+        """True if clients and changes must be refused, because no line can be written about them."""
         return self._recorder.refuses
 
     def event(self, name: str, outcome: str | None, who: Mapping[str, Any], detail: Mapping[str, Any]) -> Event:
-        """Return an event of the present moment. Members without value are not shown."""
+        """Return an event with the present time. Members of `detail` without value are omitted."""
         return {
             "time": timestamp(),
             "event": name,
@@ -91,7 +91,7 @@ class AuditTrail:
         detail: Mapping[str, Any],
         kind: Kind | None = None,
     ) -> None:
-        """Report an event; one that peers can cause as often as they like has a kind, by which it is combined."""
+        """Report an event. kind: combine it with events of the same kind, because peers can cause it without limit."""
         if not self.enabled:
             return
         event = self.event(name, outcome, who, detail)
@@ -101,13 +101,15 @@ class AuditTrail:
     # Logins
 
     def authenticated(self, connection: Connection, mechanism: str, user: str, token: tuple[str, str] | None) -> None:
-        """SASL has succeeded: the line comes with the open, or with the end of the connection if that is earlier.
-        token: its issuer, and how that calls the user."""
+        """Note that SASL has succeeded. The login is reported at the open, or at the end of the connection if earlier.
+
+        token: issuer and subject of the token that the client has shown.
+        """
         issued = None if token is None else {"issuer": token[0], "subject": token[1]}
         self._logins[connection.number] = {"mechanism": mechanism, "user": user, "token": issued}
 
     def login(self, connection: Connection) -> None:
-        """The open of a client has come; the router knows who it is, and has not decided yet."""
+        """Report a login at the open of a client, after its user is known and before the open is decided."""
         known = self._logins.pop(connection.number, {})
         self._login(connection, connection.user, connection.mechanism, known.get("token"))
 
@@ -126,30 +128,30 @@ class AuditTrail:
         self.report("login", SUCCESS, {**client(connection), "user": user}, detail, kind)
 
     def login_refused(self, connection: Connection, mechanism: str | None, claimed: str, reason: str) -> None:
-        """A client could not log in. claimed: the user that it says it is."""
+        """Report a failed login. claimed: the user name that the client gave."""
         self._refused.add(connection.number)
         detail = {"mechanism": mechanism, "claimed": claimed or None, "reason": reason, "tls": tls_of(connection)}
         self.report("login.refused", DENIED, client(connection), detail, (host_of(connection.peer),))
 
     def renewed(self, connection: Connection, fault: str | None) -> None:
-        """An open connection has shown another token. fault: why it is refused."""
+        """Report a new token for an open connection. fault: reason of its refusal; None: accepted."""
         name, outcome = ("login.renewed", SUCCESS) if fault is None else ("login.refused", DENIED)
         detail = {"mechanism": "$cbs", "reason": fault}
         self.report(name, outcome, client(connection), detail, (host_of(connection.peer), connection.user))
 
     def open_refused(self, connection: Connection, condition: str, reason: str) -> None:
-        """The open of a client is refused for another reason than a rule of a vhost."""
+        """Report an open that was refused for another reason than a rule of a vhost."""
         self._refused.add(connection.number)
         detail = {"condition": condition, "reason": reason}
         self.report("open.refused", DENIED, client(connection), detail, (host_of(connection.peer),))
 
     def ended(self, connection: Connection, error: ErrorText | None) -> None:
-        """A client's connection ends that has not opened. error: why, if the peer did not just leave."""
+        """Note the error of a client's connection that ended before its open. error: None if the peer just left."""
         if error is not None and not connection.page:
             self._errors[connection.number] = error
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone, and all subsystems have heard of it."""
+        """Forget a connection that has ended, after all subsystems were notified. Report what is still unreported."""
         number = connection.number
         refused, error = number in self._refused, self._errors.pop(number, None)
         self._refused.discard(number)
@@ -162,7 +164,7 @@ class AuditTrail:
             self.report("connection.refused", DENIED, client(connection), detail, kind)
 
     def closed(self, connection: Connection, condition: str | None, reason: str | None) -> None:
-        """The router closes an open connection: by request of management, because a token has expired, and so on."""
+        """Report that the router closes an open connection, by a management request, at the expiry of a token, …"""
         detail = {"condition": condition, "reason": reason}
         kind = (host_of(connection.peer), connection.user, reason)
         self.report("connection.closed", None, client(connection), detail, kind)
@@ -170,12 +172,12 @@ class AuditTrail:
     # Policy
 
     def limit_reached(self, peer: str, limit: int) -> None:
-        """A client is refused because there are too many connections."""
+        """Report a client refused because the router has too many connections. peer: `ip:port`."""
         detail = {"of": "connection", "reason": "router_connections", "limit": limit}
         self.report("policy.denied", DENIED, remote(peer), detail, (host_of(peer), "router_connections"))
 
     def denied(self, who: Mapping[str, Any], kind: Kind, detail: Mapping[str, Any]) -> None:
-        """A rule forbids something. kind: what the router knows by itself of the rule."""
+        """Report that a policy rule forbids something. kind: facts about the rule that no peer chooses."""
         if detail.get("of") == "connection" and (number := who.get("connection")) is not None:
             self._refused.add(number)
         host = host_of(f"{who.get('remote')}:{who.get('port')}")
@@ -184,7 +186,7 @@ class AuditTrail:
     # The router
 
     def reloaded(self, source: str, path: str, result: Plan | ChangeError) -> None:
-        """The configuration was read again. source: who asked for it."""
+        """Report a reload of the configuration. source: its requester."""
         detail: dict[str, Any] = {"source": source, "path": path}
         if isinstance(result, Plan):
             outcome = SUCCESS
@@ -197,7 +199,7 @@ class AuditTrail:
 
 
 def client(connection: Connection) -> dict[str, Any]:
-    """Return the members of an event about a connection: who is at its other end, and how it came."""
+    """Return the event members that identify a connection: user, remote host, listener or connector, vhost."""
     origin = connection.origin
     ours = connection.initiator is not None
     return {
@@ -210,7 +212,7 @@ def client(connection: Connection) -> dict[str, Any]:
 
 
 def tls_of(connection: Connection) -> dict[str, str | None] | None:
-    """Return how a connection is encrypted, and whom the certificate of the peer is for."""
+    """Return the TLS protocol, the cipher and the certificate names of the peer; None without TLS."""
     tls = connection.tls
     if tls is None:
         return None
@@ -219,15 +221,15 @@ def tls_of(connection: Connection) -> dict[str, str | None] | None:
 
 
 def remote(peer: str) -> dict[str, Any]:
-    """Return the members of an event about a peer, `ip:port`."""
+    """Return the event members that identify a peer, given as `ip:port`."""
     host, _, port = peer.rpartition(":")
     return {"remote": host.strip("[]"), "port": int(port) if port.isdecimal() else None}
 
 
 def host_of(peer: str) -> str:
-    """Return what counts as the host of a peer, `ip:port`."""
+    """Return the host or network by which events of a peer, given as `ip:port`, are grouped."""
     host = peer.rpartition(":")[0]
     try:
         return remote_host(host)
-    except ValueError:  # a name, of a connection that the router opened
+    except ValueError:  # a host name: the router has opened the connection
         return host

@@ -1,4 +1,4 @@
-"""The thread that writes the lines of one audit log."""
+"""Thread that writes the lines of one audit log."""
 
 import threading
 from collections.abc import Callable
@@ -7,13 +7,14 @@ from typing import Final
 from supervisor.audit.line_queue import LineQueue
 from supervisor.audit.output import AuditOutput
 
-RETRY_SECONDS: Final = 0.5  # between two attempts to write to what has failed
+RETRY_SECONDS: Final = 0.5  # delay before a failed write is tried again
 
 
 class AuditWriter:
-    """Moves lines from a queue to an output, in a thread, until the queue is closed and empty.
+    """Thread that moves lines from a queue to an output until the queue is closed and empty.
 
-    Lines that cannot be written stay in the queue and are tried again; those that are left at the end stay there, too.
+    Lines that cannot be written stay in the queue and are tried again. If writing fails after the queue was closed,
+    the thread ends and the remaining lines stay in the queue.
     """
 
     def __init__(
@@ -24,8 +25,11 @@ class AuditWriter:
         ended: Callable[[], object],
         retry: float = RETRY_SECONDS,
     ) -> None:
-        """report(fault, warning): called in the thread with a change: what is wrong (None: nothing any more), and
-        what else there is to say. ended(): called last in the thread."""
+        """Create the thread, which `start` starts.
+
+        report(fault, warning): called in the thread when the fault changes (None: no fault) or there is a warning.
+        ended: called in the thread as its last action.
+        """
         self._queue: Final = queue
         self._output: Final = output
         self._report: Final = report
@@ -33,7 +37,7 @@ class AuditWriter:
         self._retry: Final = retry
         self._fault: str | None = None
         self._reopens = False
-        self.lines = 0  # written
+        self.lines = 0  # number of lines written
         self._thread: Final = threading.Thread(target=self._run, name="audit", daemon=True)
 
     def start(self) -> None:
@@ -41,7 +45,7 @@ class AuditWriter:
         self._thread.start()
 
     def reopen(self) -> None:
-        """Let the thread open its output anew."""
+        """Make the thread open its output again."""
         self._reopens = True
         self._queue.nudge()
 
@@ -69,6 +73,7 @@ class AuditWriter:
             self._ended()
 
     def _said(self, fault: str | None, warning: str | None) -> None:
+        """Report a changed fault or a warning."""
         if fault != self._fault or warning is not None:
             self._fault = fault
             self._report(fault, warning)
