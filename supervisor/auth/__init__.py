@@ -1,1 +1,1 @@
-"""Who clients are: the authentication process, what it holds, and the supervisor's end of it."""
+"""Authentication of clients: the authentication process, its providers, and the supervisor's end of it."""

@@ -1,13 +1,13 @@
-"""Attempts to log in, by the host that they come from: how many are looked at, in which order, and how late the answers
-to failed ones are.
+"""Rate limit for login attempts of each remote host, and delays for the answers to failed attempts.
 
-A host may have AT_ONCE attempts that failed or may fail, and one more each PACE_SECONDS. An attempt counts from the
-moment it is looked at, so that guessing in parallel is no faster; one that does not fail counts no more. Further
-attempts wait. Those that wait take turns by what they claim, so that the owner of a password does not wait behind all
-who guess the passwords of others from the same address.
+Rate limit: a host may have AT_ONCE attempts that failed or may still fail, and one more each PACE_SECONDS. An attempt
+counts from the moment its check begins, so that guessing in parallel is no faster; an attempt that does not fail is
+not counted afterwards. Further attempts wait. Waiting attempts are served round robin by their claim (mechanism and
+user name), so that the owner of a password does not wait behind attackers who guess other users' passwords from the
+same address.
 
-The answer to a failed attempt is delayed, longer with each. Nobody else waits for that. Failures fade with time; a
-success does not clear them, for an attacker may have an account of its own.
+Delay: the answer to a failed attempt is delayed, longer with each failure. Other clients do not wait for that.
+Failures fade with time. A success does not clear them, because an attacker may have an account of its own.
 """
 
 import asyncio
@@ -22,64 +22,70 @@ from msgspec import Struct, field
 
 from supervisor.runtime.remote_hosts import remote_host
 
-MOST_HOSTS: Final = 10_000  # that are remembered; the one that failed longest ago makes room
-FIRST_DELAY: Final = 0.1  # seconds, of the answer to the first failure
-MOST_DELAY: Final = 3.0
-FADE_SECONDS: Final = 15.0  # in which one failure is forgotten
-MOST_FAILURES: Final = 8.0  # that count; more would only take longer to fade
-AT_ONCE: Final = 8
-PACE_SECONDS: Final = 1.0
-MOST_QUEUED: Final = 100  # attempts of one host that wait for their turn
-WARN_SECONDS: Final = 60.0  # between two warnings about one host
+MOST_HOSTS: Final = 10_000  # maximum number of remembered hosts; the one that failed longest ago is evicted
+FIRST_DELAY: Final = 0.1  # seconds of delay after the first failure; doubled with each further one
+MOST_DELAY: Final = 3.0  # maximum delay in seconds
+FADE_SECONDS: Final = 15.0  # time after which one failure is forgotten
+MOST_FAILURES: Final = 8.0  # maximum number of counted failures; more would only take longer to fade
+AT_ONCE: Final = 8  # burst size of the rate limit, in attempts
+PACE_SECONDS: Final = 1.0  # time after which the rate limit allows one more attempt
+MOST_QUEUED: Final = 100  # maximum number of waiting attempts of one host
+WARN_SECONDS: Final = 60.0  # minimum time between two warnings about one host
 
 
 class TooManyAttempts(Exception):
-    """Of this host so many attempts wait that this one is refused."""
+    """Raised when an attempt is refused because too many attempts of its host wait."""
 
 
-_Turn = asyncio.Future[None]
+_Turn = asyncio.Future[None]  # completes when a waiting attempt may begin
 
 
 class _Host(Struct):
-    failures: float = 0.0  # by which answers are delayed
-    since: float = 0.0  # when `failures` was right
-    spent: float = 0.0  # failed attempts that are not paid back by PACE_SECONDS each
-    spent_at: float = 0.0  # when `spent` was right
-    looked_at: int = 0  # attempts in work
-    waiting: OrderedDict[str, deque[_Turn]] = field(default_factory=OrderedDict)  # by claim, in the order of turns
-    queued: int = 0  # in all of these
-    timer: asyncio.TimerHandle | None = None
-    warned: float = float("-inf")
+    """State of one remote host. All times are those of the clock of `Attempts`."""
+
+    failures: float = 0.0  # failures that determine the delay, as of `since`; they fade with FADE_SECONDS
+    since: float = 0.0
+    spent: float = 0.0  # deficit of the rate limit in attempts, as of `spent_at`; it shrinks by one each PACE_SECONDS
+    spent_at: float = 0.0
+    looked_at: int = 0  # number of attempts being checked
+    waiting: OrderedDict[str, deque[_Turn]] = field(default_factory=OrderedDict)  # by claim, in round-robin order
+    queued: int = 0  # number of waiting attempts of all claims
+    timer: asyncio.TimerHandle | None = None  # due when the next waiting attempt may begin
+    warned: float = float("-inf")  # time of the last warning
 
     def count(self, now: float) -> float:
+        """Return the number of failures that have not faded at `now`."""
         return max(0.0, self.failures - (now - self.since) / FADE_SECONDS)
 
     def debt(self, now: float) -> float:
+        """Return the deficit of the rate limit at `now`."""
         return max(0.0, self.spent - (now - self.spent_at) / PACE_SECONDS)
 
     def idle(self) -> bool:
+        """True if the host has no attempt being checked or waiting."""
         return not self.looked_at and not self.queued
 
 
 class Attempts:
-    """The table of hosts. Owner: the authentication process."""
+    """Login attempts of all remote hosts. Owner: the authentication process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST_HOSTS) -> None:
+        """Create without hosts. clock: seconds. most: maximum number of remembered hosts."""
         self._clock: Final = clock
         self._most: Final = most
-        self._hosts: OrderedDict[str, _Host] = OrderedDict()  # who failed last is at the end
-        self.total = 0
+        self._hosts: OrderedDict[str, _Host] = OrderedDict()  # in order of their last failure, the latest at the end
+        self.total = 0  # number of failures since the start
 
     def __len__(self) -> int:
         return len(self._hosts)
 
     def failures(self, host: str) -> float:
-        """How many count at present."""
+        """Return the number of failures of a host that have not faded."""
         found = self._hosts.get(remote_host(host))
         return 0.0 if found is None else found.count(self._clock())
 
     def guesses(self, host: str) -> bool:
-        """Whether a host has failed so often that its attempts wait now; true once in WARN_SECONDS."""
+        """True if a host has failed so often that its attempts must wait; at most once in WARN_SECONDS."""
         found, now = self._hosts.get(remote_host(host)), self._clock()
         if found is None or found.debt(now) <= AT_ONCE - 1 or now - found.warned < WARN_SECONDS:
             return False
@@ -88,9 +94,9 @@ class Attempts:
 
     @contextlib.asynccontextmanager
     async def turn(self, host: str, claim: str = "") -> AsyncIterator[None]:
-        """The attempt is looked at in here. claim: the mechanism, and the user that the client says it is.
+        """Wait until the rate limit allows an attempt, which the caller then checks within this context.
 
-        Raises TooManyAttempts.
+        claim: the mechanism and the user name that the client gives. Raises TooManyAttempts.
         """
         where = remote_host(host)
         found = self._hosts.setdefault(where, _Host())
@@ -107,7 +113,7 @@ class Attempts:
             self._forget(where, found)
 
     def failed(self, host: str) -> float:
-        """Count a failure, within `turn`; return how many seconds its answer is to be delayed."""
+        """Count a failed attempt, within `turn`. Returns the delay for its answer in seconds."""
         now = self._clock()
         self.total += 1
         where = remote_host(host)
@@ -120,13 +126,18 @@ class Attempts:
                 del self._hosts[each]
         return float(min(MOST_DELAY, FIRST_DELAY * 2 ** (found.failures - 1)))
 
-    # Turns
+    # Waiting
 
     def _may(self, host: _Host) -> bool:
+        """True if the rate limit allows another attempt of this host now."""
         return host.debt(self._clock()) + host.looked_at + 1 <= AT_ONCE
 
     async def _wait(self, host: _Host, claim: str) -> None:
-        """Wait until an attempt counts as looked at."""
+        """Wait until the attempt may begin, and count it as being checked.
+
+        If the queue is full, the last attempt of the claim with the longest queue is refused, or this one if its own
+        queue would be as long.
+        """
         turns = host.waiting.get(claim)
         if host.queued >= MOST_QUEUED:
             longest = max(host.waiting.values(), key=len)
@@ -144,11 +155,11 @@ class Attempts:
         self._wake_later(host)
         try:
             await turn
-        except asyncio.CancelledError:  # its client is gone
+        except asyncio.CancelledError:  # the client has left
             if turn.cancelled():
                 self._remove(host, claim, turn)
             elif turn.exception() is None:
-                host.looked_at -= 1  # it was its turn just now
+                host.looked_at -= 1  # `_next` had let it begin already
                 self._next(host)
             raise
 
@@ -162,20 +173,20 @@ class Attempts:
                 del host.waiting[claim]
 
     def _next(self, host: _Host) -> None:
-        """Let as many of those that wait go on as may."""
+        """Let as many waiting attempts begin as the rate limit allows."""
         while host.queued and self._may(host):
             claim, turns = host.waiting.popitem(last=False)
             turn = turns.popleft()
             host.queued -= 1
             if turns:
                 host.waiting[claim] = turns
-            if not turn.done():  # else its client is gone
+            if not turn.done():  # otherwise the client has left
                 host.looked_at += 1
                 turn.set_result(None)
         self._wake_later(host)
 
     def _wake_later(self, host: _Host) -> None:
-        """Look again when the next one of those that wait may go on."""
+        """Set the timer to the time at which the next waiting attempt may begin."""
         if host.timer is not None:
             host.timer.cancel()
             host.timer = None
@@ -185,6 +196,6 @@ class Attempts:
             host.timer = asyncio.get_running_loop().call_later(max(0.0, over * PACE_SECONDS), self._next, host)
 
     def _forget(self, where: str, host: _Host) -> None:
-        """A host without failures is not remembered."""
+        """Forget a host without failures."""
         if host.idle() and not host.spent and self._hosts.get(where) is host:
             del self._hosts[where]

@@ -1,7 +1,7 @@
-"""Who clients are: exchanges of listeners with providers, between workers and the authentication process.
+"""Authentication subsystem: relays SASL exchanges between workers and the authentication process.
 
-The process is there while a listener needs it. Nothing in here waits, and nothing is decided here: the supervisor knows
-whose exchange it is, and keeps what the process says of a user.
+The process exists while a listener needs it, and it alone decides about logins. The supervisor knows the connection of
+each exchange, and keeps the facts that the process reports about users. Nothing here blocks.
 """
 
 import time
@@ -54,14 +54,15 @@ from supervisor.subsystem import Subsystem
 
 EXPIRED: Final = ("amqp:unauthorized-access", "the token of this connection has expired")
 DELETED: Final = ("amqp:unauthorized-access", "the user of this connection has been deleted")
-MOST_RENEWALS: Final = 8  # tokens of a connection that are looked at: clients send one for each of their links
-MOST_PAUSE: Final = 3600.0  # seconds between two looks at a token that expires later
+# Maximum number of tokens of a connection that are checked at a time. Clients send one for each of their links.
+MOST_RENEWALS: Final = 8
+MOST_PAUSE: Final = 3600.0  # maximum seconds of a timer for the expiry of a token; then the time is compared again
 LEFT: Final = "the client left before it was answered"
 _PROVIDERS: Final = (SaslUsersConfig, TokenIssuerConfig, AuthServiceConfig)
 
 
 class _Claim(Struct):
-    """How a client tries to log in. user: who it says it is. reason: why it is refused, once it is."""
+    """Login attempt of a client. user: the name that it gives. reason: reason of its refusal, once it is refused."""
 
     mechanism: str | None
     user: str = ""
@@ -69,17 +70,17 @@ class _Claim(Struct):
 
 
 class PolicyOfTokens(Protocol):
-    """What the policy says to users with tokens."""
+    """Questions and notifications to the policy about users with tokens."""
 
     def may_send(self, connection: Connection, address: str) -> bool:
-        """Whether a client may send to an address."""
+        """True if a client may send to an address."""
 
     def regroup(self, connection: Connection) -> None:
-        """Another token names other groups."""
+        """Apply the policy again, because a renewed token may name other groups."""
 
 
 class Authentication(Subsystem):
-    """All exchanges. Owner: the core."""
+    """Subsystem of all SASL exchanges and logged-in users. Owner: the core."""
 
     def __init__(
         self,
@@ -92,33 +93,34 @@ class Authentication(Subsystem):
         log: Log,
         name: str,
     ) -> None:
-        """name: of the program, in lists of processes."""
+        """Create without a process. name: name of the program, shown in process lists."""
         self.failed: Final = FailedLogins()
         self._configuration = configuration
         self._connections: Final = connections
         self._in_process: Final = in_process
         self._policy: Final = policy
-        self._takes_tokens = False  # there is `$cbs`
+        self._takes_tokens = False  # True: the node `$cbs` exists
         self._waker: Final = waker
         self._trail: Final = trail
         self._log: Final = log
         self._name: Final = name
         self._process: AuthenticationProcess | None = None
         self._serial = 0
-        self._exchanges: dict[int, int] = {}  # by number of the connection
-        self._claims: dict[int, _Claim] = {}  # of clients that have chosen a mechanism, by number of the connection
-        self._facts: dict[int, Facts] = {}  # of users who have logged in, by number of the connection
-        self._deleted: set[int] = set()  # numbers of connections whose user is gone before they have opened
-        self._expiries: dict[int, Cancellable] = {}
-        self._renewals: Counter[int] = Counter()  # tokens that are being looked at, by number of the connection
+        # State by number of the connection.
+        self._exchanges: dict[int, int] = {}  # number of the SASL exchange that is under way
+        self._claims: dict[int, _Claim] = {}  # attempts of clients that have chosen a mechanism
+        self._facts: dict[int, Facts] = {}  # facts about users who have logged in
+        self._deleted: set[int] = set()  # connections whose user was deleted after the login and before the open
+        self._expiries: dict[int, Cancellable] = {}  # timers for the expiry of tokens
+        self._renewals: Counter[int] = Counter()  # number of tokens being checked
 
     @property
     def process(self) -> AuthenticationProcess | None:
-        """The authentication process, as far as it was ever needed."""
+        """Authentication process; None if no listener has ever needed it."""
         return self._process
 
     def states(self) -> Sequence[ProviderState]:
-        """What there is to say about providers, as far as the process has looked at them."""
+        """Return the states of the providers that the process has reported."""
         return () if self._process is None else self._process.states
 
     # The configuration
@@ -135,7 +137,8 @@ class Authentication(Subsystem):
 
     def commit(self, change: ConfigurationChange) -> None:
         if any(change.concerns(kind) for kind in (ListenerConfig, *_PROVIDERS)):
-            # What is wrong with providers is to be known at once. A listener may never see a client that logs in.
+            # Problems with providers must be reported at once, so the process starts for a change of providers. For a
+            # change of listeners it need not start: their clients may never log in.
             self._use(change.new, start=any(change.concerns(kind) for kind in _PROVIDERS))
             self._announce(change.new.listeners if change.whole else change.made(ListenerConfig))
         else:
@@ -163,14 +166,14 @@ class Authentication(Subsystem):
         return None if number is None else self._connections.opened.get(number)
 
     def _may_answer(self, connection: Connection, address: str) -> bool:
-        """Where it receives from, or may send to."""
+        """True if a client may send to the address, or has a receiving link from it."""
         if self._policy.may_send(connection, address):
             return True
         record = self._in_process.find(address)
         return record is not None and any(link.consumer and link.record is record for link in connection.links.values())
 
     def _announce(self, listeners: Iterable[ListenerConfig]) -> None:
-        """The services that listeners use (security.md A-1)."""
+        """Log the authentication services that listeners use (security.md A-1)."""
         for listener in listeners:
             service = self._service(listener)
             if service is not None:
@@ -190,7 +193,7 @@ class Authentication(Subsystem):
         for kind, name, text in report.problems:
             self._log.error("AUTHSERVICE", f"{kind} {name} cannot be used: {text}")
 
-    # Users that are deleted
+    # Deleted users
 
     def _users_changed(self, report: UsersRead | Missing) -> None:
         if isinstance(report, UsersRead):
@@ -200,7 +203,7 @@ class Authentication(Subsystem):
         self._waker.wake()
 
     def _confirm(self, file: str) -> None:
-        """Ask whether the users of established connections are in a file still, where that ends connections."""
+        """Ask the process whether a file still has the users of present connections, if their deletion closes them."""
         if self._process is None or not self._closes_deleted(file):
             return
         accounts = (facts.account for facts in self._facts.values())
@@ -208,6 +211,7 @@ class Authentication(Subsystem):
         self._process.confirm(file, sorted(users))
 
     def _close_deleted(self, file: str, users: Collection[str]) -> None:
+        """Close the connections of users that were deleted from a file."""
         closed = 0
         for number, facts in self._facts.items():
             if facts.account is None or facts.account[0] != file or facts.account[1] not in users:
@@ -268,7 +272,7 @@ class Authentication(Subsystem):
             self._process.step(number, message.response)
 
     def _failed(self, worker: Worker, message: LoginFailed) -> None:
-        """Also of clients that their worker has refused by itself."""
+        """Count and report a failed login, including those that a worker has refused by itself."""
         connection = worker.connections.get(message.conn)
         if connection is not None:
             host = connection.peer.rpartition(":")[0].strip("[]")
@@ -278,7 +282,7 @@ class Authentication(Subsystem):
             self._trail.login_refused(connection, mechanism, claim.user, reason)
 
     def _replied(self, connection: Connection, reply: Reply) -> None:
-        """What the process says; the connection may be gone."""
+        """Handle a reply of the process; the connection may have ended meanwhile."""
         number = connection.number
         match reply:
             case Offer():
@@ -307,7 +311,7 @@ class Authentication(Subsystem):
             claim.reason = reason
         self._connections.send(connection, SaslOutcome(conn=connection.number, user=None, reason=reason))
 
-    # Connections
+    # Events of connections
 
     def connection_opened(self, connection: Connection, message: Opened) -> None:
         facts = self._facts.get(connection.number)
@@ -326,13 +330,15 @@ class Authentication(Subsystem):
         if number is not None and self._process is not None:
             self._process.cancel(number)
         claim = self._claims.pop(connection.number, None)
-        if claim is not None:  # whoever guesses need not wait to be refused: success comes sooner
+        # A client that leaves before the answer counts as refused: an attacker who guesses passwords could leave before
+        # the delayed refusal, because a success is answered at once.
+        if claim is not None:
             self._trail.login_refused(connection, claim.mechanism, claim.user, claim.reason or LEFT)
 
     # Tokens that expire
 
     def renew(self, connection: Connection, token: str, then: Callable[[str | None], None]) -> None:
-        """The user of an open connection shows another token; `then` is called with why it is refused, or None."""
+        """Check another token of an open connection's user. then: called with the reason of its refusal, or None."""
         listener, router = connection.origin, self._configuration.router
         if self._process is None or not isinstance(listener, ListenerConfig) or not listener.token_issuers:
             then("the listener takes no tokens")
@@ -368,18 +374,18 @@ class Authentication(Subsystem):
         self._waker.wake()
 
     def _is_renewal(self, connection: Connection, reply: Accepted) -> bool:
-        """Whether a token is of the same issuer and for the same user as the one that the client has logged in with."""
+        """True if issuer and user of a token are those of the token that the client has logged in with."""
         facts = self._facts.get(connection.number)
         known = None if facts is None else facts.token
         return known is not None and reply.facts.token == known and reply.user == connection.user
 
     def _expire_at(self, connection: Connection, seconds: float) -> None:
-        """seconds: since the epoch."""
+        """Close the connection at a time, given in seconds since the epoch."""
         timer = self._expiries.pop(connection.number, None)
         if timer is not None:
             timer.cancel()
         left = seconds - time.time()
-        # A clock that was set, and times beyond what a timer takes, are looked at again.
+        # The time is compared again at least each MOST_PAUSE: the clock may be set, and timers have an upper limit.
         pause = min(max(left, 0.0), MOST_PAUSE)
         self._expiries[connection.number] = self._waker.later(pause, lambda: self._due(connection, seconds))
 

@@ -1,5 +1,6 @@
-"""Tokens that clients send over a link to `$cbs`, to renew the one that they have logged in with (AMQP claims-based
-security): operation `put-token`, answered with 202, 400 or 401.
+"""Node `$cbs` of AMQP claims-based security: clients renew the token that they have logged in with.
+
+The only operation is `put-token`, answered with status 202, 400 or 401.
 """
 
 from collections.abc import Callable
@@ -12,13 +13,13 @@ from supervisor.connections.connections import Connection
 
 ADDRESS: Final = "$cbs"
 OPERATION: Final = "put-token"
-# Has a token of a connection checked; the last parameter is called with why it is refused, None: it counts from now on.
+# Check a token for a connection. The last parameter is called with the reason for refusing it; None: it is in force.
 Renew = Callable[[Connection, str, Callable[[str | None], None]], None]
 ACCEPTED, BAD_REQUEST, UNAUTHORIZED = 202, 400, 401
 
 
 class TokenNode:
-    """The handler of messages to `$cbs`. Owner: the core."""
+    """Handler of messages to `$cbs`. Owner: the core."""
 
     def __init__(
         self,
@@ -27,19 +28,22 @@ class TokenNode:
         may_answer: Callable[[Connection, str], bool],
         send: Callable[[str, bytes], object],
     ) -> None:
-        """find: the connection of a number. may_answer: whether it may have answers sent to an address. send: a message
-        to one."""
+        """Create the node.
+
+        find: return the open connection with a number. may_answer: True if the router may send responses for this
+        connection to an address. send: send a message to an address.
+        """
         self._find: Final = find
         self._renew: Final = renew
         self._may_answer: Final = may_answer
         self._send: Final = send
 
     def handle(self, message: LocalMessage) -> None:
-        """A request; nothing of it is logged, for it holds a token."""
+        """Handle a request. Nothing of it is logged, because it contains a token."""
         try:
             request = decode(message.octets)
         except (AmqpError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-            return  # whom to answer is not known either
+            return  # the address for a response is unknown, too
         connection = self._find(message.connection_number)
         token = request.body
         put = request.properties.get("operation") == OPERATION
@@ -57,7 +61,10 @@ class TokenNode:
             self._answer(connection, request, UNAUTHORIZED, refusal)
 
     def _answer(self, connection: Connection, request: Message, status: int, text: str) -> None:
-        """The router must not send for a client what the client may not send itself."""
+        """Send a response, unless the client may not receive from and not send to the reply-to address.
+
+        The router must not send messages on behalf of a client to addresses that policy forbids to that client.
+        """
         if not isinstance(request.reply_to, str) or not self._may_answer(connection, request.reply_to):
             return
         correlation = request.correlation_id if request.correlation_id is not None else request.message_id

@@ -1,7 +1,7 @@
-"""The supervisor's end of the authentication process: starts it, starts it again, and asks it.
+"""Supervisor's end of the authentication process: starts and restarts the process, and sends requests to it.
 
-It never waits: an answer comes by a call. When the process dies, or does not answer in time, those who wait are refused
-and another one is started, which the next clients find.
+Nothing here blocks; answers arrive by callbacks. If the process dies or does not answer in time, all waiting clients
+are refused and another process is started for later clients.
 """
 
 import asyncio
@@ -45,30 +45,30 @@ from supervisor.runtime.deadline import Deadline
 from supervisor.runtime.remote_hosts import HostShares
 
 MODULE: Final = "supervisor.auth.process"
-ANSWER_SECONDS: Final = 60.0  # for one answer: longer than the process waits for any provider
-FIRST_PAUSE: Final = 0.1  # seconds before another process is started; doubled each time that it dies young
-MOST_PAUSE: Final = 5.0
-OLD: Final = 30.0  # seconds that a process has to live for the next pause to be the first one again
-MOST_EXCHANGES: Final = 10_000
-MOST_OF_HOST: Final = 1_000
-MOST_WAITING: Final = 16 << 20  # octets that the process has not read: it hangs, or has too much to do
+ANSWER_SECONDS: Final = 60.0  # time limit for one answer; longer than the process itself waits for any provider
+FIRST_PAUSE: Final = 0.1  # seconds before a restart; doubled each time the process dies within OLD seconds
+MOST_PAUSE: Final = 5.0  # maximum seconds before a restart
+OLD: Final = 30.0  # lifetime in seconds after which the next pause is FIRST_PAUSE again
+MOST_EXCHANGES: Final = 10_000  # maximum number of exchanges at a time
+MOST_OF_HOST: Final = 1_000  # maximum number of exchanges of one remote host
+MOST_WAITING: Final = 16 << 20  # octets the process may leave unread; with more it hangs or is overloaded
 READ_SIZE: Final = 1 << 18
-CONFIRMED_AT_ONCE: Final = 256  # names in a message
+CONFIRMED_AT_ONCE: Final = 256  # maximum number of user names in a Confirm message
 
 OnReply = Callable[[Reply], object]
 
 
 class _Exchange(NamedTuple):
-    """Of a client that logs in. host: its address."""
+    """Exchange of a client that logs in. host: the client's address."""
 
     on_reply: OnReply
     host: str
 
 
 class AuthenticationProcess:
-    """The process. Owner: the authentication subsystem.
+    """Authentication process as the supervisor sees it. Owner: the authentication subsystem.
 
-    `on_configured` is called with the answer to `configure`, each time that a process has got it.
+    A restarted process gets the present configuration again.
     """
 
     def __init__(
@@ -80,8 +80,12 @@ class AuthenticationProcess:
         command: Callable[[int], list[str]] | None = None,
         on_users: Callable[[UsersRead | Missing], object] | None = None,
     ) -> None:
-        """name: of the program. command: that starts the process with this descriptor, in tests. on_users: called when
-        a file of users was read, and with the users that it does not have."""
+        """Create without starting the process.
+
+        name: name of the program. on_configured: called each time a process reports that it uses the present
+        configuration. on_users: called when a file of users was read, and with users that a file does not have.
+        command: for tests, the command that starts the process with this descriptor.
+        """
         self._loop: Final = loop
         self._name: Final = f"{name}-auth"
         self._log: Final = log
@@ -91,36 +95,38 @@ class AuthenticationProcess:
         self._configuration: Configure | None = None
         self._exchanges: dict[int, _Exchange] = {}
         self._shares: Final = HostShares(MOST_EXCHANGES, MOST_OF_HOST)
-        self._asked: dict[int, float] = {}  # since when an answer is awaited, by number: the oldest first
-        self._watched: tuple[int, float] | None = None  # the oldest of them when the deadline began
+        self._asked: dict[int, float] = {}  # start of the wait for an answer, by number of the exchange; oldest first
+        self._watched: tuple[int, float] | None = None  # the oldest entry of `_asked` when the deadline began
         self._deadline: Deadline | None = None
         self._next = 1
-        self.states: Sequence[ProviderState] = ()  # of the providers, as the process that is there has told them
+        self.states: Sequence[ProviderState] = ()  # states of the providers, as reported by the present process
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._socket: socket.socket | None = None
         self._reader = Reader()
-        self._outbox = bytearray()  # what is said in one turn of the event loop leaves together
-        self._sending = False  # it leaves soon, or when the socket takes more
+        self._outbox = bytearray()  # encoded messages; those of one iteration of the event loop are sent together
+        self._sending = False  # True: `_send_first` is scheduled, or a writer is registered
         self._pause = FIRST_PAUSE
         self._started = 0.0
         self._restart: asyncio.TimerHandle | None = None
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """Process id; None while there is no process."""
         return None if self._process is None else self._process.pid
 
     @property
     def exchanges(self) -> int:
-        """How many are under way."""
+        """Number of exchanges under way."""
         return len(self._exchanges)
 
-    # What it is to do
+    # Configuration
 
     def configure(self, configuration: Configure | None, *, start: bool = True) -> None:
-        """Have these providers, in a process that is started if there is none, or not `start`: with the first client;
-        None: have no process."""
+        """Use these providers; None: end the process.
+
+        start: start the process now if there is none; False: start it with the first client.
+        """
         before, self._configuration = self._configuration, configuration
         if configuration is None:
             self.stop()
@@ -128,13 +134,13 @@ class AuthenticationProcess:
             if self._restart is None and start:
                 self._start()
         elif before is not None and before.library not in (None, configuration.library):
-            # The library is started once in a process.
+            # libsasl2 can be initialised only once in a process.
             self._lost("it starts again with another configuration of libsasl2", again=True)
         else:
             self._send(configuration)
 
     def stop(self) -> None:
-        """End the process; those who wait are refused."""
+        """End the process and refuse all waiting clients."""
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None
@@ -144,31 +150,32 @@ class AuthenticationProcess:
     # Exchanges
 
     def begin(self, context: Context, on_reply: OnReply) -> int:
-        """A client wants to authenticate: what it is offered, or a refusal, comes by `on_reply`, as all that follows.
+        """Begin an exchange for a client that wants to authenticate. Returns its number.
 
-        Returns the number of the exchange, which ends with Accepted or Refused, or by `cancel`.
+        on_reply: called with an Offer or Refused, and with all later replies. The exchange ends with Accepted or
+        Refused, or by `cancel`.
         """
         return self._begin(context, lambda number: Begin(number, context), on_reply)
 
     def check(self, context: Context, token: str, on_reply: OnReply) -> int:
-        """Whose a token is, by the issuers of the context."""
+        """Begin an exchange that checks a single token by the issuers of the context. Returns its number."""
         return self._begin(context, lambda number: Check(number, context, token), on_reply)
 
     def init(self, number: int, mechanism: str, response: bytes, hostname: str | None = None) -> None:
-        """It has chosen a mechanism."""
+        """Pass on the mechanism that the client has chosen, with its initial response."""
         self._ask(number, Init(number, mechanism, response, hostname))
 
     def step(self, number: int, response: bytes) -> None:
-        """It has answered a challenge."""
+        """Pass on the client's response to a challenge."""
         self._ask(number, Respond(number, response))
 
     def cancel(self, number: int) -> None:
-        """It is gone."""
+        """Cancel an exchange, because the client has left."""
         if self._end(number) is not None:
             self._send(Cancel(number))
 
     def confirm(self, file: str, users: Sequence[str]) -> None:
-        """Ask which of these users a file has no more; nothing is answered while there is no process."""
+        """Ask which of these users are missing from a file. Without a process there is no answer."""
         for first in range(0, len(users), CONFIRMED_AT_ONCE):
             self._send(Confirm(file, list(users[first : first + CONFIRMED_AT_ONCE])))
 
@@ -185,7 +192,7 @@ class AuthenticationProcess:
         return number
 
     def _end(self, number: int) -> OnReply | None:
-        """An exchange is over; return who waits for its answer, None where it was over already."""
+        """End an exchange. Returns its callback; None if it has ended before."""
         self._asked.pop(number, None)
         exchange = self._exchanges.pop(number, None)
         if exchange is None:
@@ -195,7 +202,7 @@ class AuthenticationProcess:
 
     def _ask(self, number: int, message: Request) -> None:
         if number not in self._exchanges:
-            return  # it was refused meanwhile, and the client is told so
+            return  # the exchange was refused meanwhile, and the client was notified
         self._asked.pop(number, None)
         self._asked[number] = self._loop.time()
         if self._deadline is None:
@@ -203,7 +210,7 @@ class AuthenticationProcess:
         self._send(message)
 
     def _watch(self) -> None:
-        """One timer for all: most have their answer long before. The oldest question has at least its time."""
+        """Start one timer for all pending answers; the oldest gets its full time. Most answers arrive long before."""
         self._watched = next(iter(self._asked.items()), None)
         self._deadline = None if self._watched is None else Deadline(self._loop, ANSWER_SECONDS, self._look)
 
@@ -216,6 +223,7 @@ class AuthenticationProcess:
             self._watch()
 
     def _hangs(self) -> None:
+        """Replace a process that has not answered in time."""
         self._log.critical("AUTHSERVICE", f"The authentication process does not answer within {ANSWER_SECONDS:g} s")
         self._lost("it does not answer", again=True)
 
@@ -225,7 +233,7 @@ class AuthenticationProcess:
         return [sys.executable, "-P", "-m", MODULE, str(descriptor), str(os.getpid()), self._name]
 
     def _start(self) -> None:
-        """Start one. It knows nothing of this process but a socket: no memory, no keys, no other descriptor."""
+        """Start the process. It inherits only a socket from the supervisor: no memory, no keys, no other descriptor."""
         self._restart = None
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -321,7 +329,7 @@ class AuthenticationProcess:
             self._loop.call_soon(self._send_first, self._socket)
 
     def _refuse_soon(self, message: Begin | Init | Respond | Check) -> None:
-        """There is no process at the moment: refuse, after the caller has its number."""
+        """Refuse an exchange for lack of a process, after the caller has got the number of the exchange."""
         on_reply = self._end(message.exchange)
         if on_reply is not None:
             refusal = Refused(message.exchange, "the authentication process is not there")
@@ -349,7 +357,7 @@ class AuthenticationProcess:
         except BlockingIOError:
             return
         except OSError:
-            sent = len(self._outbox)  # it is dying: `_died` comes
+            sent = len(self._outbox)  # the process is exiting: `_died` follows
         del self._outbox[:sent]
 
     def _readable(self) -> None:
@@ -363,7 +371,7 @@ class AuthenticationProcess:
             octets = b""
             self._log.critical("AUTHSERVICE", f"The authentication process cannot be read: {error.strerror}")
         if not octets:
-            self._loop.remove_reader(ours)  # `_died` comes
+            self._loop.remove_reader(ours)  # the process is exiting: `_died` follows
             return
         try:
             for each in self._reader.feed(octets):
@@ -400,7 +408,7 @@ class AuthenticationProcess:
 
 
 def _cause(status: int) -> str:
-    """How it ended."""
+    """Describe the exit status of a process, or the signal that ended it."""
     if status >= 0:
         return f"exit status {status}"
     try:

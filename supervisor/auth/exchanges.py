@@ -1,7 +1,8 @@
-"""The exchanges of the authentication process: what each listener offers, who answers, and how long that may take.
+"""SASL exchanges in the authentication process: offered mechanisms, choice of the provider, and time limits.
 
-What computes or waits runs in threads, each kind in its own, so that one that hangs keeps nobody else waiting:
-passwords (PBKDF2), tokens (signatures, and keys that must be fetched), the library. Nothing here blocks the event loop.
+Work that computes or blocks runs in threads, in a pool for each kind of work, so that a hanging provider delays no
+other: passwords (PBKDF2), tokens (signatures, and keys that must be fetched), libsasl2. Nothing here blocks the event
+loop.
 """
 
 import asyncio
@@ -28,10 +29,11 @@ from supervisor.auth.messages import Accepted, Context, Facts, Init, LogLine, Of
 from supervisor.auth.service import ServiceError, ServiceExchange
 from supervisor.runtime.threads import Threads
 
-MOST_EXCHANGES: Final = 10_000
-STEP_SECONDS: Final = 20.0  # for one answer, but for the time that it waits for its turn or is delayed
-IDLE_SECONDS: Final = 120.0  # that a client may take for its response
-MOST_LIBRARY: Final = 64  # threads
+MOST_EXCHANGES: Final = 10_000  # maximum number of exchanges at a time
+STEP_SECONDS: Final = 20.0  # time limit of a provider for one answer, without waits for the rate limit and delays
+IDLE_SECONDS: Final = 120.0  # time limit of a client for its response
+# Maximum number of threads of each pool.
+MOST_LIBRARY: Final = 64
 MOST_TOKENS: Final = 32
 MOST_PASSWORDS: Final = 64
 EXTERNAL, ANONYMOUS, PLAIN = "EXTERNAL", "ANONYMOUS", "PLAIN"
@@ -40,26 +42,26 @@ BEARERS: Final = {"OAUTHBEARER": OAuthBearerServer, "XOAUTH2": XOAuth2Server}
 _Result = TypeVar("_Result")
 Send = Callable[[Report], object]
 _Work = Callable[[], Awaitable[Offer | Answer]]
-# Who the bearer of a token is, by the issuers of these names.
+# Return the user of a token, checked by the issuers with these names.
 CheckTokenOf = Callable[[Sequence[str], str], Success | Failure]
 
 
 class Pool:
-    """Threads for one kind of work. Work beyond its share of the processor waits, without a thread."""
+    """Thread pool for one kind of work. Work beyond `at_once` waits without a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, most: int, at_once: int) -> None:
-        """most: threads, those that hang included. at_once: that work at the same time."""
+        """Create without threads. most: maximum number of threads, hanging ones included. at_once: of working ones."""
         self._threads: Final = Threads(loop, name, most)
         self._turn: Final = asyncio.Semaphore(at_once)
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Raises TimeoutError, OSError (no thread), and what `work` raises."""
+        """Return the result of `work`. Raises TimeoutError, OSError (no thread), and the exceptions of `work`."""
         async with self._turn:
             return await self._threads.run(work, STEP_SECONDS)
 
 
 class Pools:
-    """All of them. Owner: the process."""
+    """Thread pools of all kinds of work. Owner: the process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         cores = len(os.sched_getaffinity(0))
@@ -69,28 +71,28 @@ class Pools:
 
 
 def _no_issuers(names: Sequence[str], token: str) -> Failure:
-    """Without issuers no token is good."""
+    """Refuse every token: the default of `check_token` without issuers."""
     return refused("the issuer of the token is not known")
 
 
 class Providers(Struct):
-    """What there is to authenticate by, by names of entities. Owner: the process."""
+    """Configured providers by name of their entity. Owner: the process."""
 
-    users: Mapping[str, Callable[[], Users | None]] = field(default_factory=dict)  # None: never read
-    prefixes: Mapping[str, str] = field(default_factory=dict)  # of the names of users, by name of the file
+    users: Mapping[str, Callable[[], Users | None]] = field(default_factory=dict)  # None: the file was never read
+    prefixes: Mapping[str, str] = field(default_factory=dict)  # prefix of user names, by name of the users file
     check_token: CheckTokenOf = _no_issuers
     services: Mapping[str, Service] = field(default_factory=dict)
     library: Library | None = None
 
 
 class _Mechanism(Protocol):
-    """A mechanism that has been chosen."""
+    """Chosen mechanism of an exchange."""
 
     async def step(self, response: bytes) -> Answer: ...
 
 
 class _Local:
-    """A mechanism of our own; `pool` where it takes long. file: of its users, if it has one."""
+    """Mechanism implemented by the router. pool: for long work. file: the users file of the mechanism, if any."""
 
     def __init__(self, exchange: ServerExchange, pool: Pool | None = None, file: "_File | None" = None) -> None:
         self._exchange: Final = exchange
@@ -106,14 +108,14 @@ class _Local:
 
 
 class _File(NamedTuple):
-    """The file of users that an exchange is about."""
+    """Users file of an exchange."""
 
     name: str
-    prefix: str  # of the names of its users
-    find: Callable[[], Users | None]  # as it is now
+    prefix: str  # prefix of the names of its users
+    find: Callable[[], Users | None]  # return its present content
 
     def named(self, success: Success) -> Answer:
-        """The user as the router knows it. The file may have changed while the client answered."""
+        """Return the success with the router's name of the user, or a failure if the user was deleted meanwhile."""
         present = self.find()
         if present is None or success.user not in present.users:
             return refused("the user has been deleted")
@@ -122,6 +124,8 @@ class _File(NamedTuple):
 
 
 class _OfLibrary:
+    """Mechanism of libsasl2."""
+
     def __init__(self, exchange: LibraryExchange, name: str, pool: Pool) -> None:
         self._exchange: Final = exchange
         self._name: Final = name
@@ -132,6 +136,8 @@ class _OfLibrary:
 
 
 class _OfService:
+    """Mechanism of an authentication service."""
+
     def __init__(self, exchange: ServiceExchange, name: str, hostname: str | None) -> None:
         self._exchange: Final = exchange
         self._name: Final = name
@@ -142,20 +148,20 @@ class _OfService:
 
 
 class _Running(Struct):
-    """An exchange. At most one task works on it."""
+    """State of a SASL exchange. At most one task works on it."""
 
     context: Context
-    offered: list[str] = field(default_factory=list)
-    mechanism: _Mechanism | None = None
-    claim: str = ""  # mechanism, and the user that the client says it is
+    offered: list[str] = field(default_factory=list)  # offered mechanisms
+    mechanism: _Mechanism | None = None  # chosen mechanism
+    claim: str = ""  # mechanism and the user name that the client gives
     library: LibraryExchange | None = None
     service: ServiceExchange | None = None
-    task: "asyncio.Task[None] | None" = None
-    idle: asyncio.TimerHandle | None = None
+    task: "asyncio.Task[None] | None" = None  # task that works on the next answer
+    idle: asyncio.TimerHandle | None = None  # timer that runs while the client has to respond
 
 
 class Exchanges:
-    """All exchanges. Owner: the process."""
+    """SASL exchanges of the authentication process. Owner: the process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, providers: Providers, attempts: Attempts, send: Send) -> None:
         self._loop: Final = loop
@@ -171,7 +177,7 @@ class Exchanges:
     # Requests
 
     def begin(self, message: messages.Begin) -> None:
-        """A client wants to know what it can choose."""
+        """Begin an exchange and send the mechanisms that the client may choose from."""
         if len(self._running) >= MOST_EXCHANGES:
             self._send(Refused(message.exchange, "too many clients log in at the same time"))
             return
@@ -179,7 +185,7 @@ class Exchanges:
         self._work(message.exchange, running, partial(self._offer, running))
 
     def init(self, message: Init) -> None:
-        """It has chosen."""
+        """Begin the mechanism that the client has chosen."""
         running = self._running.get(message.exchange)
         if running is None or running.task is not None or running.mechanism is not None:
             self._send(Refused(message.exchange, "the exchange has ended"))
@@ -187,7 +193,7 @@ class Exchanges:
         self._work(message.exchange, running, partial(self._choose, running, message))
 
     def respond(self, message: Respond) -> None:
-        """It answers a challenge."""
+        """Continue the mechanism with the client's response to a challenge."""
         running = self._running.get(message.exchange)
         if running is None or running.task is not None or running.mechanism is None:
             self._send(Refused(message.exchange, "the exchange has ended"))
@@ -195,7 +201,7 @@ class Exchanges:
         self._work(message.exchange, running, partial(self._step, running, message.response))
 
     def check(self, message: messages.Check) -> None:
-        """A token on its own."""
+        """Check a token that is not part of a SASL exchange."""
         if message.exchange in self._running or len(self._running) >= MOST_EXCHANGES:
             self._send(Refused(message.exchange, "too many clients log in at the same time"))
             return
@@ -204,13 +210,13 @@ class Exchanges:
         self._work(message.exchange, running, partial(self._step, running, b""))
 
     def cancel(self, message: messages.Cancel) -> None:
-        """The client is gone."""
+        """Drop the exchange of a client that has left."""
         running = self._running.pop(message.exchange, None)
         if running is None:
             return
         if running.task is None:
             self._close(running)
-        else:  # what it is about to have is to be given back, too
+        else:  # close afterwards, so that resources the task is about to get are released, too
             running.task.add_done_callback(lambda _: self._close(running))
             running.task.cancel()
 
@@ -225,7 +231,7 @@ class Exchanges:
     async def _answer(self, number: int, running: _Running, work: _Work) -> None:
         try:
             answer = await self._guarded(work)
-        except Exception as error:  # noqa: BLE001 - told to the log, and the client is refused
+        except Exception as error:  # noqa: BLE001 - logged, and the client is refused
             self._log("critical", "AUTHSERVICE", f"[C{running.context.connection}] {type(error).__name__}: {error}")
             answer = Failure("internal error")
         running.task = None
@@ -250,7 +256,7 @@ class Exchanges:
         running.idle = self._loop.call_later(IDLE_SECONDS, self._expire, number, running)
 
     async def _guarded(self, work: _Work) -> Offer | Answer:
-        """What can go wrong with others is no fault of ours."""
+        """Run `work`; turn the expected errors of providers and clients into a Failure."""
         try:
             return await work()
         except TimeoutError:
@@ -276,11 +282,11 @@ class Exchanges:
         if running.service is not None:
             running.service.close()
         if running.library is not None:
-            # A step that hangs keeps the exchange: it is given back when that ends.
+            # A hanging step still uses the exchange; `close` waits for its end in a thread.
             closing = asyncio.ensure_future(self._pools.library.run(running.library.close))
             closing.add_done_callback(_forget)
 
-    # What is offered
+    # Offered mechanisms
 
     async def _offer(self, running: _Running) -> Offer | Failure:
         context = running.context
@@ -308,7 +314,7 @@ class Exchanges:
         return await self._from_service(running.service.begin)
 
     async def _from_service(self, call: Callable[[], Awaitable[_Result]]) -> _Result | Failure:
-        """What the service says; a connection to it that fails is logged (security.md A-5)."""
+        """Return the answer of the service. A failed connection is logged and becomes a Failure (security.md A-5)."""
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 return await call()
@@ -351,7 +357,7 @@ class Exchanges:
         find = None if context.users is None else self.providers.users.get(context.users)
         return None if find is None else find()
 
-    # What is chosen
+    # The chosen mechanism
 
     async def _choose(self, running: _Running, message: Init) -> Answer:
         name = message.mechanism
@@ -360,7 +366,7 @@ class Exchanges:
             return Failure(NOT_OFFERED)
         running.mechanism = self._mechanism(running, name, message.hostname)
         if name.removesuffix(PLUS) in HASHES and isinstance(running.mechanism, _Local):
-            return await running.mechanism.step(message.response)  # the proof comes with the next response
+            return await running.mechanism.step(message.response)  # no attempt yet: the proof is in the next response
         return await self._step(running, message.response)
 
     def _mechanism(self, running: _Running, name: str, hostname: str | None) -> _Mechanism:
@@ -387,7 +393,7 @@ class Exchanges:
         providers = self.providers
 
         def check(user: str, token: str) -> Success | Failure:
-            """The name that the client gives itself does not count: the token says who it is."""
+            """Check a token. The user name that the client gives is ignored, because the token names the user."""
             return providers.check_token(context.issuers, token)
 
         return check
@@ -419,7 +425,7 @@ class Exchanges:
 
 
 class _TokenAlone:
-    """A token that does not come in SASL."""
+    """Check of a token outside SASL, in the form of a mechanism."""
 
     def __init__(self, check: Callable[[str, str], Success | Failure], token: str) -> None:
         self._check: Final = check
@@ -430,6 +436,6 @@ class _TokenAlone:
 
 
 def _forget(future: "asyncio.Future[Any]") -> None:
-    """An exchange of the library that cannot be given back stays where it is: its thread hangs."""
+    """Ignore the outcome of closing an exchange of the library. If its thread hangs, the exchange is never released."""
     if not future.cancelled():
         future.exception()

@@ -1,35 +1,35 @@
-"""Logins that have failed, counted for metrics: by listener and mechanism, and by remote host.
+"""Counters of failed logins for metrics: by listener and mechanism, and by remote host.
 
-What clients send makes no new counters: a mechanism that was not offered counts as `none`, and of the hosts only those
-that failed last have a counter of their own.
+Values that clients choose do not create counters: a mechanism that was not offered counts as `none`, and only the
+MOST_HOSTS hosts that failed last have a counter each.
 """
 
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-MOST_WAYS: Final = 1000  # listeners and mechanisms; listeners may come and go
-MOST_HOSTS: Final = 100  # so a page of metrics stays readable
-NONE: Final = "none"  # the client has chosen no mechanism that it was offered
-OTHER: Final = "other"
+MOST_WAYS: Final = 1000  # maximum number of counters by listener and mechanism; listeners may be added and removed
+MOST_HOSTS: Final = 100  # maximum number of counters by host, so that a page of metrics stays readable
+NONE: Final = "none"  # the client has chosen no mechanism, or one that was not offered
+OTHER: Final = "other"  # stands for listener and mechanism beyond MOST_WAYS
 
 
 class Way(NamedTuple):
-    """How a client has tried."""
+    """Listener and mechanism of a failed login."""
 
     listener: str
     mechanism: str
 
 
 class FailedLogins:
-    """All counters. Owner: the authentication."""
+    """Counters of failed logins. Owner: the authentication subsystem."""
 
     def __init__(self) -> None:
         self.by_way: dict[Way, int] = {}
-        self.by_host: OrderedDict[str, int] = OrderedDict()  # who failed last is at the end
-        self.by_other_hosts = 0  # that have no counter any more
+        self.by_host: OrderedDict[str, int] = OrderedDict()  # in order of the last failure, the latest at the end
+        self.by_other_hosts = 0  # failures of hosts whose counter was evicted
 
     def add(self, listener: str, mechanism: str | None, host: str) -> None:
-        """A client of this listener has failed."""
+        """Count a failed login of a client of this listener."""
         way = Way(listener, mechanism or NONE)
         if way not in self.by_way and len(self.by_way) >= MOST_WAYS:
             way = Way(OTHER, OTHER)

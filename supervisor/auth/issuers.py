@@ -1,4 +1,4 @@
-"""A configured issuer of tokens with the place that its keys come from: a file that is watched, or a URL."""
+"""Configured token issuer with the source of its keys: a watched file, or a URL."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,10 +9,10 @@ from supervisor.auth.watched import Watched, file_state
 
 
 class ConfiguredIssuer:
-    """An issuer and what has to be stopped when it goes. Owner: the process."""
+    """Token issuer with its key source, which `stop` stops. Owner: the process."""
 
     def __init__(self, config: TokenIssuer, log: Callable[[str, str], None]) -> None:
-        """log: level and text, called in any thread."""
+        """Start reading keys if they come from a URL. log: called with level and text, in any thread."""
         self.file: Watched[list[Key]] | None = None
         self._url: UrlKeys | None = None
         source: KeySource
@@ -26,20 +26,20 @@ class ConfiguredIssuer:
 
     @property
     def state(self) -> ProviderState:
-        """Whether its keys are known. A server that is away is no fault of what is configured here."""
+        """State of the issuer. With a URL it is always usable, because a failing server is no configuration error."""
         if self.file is not None:
             return file_state("tokenIssuer", self.issuer.config.name, self.file)
         assert self._url is not None
         return ProviderState("tokenIssuer", self.issuer.config.name, True, self._url.state)
 
     def stop(self) -> None:
-        """Its keys are needed no more."""
+        """Stop reading keys."""
         if self._url is not None:
             self._url.stop()
 
 
 def _read(path: str) -> list[Key]:
-    """Raises KeysError, OSError."""
+    """Read the keys of a file. Raises KeysError, OSError."""
     with open(path, "rb") as file:
         octets = file.read(MAX_JWKS + 1)
     if len(octets) > MAX_JWKS:

@@ -1,8 +1,8 @@
-"""libsasl2 (Cyrus SASL), loaded when it is configured: sasldb, GSSAPI and what else its plugins offer.
+"""Provider libsasl2 (Cyrus SASL), loaded if configured: sasldb, GSSAPI and other mechanisms of its plugins.
 
-security.md S-1 to S-6. It may read files and ask other servers, so each call is made in a thread. The library is
-started once in a process: other settings need another process. Security layers are never negotiated: encryption is the
-matter of TLS.
+The rules: security.md S-1 to S-6. The library may read files and query other servers, so each call is made in a
+thread. It is initialised once in a process; changed settings need another process. Security layers are never
+negotiated, because encryption is left to TLS.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from supervisor.auth.messages import Library as LibraryConfig
 FILE: Final = "libsasl2.so.2"
 SERVICE: Final = b"amqp"
 
-# sasl.h
+# Constants of sasl.h.
 OK, CONTINUE = 0, 1
 BADPARAM, NOMEM, BADAUTH, NOUSER, NOMECH = -7, -2, -13, -20, -4
 PATH_TYPE_CONFIG = 1
@@ -24,11 +24,11 @@ CB_LIST_END, CB_LOG, CB_PROXY_POLICY = 0, 2, 0x8001
 LOG_ERR, LOG_PASS = 1, 7
 SSF_EXTERNAL, SEC_PROPS, AUTH_EXTERNAL = 100, 101, 102
 AUTHUSER = 16
-MAX_SHOWN: Final = 500  # characters of what the library says
+MAX_SHOWN: Final = 500  # maximum characters of a library message in the log
 
 
 class LibraryError(Exception):
-    """The library cannot be used; the text says why."""
+    """Raised when the library cannot be used; the text is the reason."""
 
 
 class _Callback(ctypes.Structure):
@@ -54,7 +54,7 @@ _MutexFree = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 class _Mutexes:
-    """The locks of the library: several exchanges run at the same time. Owner: the library."""
+    """Mutexes for the library, which several threads use at the same time. Owner: the library."""
 
     def __init__(self) -> None:
         self._locks: dict[int, threading.Lock] = {}
@@ -87,10 +87,10 @@ class _Mutexes:
 
 
 class Library:
-    """The started library. Owner: the authentication process, which has at most one."""
+    """Initialised library. Owner: the authentication process, which has at most one."""
 
     def __init__(self, config: LibraryConfig, log: Any) -> None:
-        """log: called with level and text, in any thread. Raises LibraryError."""
+        """Load and initialise the library. Raises LibraryError. log: called with level and text, in any thread."""
         self.config: Final = config
         self._log: Final = log
         try:
@@ -101,7 +101,7 @@ class Library:
         self._calls.sasl_set_mutex(*self._mutexes.procs)
         if config.folder is not None:
             self._check(self._calls.sasl_set_path(PATH_TYPE_CONFIG, config.folder.encode()))
-        # As long as the library may call them, they must not be collected.
+        # References that keep the callbacks alive as long as the library may call them.
         self._procs: Final = (_LogProc(self._line), _ProxyProc(_authorize))
         self._callbacks: Final = (_Callback * 3)(
             _Callback(CB_LOG, ctypes.cast(self._procs[0], c_void_p), None),
@@ -116,7 +116,10 @@ class Library:
             raise LibraryError(f"SASL({result}): {text.decode(errors='replace')}")
 
     def begin(self, encryption: int, external: str | None) -> "LibraryExchange":
-        """An exchange with a client. Raises LibraryError."""
+        """Begin an exchange with a client. Raises LibraryError.
+
+        encryption: strength (ssf) of TLS; 0: none. external: user by the client's certificate.
+        """
         handle = c_void_p()
         self._check(self._calls.sasl_server_new(SERVICE, None, None, None, None, None, 0, byref(handle)))
         exchange = LibraryExchange(self._calls, handle)
@@ -133,7 +136,7 @@ class Library:
         return exchange
 
     def _line(self, context: int | None, level: int, text: bytes | None) -> int:
-        if level >= LOG_PASS or not text:  # such lines hold passwords
+        if level >= LOG_PASS or not text:  # messages of this level contain passwords
             return OK
         shown = text.decode(errors="replace")[:MAX_SHOWN]
         self._log("warning" if level <= LOG_ERR else "debug", f"libsasl2: {shown.strip()}")
@@ -141,12 +144,15 @@ class Library:
 
 
 def _authorize(*_: object) -> int:
-    """The authorization identity does not count (security.md S-7)."""
+    """Accept every authorization identity, because it is ignored (security.md S-7)."""
     return OK
 
 
 class LibraryExchange:
-    """One exchange. Each method may wait; they are called in one thread at a time. Owner: who began it."""
+    """Exchange of the library with one client. Owner: its creator.
+
+    Each method may block, so it is called in a thread, and by one thread at a time.
+    """
 
     def __init__(self, calls: Any, handle: c_void_p) -> None:
         self._calls: Final = calls
@@ -155,7 +161,7 @@ class LibraryExchange:
         self._started = False
 
     def mechanisms(self) -> list[str]:
-        """What the library offers, in its order."""
+        """Return the mechanisms that the library offers, in its order."""
         found, size, count = c_char_p(), c_uint(), c_int()
         result = self._calls.sasl_listmech(self._handle, None, b"", b" ", b"", byref(found), byref(size), byref(count))
         if result == NOMECH or found.value is None:
@@ -163,7 +169,7 @@ class LibraryExchange:
         return found.value.decode("ascii", "replace").split()
 
     def step(self, mechanism: str, response: bytes) -> Answer:
-        """The client's response to what was sent last; the first one begins the mechanism."""
+        """Pass a response of the client to the library and return the answer. The first one starts the mechanism."""
         output, size = c_void_p(), c_uint()
         with self._closing:
             if self._handle is None:
@@ -172,7 +178,7 @@ class LibraryExchange:
                 result = self._calls.sasl_server_step(self._handle, response, len(response), byref(output), byref(size))
             else:
                 self._started = True
-                # No initial response is something else than an empty one.
+                # The library distinguishes an absent initial response (null) from an empty one.
                 result = self._calls.sasl_server_start(
                     self._handle, mechanism.encode(), response or None, len(response), byref(output), byref(size)
                 )
@@ -193,7 +199,7 @@ class LibraryExchange:
         return Success(name.decode(errors="replace"), additional)
 
     def close(self) -> None:
-        """Give back what the library keeps of it, when it does nothing with it any more."""
+        """Release the exchange in the library, after waiting for a step in another thread."""
         with self._closing:
             if self._handle is not None:
                 self._calls.sasl_dispose(byref(self._handle))
@@ -201,7 +207,7 @@ class LibraryExchange:
 
 
 def _declare(calls: Any) -> Any:
-    """Say what the functions take: a pointer must not be cut to an int."""
+    """Declare parameters and results of the functions, because ctypes would truncate pointers to int."""
     text = c_char_p
     for name, result, arguments in (
         ("sasl_set_mutex", None, [_MutexNew, _MutexUse, _MutexUse, _MutexFree]),

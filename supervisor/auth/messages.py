@@ -1,7 +1,7 @@
-"""What the supervisor and the authentication process say to each other, and how it is encoded.
+"""Messages between the supervisor and the authentication process, and their encoding.
 
-A message is its length in four octets, then MessagePack. Passwords and tokens are in them: they travel over a socket
-pair without a name, and no message shows them in its repr.
+A message is its length in four octets, followed by MessagePack. Messages contain passwords and tokens, so they travel
+over an unnamed socket pair, and no message shows them in its repr.
 """
 
 import struct
@@ -10,27 +10,27 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-MAX_MESSAGE: Final = 1 << 20  # octets; a response of SASL has at most 64 KiB
+MAX_MESSAGE: Final = 1 << 20  # maximum octets of a message; a SASL response has at most 64 KiB
 _LENGTH: Final = struct.Struct(">I")
 
 
 class MessageError(ValueError):
-    """Octets that are no message, or a message that is too long."""
+    """Raised for octets that are not a message, and for messages that are too long."""
 
 
 # -- supervisor to process ----------------------------------------------------------------------------------------
 
 
 class UsersFile(Struct, frozen=True, tag=True):
-    """A `saslUsers` entity."""
+    """Configuration of a `saslUsers` entity."""
 
     name: str
     path: str
-    prefix: str = ""  # of the names of its users
+    prefix: str = ""  # prefix of the names of its users
 
 
 class TokenIssuer(Struct, frozen=True, tag=True, kw_only=True):
-    """A `tokenIssuer` entity. Keys come from `jwks_file` or `jwks_url`."""
+    """Configuration of a `tokenIssuer` entity. Its keys come from `jwks_file` or `jwks_url`."""
 
     name: str
     issuer: str
@@ -38,7 +38,7 @@ class TokenIssuer(Struct, frozen=True, tag=True, kw_only=True):
     algorithms: tuple[str, ...]
     jwks_file: str | None = None
     jwks_url: str | None = None
-    ca_file: str | None = None  # for the URL; None: the system's
+    ca_file: str | None = None  # trusted CAs for the URL; None: those of the system
     refresh_seconds: int = 300
     leeway_seconds: int = 30
     user_claim: str = "sub"
@@ -47,7 +47,7 @@ class TokenIssuer(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class ServiceTls(Struct, frozen=True, kw_only=True):
-    """What an `sslProfile` says for a client. fault: it can say nothing, and nobody is to be connected to."""
+    """Settings of an `sslProfile` for a TLS client. fault: reason for which no connection may be opened with it."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -62,7 +62,7 @@ class ServiceTls(Struct, frozen=True, kw_only=True):
 
 
 class Service(Struct, frozen=True, tag=True, kw_only=True):
-    """An `authServicePlugin` entity."""
+    """Configuration of an `authServicePlugin` entity."""
 
     name: str
     host: str
@@ -72,19 +72,19 @@ class Service(Struct, frozen=True, tag=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """As the log shows it."""
+        """Host and port of the service for the log."""
         return f"{self.host}:{self.port}"
 
 
 class Library(Struct, frozen=True, kw_only=True):
-    """libsasl2 is to be used: where its configuration is."""
+    """Configuration of libsasl2: name and directory of its configuration file."""
 
     name: str
     folder: str | None = None
 
 
 class Configure(Struct, tag=True, kw_only=True):
-    """What there is to authenticate by; answered with `Configured`."""
+    """Complete configuration of the process; answered with `Configured`."""
 
     serial: int
     users: list[UsersFile] = []
@@ -94,33 +94,33 @@ class Configure(Struct, tag=True, kw_only=True):
 
 
 class Context(Struct, kw_only=True):
-    """What an exchange has to know of its connection and its listener."""
+    """Facts about the connection and the listener of an exchange."""
 
-    connection: int  # its number in the log
+    connection: int  # number of the connection in the log
     host: str  # the peer's address, without port
     users: str | None = None  # name of a UsersFile
     issuers: list[str] = []  # names of TokenIssuers
     service: str | None = None  # name of a Service
     library: bool = False
-    mechanisms: list[str] | None = None  # those that may be offered; None: all
-    anonymous: bool = True  # ANONYMOUS may be offered: not with `authenticatePeer: yes`
-    external: str | None = None  # user by the certificate of the peer; None: there is none
-    encryption: int = 0  # strength (ssf) of TLS; 0: there is none
-    binding: bytes | None = None  # `tls-exporter` of its connection; None: there is none
+    mechanisms: list[str] | None = None  # mechanisms that may be offered; None: all
+    anonymous: bool = True  # True: ANONYMOUS may be offered; false with `authenticatePeer: yes`
+    external: str | None = None  # user by the peer's certificate; None: no certificate
+    encryption: int = 0  # strength (ssf) of TLS; 0: no TLS
+    binding: bytes | None = None  # channel binding `tls-exporter` of the connection; None: no binding
 
     def __repr__(self) -> str:
         return f"Context([C{self.connection}], {self.host!r})"
 
 
 class Begin(Struct, tag=True):
-    """A client wants to authenticate; answered with `Offer`, or `Refused`."""
+    """Begin of an exchange; answered with `Offer` or `Refused`."""
 
     exchange: int
     context: Context
 
 
 class Init(Struct, tag=True):
-    """It has chosen; answered with `Challenge`, `Accepted` or `Refused`. `hostname`: of the frame."""
+    """Client's choice of a mechanism (sasl-init); answered with `Challenge`, `Accepted` or `Refused`."""
 
     exchange: int
     mechanism: str
@@ -132,7 +132,7 @@ class Init(Struct, tag=True):
 
 
 class Respond(Struct, tag=True):
-    """It has answered a challenge."""
+    """Client's response to a challenge; answered like `Init`."""
 
     exchange: int
     response: bytes
@@ -142,13 +142,13 @@ class Respond(Struct, tag=True):
 
 
 class Cancel(Struct, tag=True):
-    """It is gone; nothing more is said of the exchange."""
+    """End of an exchange whose client has left; there is no answer."""
 
     exchange: int
 
 
 class Check(Struct, tag=True):
-    """A token that renews another one; answered with `Accepted` or `Refused`. No `Begin` comes before."""
+    """Exchange that consists of a token that renews another one; answered with `Accepted` or `Refused`."""
 
     exchange: int
     context: Context
@@ -159,10 +159,10 @@ class Check(Struct, tag=True):
 
 
 class Confirm(Struct, tag=True):
-    """Users of established connections by passwords; answered with `Missing` where a file has some of them no more."""
+    """Question whether a file still has the users of present connections; answered with `Missing` if not."""
 
     file: str  # name of a UsersFile
-    users: list[str]  # as they are in the file
+    users: list[str]  # names as in the file, without prefix
 
 
 Request = Configure | Begin | Init | Respond | Cancel | Check | Confirm
@@ -172,21 +172,21 @@ Request = Configure | Begin | Init | Respond | Cancel | Check | Confirm
 
 
 class Configured(Struct, tag=True):
-    """`problems`: type of entity, its name, and what is wrong with it."""
+    """Report that a configuration is in use. problems: type of entity, name, and text for each invalid provider."""
 
     serial: int
     problems: list[tuple[str, str, str]]
 
 
 class Offer(Struct, tag=True):
-    """The mechanisms for the client."""
+    """Mechanisms that the client may choose from."""
 
     exchange: int
     mechanisms: list[str]
 
 
 class Challenge(Struct, tag=True):
-    """The exchange goes on."""
+    """Challenge for the client; the exchange continues."""
 
     exchange: int
     octets: bytes
@@ -196,38 +196,38 @@ class Challenge(Struct, tag=True):
 
 
 class Facts(Struct, kw_only=True):
-    """What is known of a user beside its name."""
+    """Facts about a user beside its name."""
 
-    groups: list[str] = []  # by a claim of its token, for policy
-    token: tuple[str, str] | None = None  # its issuer, and whom it calls the user
-    account: tuple[str, str] | None = None  # the name of its UsersFile, and its own name there
-    expires: float | None = None  # seconds since the epoch: its token
-    # Addresses that an authentication service allows: sources and targets; None: it says nothing of them.
+    groups: list[str] = []  # groups by a claim of the token, for policy
+    token: tuple[str, str] | None = None  # issuer of the token, and the user name in it
+    account: tuple[str, str] | None = None  # name of the UsersFile, and the user name in it
+    expires: float | None = None  # expiry of the token in seconds since the epoch
+    # Addresses that an authentication service allows; None: the service does not restrict addresses.
     sources: list[str] | None = None
     targets: list[str] | None = None
 
 
 class Accepted(Struct, tag=True):
-    """The client is `user`."""
+    """Success of an exchange: the client is `user`."""
 
     exchange: int
     user: str
     facts: Facts
-    additional: bytes | None = None  # goes along with the outcome
+    additional: bytes | None = None  # additional data of the sasl-outcome
 
     def __repr__(self) -> str:
         return f"Accepted({self.exchange}, {self.user!r}, {self.facts!r})"
 
 
 class Refused(Struct, tag=True):
-    """The client is not let in. `text` is for the log; it may be empty."""
+    """Failure of an exchange. text: reason for the log; may be empty."""
 
     exchange: int
     text: str
 
 
 class LogLine(Struct, tag=True):
-    """A line for the log."""
+    """Line for the log."""
 
     module: str
     level: str
@@ -235,7 +235,7 @@ class LogLine(Struct, tag=True):
 
 
 class ProviderState(Struct):
-    """What there is to say about a provider. usable: somebody can log in with what is configured here."""
+    """State of a provider. usable: True if logins are possible with its configuration."""
 
     kind: str
     name: str
@@ -244,19 +244,19 @@ class ProviderState(Struct):
 
 
 class States(Struct, tag=True):
-    """Of all providers that have files or URLs, when something has changed."""
+    """Report of the states of all providers with files or URLs, sent when one has changed."""
 
     states: list[ProviderState]
 
 
 class UsersRead(Struct, tag=True):
-    """A file of users has been read, for the first time or again."""
+    """Report that a users file was read, for the first time or again."""
 
     file: str
 
 
 class Missing(Struct, tag=True):
-    """Of users that `Confirm` named, those that their file does not have."""
+    """Users named by `Confirm` that their file does not have."""
 
     file: str
     users: list[str]
@@ -271,7 +271,7 @@ _reports: Final[msgspec.msgpack.Decoder[Report]] = msgspec.msgpack.Decoder(Repor
 
 
 def encode(message: Request | Report) -> bytes:
-    """Raises MessageError."""
+    """Encode a message with its length. Raises MessageError."""
     octets = _encoder.encode(message)
     if len(octets) > MAX_MESSAGE:
         raise MessageError(f"{type(message).__name__} has {len(octets)} octets, and at most {MAX_MESSAGE} are allowed")
@@ -279,7 +279,7 @@ def encode(message: Request | Report) -> bytes:
 
 
 def decode_request(octets: bytes) -> Request:
-    """At the process. Raises MessageError."""
+    """Decode a message to the process. Raises MessageError."""
     try:
         return _requests.decode(octets)
     except msgspec.DecodeError as error:
@@ -287,7 +287,7 @@ def decode_request(octets: bytes) -> Request:
 
 
 def decode_report(octets: bytes) -> Report:
-    """At the supervisor. Raises MessageError."""
+    """Decode a message to the supervisor. Raises MessageError."""
     try:
         return _reports.decode(octets)
     except msgspec.DecodeError as error:
@@ -295,13 +295,13 @@ def decode_report(octets: bytes) -> Report:
 
 
 class Reader:
-    """Octets to whole messages, still encoded. Owner: one end of the socket pair."""
+    """Splitter of received octets into complete messages, still encoded. Owner: one end of the socket pair."""
 
     def __init__(self) -> None:
         self._octets = bytearray()
 
     def feed(self, octets: bytes) -> list[bytes]:
-        """The messages that are whole now. Raises MessageError."""
+        """Add received octets and return the messages that are complete now. Raises MessageError."""
         self._octets += octets
         found = []
         while len(self._octets) >= _LENGTH.size:

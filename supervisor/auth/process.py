@@ -1,7 +1,8 @@
-"""The authentication process: `python -P -m supervisor.auth.process DESCRIPTOR PARENT`.
+"""Authentication process: `python -P -m supervisor.auth.process DESCRIPTOR PARENT NAME`.
 
-It holds what must not be in other processes (verifiers, keys, the library and its plugins), and what may be slow. It
-says nothing but on its socket, and ends when that is closed, or the supervisor dies.
+It holds secrets and code that must not be in other processes (password verifiers, keys, libsasl2 and its plugins), and
+does work that may be slow. It communicates only over its socket, and ends when the socket is closed or the supervisor
+dies.
 """
 
 import asyncio
@@ -54,25 +55,25 @@ READ_SIZE: Final = 65536
 
 
 class Process(asyncio.Protocol):
-    """The process, on an event loop. `ended` is done when the supervisor has closed its end."""
+    """Authentication process on an event loop. `ended` completes when the supervisor has closed the socket."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         self.ended: Final[asyncio.Future[None]] = loop.create_future()
         self._reader: Final = Reader()
         self._transport: asyncio.WriteTransport | None = None
-        self._outbox = bytearray()  # what is said in one turn of the event loop leaves together
+        self._outbox = bytearray()  # encoded messages; those of one iteration of the event loop are sent together
         self._watcher: Final = Watcher()
         self._users: dict[UsersFile, Watched[Users]] = {}
         self._issuers: dict[TokenIssuer, ConfiguredIssuer] = {}
         self._library: Library | None = None
         self._exchanges: Final = Exchanges(loop, Providers(), Attempts(), self.send)
         self._one_configuration: Final = asyncio.Lock()
-        self._read: dict[str, Users | None] = {}  # files of users, by name, as the supervisor knows them
-        self._told: list[ProviderState] = []  # what the supervisor knows
+        self._read: dict[str, Users | None] = {}  # users files, by name, that were reported to the supervisor
+        self._told: list[ProviderState] = []  # states that were reported to the supervisor
         self._early: (
             list[Begin | Init | Respond | Check | Cancel] | None
-        ) = []  # what came before the first configuration was in force
+        ) = []  # messages that arrived before the first configuration was in use; None: it is in use
 
     # The socket
 
@@ -92,7 +93,7 @@ class Process(asyncio.Protocol):
             self.ended.set_result(None)
 
     def send(self, report: Report) -> None:
-        """Say something to the supervisor."""
+        """Send a message to the supervisor."""
         try:
             octets = encode(report)
         except MessageError as error:
@@ -142,7 +143,7 @@ class Process(asyncio.Protocol):
     def _confirm(self, message: Confirm) -> None:
         find = self._exchanges.providers.users.get(message.file)
         found = None if find is None else find()
-        if found is not None:  # as long as a file was never read nobody is missing
+        if found is not None:  # without a valid file no user counts as missing
             missing = [user for user in message.users if user not in found.users]
             if missing:
                 self.send(Missing(message.file, missing))
@@ -161,7 +162,7 @@ class Process(asyncio.Protocol):
             await self._configure(message)
 
     async def _configure(self, message: Configure) -> None:
-        """Have these providers, and no others. Those that stay keep what they have read."""
+        """Use these providers, and no others. Providers that stay keep the values that they have read."""
         kept = {each: self._users.get(each) or self._watched_users(each) for each in message.users}
         issuers = {each: self._issuers.get(each) or self._issuer(each) for each in message.issuers}
         files: list[Watched[object]] = [*kept.values(), *(each.file for each in issuers.values() if each.file)]  # type: ignore[list-item]
@@ -196,6 +197,7 @@ class Process(asyncio.Protocol):
         self._tell_states()
 
     def _tell_states(self) -> None:
+        """Report changed states of providers, and users files that were read."""
         states = [file_state("saslUsers", each.name, found) for each, found in self._users.items()]
         states += [found.state for found in self._issuers.values()]
         if states != self._told:
@@ -208,7 +210,7 @@ class Process(asyncio.Protocol):
                 self.send(UsersRead(name))
 
     async def watch_states(self) -> None:
-        """Tell the supervisor what changes."""
+        """Report changed states to the supervisor, once a second."""
         while True:
             await asyncio.sleep(EVERY)
             self._tell_states()
@@ -217,7 +219,7 @@ class Process(asyncio.Protocol):
         return Watched(config.path, users.read, self._log_from_thread, f"saslUsers {config.name}")
 
     def _issuer(self, config: TokenIssuer) -> "ConfiguredIssuer":
-        # Signatures take a while to load, and most routers have no tokens.
+        # Imported on demand: the cryptography takes long to load, and most routers use no tokens.
         from supervisor.auth.issuers import ConfiguredIssuer
 
         return ConfiguredIssuer(config, self._log_from_thread)
@@ -251,8 +253,8 @@ def main(words: Sequence[str]) -> int:
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     adopt_process(parent, name, "authentication")
-    make_way()  # a crowd that logs in keeps no client waiting that is there already
-    # Passwords are in this memory: no core file, and nobody else of this user may look.
+    make_way()  # logins during a connection burst must not delay established clients
+    # The memory contains passwords: allow no core file, and no access by other processes of this user.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     hide_memory()
     give_up_rights()
@@ -262,4 +264,4 @@ def main(words: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     sys.stdout.flush()
-    os._exit(main(sys.argv[1:]))  # threads that hang must not keep it
+    os._exit(main(sys.argv[1:]))  # without waiting for threads that hang

@@ -1,4 +1,4 @@
-"""Which providers a listener has, and what the authentication process has to know of all of them."""
+"""Choice of the authentication provider for a listener, and the configuration of the authentication process."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
@@ -15,17 +15,20 @@ from router.config.entities import (
 from router.config.schema import SCHEMA
 from supervisor.auth.messages import Configure, Context, Library, Service, ServiceTls, TokenIssuer, UsersFile
 
-# What needs no provider.
+# Mechanisms that need no provider.
 PLAIN_MECHANISMS: Final = frozenset({"ANONYMOUS", "EXTERNAL"})
 _DEFAULT_NAME: Final = SCHEMA.types["router"].attributes["saslConfigName"].default
 
 _Entity = TypeVar("_Entity", bound=EntityConfig)
-FindPassword = Callable[[str], str]  # what `password` of an sslProfile stands for
+FindPassword = Callable[[str], str]  # return the password that `password` of an sslProfile refers to
 
 
 def uses_library(listener: ListenerConfig, router: RouterConfig) -> bool:
-    """Whether libsasl2 serves a listener: it names no other provider, and the library is configured, or the listener
-    demands what nobody else could offer (security.md S-1)."""
+    """True if libsasl2 serves a listener (security.md S-1).
+
+    The listener must name no other provider. In addition the library must be configured, or the listener must demand
+    mechanisms that only the library can offer.
+    """
     if listener.sasl_plugin is not None or listener.sasl_users is not None or listener.token_issuers:
         return False
     if router.sasl_config_dir is not None or router.sasl_config_name != _DEFAULT_NAME:
@@ -36,7 +39,7 @@ def uses_library(listener: ListenerConfig, router: RouterConfig) -> bool:
 
 
 def asks(listener: ListenerConfig, router: RouterConfig) -> bool:
-    """Whether the supervisor is asked about clients of a listener; else its worker knows all that it needs."""
+    """True if workers must ask the supervisor about logins at a listener; otherwise they decide without it."""
     if not listener.speaks_amqp:
         return False
     named = listener.sasl_plugin is not None or listener.sasl_users is not None or bool(listener.token_issuers)
@@ -52,7 +55,7 @@ def context(
     encryption: int,
     binding: bytes | None = None,
 ) -> Context:
-    """Return the facts that an exchange needs. peer: `ip:port`. binding: see Context."""
+    """Return the context of a SASL exchange. peer: `ip:port`. Other parameters: see Context."""
     return Context(
         connection=connection,
         host=peer.rpartition(":")[0],
@@ -69,7 +72,7 @@ def context(
 
 
 def providers(configuration: Configuration, serial: int, find_password: FindPassword) -> Configure | None:
-    """All providers, or None where no listener needs any."""
+    """Return the configuration of all providers; None if no listener needs any."""
     router = configuration.router
     listeners = [each for each in configuration.listeners if asks(each, router)]
     if not listeners:

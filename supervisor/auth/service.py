@@ -1,6 +1,7 @@
-"""The client of an authentication service (`authServicePlugin`): SASL relayed, then the service's open.
+"""Client of an authentication service (`authServicePlugin`): relays SASL, then reads the open of the service.
 
-security.md A-1 to A-10. One connection to the service for each client connection; it ends with the exchange.
+The rules: security.md A-1 to A-10. Each client connection gets its own connection to the service, which ends with the
+exchange.
 """
 
 import asyncio
@@ -31,11 +32,11 @@ from supervisor.auth.messages import Facts, Service, ServiceTls
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 OPEN, CLOSE = 0x10, 0x18
-MAX_FRAME: Final = 1 << 20  # octets of one from the service
+MAX_FRAME: Final = 1 << 20  # maximum octets of a frame from the service
 FRAME_HEADER: Final = 8
 CHANNEL_MAX: Final = 32767
 MAX_ADDRESSES: Final = 10_000
-# As the service knows the router (security.md A-4): it may look at them.
+# Identity of the router in its open (security.md A-4), which the service may check.
 PRODUCT: Final = "qpid-dispatch-router"
 VERSION: Final = "1.19.0"
 CAPABILITY: Final = "ADDRESS-AUTHZ"
@@ -53,18 +54,18 @@ ABORTED: Final = "amqp:connection:framing-error connection aborted"
 
 
 class ServiceError(Exception):
-    """The connection to the service has failed: condition and description."""
+    """Raised when the connection to the service fails; the text is condition and description."""
 
 
 class Found(NamedTuple):
-    """What the service says of a user."""
+    """Result of the service: a user and facts about it."""
 
     user: str
     facts: Facts
 
 
 class ServiceExchange:
-    """One exchange, relayed. Owner: who began it."""
+    """SASL exchange relayed to an authentication service. Owner: its creator."""
 
     def __init__(self, service: Service) -> None:
         self._service: Final = service
@@ -74,7 +75,7 @@ class ServiceExchange:
         self._last_challenge: bytes | None = None
 
     async def begin(self) -> list[str]:
-        """Connect; the mechanisms of the service. Raises ServiceError, AmqpError."""
+        """Connect and return the mechanisms of the service. Raises ServiceError, AmqpError."""
         service = self._service
         context = None if service.tls is None else tls_context(service.tls)
         try:
@@ -100,8 +101,10 @@ class ServiceExchange:
         return [str(name) for name in names if isinstance(name, str)]
 
     async def step(self, mechanism: str, response: bytes, hostname: str | None) -> Answer:
-        """The client's response, the initial one first. hostname: that the client named.
-        Raises ServiceError, AmqpError."""
+        """Relay a response of the client, the initial one first, and return the answer of the service.
+
+        hostname: host name of the client's sasl-init. Raises ServiceError, AmqpError.
+        """
         if self._started:
             body = encode_described(sasl.RESPONSE, [encode_binary(response)])
         else:
@@ -125,7 +128,7 @@ class ServiceExchange:
         return Success(found.user, additional, {"facts": found.facts})
 
     async def _open(self) -> Found:
-        """Exchange opens, which is where the service says who the user is, and take leave."""
+        """Exchange opens with the service, whose open names the user, and close the AMQP connection."""
         await self._send(AMQP_HEADER + open_frame(self._service.host))
         if await self._read(FRAME_HEADER) != AMQP_HEADER:
             raise ServiceError("amqp:connection:framing-error Expected AMQP protocol header")
@@ -138,7 +141,7 @@ class ServiceExchange:
         return found
 
     def close(self) -> None:
-        """The connection to the service ends."""
+        """Close the connection to the service."""
         if self._writer is not None:
             self._writer.close()
 
@@ -158,13 +161,13 @@ class ServiceExchange:
         assert self._reader is not None
         try:
             return await self._reader.readexactly(size)
-        except ssl.SSLError as error:  # with TLS 1.3, that the service does not take our certificate
+        except ssl.SSLError as error:  # with TLS 1.3 the service reports a refused client certificate only now
             raise ServiceError(_tls_failure(error)) from None
         except (asyncio.IncompleteReadError, OSError):
             raise ServiceError(ABORTED) from None
 
     async def _frame(self, kind: int = 1) -> tuple[int, list[bytes]]:
-        """Descriptor and items of the next frame that is not empty. kind: its type, 0 AMQP, 1 SASL."""
+        """Return descriptor and items of the next frame that is not empty. kind: expected type; 0: AMQP, 1: SASL."""
         while True:
             header = await self._read(FRAME_HEADER)
             size, offset = int.from_bytes(header[:4], "big"), 4 * header[4]
@@ -178,8 +181,11 @@ class ServiceExchange:
 
 
 def tls_context(tls: ServiceTls) -> ssl.SSLContext:
-    """The service is verified, its host name, too; the router shows its certificate, if any (security.md A-2). The
-    files are read for each connection, so that replaced ones count. Raises ServiceError."""
+    """Return a context that verifies the service and its host name, and presents the router's certificate, if any.
+
+    The rules: security.md A-2. The files are read for each connection, so that replaced files are used. Raises
+    ServiceError.
+    """
     if tls.fault is not None:
         raise ServiceError(f"amqp:connection:framing-error SSL Failure: {tls.fault}")
     try:
@@ -197,7 +203,7 @@ def tls_context(tls: ServiceTls) -> ssl.SSLContext:
 
 
 def _limit_versions(context: ssl.SSLContext, names: list[str]) -> None:
-    """Those and no others. Raises ValueError."""
+    """Allow only the TLS versions with these names; an empty list: no restriction. Raises ValueError."""
     unknown = [name for name in names if name not in TLS_VERSIONS]
     if unknown:
         raise ValueError(f"protocols: '{unknown[0]}' is none of {', '.join(TLS_VERSIONS)}")
@@ -211,7 +217,7 @@ def _limit_versions(context: ssl.SSLContext, names: list[str]) -> None:
 
 
 def _tls_failure(error: Exception) -> str:
-    """In the words of Dispatch, with the reason (security.md T-16)."""
+    """Return the text of Dispatch for a TLS failure, with the reason (security.md T-16)."""
     reason = str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"certificate verify failed: {error.verify_message}"
@@ -221,7 +227,7 @@ def _tls_failure(error: Exception) -> str:
 
 
 def open_frame(hostname: str) -> bytes:
-    """The open of the router (security.md A-4)."""
+    """Return the frame of the router's open (security.md A-4)."""
     null = encode_value(None)
     properties = [
         encode_symbol("product"),
@@ -249,7 +255,7 @@ def _amqp_frame(body: bytes) -> bytes:
 
 
 def read_open(items: list[bytes]) -> Found:
-    """What the service's open says of the user (security.md A-6 to A-9). Raises AmqpError."""
+    """Return the user and its permissions from the open of the service (security.md A-6 to A-9). Raises AmqpError."""
     properties = _pairs(items[9] if len(items) > 9 else b"")
     identity, permissions = _entry(properties, IDENTITY), _entry(properties, PERMISSIONS)
     facts = Facts()
@@ -259,14 +265,14 @@ def read_open(items: list[bytes]) -> Found:
 
 
 def _subject(octets: bytes) -> str:
-    """`sub` of the map; empty where there is none, or another type (security.md A-6)."""
+    """Return entry `sub` of a map; empty if it is absent or not a string (security.md A-6)."""
     subject = _entry(_pairs(octets), "sub")
     found = None if subject is None else decode_one(subject)
     return found if type(found) is str else ""
 
 
 def _entry(pairs: list[tuple[bytes, bytes]], name: str) -> bytes | None:
-    """The value, still encoded, of an entry by its string or symbol."""
+    """Return the value, still encoded, of the entry whose key is this string or symbol; None if there is none."""
     for key, value in pairs:
         found = decode_one(key)
         if isinstance(found, str) and found == name:
@@ -275,7 +281,10 @@ def _entry(pairs: list[tuple[bytes, bytes]], name: str) -> bytes | None:
 
 
 def _permissions(octets: bytes) -> tuple[list[str], list[str]]:
-    """Sources and targets (security.md A-7): of strings, with arrays of strings; the rest is ignored."""
+    """Return the allowed sources and targets (security.md A-7).
+
+    Only entries with a string as key and an array of strings as value count; others are ignored.
+    """
     sources: list[str] = []
     targets: list[str] = []
     for key, value in _pairs(octets)[:MAX_ADDRESSES]:
@@ -296,7 +305,7 @@ def _array_of_strings(octets: bytes) -> bool:
 
 
 def _pairs(octets: bytes) -> list[tuple[bytes, bytes]]:
-    """The entries of a map, still encoded; none where it is no map. Raises AmqpError."""
+    """Return the entries of a map, still encoded; an empty list if the value is not a map. Raises AmqpError."""
     decode_one(octets or b"\x40")
     start = {0xC1: 3, 0xD1: 9}.get(octets[0]) if octets else None
     if start is None:
@@ -312,7 +321,7 @@ def _pairs(octets: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _close_error(items: list[bytes]) -> str | None:
-    """Condition and description of a close."""
+    """Return condition and description of a close; None without an error."""
     if not items or items[0] == b"\x40":
         return None
     try:

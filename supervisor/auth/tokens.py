@@ -1,7 +1,8 @@
-"""JSON Web Tokens (RFC 7519) of configured issuers, checked here: signature, issuer, audience, times, claims.
+"""Verification of JSON Web Tokens (RFC 7519) of configured issuers: signature, issuer, audience, times, claims.
 
-Only signatures with public keys are accepted, each kind of key with its own algorithms: no token can have an HMAC made
-of a public key, or no signature. Headers that point to keys (`jku`, `x5u`, `jwk`) are not looked at.
+Only public-key signatures are accepted, and each type of key only with its own algorithms. So neither a token without
+signature nor one with an HMAC computed from a public key is valid. Headers that refer to keys (`jku`, `x5u`, `jwk`)
+are ignored.
 """
 
 import http.client
@@ -26,23 +27,23 @@ ALGORITHMS: Final = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-_CURVES: Final = {"ES256": 256, "ES384": 384, "ES512": 521}  # their bits (RFC 7518, 3.4)
+_CURVES: Final = {"ES256": 256, "ES384": 384, "ES512": 521}  # bits of the curve of each algorithm (RFC 7518, 3.4)
 ALL_ALGORITHMS: Final = tuple(name for names in ALGORITHMS.values() for name in names)
-MAX_JWKS: Final = 1 << 20  # octets
-MAX_KEYS: Final = 200
-MAX_GROUPS: Final = 100
-FETCH_SECONDS: Final = 5.0  # for each read of the connection
-REFRESH_AT_LEAST: Final = 10.0  # seconds between two refreshes because of a key that is not known
+MAX_JWKS: Final = 1 << 20  # maximum octets of a JWKS document
+MAX_KEYS: Final = 200  # maximum number of keys in it
+MAX_GROUPS: Final = 100  # maximum number of groups of a user
+FETCH_SECONDS: Final = 5.0  # time limit for each read of the connection, and for waits for the keys
+REFRESH_AT_LEAST: Final = 10.0  # minimum seconds between two refreshes for unknown keys
 LEAST_RSA_BITS: Final = 2048
 KEPT: Final = "; the keys that were read before stay in force"
 
 
 class KeysError(ValueError):
-    """A document that is no set of keys."""
+    """Raised when a document is not a valid set of keys, or no keys are available."""
 
 
 class Key:
-    """A public key, and what it may be used for."""
+    """Public key with the algorithms that it may be used for."""
 
     __slots__ = ("algorithms", "id", "value")
 
@@ -53,7 +54,7 @@ class Key:
 
 
 def parse_keys(text: str | bytes) -> list[Key]:
-    """The keys of a JWKS that signatures can be checked with; others are left out. Raises KeysError."""
+    """Return the signature keys of a JWKS; other keys are left out. Raises KeysError if none is left."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -93,19 +94,19 @@ def _key(entry: object) -> Key | None:
 
 
 class KeySource(Protocol):
-    """Where the keys of an issuer are."""
+    """Source of the keys of an issuer."""
 
     def keys(self) -> list[Key]:
-        """Those that are known. Raises KeysError when there never were any: the text says why."""
+        """Return the last keys that were read. Raises KeysError, with the reason, if none were ever read."""
         ...
 
     def refresh(self) -> bool:
-        """A token has a key that is not known: look again, unless that was done just now; False: it was."""
+        """Read the keys again, because a token refers to an unknown key. Returns False if that was done just now."""
         ...
 
 
 class UrlKeys:
-    """Keys from a URL, cached, and refreshed by a thread. What was read last stays in force while nothing can be read.
+    """Cached keys from a URL, refreshed by a thread. If reading fails, the last keys stay in force.
 
     Owner: the process.
     """
@@ -118,7 +119,7 @@ class UrlKeys:
         log: Callable[[str, str], None],
         fetch: Callable[[str, str | None], bytes] | None = None,
     ) -> None:
-        """every: seconds between two reads. log: level and text."""
+        """Create the thread, which `start` starts. every: seconds between reads. log: called with level and text."""
         self._url: Final = url
         self._ca_file: Final = ca_file
         self._every: Final = every
@@ -127,32 +128,32 @@ class UrlKeys:
         self._keys: list[Key] | None = None
         self.problem: str | None = "not read yet"
         self._changed: Final = threading.Condition()
-        self._wanted = False
+        self._wanted = False  # True: `refresh` waits for another read
         self._ended = False
-        self._rounds = 0
-        self._last = 0.0
+        self._rounds = 0  # number of reads, failed ones included
+        self._last = 0.0  # time of the last read, by the monotonic clock
         self._thread: Final = threading.Thread(target=self._run, name="jwks", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """End the thread."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     @property
     def state(self) -> str:
-        """What there is to say about the keys."""
+        """State of the keys for management."""
         with self._changed:
             if self.problem is None:
                 return "keys read"
             return self.problem + (KEPT if self._keys is not None else "")
 
     def keys(self) -> list[Key]:
-        """See KeySource. The first read is waited for."""
+        """See KeySource. Waits for the first read, at most FETCH_SECONDS."""
         with self._changed:
             self._changed.wait_for(lambda: self._rounds or self._ended, FETCH_SECONDS)
             if self._keys is None:
@@ -160,7 +161,7 @@ class UrlKeys:
             return self._keys
 
     def refresh(self) -> bool:
-        """See KeySource."""
+        """See KeySource. Waits for the read, at most FETCH_SECONDS."""
         with self._changed:
             if self._rounds and time.monotonic() - self._last < REFRESH_AT_LEAST:
                 return False
@@ -183,7 +184,7 @@ class UrlKeys:
                 self._last = time.monotonic()
                 self._wanted = False
                 self._changed.notify_all()
-                # What could not be read is tried again soon.
+                # A failed read is repeated soon.
                 pause = self._every if problem is None else min(self._every, REFRESH_AT_LEAST)
                 self._changed.wait_for(lambda: self._wanted or self._ended, pause)
 
@@ -195,7 +196,7 @@ class UrlKeys:
 
 
 def fetch_https(url: str, ca_file: str | None) -> bytes:
-    """The body of a document. Nothing is followed to elsewhere. Raises OSError, HTTPException, KeysError."""
+    """Return the body of a document. Redirections are not followed. Raises OSError, HTTPException, KeysError."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise KeysError("the URL must be https://HOST/…")
@@ -216,10 +217,10 @@ def fetch_https(url: str, ca_file: str | None) -> bytes:
 
 
 class FileKeys:
-    """Keys of a file that is watched."""
+    """Keys of a watched file."""
 
     def __init__(self, current: Callable[[], list[Key] | None], look: Callable[[], None]) -> None:
-        """current: what was read last. look: reads the file now if it has changed."""
+        """Create the source. current: return the last keys. look: read the file now if it has changed."""
         self._current: Final = current
         self._look: Final = look
 
@@ -237,14 +238,14 @@ class FileKeys:
 
 
 class Issuer:
-    """One configured issuer, and its keys. Owner: the process."""
+    """Token issuer with its key source. Owner: the process."""
 
     def __init__(self, config: TokenIssuer, source: KeySource) -> None:
         self.config: Final = config
         self.source: Final = source
 
     def check(self, token: str, header: Mapping[str, Any]) -> Success | Failure:
-        """Who the bearer is. It may wait for keys."""
+        """Verify a token of this issuer and return its user. May block while keys are read."""
         algorithm = header.get("alg")
         if algorithm not in self.config.algorithms or algorithm not in ALL_ALGORITHMS:
             return refused("the algorithm of the token is not allowed")
@@ -299,16 +300,16 @@ class Issuer:
 
 
 def check_token(issuers: Iterable[Issuer], token: str) -> Success | Failure:
-    """Who the bearer of a token is, by the one of these issuers that it names."""
+    """Verify a token by those of `issuers` that it names, and return its user."""
     if len(token) > MAX_TOKEN:
         return refused("the token is too long")
     try:
         header = jwt.get_unverified_header(token)
-        # Only to find the issuer: it is compared again when the signature is checked.
+        # The unverified claim only selects the issuer; it is compared again when the signature is verified.
         named = jwt.decode(token, options={"verify_signature": False}).get("iss")
     except (PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
         return refused("the token is malformed")
-    # Several entries may be for one issuer, with other audiences.
+    # Several entities may name one issuer, with different audiences.
     failure = refused("the issuer of the token is not known")
     for issuer in issuers:
         if issuer.config.issuer == named:
@@ -320,13 +321,13 @@ def check_token(issuers: Iterable[Issuer], token: str) -> Success | Failure:
 
 
 def _fitting(keys: Iterable[Key], algorithm: str, identifier: object) -> list[Key]:
-    """Those that may have signed: of this name, where the token has one."""
+    """Return the keys that may have signed a token: those for its algorithm, with its key id if it has one."""
     fitting = [key for key in keys if algorithm in key.algorithms]
     return fitting if identifier is None else [key for key in fitting if key.id == identifier]
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> object:
-    """The claim of this name, or inside others by the names before the dots (`realm_access.roles`)."""
+    """Return a claim by its name. A name with dots may lead into nested claims (`realm_access.roles`)."""
     if name in claims:
         return claims[name]
     found: object = claims

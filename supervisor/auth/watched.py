@@ -1,4 +1,7 @@
-"""Files that may change while the router runs: users, keys. A thread looks once a second, a swapped link included."""
+"""Watching of files that may change while the router runs: users and keys.
+
+A thread checks them once a second. Replaced symbolic links are noticed, too.
+"""
 
 import os
 import threading
@@ -7,41 +10,45 @@ from typing import Any, Final, Generic, TypeVar
 
 from supervisor.auth.messages import ProviderState
 
-EVERY: Final = 1.0  # seconds
+EVERY: Final = 1.0  # seconds between two checks
 KEPT: Final = "; what was read before stays in force"
 _Value = TypeVar("_Value")
 _Signature = tuple[str, int, int, int, int]
 
 
 class Watched(Generic[_Value]):
-    """A file and what was last read of it. A new one that cannot be used leaves the old value in force.
+    """Watched file with its last valid value. An invalid file leaves the previous value in force.
 
     Owner: `Watcher`. `value` and `problem` may be read in any thread.
     """
 
     def __init__(self, path: str, read: Callable[[str], _Value], log: Callable[[str, str], None], what: str) -> None:
-        """read: raises OSError, ValueError. log: level and text, called in the watcher's thread. what: in the log."""
+        """Create without reading the file.
+
+        read: read and check the file; raises OSError, ValueError. log: called with level and text, in the thread that
+        checks the file. what: name of the entity in log messages.
+        """
         self.path: Final = path
         self.value: _Value | None = None
-        self.problem: str | None = None  # with the file as it is now
+        self.problem: str | None = None  # problem with the present file; None: it is valid
         self._read: Final = read
         self._log: Final = log
         self._what: Final = what
         self._seen: _Signature | None = None
 
     def get(self) -> _Value | None:
-        """What was read last."""
+        """Return the last valid value; None if there never was one."""
         return self.value
 
     def look(self) -> None:
-        """Read the file if it is another one than before. Errors are noted, and logged when they are new."""
+        """Read the file if it has changed. Errors are stored in `problem`, and logged if they are new."""
         try:
             seen = _signature(self.path)
             if seen == self._seen:
                 return
             value = self._read(self.path)
         except OSError as error:
-            self._seen = None  # look again, whatever it is then
+            self._seen = None  # read the file at the next check in any case
             self._note(f"{self.path}: {error.strerror or error}")
         except ValueError as error:
             self._seen = seen
@@ -61,14 +68,14 @@ class Watched(Generic[_Value]):
 
 
 def file_state(kind: str, name: str, file: Watched[Any]) -> ProviderState:
-    """What there is to say about the provider that has the file. Without anything read nobody can log in."""
+    """Return the state of the provider that uses the file. Without a valid value it is not usable."""
     kept = KEPT if file.value is not None else ""
     text = "in use" if file.problem is None else file.problem + kept
     return ProviderState(kind, name, file.value is not None, text)
 
 
 class Watcher:
-    """Looks at files, in a thread of its own, which a file system that does not answer may keep. Owner: the process."""
+    """Thread that checks files. A file system that does not respond blocks only this thread. Owner: the process."""
 
     def __init__(self, every: float = EVERY) -> None:
         self._every: Final = every
@@ -78,7 +85,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
 
     def watch(self, files: list[Watched[object]]) -> None:
-        """Watch these from now on, and no others."""
+        """Watch these files from now on, and no others."""
         with self._lock:
             self._files = list(files)
         if self._thread is None and files:
@@ -100,6 +107,6 @@ class Watcher:
 
 
 def _signature(path: str) -> _Signature:
-    """What changes when the file does, or another one is in its place."""
+    """Return values that differ if the file was modified or replaced."""
     status = os.stat(path)
     return os.path.realpath(path), status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
