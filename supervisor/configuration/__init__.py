@@ -1,1 +1,1 @@
-"""The configuration in force, and the ways to change it while the router runs."""
+"""Configuration in force, and its changes while the router runs: management requests and reloads."""

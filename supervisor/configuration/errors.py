@@ -1,8 +1,8 @@
-"""Why a change of the configuration was refused."""
+"""Error of a refused change of the configuration."""
 
 
 class ChangeError(Exception):
-    """A change that cannot be made; nothing has changed. `status`: as in an answer of the management protocol."""
+    """Raised when a change cannot be made; nothing has changed. status: status code of a management response."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(status, text)

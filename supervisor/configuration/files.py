@@ -1,6 +1,6 @@
-"""Attributes that name files or secrets, which management sets only where the configuration file allows it.
+"""Check of attributes that name files or secrets. Management may set them only if the configuration file allows it.
 
-The router reads and writes files with the rights of its process: who may name them has the machine's files.
+The router accesses files with the rights of its process, so whoever may name files has access to the machine's files.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from router.config.schema import Attribute, EntityType
 from supervisor.configuration.errors import ChangeError
 
 FORBIDDEN: Final = 403
-#: Outputs of a log module that are no files.
+#: Outputs of a log module that are not files.
 _STREAMS: Final = ("stderr", "stdout", "syslog")
-#: Forms of a password that say where it is.
+#: Forms of a password attribute that refer to a place instead of containing the password.
 _PLACES: Final = ("credential:", "env:", "fd:", "file:")
 
 
 def check_files(entity_type: EntityType, attributes: object, present: EntityConfig | None) -> None:
-    """Raise ChangeError where a request of management names a file or a secret that the entity does not name.
+    """Refuse a management request that names a file or a secret which the entity does not name already.
 
-    Before anything else is looked at: what is wrong with a name of a file says something about the machine.
-    attributes: as requested. present: the entity as it is; None for a new one.
+    Call this before other checks: an error about a file would reveal facts about the machine. attributes: as
+    requested. present: the entity before the change; None for a new entity. Raises ChangeError.
     """
     if not isinstance(attributes, Mapping):
         return
@@ -38,6 +38,7 @@ def check_files(entity_type: EntityType, attributes: object, present: EntityConf
 
 
 def _names(attribute: Attribute, value: object) -> bool:
+    """True if the value of an attribute names a file or a secret."""
     if not isinstance(value, str) or not value:
         return False
     if attribute.hidden:

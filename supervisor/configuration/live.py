@@ -1,8 +1,8 @@
-"""The configuration in force, and its changes. Each change is made completely or not at all.
+"""Configuration in force, and the execution of its changes. Each change is made completely or not at all.
 
-A reload has the result of a restart with the same file, except for attributes that require a restart: entities that
-management has created and the file does not name are removed (decision 0011). The event loop never waits for a file
-system or a name server: changes that need one are made in steps (decision 0018).
+A reload has the same result as a restart with the same file, except for attributes that require a restart. In
+particular, entities that management has created and the file does not contain are removed (decision 0011). The event
+loop never waits for a file system or a name server: changes that need one are made in steps (decision 0018).
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from supervisor.configuration.prepare import Prepared, without_refused
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Events, Subsystem
 
-# Seconds for which a thread that computes may keep the event loop waiting.
+# Switch interval of the interpreter in seconds: the time a computing thread may delay the event loop.
 SWITCH_INTERVAL: Final = 0.0005
 
 _Result = TypeVar("_Result")
-# A change in steps. Between two steps other events are handled, until the yielded future, if any, is done. Raises
-# ChangeError.
+# Change in steps. After each step other events are handled; if a future was yielded, the next step waits for it. The
+# steps raise ChangeError.
 Changing = Generator["asyncio.Future[Any] | None", None, _Result]
 _Warnings = list[tuple[str, str]]
 
 
 class LiveConfiguration:
-    """The configuration of the router, and the execution of changes. Owner: supervisor."""
+    """Configuration in force, and the execution of changes. Owner: supervisor."""
 
     def __init__(
         self,
@@ -49,27 +49,27 @@ class LiveConfiguration:
         waker: Waker,
         log: Log,
     ) -> None:
-        """settings: the address settings of the configuration."""
+        """Take the initial configuration. settings: its address settings."""
         self._loop: Final = loop
         self._subsystems: Final = subsystems
         self._waker: Final = waker
         self._log: Final = log
-        # The subsystems have logged their refusals.
+        # Refused exchanges and bindings are left out; the subsystems have logged the refusals.
         self._inventory = Inventory(without_refused(configuration, settings)[0])
-        self._held: asyncio.Future[None] | None = None  # until it is done, changes of management wait
+        self._held: asyncio.Future[None] | None = None  # management changes wait until it completes
         sys.setswitchinterval(SWITCH_INTERVAL)
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration in force."""
+        """Configuration in force."""
         return self._inventory.configuration
 
     def entities(self, entity_type: str) -> Sequence[EntityConfig]:
-        """All entities of a type, in order of creation."""
+        """Return all entities of a type, in order of creation."""
         return self._inventory.of_type(entity_type)
 
     def find(self, name: str | None, identity: str | None) -> list[EntityConfig]:
-        """All entities with this name, else with this identity."""
+        """Return all entities with this name or, without a name, with this identity."""
         if name is not None:
             return self._inventory.named(name)
         return [] if identity is None else self._inventory.identified(identity)
@@ -77,23 +77,23 @@ class LiveConfiguration:
     # Single changes
 
     def hold(self) -> None:
-        """Let changes of management wait until `release`."""
+        """Make management changes wait until `release`."""
         if self._held is None:
             self._held = self._loop.create_future()
 
     def release(self) -> None:
-        """Let changes of management go on."""
+        """Let waiting management changes continue."""
         held, self._held = self._held, None
         if held is not None:
             held.set_result(None)
 
     def _turn(self) -> Changing[None]:
-        """Wait while changes are held. Until the next step the configuration does not change."""
+        """Wait while changes are held. Afterwards the configuration stays unchanged until the caller's next step."""
         while self._held is not None:
             yield self._held
 
     def create(self, entity_type: str, name: str | None, attributes: object) -> Changing[EntityConfig]:
-        """Make an entity. Raises ChangeError."""
+        """Create an entity. Raises ChangeError."""
 
         def made() -> tuple[list[Change], EntityConfig, _Warnings]:
             self._check_files(_kind(entity_type), attributes, None)
@@ -106,7 +106,7 @@ class LiveConfiguration:
         return (yield from self._carry_out(made))
 
     def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> Changing[EntityConfig]:
-        """Change attributes of an entity; None removes one. Raises ChangeError."""
+        """Change attributes of an entity; the value None removes an attribute. Raises ChangeError."""
 
         def made() -> tuple[list[Change], EntityConfig, _Warnings]:
             present = self._present(entity)
@@ -120,7 +120,7 @@ class LiveConfiguration:
         return (yield from self._carry_out(made))
 
     def delete(self, entity: EntityConfig) -> Changing[None]:
-        """Remove an entity, and what depends on it. Raises ChangeError."""
+        """Delete an entity; with an exchange also its bindings. Raises ChangeError."""
 
         def made() -> tuple[list[Change], None, _Warnings]:
             present = self._present(entity)
@@ -132,26 +132,29 @@ class LiveConfiguration:
         return (yield from self._carry_out(made))
 
     def _check_files(self, kind: EntityType, attributes: object, present: EntityConfig | None) -> None:
-        """Raises ChangeError."""
+        """Refuse attributes that name files, unless management may set them. Raises ChangeError."""
         if not self.configuration.router.files_by_management:
             check_files(kind, attributes, present)
 
     def _present(self, entity: EntityConfig) -> EntityConfig:
-        """The present state of the entity. Raises ChangeError."""
+        """Return the present state of an entity. Raises ChangeError if it does not exist."""
         for each in self._inventory.identified(entity.identity):
             if each.type == entity.type:
                 return each
         raise ChangeError(404, f"No entity with identity={entity.identity}")
 
     def _carry_out(self, made: Callable[[], tuple[list[Change], _Result, _Warnings]]) -> Changing[_Result]:
-        """Make the changes of a request, as `made` derives them from the configuration in force."""
+        """Make the changes of a request.
+
+        made: derive the changes from the configuration in force; called again if other changes may have been made.
+        """
         yield from self._turn()
         changes, result, warnings = made()
         change = self._change_of(changes)
         if (yield from self.gather(change)):
             try:
                 yield from self._turn()
-                changes, result, warnings = made()  # other changes may have been made meanwhile
+                changes, result, warnings = made()
             except ChangeError:
                 self.discard(change)
                 raise
@@ -164,16 +167,16 @@ class LiveConfiguration:
         return result
 
     def _change_of(self, changes: list[Change], gathered: dict[object, Any] | None = None) -> ConfigurationChange:
-        """One change out of changes of single entities. gathered: the results for the same ones, from before."""
+        """Combine changes of single entities into one. gathered: earlier results of `gather` for the same changes."""
         gone = [change.old for change in changes if change.old is not None]
         made = [change.new for change in changes if change.new is not None]
         before = self.configuration
         return ConfigurationChange(before, before.changed(gone, made), changes, gathered=gathered or {})
 
-    # All at once
+    # Reloads
 
     def reload(self, prepared: Prepared) -> ConfigurationChange:
-        """The change of a reload."""
+        """Return the change of a reload."""
         return ConfigurationChange(self.configuration, prepared.reached, whole=True, addresses=prepared.addresses)
 
     def apply(self, change: ConfigurationChange, prepared: Prepared) -> None:
@@ -186,8 +189,9 @@ class LiveConfiguration:
     # Steps of a change
 
     def gather(self, change: ConfigurationChange) -> Changing[bool]:
-        """Let all subsystems gather what they need; True: that took time. Raises ChangeError, with the change
-        discarded.
+        """Call `gather` of all subsystems and wait for the results. Returns True if that took time.
+
+        Raises ChangeError, after the change was discarded.
         """
         waiting = [(each, future) for each in self._subsystems if (future := each.gather(change)) is not None]
         for _, future in waiting:
@@ -206,7 +210,7 @@ class LiveConfiguration:
         return bool(waiting)
 
     def discard(self, change: ConfigurationChange) -> None:
-        """Discard the change."""
+        """Call `discard` of all subsystems, in reverse order."""
         _discard(change, list(self._subsystems))
 
     def _make(self, change: ConfigurationChange) -> None:
@@ -229,14 +233,17 @@ class LiveConfiguration:
             raise self._undone(change, error) from error
 
     def _undone(self, change: ConfigurationChange, fault: Exception) -> ChangeError:
-        """A fault occurred during a change: restore the previous configuration, part by part."""
+        """Restore the previous configuration after an internal error, one subsystem after the other.
+
+        Returns the error for the requester.
+        """
         self._log.critical("AGENT", f"A change of the configuration failed: {_trace(fault)}")
         back = ConfigurationChange(change.new, change.old, whole=True, undo=True)
         for subsystem in self._subsystems:
             try:
                 subsystem.prepare(back)
                 subsystem.commit(back)
-            except Exception as error:  # noqa: BLE001 - logged; the other parts go back all the same
+            except Exception as error:  # noqa: BLE001 - logged; the other subsystems are restored all the same
                 self._log.critical("AGENT", f"A part of the configuration could not be restored: {_trace(error)}")
         self._waker.wake()
         return ChangeError(500, f"Internal error: {fault!r}")

@@ -1,4 +1,4 @@
-"""The part of the configuration that workers need, as ops: listeners, connectors, address settings."""
+"""Conversion of the configuration that workers need into ops: listeners, connectors, address settings."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,19 +10,19 @@ from router.config.roles import BETWEEN_ROUTERS
 from router.control.ops import FailoverServer, Profile, ProfileOp
 from router.sasl.verifiers import BOUND
 
-# Seconds from the TCP connection of a connector until the peer's open must arrive. A peer that is silent for
-# idleTimeoutSeconds is given up sooner.
+# Time limit in seconds from the TCP connection of a connector to the peer's open. A connection without any octets for
+# idleTimeoutSeconds is closed earlier.
 CONNECTOR_HANDSHAKE: Final = 30
 
-# Deliveries in flight on a link between Sluice routers without linkCapacity: a hop adds a round trip, and with 250
-# routers would be idle for much of it (1.19 has 250, and gets that).
+# Link capacity, in deliveries, between Sluice routers without configured linkCapacity. 1.19 uses 250, and gets 250.
+# With only 250 deliveries in flight routers would be idle for much of the round trip that a hop adds.
 BUNDLE_CAPACITY: Final = 1000
 
 
 def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, asks_for_sasl: bool = False) -> ProfileOp:
-    """The op that announces the profile of a listener or connector.
+    """Return the op that announces the profile of a listener or connector.
 
-    profile_key: what a hand-over refers to. asks_for_sasl: see Profile.
+    profile_key: key that hand-overs refer to. asks_for_sasl: see Profile.
     """
     handshake, servers = CONNECTOR_HANDSHAKE, []
     authenticate_peer = require_encryption = verifies_peer = False
@@ -41,7 +41,7 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
     else:
         verify_hostname = endpoint.verify_hostname
         websockets, path = endpoint.websockets, endpoint.websocket_path
-    # Annotations stay there (brokers-and-edge.md W-13).
+    # Annotations are never stripped between routers (brokers-and-edge.md W-13).
     between_routers = endpoint.role in BETWEEN_ROUTERS
     profile = Profile(
         host=endpoint.host,
@@ -77,7 +77,7 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
 
 
 def address_entry(address: AddressConfig) -> tuple[str, Setting]:
-    """The canonical pattern of an address, and its setting. Raises PatternError."""
+    """Return the canonical pattern of an address and its setting. Raises PatternError."""
     pattern = from_prefix(address.prefix) if address.prefix is not None else address.pattern or ""
     setting = Setting(
         distribution=address.distribution,
@@ -92,7 +92,7 @@ def address_entry(address: AddressConfig) -> tuple[str, Setting]:
 
 
 def address_entries(addresses: Iterable[AddressConfig]) -> tuple[dict[str, Setting], list[str]]:
-    """All settings by canonical pattern, and a text for each invalid pattern, which is left out."""
+    """Return all settings by canonical pattern, and a text for each invalid or duplicate pattern, which is left out."""
     entries: dict[str, Setting] = {}
     refused: list[str] = []
     for address in addresses:

@@ -1,4 +1,4 @@
-"""The plan for a new configuration of a running router. Pure: may run in a thread."""
+"""Planning of a reload. Pure computation that may run in a thread."""
 
 from msgspec import Struct
 
@@ -11,14 +11,14 @@ from supervisor.addresses.table import Table
 from supervisor.configuration.change import AddressPlan
 from supervisor.configuration.ops import address_entries
 
-_SCRATCH_RECORDS = 1 << 20  # addresses in the table on which exchanges are tried: more than any table has
+_SCRATCH_RECORDS = 1 << 20  # size of the scratch table for checking exchanges; larger than any real table
 
 
 class Prepared(Struct, frozen=True):
-    """A plan, and what is needed to execute it.
+    """Plan of a reload with the data needed to execute it.
 
-    `reached`: the configuration in force afterwards, without changes that require a restart; `inventory`: of that.
-    `addresses`: its address settings. `warnings`: (log module, text).
+    reached: the configuration in force afterwards, without changes that require a restart. inventory: its inventory.
+    addresses: its address settings. warnings: pairs of log module and text.
     """
 
     plan: Plan
@@ -29,7 +29,7 @@ class Prepared(Struct, frozen=True):
 
 
 def prepare(present: Configuration, wanted: Configuration) -> Prepared:
-    """The changes from `present` to `wanted`."""
+    """Plan the changes from the configuration `present` to `wanted`."""
     entries, _ = address_entries(wanted.addresses)
     settings = AddressSettings(entries.items(), wanted.router.default_distribution)
     wanted, refusals = without_refused(wanted, settings)
@@ -44,7 +44,10 @@ def prepare(present: Configuration, wanted: Configuration) -> Prepared:
 def without_refused(
     configuration: Configuration, settings: AddressSettings
 ) -> tuple[Configuration, list[tuple[str, str]]]:
-    """The configuration without the exchanges and bindings that the core would refuse, and the refusals as warnings."""
+    """Return the configuration without the exchanges and bindings that the core would refuse.
+
+    The second result are warnings about the refused ones: pairs of log module and text.
+    """
     router = configuration.router
     trial = Exchanges(router.id, router.mode, settings, Table(_SCRATCH_RECORDS))
     refused: dict[int, str] = {}

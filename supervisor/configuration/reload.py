@@ -1,4 +1,4 @@
-"""Ways to ask for a reload: SIGHUP, and the management operation RELOAD, which `sluice reload` uses."""
+"""Requests for a reload: SIGHUP, and the management operation RELOAD, which `sluice reload` uses."""
 
 import asyncio
 import traceback
@@ -18,7 +18,7 @@ from supervisor.telemetry.logging import Logging
 
 
 class HangUp:
-    """SIGHUP: open the log files anew, then reload. Owner: supervisor."""
+    """Handler of SIGHUP: opens the log files again, then reloads the configuration. Owner: supervisor."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, logging: Logging, audit: Audit, reloads: Reloads, log: Log
@@ -32,7 +32,7 @@ class HangUp:
         self._again = False
 
     def __call__(self) -> None:
-        """The signal has come. Further signals during a reload count as one."""
+        """Handle the signal. All signals that arrive while one is handled count as one further signal."""
         if self._task is not None:
             self._again = True
             return
@@ -53,20 +53,21 @@ class HangUp:
 
 
 class _Responses:
-    """Answers to RELOAD, made once for all requesters: a plan of a thousand changes is a long text."""
+    """Cached response to RELOAD, shared by all requesters because a plan of a thousand changes is a long text."""
 
     def __init__(self, reloads: Reloads) -> None:
         self._reloads = reloads
         self._last: tuple[Result, bool, asyncio.Future[Response]] | None = None
 
     def of(self, result: Result, plan_only: bool) -> "asyncio.Future[Response]":
+        """Return the response for the result of a reload, which is made in a thread."""
         if self._last is None or self._last[0] is not result or self._last[1] is not plan_only:
             self._last = result, plan_only, self._reloads.in_thread(partial(_response, result, plan_only))
         return self._last[2]
 
 
 def register_reload(reloads: Reloads) -> None:
-    """Register the operation RELOAD; properties `plan` (only show it) and `undo` (revert the last reload)."""
+    """Register the operation RELOAD with properties `plan` (only plan) and `undo` (revert the last reload)."""
     responses = _Responses(reloads)
 
     def reload(request: Request, context: Context) -> Steps:

@@ -1,7 +1,8 @@
-"""Reloads, one after the other: the file is read and the plan made in threads, the changes in the event loop.
+"""Execution of reloads, one after the other.
 
-Management may change the configuration while a reload is prepared; then the plan is made again. After the second time
-management's changes wait until the reload is complete, so that it cannot be delayed for ever.
+The file is read and the plan made in threads; the changes are made in the event loop. If management changes the
+configuration while a reload is prepared, the plan is made again. After the second time management changes wait until
+the reload is complete, so that they cannot delay it for ever.
 """
 
 import asyncio
@@ -26,48 +27,48 @@ from supervisor.configuration.prepare import prepare
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
 
-NICE: Final = 10  # of threads that compute: on a loaded machine messages come first
-READ_SECONDS: Final = 30.0  # for reading the file
-MAX_READERS: Final = 4  # threads that do
-MAX_PLANNERS: Final = 8  # threads that compute
-FREE_TRIES: Final = 2  # plans that changes by management may invalidate
+NICE: Final = 10  # nice value of computing threads, so that messages have priority on a loaded machine
+READ_SECONDS: Final = 30.0  # time limit for reading the file
+MAX_READERS: Final = 4  # maximum number of threads that read the file
+MAX_PLANNERS: Final = 8  # maximum number of computing threads
+FREE_TRIES: Final = 2  # number of plans that management changes may invalidate before they have to wait
 
-HANG_UP: Final = "SIGHUP"  # a source
-CHANGES_LOGGED: Final = 20  # of a reload, one by one, at level debug
+HANG_UP: Final = "SIGHUP"  # source of reloads requested by the signal
+CHANGES_LOGGED: Final = 20  # maximum number of changes of a reload that are logged one by one, at level debug
 
 Result = Plan | ChangeError
 _Result = TypeVar("_Result")
 
 
 def behind_traffic() -> None:
-    """Give this thread, not the process (setpriority(2), on Linux), a lower priority."""
+    """Lower the priority of this thread. On Linux setpriority(2) concerns a thread, not the process."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 class _Job(Struct, frozen=True):
-    """A reload, or with `undo` the reversal of the last one. All requesters share `result`."""
+    """Requested reload, or with `undo` the reversal of the last one. All requesters share `result`."""
 
-    source: str  # of the first request
+    source: str  # source of the first request
     path: str | None
     undo: bool
     plan_only: bool
     result: "asyncio.Future[Result]"
 
     def same(self, path: str | None, undo: bool, plan_only: bool) -> bool:
-        """Whether it matches a request."""
+        """True if this job does what a request with these parameters asks for."""
         return (self.path, self.undo, self.plan_only) == (path, undo, plan_only)
 
 
-# Takes the source, the path and the result of a reload.
+# Callback with the source, the path and the result of a reload.
 Report = Callable[[str, str, Result], object]
 
 
 def _ignore(source: str, path: str, result: Result) -> None:
-    """Report to nobody."""
+    """Discard a report."""
 
 
 class Reloads:
-    """All reloads. Owner: supervisor."""
+    """Queue and execution of reloads. Owner: supervisor."""
 
     def __init__(
         self,
@@ -78,8 +79,11 @@ class Reloads:
         log: Log,
         report: Report = _ignore,
     ) -> None:
-        """when_in_force(action): calls `action` when all workers use the present configuration. report: takes the
-        result of each reload, for the audit log."""
+        """Create without executing anything before `start`.
+
+        when_in_force(action): call `action` when all workers use the present configuration. report: called with the
+        result of each reload, for the audit log.
+        """
         self._loop: Final = loop
         self._live: Final = live
         self._when_in_force: Final = when_in_force
@@ -88,22 +92,23 @@ class Reloads:
         self._report: Final = report
         self._readers: Final = Threads(loop, "configuration file", MAX_READERS)
         self._planners: Final = Threads(loop, "reload", MAX_PLANNERS, behind_traffic)
-        self._previous: Configuration | None = None
+        self._previous: Configuration | None = None  # configuration before the last reload that changed anything
         self._waiting: deque[_Job] = deque()
         self._task: asyncio.Task[None] | None = None
         self._started = False
 
     def start(self) -> None:
-        """The router listens: reloads may begin."""
+        """Begin with reloads, now that the router listens."""
         self._started = True
         self._next()
 
     def ask(
         self, path: str | None = None, *, source: str = HANG_UP, undo: bool = False, plan_only: bool = False
     ) -> "asyncio.Future[Result]":
-        """Read the file again (or `path`) and apply it, or with `undo` revert the last reload; `plan_only`: only plan
-        it. source: who asks, for the audit log. The future is done when all workers use it. A request that equals the
-        last waiting one gets the same future.
+        """Request a reload of the configuration file or of `path`. The future completes when all workers use it.
+
+        undo: revert the last reload instead. plan_only: only make the plan. source: requester, for the audit log. A
+        request with the parameters of the last waiting one gets the same future.
         """
         if not self._waiting or not self._waiting[-1].same(path, undo, plan_only):
             self._waiting.append(_Job(source, path, undo, plan_only, self._loop.create_future()))
@@ -116,7 +121,7 @@ class Reloads:
         return self._live.configuration.path
 
     def in_thread(self, work: Callable[[], _Result]) -> "asyncio.Future[_Result]":
-        """Work on something without keeping others waiting."""
+        """Call `work` in a thread of low priority and return a future with its result."""
         return self._planners.run(work)
 
     def _next(self) -> None:
@@ -144,7 +149,7 @@ class Reloads:
         self._next()
 
     async def _carry_out(self, job: _Job) -> Plan:
-        """Raises ChangeError."""
+        """Plan a reload and make its changes. Raises ChangeError."""
         wanted = await self._wanted(job)
         tries = 0
         while True:
@@ -156,7 +161,7 @@ class Reloads:
             await _finished(self._live.gather(change))
             if present is self._live.configuration:
                 break
-            self._live.discard(change)  # overtaken by management
+            self._live.discard(change)  # a management change was made meanwhile
             tries += 1
             if tries >= FREE_TRIES:
                 self._live.hold()
@@ -169,7 +174,7 @@ class Reloads:
         return prepared.plan
 
     async def _wanted(self, job: _Job) -> Configuration:
-        """The configuration that a job wants. Raises ChangeError."""
+        """Return the configuration that a job asks for. Raises ChangeError."""
         if job.undo:
             if self._previous is None:
                 raise ChangeError(400, "There is nothing to undo: no reload has changed the configuration")
@@ -200,7 +205,7 @@ class Reloads:
 
 
 async def _finished(steps: Changing[_Result]) -> _Result:
-    """Execute the steps of a change."""
+    """Execute all steps of a change and return its result."""
     while True:
         try:
             awaited = next(steps)
