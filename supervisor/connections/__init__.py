@@ -1,1 +1,1 @@
-"""Records of connections, containers, and watches of frames."""
+"""Records of connections and containers, admission of connections, and frame traces."""

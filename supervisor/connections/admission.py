@@ -1,7 +1,7 @@
-"""The decision about an open: whether a connection may go on, and within which limits.
+"""Admission policy for opening connections.
 
-The worker reads nothing more of a connection until it has the answer, so a decision may take its time. Whoever asks
-management after the answer finds the connection there, on whichever worker it is.
+A worker reads nothing more of a connection until its open is decided, so a decision may take its time. A client that
+queries management after the answer finds its connection listed, whichever worker has it.
 """
 
 from typing import NamedTuple, Protocol
@@ -11,14 +11,17 @@ from supervisor.connections.connections import Connection
 
 
 class Admit(NamedTuple):
-    """Yes. limits: None where the listener's apply. vhost: the name of the vhost that the rules are of."""
+    """Decision to admit a connection. limits: None: those of the listener. vhost: the vhost whose rules apply."""
 
     limits: Limits | None = None
     vhost: str | None = None
 
 
 class Deny(NamedTuple):
-    """No: the connection gets an open, and a close with this error. by_policy: the policy has reported why."""
+    """Decision to deny a connection, which gets an open and a close with this error.
+
+    by_policy: True: the policy has reported the denial to the audit log.
+    """
 
     condition: str
     description: str
@@ -29,10 +32,12 @@ Decision = Admit | Deny
 
 
 class Admission(Protocol):
-    """Who decides."""
+    """Interface of the policy that decides about opens."""
 
     def decide(self, connection: Connection, message: Opened) -> Decision | None:
-        """The decision, or None: `Connections.decided` is called with it later. `connection` bears what its open says.
-        A connection that ends meanwhile is announced by `connection_closed`.
+        """Decide about an open. The fields of `connection` have the values of the open already.
+
+        Returns None if the decision takes time: then call `Connections.decided` later. If the connection ends
+        meanwhile, `connection_closed` is called.
         """
         ...

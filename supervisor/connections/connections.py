@@ -1,4 +1,4 @@
-"""Records of connections and links, and the log lines about them."""
+"""Records of connections and links, and their log lines."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -11,37 +11,37 @@ from router.control.messages import ErrorText, Tls
 from router.log import DEBUG, INFO, Log
 from supervisor.addresses.record import HERE, Record, Way
 
-# The error of a connection that the router opened that ends without one.
+# Errors reported for connections opened by the router that end without an error of their own.
 _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")
 _ORPHANED: Final = ("amqp:internal-error", "the worker that had it died")
 
 
 ANNOTATIONS_VERSION: Final = "qd.annotations-version"  # open property of routers
-ENDPOINT: Final = "endpoint"
+ENDPOINT: Final = "endpoint"  # kind of links of clients
 DATA: Final = "inter-router"  # kind of links between routers for messages
-PRIORITY: Final = 4  # of links of clients
+PRIORITY: Final = 4  # priority of links of clients
 
 
 class Ending(Enum):
-    """How a connection that the router opened has ended."""
+    """Kind of end of a connection that the router opened."""
 
-    CLOSED = "closed"  # by either side, after it was open
-    FAILED = "failed"  # lost, or never opened
-    ORPHANED = "orphaned"  # its worker died
+    CLOSED = "closed"  # closed by either side after it was open
+    FAILED = "failed"  # lost, or never open
+    ORPHANED = "orphaned"  # lost because its worker died
 
 
 class Initiator(Protocol):
-    """The owner of a connection that the router opened."""
+    """Owner of a connection that the router opened."""
 
     def opened(self, connection: "Connection") -> None:
-        """The peer's open has come."""
+        """Handle the peer's open."""
 
     def ended(self, connection: "Connection", ending: Ending, text: str) -> None:
-        """The connection is gone; `text` is the reason, as the log shows it."""
+        """Handle the end of the connection. text: reason, as in the log."""
 
 
 class Link:
-    """A link of a connection. Owner: its connection."""
+    """Record of a link. Owner: its connection."""
 
     __slots__ = (
         "closed", "connection", "consumer", "generation", "identity", "kind", "name", "number", "other",
@@ -60,25 +60,25 @@ class Link:
     ) -> None:
         self.identity = identity  # number shown to users, unique in the router
         self.connection = connection
-        self.worker = worker  # index
-        self.number = 0  # that worker's for it
+        self.worker = worker  # index of the worker
+        self.number = 0  # number by which the worker knows the link
         self.name = name
-        self.consumer = consumer
-        self.slot = slot  # in shared memory, with its generation
+        self.consumer = consumer  # True: outgoing link to a consumer; False: incoming link of a producer
+        self.slot = slot  # slot in shared memory, valid with `generation`
         self.generation = generation
-        self.record: Record | None = None  # None: anonymous, or not attached
-        self.waits = False  # a consumer that gets nothing, because another router has the edge router's consumers
-        self.other: int | None = None  # identity of the other end of a routed link
+        self.record: Record | None = None  # address; None: anonymous link, or not attached
+        self.waits = False  # True: consumer that gets nothing, because another router serves its edge router
+        self.other: int | None = None  # identity of the other link of a routed link
         self.routed_to: str | None = None  # address of a routed link
-        self.kind = ENDPOINT  # as management calls it
+        self.kind = ENDPOINT  # kind of link as in management
         self.priority = PRIORITY
-        self.owner: str | None = None  # key of the address of a link without record, as management shows it
-        self.up = False  # the attach has been answered
-        self.closed = False  # an answer that still waits must not be sent
+        self.owner: str | None = None  # address key shown by management for a link without record
+        self.up = False  # True: the attach has been answered
+        self.closed = False  # True: a pending answer must not be sent
 
 
 class Connection:
-    """A connection, accepted or (with an initiator) opened by us. Owner: the worker it was given to."""
+    """Record of a connection: accepted, or with an initiator opened by the router. Owner: the worker that has it."""
 
     __slots__ = (
         "begun",
@@ -114,43 +114,45 @@ class Connection:
     )
 
     def __init__(self, number: int, origin: EndpointConfig, local: str, peer: str, profile: str) -> None:
-        """`profile`: key of the profile of `origin`."""
+        """Create the record. profile: key of the profile of `origin`."""
         self.number = number
         self.profile = profile
         self.origin = origin  # its listener or connector
         self.local = local  # address of the listener, host:port
-        self.peer = peer  # ip:port; of a connection that the router opened host:port as configured
+        self.peer = peer  # ip:port; if the router opened the connection host:port as configured
         self.initiator: Initiator | None = None
-        self.initiate: Initiate | None = None  # data for its worker to open it, see Handover
-        self.read_before = b""  # octets that the supervisor has read from its socket, until a worker has them
-        self.begun: Begun | None = None  # of one that has left its worker with its open, until another has it
-        self.moved = False  # it has left the worker that it was accepted for, or has not and is to stay
-        self.worker: int | None = None  # index of the one that has it
-        self.epoch = -1  # that its worker had acknowledged when it got the connection
+        self.initiate: Initiate | None = None  # data for the worker that opens it, see Handover
+        # Data for the next hand-over to a worker, cleared once a worker has reported the open.
+        self.read_before = b""  # octets read from the socket by the supervisor or the former worker
+        self.begun: Begun | None = None  # login at the former worker; `read_before` begins with the open
+        self.moved = False  # True: its worker was asked to hand it over for another worker; that happens only once
+        self.worker: int | None = None  # index of the worker that has it
+        self.epoch = -1  # epoch that its worker had acknowledged when the connection was assigned to it
         self.opened = False
-        self.opened_at = 0.0  # seconds of the monotonic clock
-        self.closing = False  # by request of management
-        self.page = False  # its client has asked for a page over HTTPS, which is no fault
-        # Frames are logged, or not, whatever the level of PROTOCOL; None: that decides.
+        self.opened_at = 0.0  # time of the open, in seconds of the monotonic clock
+        self.closing = False  # True: the supervisor has asked the worker to close it
+        self.page = False  # True: its client has requested a page over HTTPS, so its end is not an error
+        # Frame log: True: on, False: off; None: on or off by the level of log module PROTOCOL.
         self.trace: bool | None = None
-        self.mechanism: str | None = None  # of SASL; None: without
+        self.mechanism: str | None = None  # SASL mechanism; None: no SASL
         self.tls: Tls | None = None
-        self.last_delivery = 0  # CLOCK_MONOTONIC ns, of links that are gone; of the others see their slots. 0: none
-        self.container: str | None = None
-        self.hostname: str | None = None
+        # Time of the last delivery of links that are gone (CLOCK_MONOTONIC, ns; 0: none). Present links: see slots.
+        self.last_delivery = 0
+        self.container: str | None = None  # container id of the peer
+        self.hostname: str | None = None  # hostname in the peer's open
         self.tenant: str | None = None  # prefix of its mobile addresses, see tenants.py
         self.user: str | None = None
-        # Addresses to send to and to receive from that an authentication service names; None: it names none.
-        self.groups: tuple[str, ...] = ()  # in the token of its user
+        self.groups: tuple[str, ...] = ()  # groups in the token of its user
+        # Allowed targets and sources by an authentication service; None: the service does not restrict them.
         self.permissions: tuple[list[str], list[str]] | None = None
         self.properties: dict[str, Any] | None = None
-        self.links: dict[int, Link] = {}  # by the worker's number
-        self.sessions_at_end: int | None = None  # that it had when its worker reported its end; None: it has not
-        self.way: Way = HERE  # once it is open: to or from an edge router, or none
+        self.links: dict[int, Link] = {}  # by the worker's number of the link
+        self.sessions_at_end: int | None = None  # number of sessions at the end; None: the end is not reported yet
+        self.way: Way = HERE  # edge connection, once it is open; HERE: it is none
 
     @property
     def edge(self) -> int:
-        """The number of its bundle, if it is to or from an edge router."""
+        """Number of the bundle of a connection to or from an edge router; 0 for other connections."""
         return self.way.edge
 
 
@@ -171,7 +173,7 @@ def log_opened(log: Log, connection: Connection) -> None:
 
 
 def describe_opened(connection: Connection) -> str:
-    """An open connection, as the log shows it and as the message of its connector."""
+    """Describe an open connection for the log and for the message of its connector."""
     direction = "in" if connection.initiator is None else "out"
     encrypted = "no" if connection.tls is None else connection.tls.protocol
     return (
@@ -182,7 +184,7 @@ def describe_opened(connection: Connection) -> str:
 
 
 def describe_failed(connection: Connection, error: ErrorText) -> str:
-    """Why a connection ended, as the log shows it and as the message of its connector."""
+    """Describe the error of a connection for the log and for the message of its connector."""
     way = f"from {connection.peer} (to {connection.local})" if connection.initiator is None else f"to {connection.peer}"
     return f"[C{connection.number}] Connection {way} failed: {error[0]} {error[1] or ''}".rstrip()
 
@@ -214,7 +216,7 @@ def log_attached(log: Log, connection: Connection, link: Link, text: str) -> Non
 
 
 def format_properties(properties: Mapping[str, Any] | None) -> str:
-    """Connection properties as the log shows them: `{:product="x", :count=1}`."""
+    """Format connection properties for the log: `{:product="x", :count=1}`."""
     if not properties:
         return ""
     return "{" + ", ".join(f":{name}={_format_value(value)}" for name, value in properties.items()) + "}"

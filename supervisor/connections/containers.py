@@ -1,9 +1,7 @@
-"""Containers: the open connections of role route-container, which link routes and auto links are for.
+"""Containers: open connections of role route-container, the destinations of link routes and auto links.
 
-brokers-and-edge.md LR-5, AL-4.
-
-No input or output here. A connection is found by the container id of its peer, and by the configured name of its
-listener or connector; generated names do not count.
+The rules: brokers-and-edge.md LR-5, AL-4. A connection is found by the container id of its peer, and by the configured
+name of its listener or connector; generated names do not count. No input or output here.
 """
 
 from collections.abc import Iterator
@@ -18,16 +16,17 @@ _MADE_UP: Final = ("listener/", "connector/")
 
 
 class Containers(Subsystem):
-    """All containers. Owner: the core."""
+    """Index of all containers. Owner: the core."""
 
     __slots__ = ("_by_id", "_by_name")
 
     def __init__(self) -> None:
-        self._by_id: dict[str, dict[int, Connection]] = {}  # by number, in order of opening
+        # Connections by number, in order of opening, by container id and by name of the listener or connector.
+        self._by_id: dict[str, dict[int, Connection]] = {}
         self._by_name: dict[str, dict[int, Connection]] = {}
 
     def matching(self, container_id: str | None, connection_name: str | None) -> list[Connection]:
-        """The containers with this id or of a listener or connector with this name, in order of opening."""
+        """Return the containers with this container id, or with this listener or connector, in order of opening."""
         found: dict[int, Connection] = {}
         if container_id is not None:
             found.update(self._by_id.get(container_id, ()))
@@ -48,7 +47,7 @@ class Containers(Subsystem):
                     del index[key]
 
     def _places(self, connection: Connection) -> Iterator[tuple[dict[str, dict[int, Connection]], str]]:
-        """The indexes that have it, each with the key there."""
+        """Yield the indexes that contain a connection, each with the connection's key."""
         if connection.container is not None:
             yield self._by_id, connection.container
         name = name_of(connection)
@@ -57,6 +56,6 @@ class Containers(Subsystem):
 
 
 def name_of(connection: Connection) -> str | None:
-    """The name by which link routes and auto links refer to a connection; None without a configured one."""
+    """Return the configured name by which link routes and auto links refer to a connection; None if there is none."""
     name = connection.origin.name
     return None if name.startswith(_MADE_UP) else name

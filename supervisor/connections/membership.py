@@ -1,4 +1,4 @@
-"""Admission to the network by a listener or connector that names its routers (`allowedRouters`)."""
+"""Admission of other routers to the network, by `allowedRouters` of a listener or connector."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,15 +13,15 @@ STRANGER: Final = Deny("amqp:unauthorized-access", "this router is not among tho
 
 
 class Membership:
-    """Judge of opens of other routers. Owner: the connections."""
+    """Check of opens against `allowedRouters`. Owner: the connections."""
 
     def __init__(self, peer_of: Callable[[Connection, Opened], str | None], log: Log) -> None:
-        """peer_of: finds who is at the other end, by its login or its certificate."""
+        """Create the check. peer_of: return the identity of the peer by its login or certificate."""
         self._peer_of: Final = peer_of
         self._log: Final = log
 
     def refusal(self, connection: Connection, message: Opened) -> Deny | None:
-        """Return why the peer may not join; None if it may, or if everybody may."""
+        """Return the refusal of a peer that may not join; None if it may, or if `allowedRouters` is not set."""
         endpoint = connection.origin
         if not endpoint.allowed_routers:
             return None

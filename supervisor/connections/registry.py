@@ -1,4 +1,7 @@
-"""All connections: accepted or opened by us, given to a worker, opened by AMQP, closed. No input or output here."""
+"""Registry of all connections, from accept or connect through the hand-over and the AMQP open to the end.
+
+No input or output here.
+"""
 
 import secrets
 import time
@@ -37,28 +40,30 @@ from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Events, Subsystem
 
-# Links of closed connections that are dropped in one wake, and of one connection before the next one's turn.
+# Links of closed connections are dropped in batches: at most DROPS_A_WAKE links in a wake, and at most
+# DROPS_A_TURN of one connection before the next connection.
 DROPS_A_WAKE: Final = 256
 DROPS_A_TURN: Final = 64
-MARK_OCTETS: Final = 8  # of the text by which other routers know the connections of an edge router
+MARK_OCTETS: Final = 8  # random octets of the mark by which other routers recognise connections of this edge router
 EXTERNAL: Final = "EXTERNAL"
 UNRECORDED: Final = Deny(RESOURCE_LIMIT, "the audit log cannot be written")
 NAMELESS: Final = Deny(UNAUTHORIZED, "the certificate names no user")
-DROPS_AHEAD: Final = 2  # epochs that workers may be behind: other changes wait for no more of them
+# No links are dropped while workers are more than this many epochs behind, so that other changes wait for few epochs.
+DROPS_AHEAD: Final = 2
 
 
 class Identities(Protocol):
-    """Names of peers, by their logins and certificates."""
+    """Identities of peers by their logins and certificates."""
 
     def user_of(self, connection: Connection, message: Opened) -> str | None:
-        """The user of a connection whose open has come."""
+        """Return the user of a connection whose open has arrived."""
 
     def peer_of(self, connection: Connection, message: Opened) -> str | None:
-        """Return who is at the other end of it, whichever side has opened it."""
+        """Return the identity of the peer, whichever side has opened the connection."""
 
 
 class Connections(Subsystem):
-    """All connections. Owner: the core."""
+    """Registry of all connections. Owner: the core."""
 
     def __init__(
         self,
@@ -73,9 +78,9 @@ class Connections(Subsystem):
         trail: AuditTrail,
         log: Log,
     ) -> None:
-        self.opened: dict[int, Connection] = {}  # with an AMQP open, by number, in order of opening
-        self.accepted = 0  # ever, those closed since included
-        self.denied = 0  # sockets refused by the limit of all connections
+        self.opened: dict[int, Connection] = {}  # connections with an AMQP open, by number, in order of opening
+        self.accepted = 0  # number of connections accepted since the start
+        self.denied = 0  # number of sockets refused at the limit of all connections
         self._workers = workers
         self._table = table
         self._epochs = epochs
@@ -84,7 +89,7 @@ class Connections(Subsystem):
         self._identities = identities
         self._membership = Membership(identities.peer_of, log)
         self._affinity = affinity
-        self._asked: dict[int, Opened] = {}  # opens that are not decided, by number
+        self._asked: dict[int, Opened] = {}  # opens that are not decided yet, by number of the connection
         self._events = events
         self._trail = trail
         self._log = log
@@ -93,19 +98,19 @@ class Connections(Subsystem):
         self._next = 1
         self._initiated: set[int] = set()  # numbers of connections that the router opened and a worker has
         self._unopened = Unopened()
-        self._given_up: set[int] = set()  # numbers of those of them that make room for others
-        self._leaving: deque[tuple[Worker, Closed]] = deque()  # `closed`, of connections with links to be dropped
-        self._drops_left = DROPS_A_WAKE
-        self._ending = False  # the router stops: workers close their connections and end
+        self._given_up: set[int] = set()  # numbers of unopened connections that are dropped for other hosts
+        self._leaving: deque[tuple[Worker, Closed]] = deque()  # ended connections that still have links to be dropped
+        self._drops_left = DROPS_A_WAKE  # number of links that may still be dropped in this wake
+        self._ending = False  # True: the router stops, so workers close their connections
 
     @property
     def count(self) -> int:
-        """Number of accepted connections that are there, those not yet opened by AMQP included."""
+        """Number of present accepted connections, including those without an AMQP open yet."""
         there = sum(len(worker.connections) for worker in self._workers.values())
         return there - len(self._initiated) - len(self._given_up)
 
     def take_number(self) -> int:
-        """A number for a connection, or for an attempt to open one; never given twice."""
+        """Return a number for a connection or for an attempt to open one; each number is used once."""
         number = self._next
         self._next += 1
         return number
@@ -115,9 +120,9 @@ class Connections(Subsystem):
     def adopt(
         self, worker: Worker | None, listener: ListenerConfig, local: str, peer: str, profile: str | None = None
     ) -> Connection:
-        """Register an accepted connection of `worker`; None: `move` assigns one.
+        """Register an accepted connection of `worker`; None: `move` assigns a worker later.
 
-        profile: key of the listener's profile; for listeners of the start, its name.
+        profile: key of the listener's profile; None: the name of the listener, which is the key at the start.
         """
         connection = Connection(self.take_number(), listener, local, peer, profile or listener.name)
         self._profiles.enter(connection.profile)
@@ -130,7 +135,7 @@ class Connections(Subsystem):
     def initiate(
         self, number: int, connector: ConnectorConfig, profile: str, initiator: Initiator, initiate: Initiate
     ) -> Connection:
-        """Register a connection that a connector has opened; `move` assigns a worker.
+        """Register a connection that a connector has opened; `move` assigns a worker later.
 
         profile: key of the connector's profile. initiate: further data for the worker, see Handover.
         """
@@ -141,7 +146,7 @@ class Connections(Subsystem):
         return connection
 
     def move(self, connection: Connection, worker: Worker) -> None:
-        """Assign a connection without worker to this one."""
+        """Assign a connection that has no worker to this worker."""
         worker.connections[connection.number] = connection
         connection.worker = worker.index
         connection.epoch = self._epochs.acknowledged(worker.index)
@@ -151,13 +156,13 @@ class Connections(Subsystem):
             self._unopened.add(connection)
 
     def take_back(self, connection: Connection, worker: Worker) -> None:
-        """Take a connection back from a worker that has not got it."""
+        """Take a connection back from a worker that has not received it, or has returned it."""
         del worker.connections[connection.number]
         self._initiated.discard(connection.number)
         self._unopened.remove(connection)
 
     def left(self, worker: Worker, connection: Connection, message: Moved) -> Worker | None:
-        """A worker has handed a connection over, for another one, which is returned."""
+        """Take over a connection that a worker has handed back for another worker. Returns the new worker."""
         self.take_back(connection, worker)
         connection.read_before, connection.begun = message.octets, message.begun
         return self._affinity.left(connection)
@@ -170,13 +175,15 @@ class Connections(Subsystem):
             report_ended(self._log, connection, Ending.FAILED, ("amqp:internal-error", reason))
 
     def deny(self, peer: str, limit: int) -> None:
-        """Count a client that is refused because there are `limit` connections."""
+        """Count and report a client that is refused because there are `limit` connections."""
         self.denied += 1
         self._trail.limit_reached(peer, limit)
 
     def make_room(self, peer: str) -> bool:
-        """Drop a connection that its client has not opened, for another one of `peer`. False: no host has more of them
-        than that one."""
+        """Drop an unopened connection of another host to make room for one of `peer`.
+
+        Returns False if no host has more unopened connections than the host of `peer`.
+        """
         connection = self._unopened.to_give_up(peer)
         if connection is None:
             return False
@@ -190,27 +197,29 @@ class Connections(Subsystem):
     # Orders
 
     def send(self, connection: Connection, message: Order) -> None:
-        """Send a message to the worker that has a connection, if there is one."""
+        """Send a message to the worker that has a connection, if any."""
         worker = None if connection.worker is None else self._workers.get(connection.worker)
         if worker is not None and connection.number in worker.connections:
             worker.outbox.append(message)
 
     def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
-        """Let its worker close a connection."""
+        """Order the worker of a connection to close it, with an optional error, and report that to the audit log."""
         connection.closing = True
         self._trail.closed(connection, condition, description)
         self.send(connection, Close(connection.number, condition, description))
 
     def close_link(self, connection: Connection, number: int, condition: str, description: str) -> None:
-        """Have a link of a client, of this number at its worker, closed; its connection, where the attach waits for its
-        answer still."""
+        """Close a client's link, given by its number at the worker, with an error.
+
+        If the attach has not been answered yet, the connection is closed instead.
+        """
         if connection.links[number].up:
             self.send(connection, CloseLink(connection.number, number, condition, description))
         elif not connection.closing:
             self.close(connection, condition, description)
 
     def trace(self, connection: Connection, on: bool) -> None:
-        """Switch the log of a connection's frames; in force as the configuration is (`when_in_force`)."""
+        """Switch the frame log of a connection on or off. `when_in_force` of the settings tells when workers do it."""
         if connection.trace is not on:
             connection.trace = on
             self._table.change(TraceOp(connection.number, on))
@@ -229,9 +238,9 @@ class Connections(Subsystem):
         self._ending = True
 
     def worker_lost(self, worker: Worker) -> None:
-        """Its connections are closed."""
+        """Close the records of all connections of a lost worker."""
         for connection in worker.connections.values():
-            connection.sessions_at_end = 0  # how many is not known
+            connection.sessions_at_end = 0  # the real number is unknown
             self._forget(worker, connection)
             if connection.initiator is not None:
                 report_ended(self._log, connection, Ending.CLOSED if self._ending else Ending.ORPHANED, None)
@@ -258,14 +267,14 @@ class Connections(Subsystem):
             self._decide(connection, message)
 
     def _unmoved(self, worker: Worker, message: Unmoved) -> None:
-        """A worker keeps a connection that was to go to another one."""
+        """Decide about the open of a connection that its worker could not hand over to another one."""
         connection = worker.connections.get(message.conn)
         if connection is not None and message.conn in self._asked:
             self._affinity.stays(connection)
             self._decide(connection, self._asked[message.conn])
 
     def _decide(self, connection: Connection, message: Opened) -> None:
-        """Whether a connection may open, on the worker where it stays."""
+        """Decide about an open, after it is settled which worker has the connection."""
         if connection.initiator is None:
             self._trail.login(connection)
             if self._trail.refuses and connection.origin.role not in BETWEEN_ROUTERS:
@@ -288,7 +297,7 @@ class Connections(Subsystem):
             self.decided(connection, decision)
 
     def decided(self, connection: Connection, decision: Decision) -> None:
-        """The decision about an open; nothing where the connection is gone."""
+        """Execute the decision about an open, unless the connection has ended."""
         message = self._asked.pop(connection.number, None)
         if message is None:
             return
@@ -305,7 +314,7 @@ class Connections(Subsystem):
             self.send(connection, Denied(connection.number, decision.condition, decision.description, self.mark))
             return
         self._unopened.remove(connection)
-        self._given_up.discard(connection.number)  # its open came before the worker could drop it
+        self._given_up.discard(connection.number)  # the open arrived before the worker could drop the connection
         connection.way = self._bundles.opened(connection)
         admitted = Admitted(connection.number, decision.limits, connection.edge, self.mark, connection.tenant)
         self.send(connection, admitted)
@@ -317,15 +326,16 @@ class Connections(Subsystem):
             connection.initiator.opened(connection)
         self._events.connection_opened(connection, message)
 
-    # Links of connections that are gone
+    # Links of connections that have ended
 
     @property
     def _may_drop(self) -> bool:
+        """True if there are links to drop, and workers are at most DROPS_AHEAD epochs behind."""
         epoch = self._table.epoch
         return bool(self._leaving) and self._epochs.settled(epoch) + DROPS_AHEAD >= epoch
 
     def work(self) -> bool:
-        """Drop links of connections that are gone, of one after the other."""
+        """Drop a batch of links of connections that have ended, round robin. Returns True if more can be dropped."""
         self._drops_left = DROPS_A_WAKE
         while self._may_drop and self._drops_left:
             worker, message = self._leaving.popleft()
@@ -357,7 +367,7 @@ class Connections(Subsystem):
         self._end(worker, message)
 
     def _end(self, worker: Worker, message: Closed) -> None:
-        """A worker reports the end of a connection."""
+        """Remove a connection whose end a worker has reported. The links it still has are dropped."""
         connection = worker.connections.pop(message.conn, None)
         if connection is not None:
             if connection.initiator is None and not connection.opened:
@@ -373,7 +383,7 @@ class Connections(Subsystem):
             self._epochs.call_when_all(self._table.pending_epoch, lambda: worker.outbox.append(answer))
 
     def _forget(self, worker: Worker | None, connection: Connection) -> None:
-        """A connection is gone, and its links with it. worker: the one that had it."""
+        """Remove a connection with its links. worker: the worker that had it; None: it had none."""
         self.opened.pop(connection.number, None)
         self._asked.pop(connection.number, None)
         self._bundles.closed(connection)

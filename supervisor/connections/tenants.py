@@ -1,4 +1,4 @@
-"""The address space of a client on a listener with `multiTenant: yes` (docs/spec/brokers-and-edge.md L-10, L-11)."""
+"""Address space of a client on a listener with `multiTenant: yes` (docs/spec/brokers-and-edge.md L-10, L-11)."""
 
 from typing import Final
 
@@ -13,11 +13,11 @@ SEPARATOR: Final = "/"
 def tenant_of(connection: Connection, vhost: str | None) -> str | Deny | None:
     """Return the prefix of all mobile addresses of a client: the name of its address space and a slash.
 
-    vhost: the name of the vhost whose rules the connection has; None without vhost policy. Then the space is the
-    hostname that the client itself names, which separates only clients that want to be separate.
+    vhost: name of the vhost whose rules apply to the connection; None without vhost policy. Then the space is the
+    hostname in the client's open, which separates only clients that want to be separate.
 
-    None: the addresses have no prefix. Deny: the name of the space has a slash, so that some of its addresses would be
-    those of another space, as address b of tenant t/a and address a/b of tenant t.
+    Returns None if the addresses have no prefix. Returns Deny if the name of the space contains a slash, because
+    address b of tenant t/a would be address a/b of tenant t.
     """
     if not connection.origin.multi_tenant or connection.origin.role in BETWEEN_ROUTERS:
         return None

@@ -1,7 +1,7 @@
-"""Connections whose client has not opened them yet, by remote host: who it is, is not known.
+"""Accepted connections before their open, counted by remote host because their users are not known yet.
 
-At the limit of all connections, a host that has many of them gives one up for a host that has fewer, so that no host
-keeps out the others by connections that say nothing.
+At the limit of all connections a host with many unopened connections loses one in favour of a host with fewer. So no
+host can exclude others by idle connections.
 """
 
 from collections import OrderedDict
@@ -11,22 +11,22 @@ from supervisor.runtime.remote_hosts import remote_host
 
 
 class Unopened:
-    """Owner: the connections. Each call takes the same time, however many there are."""
+    """Unopened connections by remote host. All operations take constant time. Owner: the connections."""
 
     def __init__(self) -> None:
-        self._hosts: dict[str, OrderedDict[int, Connection]] = {}  # by number: the oldest first
-        self._by_count: dict[int, OrderedDict[str, None]] = {}  # hosts that have so many
-        self._most = 0  # that any host has
+        self._hosts: dict[str, OrderedDict[int, Connection]] = {}  # by host, then by number; oldest connection first
+        self._by_count: dict[int, OrderedDict[str, None]] = {}  # hosts by their number of unopened connections
+        self._most = 0  # the largest number of unopened connections of a host
 
     def add(self, connection: Connection) -> None:
-        """Count a connection that was accepted."""
+        """Add an accepted connection."""
         host = _host(connection.peer)
         found = self._hosts.setdefault(host, OrderedDict())
         found[connection.number] = connection
         self._counted(host, len(found) - 1, len(found))
 
     def remove(self, connection: Connection) -> None:
-        """Count a connection no more: it is open or gone. Does nothing for one that does not count."""
+        """Remove a connection that was opened or has ended. Does nothing if it was not added."""
         host = _host(connection.peer)
         found = self._hosts.get(host)
         if found is None or found.pop(connection.number, None) is None:
@@ -36,13 +36,17 @@ class Unopened:
         self._counted(host, len(found) + 1, len(found))
 
     def to_give_up(self, peer: str) -> Connection | None:
-        """Return the oldest one of a host that has most, if that host has as many as the one of `peer` afterwards."""
+        """Return the connection to drop for a new connection of `peer`: the oldest of a host with the most.
+
+        Returns None if that host would afterwards have fewer than the host of `peer`.
+        """
         if self._most <= len(self._hosts.get(_host(peer), ())) + 1:
             return None
         host = next(iter(self._by_count[self._most]))
         return next(iter(self._hosts[host].values()))
 
     def _counted(self, host: str, before: int, now: int) -> None:
+        """Update the indexes after the number of a host's connections has changed."""
         if before:
             hosts = self._by_count[before]
             del hosts[host]
@@ -55,5 +59,5 @@ class Unopened:
 
 
 def _host(peer: str) -> str:
-    """The host of `ip:port`."""
+    """Return the remote host of a peer, given as `ip:port`."""
     return remote_host(peer.rpartition(":")[0])

@@ -1,4 +1,4 @@
-"""Watches: pass the frames of a connection to a callback (operation TRACE). No input or output here."""
+"""Watches: pass the frames of connections to requesters (operation TRACE). No input or output here."""
 
 import time
 from collections.abc import Callable
@@ -10,20 +10,20 @@ from supervisor.connections.connections import Connection
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
 
-MAX_WATCHES: Final = 16  # at a time: each costs the worker of its connection time for every frame
+MAX_WATCHES: Final = 16  # maximum number of watches at a time, because each costs a worker time for every frame
 _MS: Final = 1000
 
 Lines = list[tuple[float, str]]  # [seconds since the epoch, text]
-# Gets lines, an empty list at the end; False: the requester is gone.
+# Callback for lines; called with an empty list at the end. Returns False if the requester is gone.
 OnLines = Callable[[Lines], bool]
 
 
 class WatchesFullError(Exception):
-    """There are MAX_WATCHES already."""
+    """Raised when there are MAX_WATCHES watches already."""
 
 
 class _Watch:
-    """One watch. Owner: the watches."""
+    """Watch of one connection's frames for one requester. Owner: the watches."""
 
     __slots__ = ("connection", "deadline", "left", "on_lines")
 
@@ -31,10 +31,10 @@ class _Watch:
         self.connection = connection
         self.on_lines = on_lines
         self.deadline = None if seconds is None else time.monotonic() + seconds
-        self.left = lines  # None: no limit
+        self.left = lines  # number of lines still to be passed on; None: no limit
 
     def pass_on(self, lines: Lines) -> bool:
-        """Pass lines on; False: they were the last ones."""
+        """Pass lines to the requester. Returns False if the watch has ended."""
         if self.left is not None:
             lines = lines[: self.left]
             self.left -= len(lines)
@@ -47,10 +47,10 @@ class _Watch:
 
 
 class Watches(Subsystem):
-    """All watches. Owner: the core."""
+    """Subsystem of all watches. Owner: the core."""
 
     def __init__(self, send: Callable[[Connection, Order], None]) -> None:
-        """send(connection, message): sends a message to the worker of a connection."""
+        """Create without watches. send: send a message to the worker of a connection."""
         self._send = send
         self._watches: dict[int, list[_Watch]] = {}  # by number of the connection
 
@@ -60,7 +60,7 @@ class Watches(Subsystem):
     def add(
         self, connection: Connection, on_lines: OnLines, seconds: float | None = None, lines: int | None = None
     ) -> None:
-        """Pass the frames of a connection to `on_lines`, up to a time or a number of lines. Raises WatchesFullError."""
+        """Pass the frames of a connection to `on_lines`, for `seconds` or up to `lines`. Raises WatchesFullError."""
         if len(self) >= MAX_WATCHES:
             raise WatchesFullError
         self._watches.setdefault(connection.number, []).append(_Watch(connection, on_lines, seconds, lines))
@@ -91,6 +91,6 @@ class Watches(Subsystem):
             self.gone(number)
 
     def gone(self, number: int) -> None:
-        """The connection has ended: no more lines of it will come."""
+        """End the watches of a connection that has ended."""
         for watch in self._watches.pop(number, []):
             watch.on_lines([])
