@@ -1,5 +1,5 @@
 """Connectors: connections that the router opens, and opens again when they end.
 
-`state` decides what to try and when, `dial` opens a TCP connection, and `connectors` runs the attempts and hands
-sockets over to workers, as listeners do.
+`state` decides which address to try and when, `dial` opens a TCP connection, and `connectors` runs the attempts and
+hands sockets over to workers, as listeners do.
 """

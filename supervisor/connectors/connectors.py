@@ -1,7 +1,4 @@
-"""The connectors of a running router: attempts, timers, connections.
-
-brokers-and-edge.md 2.3, 2.7.
-"""
+"""Connectors of a running router: attempts, timers, connections (brokers-and-edge.md 2.3, 2.7)."""
 
 import asyncio
 import socket
@@ -30,14 +27,14 @@ from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import LiveAttributes, Subsystem
 
-MAX_LOGIN: Final = MAX_USER  # octets of user and password together
-MAX_PASSWORD_FILES: Final = 16  # that are read at a time
-PASSWORD_SECONDS: Final = 5.0  # for reading one
+MAX_LOGIN: Final = MAX_USER  # maximum octets of user name and password together
+MAX_PASSWORD_FILES: Final = 16  # maximum number of password files that are read at a time
+PASSWORD_SECONDS: Final = 5.0  # time limit for reading a password file
 _LEVELS: Final = {"error": ERROR, "warning": WARNING}
 
 
 class Connectors(Subsystem):
-    """All connectors. Owner: supervisor."""
+    """Subsystem of all connectors. Owner: supervisor."""
 
     def __init__(
         self,
@@ -58,8 +55,8 @@ class Connectors(Subsystem):
         self.acceptor: Final = acceptor
         self.waker: Final = waker
         self.log: Final = log
-        self.uplinks = False  # an edge router's: several are at work
-        self._running: dict[str, list[_Connector]] = {}  # by name: one for each of its connections
+        self.uplinks = False  # True: this edge router uses several uplinks at a time
+        self._running: dict[str, list[_Connector]] = {}  # by name; one `_Connector` for each parallel connection
 
     def start(self, configuration: Configuration) -> None:
         self.uplinks = configuration.router.all_uplinks
@@ -77,7 +74,7 @@ class Connectors(Subsystem):
         return {ConnectorConfig.type: self.shown}
 
     def replace(self, wanted: Iterable[ConnectorConfig]) -> None:
-        """Replace all connectors by these. One that stays keeps its connection unless host or port change."""
+        """Replace all connectors. A connector that stays keeps its connection unless its host or port changes."""
         configs = {config.name: config for config in wanted}
         for gone in [running[0].config for name, running in self._running.items() if name not in configs]:
             self.remove(gone)
@@ -107,7 +104,7 @@ class Connectors(Subsystem):
             connector.delete()
 
     def shown(self, config: ConnectorConfig) -> Mapping[str, Any]:
-        """The live attributes of a connector, of the first of its connections (management.md 6.6)."""
+        """Return the live attributes of a connector, taken from its first connection (management.md 6.6)."""
         running = self._running.get(config.name)
         state = _state(config) if running is None else running[0].state
         return {
@@ -123,30 +120,33 @@ class Connectors(Subsystem):
 
 
 class _LoginError(Exception):
-    """The router cannot log in; the text is the reason."""
+    """Raised when the router cannot log in at the peer; the text is the reason."""
 
 
 class _Connector:
-    """One connection of a connector that runs. Owner: the connectors."""
+    """One of the parallel connections of a connector, with its attempts. Owner: the connectors."""
 
     def __init__(self, owner: Connectors, config: ConnectorConfig, index: int) -> None:
-        """index: of its connections, this one's; the first one speaks for the connector."""
+        """Announce the profile; attempts begin once all workers have it.
+
+        index: index among the parallel connections. Index 0 logs and reports for the whole connector.
+        """
         self.config = config
         self._first = index == 0
         self.state = _state(config)
         self._owner = owner
         self._profile: str | None = None  # key of its profile, once all workers have it
-        self._connection: Connection | None = None  # the present one, open or not yet
-        self._attempt: asyncio.Task[None] | None = None
-        self._inquiry: asyncio.Task[None] | None = None  # about the file of the password
-        self._timer: asyncio.TimerHandle | None = None
+        self._connection: Connection | None = None  # the present connection, open or not yet
+        self._attempt: asyncio.Task[None] | None = None  # task that dials
+        self._inquiry: asyncio.Task[None] | None = None  # task that checks the password file
+        self._timer: asyncio.TimerHandle | None = None  # timer of the next attempt
         self._configured()
         self._make_profile()
 
     # Configuration
 
     def change(self, config: ConnectorConfig) -> None:
-        """Use a new configuration: at once if host or port differ, else from the next connection on."""
+        """Use a new configuration: at once if host or port differs, otherwise from the next connection on."""
         moved = config.place != self.config.place
         self.config = config
         self._configured()
@@ -156,7 +156,7 @@ class _Connector:
         self._make_profile()
 
     def delete(self) -> None:
-        """Close the connection and stop trying."""
+        """Close the connection and end all attempts."""
         if self._first:
             self._owner.log.info("CONN_MGR", f"Deleted Connector: {self.config.place}")
         self._drop()
@@ -172,7 +172,7 @@ class _Connector:
             self._connection = None
 
     def stop(self) -> None:
-        """Stop trying."""
+        """End all attempts; an existing connection stays."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -219,7 +219,7 @@ class _Connector:
             self._owner.log.write(_LEVELS[level], module, text)
 
     def _make_profile(self) -> None:
-        """Announce the profile; it is used once all workers have it."""
+        """Announce a profile for the present configuration; it is used once all workers have it."""
         owner, config = self._owner, self.config
         profile, epoch = owner.profiles.add(config)
         owner.epochs.call_when_all(epoch, lambda: self._use_profile(config, profile))
@@ -242,7 +242,7 @@ class _Connector:
         self._attempt = self._owner.loop.create_task(self._try(number, self.state.begin()))
 
     async def _try(self, number: int, entry: Entry) -> None:
-        """One attempt. Unless the connection is handed over, another one follows."""
+        """Make one attempt. Another attempt follows unless the connection is handed over to a worker."""
         opened: socket.socket | None = None
         try:
             login = await self._login()
@@ -254,7 +254,7 @@ class _Connector:
         except (DialError, _LoginError) as error:
             self._attempt = None
             self._failed(number, str(error))
-        except Exception as error:  # noqa: BLE001 - logged with its trace, and tried again
+        except Exception as error:  # noqa: BLE001 - logged with its trace; another attempt follows
             self._attempt = self._connection = None
             if opened is not None:
                 opened.close()
@@ -263,7 +263,7 @@ class _Connector:
             self._failed(number, f"amqp:internal-error {error}")
 
     async def _dial(self, entry: Entry) -> socket.socket:
-        """Raises DialError."""
+        """Open a TCP connection, through a proxy if one is configured. Raises DialError."""
         proxy = self.config.proxy
         if proxy is None:
             return await dial(entry, self._owner.resolvers)
@@ -271,7 +271,7 @@ class _Connector:
         return await dial_through(proxy, secret, entry, self._owner.resolvers)
 
     async def _login(self) -> Initiate:
-        """What the worker needs to log in. Raises _LoginError."""
+        """Return the data that the worker needs to log in. Raises _LoginError."""
         config = self.config
         initiate = Initiate("", config.sasl_username)
         if config.role in (EDGE, INTER_EDGE):
@@ -303,14 +303,14 @@ class _Connector:
     # Events of the connection
 
     def opened(self, connection: Connection) -> None:
-        """It is open."""
+        """Handle the peer's open."""
         if connection is self._connection:
             self.state.opened(describe_opened(connection), connection.properties)
         else:
-            self._owner.connections.close(connection)  # it was closed before the worker had it
+            self._owner.connections.close(connection)  # the connector dropped it before the worker had received it
 
     def ended(self, connection: Connection, ending: Ending, text: str) -> None:
-        """It has ended, or failed to open."""
+        """Schedule the next attempt after the connection has ended or failed to open."""
         if connection is not self._connection:
             return
         self._connection = None
@@ -323,5 +323,5 @@ class _Connector:
 
 
 def _state(config: ConnectorConfig) -> ConnectorState:
-    """The initial state."""
+    """Return the initial state for a configuration."""
     return ConnectorState(config.host, config.port_text, to_router=config.role in (INTER_ROUTER, INTER_EDGE))

@@ -1,6 +1,6 @@
-"""Opening a TCP connection: names are resolved in a thread, the connect does not block, and all of it has a limit.
+"""Opening of TCP connections (brokers-and-edge.md C-3, C-8).
 
-brokers-and-edge.md C-3, C-8.
+Names are resolved in a thread, the connect does not block, and both have a time limit.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Any, Final
 from supervisor.connectors.ring import Entry
 from supervisor.runtime.threads import Threads
 
-CONNECT_SECONDS: Final = 10.0  # for each address that a name stands for
-RESOLVE_SECONDS: Final = 30.0
-MAX_ADDRESSES: Final = 8  # of one name
+CONNECT_SECONDS: Final = 10.0  # time limit for connecting to one address
+RESOLVE_SECONDS: Final = 30.0  # time limit for resolving a name
+MAX_ADDRESSES: Final = 8  # maximum number of addresses tried for one name
 # Service names (IANA) for systems without /etc/services.
 _PORTS: Final = {"amqp": "5672", "amqps": "5671"}
 
@@ -23,11 +23,11 @@ _Address = tuple[int, int, int, str, Any]
 
 
 class DialError(Exception):
-    """No connection; the text is the reason as Dispatch gives it (brokers-and-edge.md C-7)."""
+    """Raised when no connection could be opened; the text is Dispatch's (brokers-and-edge.md C-7)."""
 
 
 async def dial(entry: Entry, threads: Threads) -> socket.socket:
-    """An open connection, of the first address that accepts one. Raises DialError. threads: to look up names."""
+    """Connect to the first address of `entry` that accepts. Raises DialError. threads: for resolving names."""
     failure = ""
     for address in await _resolve(entry, threads):
         try:
@@ -39,7 +39,7 @@ async def dial(entry: Entry, threads: Threads) -> socket.socket:
 
 
 async def _connect(address: _Address) -> socket.socket:
-    """Raises OSError."""
+    """Connect to one address. Raises OSError."""
     family, kind, protocol, _, place = address
     opened = socket.socket(family, kind, protocol)
     try:
@@ -49,7 +49,7 @@ async def _connect(address: _Address) -> socket.socket:
         if is_connected_to_itself(opened):
             raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     except TimeoutError as error:
-        if _connected(opened):  # connected while this process did not run
+        if _connected(opened):  # the connect succeeded, but this process was not running
             return opened
         opened.close()
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from error
@@ -60,8 +60,9 @@ async def _connect(address: _Address) -> socket.socket:
 
 
 def is_connected_to_itself(opened: socket.socket) -> bool:
-    """Whether the socket is connected to itself: no process listens on the port, and the kernel chose the same one for
-    the local end.
+    """True if the socket is connected to itself.
+
+    That happens if no process listens on the port and the kernel chose the same port for the local end.
     """
     return bool(opened.getsockname() == opened.getpeername())
 
@@ -75,7 +76,7 @@ def _connected(opened: socket.socket) -> bool:
 
 
 def port_number(text: str) -> int:
-    """What the port of an entry stands for. Raises DialError."""
+    """Return the number of a port, which may be given as a service name. Raises DialError."""
     number = _PORTS.get(text, text)
     try:
         return int(number) if number.isdecimal() else socket.getservbyname(number, "tcp")
@@ -84,12 +85,12 @@ def port_number(text: str) -> int:
 
 
 async def _resolve(entry: Entry, threads: Threads) -> Sequence[_Address]:
-    """Addresses to try, in order. Raises DialError."""
+    """Return the addresses to try, in order. Raises DialError."""
     port = _PORTS.get(entry.port, entry.port)
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     try:
-        return _look_up(entry.host, port, flags)  # takes no time
-    except (OSError, ValueError):  # a name, perhaps an impossible one (ValueError)
+        return _look_up(entry.host, port, flags)  # a numeric address needs no thread
+    except (OSError, ValueError):  # the host is a name, perhaps an invalid one (ValueError)
         pass
     try:
         return await threads.run(lambda: _look_up(entry.host, port), RESOLVE_SECONDS)
@@ -98,11 +99,11 @@ async def _resolve(entry: Entry, threads: Threads) -> Sequence[_Address]:
     except OSError as error:
         reason = error.strerror or str(error)
     except ValueError:
-        reason = "Name or service not known"  # impossible name
+        reason = "Name or service not known"  # invalid name
     raise DialError(f"proton:io {reason} - connect to  {entry.place}")
 
 
 def _look_up(host: str, port: str, flags: int = 0) -> Sequence[_Address]:
-    """Raises OSError."""
+    """Return the addresses of a host and port without duplicates. May block. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [*dict.fromkeys(found)][:MAX_ADDRESSES]

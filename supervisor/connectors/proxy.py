@@ -1,4 +1,4 @@
-"""The way through an HTTP proxy: CONNECT (RFC 9110, 9.3.6), with basic authentication (RFC 7617)."""
+"""Connections through an HTTP proxy: CONNECT (RFC 9110, 9.3.6), with basic authentication (RFC 7617)."""
 
 import asyncio
 import socket
@@ -11,11 +11,14 @@ from supervisor.connectors.dial import DialError, dial, port_number
 from supervisor.connectors.ring import Entry
 from supervisor.runtime.threads import Threads
 
-ANSWER_SECONDS: Final = 30.0  # the proxy connects meanwhile
+ANSWER_SECONDS: Final = 30.0  # time limit for the proxy's response, which includes its connect to the peer
 
 
 async def dial_through(proxy: ProxyConfig, password: str, entry: Entry, threads: Threads) -> socket.socket:
-    """A connection to `entry`, whose name the proxy looks up. Raises DialError. password: of the proxy."""
+    """Connect to `entry` through a proxy, which resolves the name. Raises DialError.
+
+    password: password for the proxy. threads: for resolving the name of the proxy.
+    """
     opened = await dial(Entry("http", proxy.host, proxy.port), threads)
     try:
         await asyncio.wait_for(_tunnel(opened, _request(proxy, password, entry)), ANSWER_SECONDS)
@@ -30,7 +33,7 @@ async def dial_through(proxy: ProxyConfig, password: str, entry: Entry, threads:
 
 
 def _request(proxy: ProxyConfig, password: str, entry: Entry) -> bytes:
-    """Raises DialError."""
+    """Return the CONNECT request. Raises DialError."""
     host = entry.host if entry.host.isascii() else entry.host.encode("idna").decode()
     if not printable(host):
         raise DialError(f"proxy {proxy.host}:{proxy.port}: a host is not to have blanks")
@@ -43,12 +46,15 @@ def _request(proxy: ProxyConfig, password: str, entry: Entry) -> bytes:
 
 
 async def _tunnel(opened: socket.socket, request: bytes) -> None:
-    """Raises HeadError where the proxy refuses. What the peer says behind the answer stays in the socket."""
+    """Send the request and read the proxy's response. Octets of the peer after the response stay in the socket.
+
+    Raises HeadError if the proxy refuses.
+    """
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(opened, request)
     head = b""
     while END not in head:
-        # In two steps: the octets behind the head are not ours to read.
+        # Peek first, then read only the head: octets after the head must stay in the socket.
         await _readable(loop, opened)
         seen = opened.recv(MAX_HEAD, socket.MSG_PEEK)
         if not seen:

@@ -1,4 +1,4 @@
-"""The addresses that a connector tries: the configured one, and those of the peer (brokers-and-edge.md 2.4).
+"""Addresses that a connector tries: the configured one, and those announced by the peer (brokers-and-edge.md 2.4).
 
 No input or output here.
 """
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 FAILOVER_PROPERTY: Final = "failover-server-list"
-TRIES: Final = 2  # transport errors in a row after which the next entry is tried
-MAX_NAMED: Final = 64  # entries that a peer may name; more are ignored
+TRIES: Final = 2  # number of consecutive transport errors after which the next entry is tried
+MAX_NAMED: Final = 64  # maximum number of entries from a peer; more are ignored
 _DEFAULT_PORT: Final = "5672"
-_MOST: Final = 255  # characters of a host name
+_MOST: Final = 255  # maximum characters of a host name, a port or a scheme
 
 
 class Entry(NamedTuple):
-    """An address to connect to; `port` may be the name of a service."""
+    """Address to connect to; `port` may be a service name."""
 
     scheme: str
     host: str
@@ -22,12 +22,12 @@ class Entry(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Host and port."""
+        """Host and port as `host:port`."""
         return f"{self.host}:{self.port}"
 
 
 class Ring:
-    """Addresses to connect to, in turn. Owner: a connector's state."""
+    """Addresses to connect to, tried round robin. Owner: a connector's state."""
 
     __slots__ = ("_configured", "_entries", "_errors", "_index")
 
@@ -35,35 +35,38 @@ class Ring:
         self._configured = Entry("amqp", host, port)
         self._entries = [self._configured]
         self._index = 0
-        self._errors = 0  # in a row, of the current entry
+        self._errors = 0  # number of consecutive errors of the current entry
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def current(self) -> Entry:
-        """The entry in use, or the next to try."""
+        """Entry in use, or next entry to try."""
         return self._entries[self._index]
 
     @property
     def urls(self) -> str:
-        """All entries from the current one on, as management shows them."""
+        """URLs of all entries, from the current one on, for management."""
         turned = self._entries[self._index :] + self._entries[: self._index]
         return ", ".join(f"{entry.scheme}://{entry.place}" for entry in turned)
 
     def failed(self) -> None:
-        """A transport error: the current entry was not reached, or lost."""
+        """Count a transport error of the current entry: the connect failed, or the connection was lost."""
         self._errors += 1
         if self._errors >= TRIES:
             self._errors = 0
             self._index = (self._index + 1) % len(self._entries)
 
     def succeeded(self) -> None:
-        """The current entry was reached."""
+        """Clear the errors of the current entry, which was reached."""
         self._errors = 0
 
     def add_named(self, properties: Mapping[str, Any] | None) -> None:
-        """Add the addresses listed in a peer's connection properties."""
+        """Replace the peer's addresses by those listed in its connection properties.
+
+        The configured entry and the current entry stay.
+        """
         listed = None if properties is None else properties.get(FAILOVER_PROPERTY)
         if not isinstance(listed, list):
             return
@@ -83,7 +86,7 @@ class Ring:
 
 
 def _entry(item: Any) -> Entry | None:
-    """One map of the list; None when it names no host."""
+    """Convert one map of the list; None if it names no valid host."""
     if not isinstance(item, dict):
         return None
     host, port, scheme = (item.get(name) for name in ("network-host", "port", "scheme"))

@@ -1,6 +1,6 @@
-"""The life of one connector: its attempts, and what management shows (brokers-and-edge.md 2.2 to 2.4).
+"""State machine of one connector: its attempts, and its state in management (brokers-and-edge.md 2.2 to 2.4).
 
-No input or output here: events come in as method calls, which return in how many seconds to try again.
+No input or output here: events arrive as method calls, which return the delay of the next attempt in seconds.
 """
 
 import random
@@ -11,23 +11,24 @@ from typing import Any, Final
 
 from supervisor.connectors.ring import Entry, Ring
 
-AFTER_FAILURE: Final = 5.0  # seconds until the next attempt
-AFTER_END: Final = 2.0  # … when the connection was open
-# … to another router that does not answer: routers that start together find each other soon. The last one repeats.
+# Delays until the next attempt, in seconds:
+AFTER_FAILURE: Final = 5.0  # after an attempt that failed
+AFTER_END: Final = 2.0  # after the end of an open connection
+# After failed attempts to reach another router, so that routers that start together connect soon. The last one repeats.
 TO_ROUTERS: Final = (0.25, 0.5, 1.0, 2.0)
-WITH_FAILOVER: Final = 1.0  # … while there is more than one address
-AFTER_WORKER: Final = 0.05  # … when the worker of the connection died: no fault of the peer
-# Part of the delay by which it varies, so that many routers do not come back to a broker all at once.
+WITH_FAILOVER: Final = 1.0  # while there is more than one address
+AFTER_WORKER: Final = 0.05  # after the worker of the connection died, which is no fault of the peer
+# Fraction by which delays vary at random, so that many routers do not reconnect to a broker at the same time.
 JITTER: Final = 0.1
-# Seconds. A connection to another router that was open for so long is missed: the next attempt is soon. One that was
-# not may be unwanted there, each time.
+# Time in seconds that a connection to another router must have been open for the shortest delay afterwards. A shorter
+# one may be unwanted by the peer, which would end it each time.
 LASTING: Final = 10.0
 
 
 class Status(Enum):
-    """What management shows. SUCCESS is set when an attempt starts, and no proof of an open connection.
+    """Status in management. SUCCESS is set when an attempt starts and does not prove an open connection.
 
-    brokers-and-edge.md C-5.
+    The rule: brokers-and-edge.md C-5.
     """
 
     INITIALIZING = "INITIALIZING"
@@ -38,7 +39,7 @@ class Status(Enum):
 
 
 class ConnectorState:
-    """One connector. Owner: the connectors."""
+    """State of one connector. Owner: the connectors."""
 
     __slots__ = (
         "_clock",
@@ -64,51 +65,54 @@ class ConnectorState:
         uniform: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """to_router: it is a router like this one. `uniform` makes the jitter, a number between two others. clock:
-        seconds."""
+        """Create the initial state.
+
+        to_router: the peer is a router, too. uniform: return a random number between two others, for the jitter.
+        clock: return seconds.
+        """
         self._to_router = to_router
-        self._failures = 0  # attempts since a connection was open
+        self._failures = 0  # number of failed attempts since a connection was open
         self.host = host
         self.port = port
         self.ring = Ring(host, port)
         self.status = Status.INITIALIZING
-        self._result = ""  # of the last attempt that had one
-        self._failed = False  # … which is a failure
-        self._handshake = ""  # of the present attempt, as `message` shows it; empty: there is none
-        self._opened_at: float | None = None  # of the present or last attempt; None: it was not open
+        self._result = ""  # result of the last attempt that had one
+        self._failed = False  # True: `_result` is a failure
+        self._handshake = ""  # text about the present handshake; empty: there is none
+        self._opened_at: float | None = None  # time of the open of the present or last attempt; None: it was not open
         self._random = uniform
         self._clock = clock
 
     @property
     def place(self) -> str:
-        """The configured address."""
+        """Configured address as `host:port`."""
         return f"{self.host}:{self.port}"
 
     @property
     def message(self) -> str:
-        """Return the text for management: a handshake that goes on, with the failure before it, or the last result."""
+        """Text for management: the present handshake with the failure before it, or the last result."""
         if self._handshake and self._failed:
             return f"{self._handshake}; before: {self._result}"
         return self._handshake or self._result
 
     @property
     def closing(self) -> bool:
-        """Whether it is being deleted."""
+        """True if the connector is being deleted."""
         return self.status is Status.CLOSING
 
     def begin(self) -> Entry:
-        """An attempt starts; where to."""
+        """Begin an attempt. Returns the address to connect to."""
         self.status = Status.SUCCESS
         self._opened_at = None
         return self.ring.current
 
     def connected(self, number: int) -> None:
-        """The host has taken the connection, and is to open it: by TLS, SASL and AMQP."""
+        """Note that the TCP connection is established; the handshake of TLS, SASL and AMQP follows."""
         since = time.strftime("%Y-%m-%d %H:%M:%S %z")
         self._handshake = f"[C{number}] Connection to {self.place}: handshaking since {since}"
 
     def opened(self, text: str, properties: Mapping[str, Any] | None) -> None:
-        """The connection is open. properties: the peer's, which may name further addresses."""
+        """Note that the connection is open. properties: those of the peer, which may list further addresses."""
         self._opened_at = self._clock()
         self._failures = 0
         self._handshake, self._result, self._failed = "", text, False
@@ -116,26 +120,27 @@ class ConnectorState:
         self.ring.add_named(properties)
 
     def failed(self, text: str) -> float:
-        """The attempt failed, or the connection was lost; seconds until the next attempt."""
+        """Note that the attempt failed or the connection was lost. Returns the delay of the next attempt."""
         self._result, self._failed = text, True
         self.ring.failed()
         return self._wait()
 
     def ended(self) -> float:
-        """The peer closed the open connection, which is no fault; seconds until the next attempt."""
+        """Note that the open connection was closed, which is not a failure. Returns the delay of the next attempt."""
         return self._wait()
 
     def worker_died(self) -> float:
-        """The worker that had the connection died; seconds until the next attempt."""
+        """Note that the worker of the connection died. Returns the delay of the next attempt."""
         self._wait()
         return self._vary(AFTER_WORKER)
 
     def delete(self) -> None:
-        """Stop trying."""
+        """Mark the connector as being deleted."""
         self._handshake = ""
         self.status = Status.CLOSING
 
     def _wait(self) -> float:
+        """End the handshake and return the delay of the next attempt."""
         self._handshake = ""
         if not self.closing:
             self.status = Status.CONNECTING
