@@ -1,6 +1,7 @@
-"""The subsystems of a router: each wired by its constructor, in the order in which they are called.
+"""Composition of the router from its subsystems, each wired by its constructor, in the order in which they are called.
 
-To add a subsystem: make it here, and put it into the list. docs/internals/supervisor.md has the reasons for the order.
+To add a subsystem, create it here and put it into the list. docs/internals/supervisor.md gives the reasons for the
+order.
 """
 
 import asyncio
@@ -62,14 +63,14 @@ if TYPE_CHECKING:
     from supervisor.network.adapter import Routers
 
 MANAGEMENT: Final = "$management"
-# Addresses served by the router itself: class and name.
+# Class and name of the addresses that the router itself serves.
 IN_PROCESS: Final = ((MOBILE, MANAGEMENT), (LOCAL_CLASS, MANAGEMENT))
 
 
 class RouterCore(Core):
-    """A core with all subsystems of a router that need no event loop. Owner: supervisor.
+    """Core with all subsystems of a router that need no event loop. Owner: supervisor.
 
-    Subsystems are named here for management, metrics and tests; the core does not use the names.
+    The attributes are for management, metrics and tests; the core itself does not use them.
     """
 
     def __init__(
@@ -83,15 +84,18 @@ class RouterCore(Core):
         test_hooks: bool = False,
         program: str = "sluice",
     ) -> None:
-        """`addresses`: counter slots in shared memory; `reset_address` zeroes one before its id is used again.
-        admission: who decides about opens; None: the policy."""
+        """Create all subsystems.
+
+        addresses: number of counter slots in shared memory. reset_address: zero a slot before its id is used again.
+        admission: policy for opens; None: the policy subsystem. test_hooks: option -T.
+        """
         table, epochs, events = Table(addresses), Epochs[Waiting](), Events()
         super().__init__(table, epochs, events, reset_address)
         router = configuration.router
         self.program: Final = program
-        # Links share their numbers with the configured objects, which come first.
+        # Links and configured objects share one range of identities; the configured objects have the first ones.
         identities = itertools.count(1 + _configured(configuration))
-        self.take_identity: Callable[[], int] = lambda: next(identities)  # never given twice
+        self.take_identity: Callable[[], int] = lambda: next(identities)  # each identity is used once
 
         # Addresses
         entries, refused = address_entries(configuration.addresses)
@@ -131,9 +135,9 @@ class RouterCore(Core):
 
         # Other routers
         self.neighbours = Neighbours(table, self.in_process, self.links, self.take_identity)
-        self.routers: Routers | None = None  # of an interior router
+        self.routers: Routers | None = None  # only at an interior router
         if router.mode == INTERIOR_MODE:
-            # The engine takes a while to load, which only such a router needs.
+            # Imported on demand: the engine takes long to load, and only interior routers need it.
             from supervisor.network import adapter
 
             self.routers = adapter.Routers(router, table, epochs, self.settings, self.neighbours, log)
@@ -143,9 +147,9 @@ class RouterCore(Core):
         # Attaches
         router_of = self.neighbours.router_of
         targets = Targets(router.id, self.link_routes, self.routers, router_of)
-        self.edges: Edges | None = None  # of an interior router
-        self.uplink: Uplink | None = None  # of an edge router
-        self.peers: Peers | None = None  # of an edge router
+        self.edges: Edges | None = None  # only at an interior router
+        self.uplink: Uplink | None = None  # only at an edge router
+        self.peers: Peers | None = None  # only at an edge router
         if router.mode == INTERIOR_MODE:
             self.edges = Edges(table, epochs, self.in_process, targets, log, router.id, self.routers)
         elif router.mode == EDGE_MODE:
@@ -159,26 +163,26 @@ class RouterCore(Core):
         pairs = Pairs(self.workers, self.take_identity, self.links.add, router_of)
 
         events.add(
-            # First in a snapshot: log settings and profiles; nothing below refers to them.
+            # Log settings and profiles come first in a snapshot.
             self.logging,
-            self.tls,  # before the profiles that name credentials
+            self.tls,  # before the profiles, which refer to credentials
             self.profiles,
-            # Connections come before what depends on them: when a worker is lost, they are closed first.
+            # Connections come before subsystems that depend on them: if a worker is lost, they are closed first.
             self.watches,
             self.placements,
             self.affinity,
             self.connections,
             Retirement(self.tls, self.connections, self.workers, self.waker, log),
-            self.authentication,  # of those
-            self.policy,  # before those who use a connection that it may refuse
-            self.audit,  # behind those who report why a connection ends or is refused
+            self.authentication,
+            self.policy,  # before users of connections, because it may refuse a connection
+            self.audit,  # after the subsystems that report why a connection ends or is refused
             # Addresses depend on settings, routers and next hops.
             self.settings,
             *([] if self.routers is None else [self.routers]),
-            self.neighbours,  # behind the routers, whose indexes its next hops bear
+            self.neighbours,  # after the routers, because next hops contain their indexes
             table,
-            self.exchanges,  # of addresses
-            Replicas(self.workers, table, epochs, log),  # behind connections; before the consumers that workers have
+            self.exchanges,  # after the addresses they refer to
+            Replicas(self.workers, table, epochs, log),  # after connections; before the consumers that workers have
             self.links,
             LinkHandler(
                 table, epochs, attaching, self.links, self.initiated_links, pairs, self.policy,
@@ -186,15 +190,15 @@ class RouterCore(Core):
             ),
             pairs,
             self.initiated_links,
-            self.containers,  # before those who look for containers
+            self.containers,  # before link routes and auto links, which search for containers
             self.link_routes,
             self.auto_links,
             attaching,
-            # Behind those who use addresses, before the messages of either.
+            # After the subsystems that use addresses, and before the handling of messages.
             *([] if self.edges is None else [self.edges]),
             *([] if self.uplink is None else [self.uplink]),
             *([] if self.peers is None else [self.peers]),
-            self.in_process,  # behind neighbours, whose messages go first
+            self.in_process,  # after neighbours, whose control messages have priority
         )  # fmt: skip
         events.check_complete()
 
@@ -207,7 +211,7 @@ class RouterCore(Core):
 
     @property
     def addresses(self) -> int:
-        """Number of addresses, those of link routes included."""
+        """Number of addresses, including those of link routes."""
         link_routes = {address.key for address in self.link_routes.addresses()}
         if self.routers is not None:
             link_routes.update(address.key for address in self.routers.link_routes)
@@ -215,7 +219,7 @@ class RouterCore(Core):
 
 
 class Services(NamedTuple):
-    """The subsystems of a router that open sockets."""
+    """Subsystems of a router that open sockets."""
 
     acceptor: Acceptor
     connectors: Connectors
@@ -233,10 +237,10 @@ def add_services(
     heard: Callable[[], bool],
     log: Log,
 ) -> Services:
-    """Complete a core with what needs an event loop.
+    """Add the subsystems that need an event loop to a core.
 
-    announce: called when a listener takes connections. heard: whether a worker has lately read from a client that is
-    in.
+    names: resolver of host names. make_http: create the HTTP service. announce: called when a listener accepts
+    connections. heard: True if a worker has lately read from an established client.
     """
     core.policy.connect(loop)
     limit = configuration.policy.max_connections
@@ -249,13 +253,13 @@ def add_services(
         connectors,
         acceptor,
         http,
-        listening,  # last: what it opens is visible from outside
+        listening,  # last, because the listeners it opens are visible from outside
     )
     return Services(acceptor, connectors, http, listening)
 
 
 def _configured(configuration: Configuration) -> int:
-    """Number of the configured objects that have numbers."""
+    """Return the number of configured objects that have an identity."""
     return sum(
         len(entities)
         for entities in (

@@ -1,6 +1,6 @@
-"""The core: dispatches events to the subsystems, and collects changes for the workers.
+"""Core of the supervisor: dispatches events to the subsystems, and collects deltas and snapshots for the workers.
 
-It names no subsystem; `composition.py` lists them. No input or output here.
+The core names no subsystem; `composition.py` lists them. No input or output here.
 """
 
 import time
@@ -18,14 +18,17 @@ from supervisor.subsystem import Events
 
 
 class Core:
-    """Dispatches. Owner: supervisor."""
+    """Dispatcher of events to subsystems, and collector of their changes. Owner: supervisor."""
 
     def __init__(self, table: Table, epochs: Epochs[Any], events: Events, reset_address: Callable[[int], None]) -> None:
-        """`reset_address` zeroes a counter slot in shared memory before its id is used again."""
+        """Create without workers.
+
+        reset_address: zero a counter slot in shared memory; called before the id of the slot is used again.
+        """
         self.table = table
         self.epochs = epochs
         self.events = events
-        self.workers: dict[int, Worker] = {}  # the current generation of each, dead or alive
+        self.workers: dict[int, Worker] = {}  # present generation of each worker, dead or alive, by index
         self.waker = Waker()
         self.started_at = time.monotonic()
         self._reset_address = reset_address
@@ -33,19 +36,19 @@ class Core:
     # Life
 
     def start(self, configuration: Configuration) -> None:
-        """All workers serve for the first time."""
+        """Start all subsystems, when all workers serve for the first time."""
         for subsystem in self.events:
             subsystem.start(configuration)
 
     def stop(self) -> None:
-        """The router ends."""
+        """Stop all subsystems at the end of the router."""
         for subsystem in self.events:
             subsystem.stop()
 
     # Workers
 
     def receive(self, worker: Worker, message: Event, raw: bytes | None = None) -> None:
-        """React to a message of a worker, `raw` the octets that came with it. Raises WorkerFaultError."""
+        """Handle a message of a worker. raw: the octets that belong to it. Raises WorkerFaultError."""
         if not isinstance(message, Local):
             self.events.handle(worker, message)
             return
@@ -54,11 +57,11 @@ class Core:
         self.events.handle_raw(worker, message, raw)
 
     def subscribed(self, worker: Worker) -> None:
-        """The worker has subscribed to deltas: it needs a snapshot."""
+        """Note that the worker has subscribed to deltas and needs a snapshot."""
         worker.wants_snapshot = True
 
     def lost(self, worker: Worker, settled: Callable[[], None]) -> None:
-        """A worker died. `settled` is called when all others have settled what they had sent to it."""
+        """Remove a worker that died. settled: called when all others have settled their deliveries to it."""
         was_live = worker.live
         worker.stage = Stage.DEAD
         self.events.worker_lost(worker)
@@ -70,21 +73,24 @@ class Core:
     # Each wake
 
     def work(self) -> bool:
-        """Handle waiting messages for a limited time; True: more wait."""
+        """Handle waiting messages for a limited time. Returns True if more wait."""
         return self.events.work()
 
     @property
     def busy(self) -> bool:
-        """Whether `take_delta` has more to do after other events."""
+        """True if `take_delta` has more to do after other events."""
         return self.events.waiting
 
     @property
     def deadline(self) -> float:
-        """When `take_delta` is due without an event, in seconds of the monotonic clock."""
+        """Time at which `take_delta` is due without an event, in seconds of the monotonic clock."""
         return self.events.deadline
 
     def take_delta(self) -> tuple[int, list[Op]] | None:
-        """Complete what can be completed; returns the changes to publish, or None. Call until it is None."""
+        """Continue waiting changes and return the next epoch with its ops; None if there is nothing to publish.
+
+        Call until the result is None. Then workers that need a snapshot get it.
+        """
         table, epochs = self.table, self.epochs
         epochs.run_actions(table.epoch)
         self.events.step()
@@ -100,11 +106,11 @@ class Core:
         return delta
 
     def snapshot(self) -> list[Op]:
-        """The ops that a new worker needs. No change may be unpublished."""
+        """Return the ops that a new worker needs. No change may be unpublished."""
         return self.events.snapshot_ops()
 
     # Management
 
     def live_attributes(self, config: EntityConfig) -> Mapping[str, Any]:
-        """Attributes of a configured entity that show its live state."""
+        """Return the live attributes of a configured entity."""
         return self.events.live_attributes(config)

@@ -1,6 +1,4 @@
-"""Start and end of the router: everything before the event loop, and the exit status.
-
-management.md 3.3, 3.5.
+"""Start and end of the router: setup before the event loop, and the exit status (management.md 3.3, 3.5).
 
 The order matters. Memory, descriptors and keys come first, then the zygote inherits them, and only then are the event
 loop and ZeroMQ touched: workers are forked from a process without either.
@@ -27,22 +25,22 @@ from supervisor.processes.private_directory import PrivateDirectory
 from supervisor.processes.privileges import PrivilegeError, find_identity
 from supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
-PRODUCT: Final = "sluice-router"  # in the open to clients; the name of the distribution
+PRODUCT: Final = "sluice-router"  # product property of opens to clients; the name of the distribution
 
-# Sizes of the memory region. It is sparse: what is not used costs address space only.
-LINKS_PER_WORKER: Final = 1 << 17
-ADDRESSES: Final = 1 << 18
-ADDRESSES_OF_A_NETWORK: Final = 1 << 20  # each address of each other router has counters of its own
-RING_OCTETS: Final = 1 << 20  # of each ordered pair of workers
+# Sizes of the memory region. The region is sparse: unused parts cost only address space.
+LINKS_PER_WORKER: Final = 1 << 17  # link slots of a worker
+ADDRESSES: Final = 1 << 18  # address slots of a standalone or edge router
+ADDRESSES_OF_A_NETWORK: Final = 1 << 20  # of an interior router, where each address of each other router needs a slot
+RING_OCTETS: Final = 1 << 20  # octets of the ring of each ordered pair of workers
 
 WORKER_MODULE: Final = "workers.main"
 
-# Of deliveries that are stuck and links without credit: seconds between looks, age from which they count; with -T.
+# Detection of stuck deliveries and links without credit: scan interval and minimum age in seconds.
 STUCK_SECONDS: Final = (30, 10)
-STUCK_SECONDS_TEST: Final = (5, 3)
-# Of idle streaming links to another router: seconds between looks, how many of a connection are kept; with -T.
+STUCK_SECONDS_TEST: Final = (5, 3)  # with option -T
+# Removal of idle streaming links to another router: scan interval in seconds, and number kept for each connection.
 SCRUB: Final = (30, 128)
-SCRUB_TEST: Final = (5, 2)
+SCRUB_TEST: Final = (5, 2)  # with option -T
 
 
 def run(
@@ -54,13 +52,13 @@ def run(
     become: tuple[str | None, str | None] = (None, None),
     worker_module: str = WORKER_MODULE,
 ) -> int:
-    """Run the router until a signal or a failure; returns the exit status.
+    """Run the router until a signal or a failure. Returns the exit status.
 
-    program: the name under which it was started. test_hooks: option -T. become: the user and the group that it
-    becomes once the ports are open. worker_module: what the workers run. After SIGINT this process ends itself with
-    that signal and the function does not return.
+    program: name under which the router was started. test_hooks: option -T. become: user and group to change to once
+    the ports are open. worker_module: module that the workers run. After SIGINT the process ends itself with that
+    signal and the function does not return.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a configuration that can be loaded again
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the supervisor can reload the configuration
     log_identity(log, configuration, VERSION)
     interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
     log.info(
@@ -132,7 +130,7 @@ def _setup(
     keys: Keys,
     test_hooks: bool,
 ) -> WorkerSetup:
-    """The setup of all workers; the zygote fills in number, generation, sockets and core."""
+    """Return the setup of all workers; the zygote fills in number, generation, sockets and core."""
     router = configuration.router
     interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
     pause, kept = SCRUB_TEST if test_hooks else SCRUB
@@ -168,14 +166,16 @@ def _setup(
 
 
 def _cores(workers: int) -> list[int | None]:
-    """The core for each worker: its own if there is a worker for each core, else any; other routers may run on this
-    machine."""
+    """Return the core to bind each worker to; None: not bound.
+
+    Workers are bound only if there is one for each core. With fewer workers other routers may run on this machine.
+    """
     cores = sorted(os.sched_getaffinity(0))
     return list(cores) if workers == len(cores) > 1 else [None] * workers
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the limit of descriptors as far as the system allows; each connection needs one."""
+    """Raise the limit of open descriptors as far as the system allows, because each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""The running supervisor: an event loop around the core, its channels, the workers and the listeners."""
+"""Running supervisor: an event loop with the core, the channels to workers, and the listeners."""
 
 import asyncio
 import gc
@@ -53,13 +53,13 @@ _MODE_TEXTS: Final = {
     "standalone": "Router started in Standalone mode",
     "edge": "Router started in Edge mode",
 }
-_LEAST_WAIT: Final = 0.001  # seconds between two wakes for what is due
+_LEAST_WAIT: Final = 0.001  # minimum seconds between two wakes for deadlines
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
 
 class Supervisor:
-    """Everything that runs in the supervisor process. Owner: `supervisor.main`."""
+    """Supervisor process: the core and all services around it. Owner: `supervisor.main`."""
 
     def __init__(
         self,
@@ -77,8 +77,11 @@ class Supervisor:
         become: Identity | None = None,
         give: Callable[[int, int], None] = lambda user, group: None,
     ) -> None:
-        """directory: of the sockets of deltas. become: who the process is once the ports are open. give(user, group):
-        that directory is theirs then."""
+        """Create all services; `run` starts them.
+
+        directory: private directory for the sockets of deltas. become: user and group to change to once the ports are
+        open. give(user, group): change the owner of the private directory to them.
+        """
         self._configuration = configuration
         self._version = version
         self._zygote = zygote
@@ -90,7 +93,7 @@ class Supervisor:
         self._log = log
         self._core = core
         self._region = region
-        self._ended: asyncio.Future[int] = loop.create_future()  # the signal, or 0 - exit status of a failure
+        self._ended: asyncio.Future[int] = loop.create_future()  # number of a signal, or minus the exit status
         self._channels = Channels(
             loop,
             directory,
@@ -135,10 +138,10 @@ class Supervisor:
             moved=acceptor.moved,
         )
         core.tls.when_held(self._protect_keys)
-        self._serving = False  # listening
-        self._wake: asyncio.Handle | None = None
-        self._hearing = False  # in a wake, before the subsystems do what is due
-        self._timer: asyncio.TimerHandle | None = None  # of what is due though nothing happens
+        self._serving = False  # True: the router listens
+        self._wake: asyncio.Handle | None = None  # scheduled wake
+        self._hearing = False  # True: within a wake, from the first message until `work` is done
+        self._timer: asyncio.TimerHandle | None = None  # timer of the earliest deadline
         core.waker.connect(loop, self._wake_soon)
         self._live = LiveConfiguration(loop, configuration, core.settings.current, core.events, core.waker, log)
         reloaded = core.audit.trail.reloaded
@@ -152,13 +155,13 @@ class Supervisor:
                 core.in_process.serve(record_key, partial(agent.handle, carried=rights), agent.ready)
 
     async def run(self) -> int:
-        """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
+        """Run until a signal or a failure. Returns the number of the signal, or minus the exit status of a failure."""
         for number in ENDING:
             self._loop.add_signal_handler(number, self._end, number)
         hang_up = HangUp(self._loop, self._core.logging, self._core.audit, self._reloads, self._log)
         self._loop.add_signal_handler(signal.SIGHUP, hang_up)
         self._log_start()
-        # Signals that end the router are handled even while a name server does not answer.
+        # Signals that end the router are handled even while a name server does not respond.
         asked = self._loop.create_task(self._gather())
         await asyncio.wait((asked, self._ended), return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
@@ -174,12 +177,12 @@ class Supervisor:
         return result
 
     async def _gather(self) -> Answers:
-        """What has to be known of file systems and name servers. Raises TlsStartError."""
+        """Read credentials and resolve the hosts of listeners. Raises TlsStartError."""
         await self._core.tls.load(self._configuration)
         return await self._names.find(self._configuration.listeners)
 
     def _begin(self, answers: Answers) -> None:
-        """Bind the listeners, and start the workers. answers: the addresses of the hosts of the listeners."""
+        """Bind the listeners, drop privileges and start the workers. answers: addresses of the listeners' hosts."""
         try:
             self._services.acceptor.bind(
                 tuple(config for config in self._configuration.listeners if not config.http), answers
@@ -200,7 +203,7 @@ class Supervisor:
             self._fatal(f"The router cannot give up its rights: {error.strerror}")
 
     def _protect_keys(self) -> None:
-        """There are private keys from now on: no process of the router leaves them in a file."""
+        """Forbid core dumps of all processes, now that their memory contains private keys."""
         processes = [os.getpid(), self._zygote.pid, *(worker.pid for worker in self._core.workers.values())]
         try:
             forbid_core_dumps(process for process in processes if process)
@@ -229,7 +232,7 @@ class Supervisor:
                 return
             except WorkerCorruptError as error:
                 self._replace(error.worker, str(error))
-            except Exception as error:  # noqa: BLE001 - logged with its trace; the other messages count all the same
+            except Exception as error:  # noqa: BLE001 - logged with its trace; the other messages are handled all the same
                 trace = "".join(traceback.format_exception(error)).rstrip()
                 self._log.critical("SERVER", f"Internal error: message {message.kind_name} of {worker}\n{trace}")
             if worker.stage is not before:
@@ -248,17 +251,17 @@ class Supervisor:
         self._pool.kill(worker)
 
     def _refuse(self, identity: bytes, text: str) -> None:
-        """A worker sent an invalid message: kill it."""
+        """Kill a worker that sent an invalid message."""
         worker = self._pool.find(identity)
         if worker is not None:
             self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) sent a bad message: {text}")
             self._pool.kill(worker)
 
     def _flush(self) -> None:
-        """Do what is due."""
+        """Do the work of a wake, and set the timer for the next deadline."""
         try:
             self._work()
-        finally:  # an error must not stop the clock of the network
+        finally:  # even after an error, because the routing protocol depends on the timer
             self._log.release()
             due = self._core.deadline
             if due < NEVER:
@@ -268,7 +271,7 @@ class Supervisor:
         """Handle messages for the router itself, publish changes and send messages."""
         self._hearing = True
         self._log.hold()
-        more = True  # also when a handler fails, because the rest is skipped then
+        more = True  # holds also if a handler fails, because the rest is skipped then
         try:
             more = self._core.work()
         finally:
@@ -280,8 +283,9 @@ class Supervisor:
             deltas.append(delta)
         if self._core.busy:
             self._wake_soon()
-        self._log.release()  # what clients are told is in the log before
-        try:  # orders first: they depend on no delta that is not acknowledged, and ZeroMQ's threads take a while
+        self._log.release()  # the log has its lines before clients get the answers
+        # Orders are sent before deltas: they depend only on acknowledged deltas, and ZeroMQ's threads take a while.
+        try:
             for worker in self._core.workers.values():
                 if worker.stage not in (Stage.FORKING, Stage.DEAD):
                     self._send_orders(worker)
@@ -290,8 +294,11 @@ class Supervisor:
                 self._publish(epoch, ops)
 
     def _send_orders(self, worker: Worker) -> None:
-        """Send orders in parts, and messages of the router itself behind them, in the last of these: each part wakes
-        the worker, which takes longer than what is in it."""
+        """Send the queued orders of a worker in batches, followed by messages from the router itself.
+
+        The router's messages fill up the last batch, because each batch wakes the worker, which costs more than most
+        messages.
+        """
         orders, sends, at = worker.outbox, worker.sends, 0
         while at < len(orders) or (sends and worker.live):
             part = orders[at : at + MESSAGES_A_PART]
@@ -304,13 +311,15 @@ class Supervisor:
         orders.clear()
 
     def _wake_soon(self) -> None:
-        """Schedule a wake, after other events; none where what is due is still done in the present one."""
+        """Schedule a wake after other events, unless the present wake still does the work."""
         if self._wake is None and not self._hearing:
             self._wake = self._loop.call_soon(self._awake)
 
     def _wake_at(self, due: float) -> None:
-        """Schedule a wake at a time of the monotonic clock, which is that of the loop. One that comes earlier looks
-        again: what is due changes all the time, mostly to later."""
+        """Schedule a wake at a time of the monotonic clock, which is also the clock of the loop.
+
+        A timer that fires early re-reads the deadline; deadlines usually move later.
+        """
         if self._timer is not None:
             if self._timer.when() <= due:
                 return
@@ -342,7 +351,7 @@ class Supervisor:
         elif not self._ended.done() and all(own.stage is Stage.SERVING for own in self._core.workers.values()):
             self._serving = True
             self._log_running()
-            gc.freeze()  # collections need not look through the modules again and again, nor does the end
+            gc.freeze()  # garbage collections, and the one at the end, need not scan the modules
             try:
                 self._services.acceptor.open(self._log_listening)
             except ListenError as error:
@@ -354,7 +363,7 @@ class Supervisor:
     # HTTP
 
     def _bind_http(self, answers: Answers) -> bool:
-        """Bind the HTTP listeners of the configuration; all of them are required. False: the router ends."""
+        """Bind the HTTP listeners of the configuration. Returns False if one fails; then the router ends."""
         for config in self._configuration.listeners:
             if config.http:
                 try:
@@ -374,7 +383,7 @@ class Supervisor:
                     return
 
     def _listener_states(self) -> list[ListenerState]:
-        """The state of each configured listener, for health and metrics."""
+        """Return the state of each configured listener, for health and metrics."""
         opened = {listener.config.name: listener for listener in self._services.acceptor.listeners}
         opened.update((listener.config.name, listener) for listener in self._services.http.open_listeners)
         states = []
@@ -392,7 +401,7 @@ class Supervisor:
             self._ended.set_result(number)
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A handler of an event failed: log the fault and continue."""
+        """Log the internal error of a failed event handler, and continue."""
         del loop
         error = context.get("exception")
         details = "".join(traceback.format_exception(error)) if isinstance(error, Exception) else ""
@@ -423,7 +432,7 @@ class Supervisor:
             for number in worker.connections:
                 self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")
         await self._pool.stop()
-        await self._services.http.close()  # until now its health page reports the shutdown
+        await self._services.http.close()  # late, so that the health page reports the shutdown until now
         self._pool.close()
         await self._telemetry.finish()
         await self._core.audit.finish(signal.Signals(result).name if result > 0 else "a failure, see the log")
@@ -465,7 +474,7 @@ class Supervisor:
         self._log.notice("SERVER", f"Process VmSize {size:.2f} MiB ({available:.2f} GiB available memory)")
 
     def _heard(self) -> bool:
-        """Whether a worker has lately read from a client that is in."""
+        """True if a worker has lately read from an established client."""
         since = 1000 * (time.monotonic() - HEARD)
         return any(self._region.worker_heard(index) >= since for index in self._core.workers)
 
@@ -477,7 +486,7 @@ class Supervisor:
 
 
 def _make_http(loop: asyncio.AbstractEventLoop, log: Log, *parts: Any) -> "HttpService":
-    """HTTP is loaded on demand: its libraries take long to load."""
+    """Create the HTTP service. It is imported on demand, because its libraries take long to load."""
     from supervisor.web.server import make
 
     return make(loop, log, *parts)
@@ -488,7 +497,7 @@ def _word(flag: bool) -> str:
 
 
 def log_identity(log: Log, configuration: Configuration, version: str) -> None:
-    """The first lines of a start: who this is."""
+    """Log the first lines of a start: name, mode and version."""
     router = configuration.router
     log.info("SERVER", f"Container Name: {router.id}")
     interior = f"Router started in Interior mode, area=0 id={router.id}"

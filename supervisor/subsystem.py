@@ -1,8 +1,8 @@
-"""The protocol of subsystems, and the calls to all of them.
+"""Interface of subsystems, and the dispatch of events to all of them.
 
-A subsystem owns one noun (connections, link routes, exchanges, …). `composition.py` lists all of them in order; the
-core dispatches events to them in that order. Subsystems get each other through their constructors; none sets an
-attribute of another. docs/internals/supervisor.md has the rest.
+A subsystem owns one noun (connections, link routes, exchanges, …). `composition.py` lists all subsystems; the core
+dispatches events to them in that order. Subsystems get each other through their constructors, and none sets an
+attribute of another. docs/internals/supervisor.md has the details.
 """
 
 import asyncio
@@ -19,109 +19,109 @@ from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import Connection, Link
 from supervisor.processes.worker import Worker
 
-NEVER: Final = math.inf  # a deadline
-RAW: Final = (Local,)  # types of messages that come with octets
+NEVER: Final = math.inf  # deadline of a subsystem that waits for no time
+RAW: Final = (Local,)  # types of worker messages that are followed by octets
 
-# Reacts to a message of a worker with the octets that come with it. Raises WorkerFaultError.
+# Handler of a worker's message with the octets that follow it. Raises WorkerFaultError.
 RawHandler = Callable[[Worker, Local, bytes], None]
-# Attributes of a configured entity that show its live state, for management.
+# Return the attributes of a configured entity that show its live state, for management.
 LiveAttributes = Callable[[Any], Mapping[str, Any]]
 
 
 class CompositionError(Exception):
-    """Two subsystems claim the same message or entity type, or none does."""
+    """Raised when two subsystems handle the same message or entity type, or no subsystem does."""
 
 
 class Subsystem:
-    """One part of the supervisor. Each method does nothing here; a subsystem overrides what concerns it."""
+    """Base class of subsystems. Its methods do nothing; a subsystem overrides those that concern it."""
 
     __slots__ = ()
 
     # Contributions, collected when the supervisor is composed
 
     def messages(self, handlers: Handlers[Worker]) -> None:
-        """Add its handlers of messages of workers, by type. A handler raises WorkerFaultError."""
+        """Register this subsystem's handlers of worker messages by type. A handler raises WorkerFaultError."""
 
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:
-        """The messages of workers with octets that it handles, by type."""
+        """Return this subsystem's handlers of worker messages with octets, by type."""
         return {}
 
     def live_attributes(self) -> Mapping[str, LiveAttributes]:
-        """What management shows of its entities, by short name of the type."""
+        """Return callables for the live attributes of this subsystem's entities, by short name of the entity type."""
         return {}
 
     # Life
 
     def start(self, configuration: Configuration) -> None:
-        """All workers serve for the first time: begin to open, connect and attach."""
+        """Begin to open, connect and attach, now that all workers serve for the first time."""
 
     def stop(self) -> None:
-        """The router ends: begin nothing new."""
+        """Begin nothing new, because the router ends."""
 
     # Changes of the configuration; `supervisor/configuration/change.py` has the order of the calls
 
     def gather(self, change: ConfigurationChange) -> "asyncio.Future[Any] | None":
-        """Gather what a change needs from file systems and name servers; None: nothing.
+        """Start to gather what a change needs from file systems and name servers; return None if nothing is needed.
 
-        The result comes back as `change.gathered[self]`. The future may have a ChangeError.
+        The result of the future is available later as `change.gathered[self]`. Its exception may be a ChangeError.
         """
 
     def prepare(self, change: ConfigurationChange) -> None:
-        """Do whatever may fail, without effect yet. Raises ChangeError."""
+        """Do everything that may fail, without visible effect yet. Raises ChangeError."""
 
     def commit(self, change: ConfigurationChange) -> None:
         """Put the change into force. Must not fail."""
 
     def discard(self, change: ConfigurationChange) -> None:
-        """The change is not made: undo `gather` and `prepare`, if they were called."""
+        """Undo `gather` and `prepare`, if they were called, because the change is not made."""
 
     # Events
 
     def connection_opened(self, connection: Connection, message: Opened) -> None:
-        """The open of a connection has come. message: the worker's `opened`."""
+        """Handle the admitted open of a connection. message: the worker's `opened`."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """A connection is gone; its links were dropped before."""
+        """Handle the end of a connection, whose links were dropped before."""
 
     def link_dropped(self, worker: Worker, link: Link) -> None:
-        """A link is gone."""
+        """Handle the end of a link."""
 
     def worker_lost(self, worker: Worker) -> None:
-        """A worker died."""
+        """Handle the exit of a worker."""
 
     # Each wake of the supervisor, in this order
 
     def work(self) -> bool:
-        """Handle waiting messages for a limited time; True: more wait."""
+        """Handle waiting messages for a limited time. Returns True if more wait."""
         return False
 
     def step(self) -> None:
-        """Continue changes that take several epochs: the next delta is about to be taken."""
+        """Continue changes that take several epochs, just before the next delta is taken."""
 
     @property
     def waiting(self) -> bool:
-        """Whether `step` has more to do after other events."""
+        """True if `step` has more to do after other events."""
         return False
 
     def after_delta(self) -> None:
-        """Continue what waited for acknowledgements. Must not change tables of workers."""
+        """Continue work that waited for acknowledgements. Must not change the tables of workers."""
 
     @property
     def deadline(self) -> float:
-        """When `step` is due without an event, in seconds of the monotonic clock."""
+        """Time at which `step` is due without an event, in seconds of the monotonic clock."""
         return NEVER
 
     # New workers
 
     def snapshot_ops(self) -> Iterable[Op]:
-        """The ops that a new worker needs. No change is unpublished."""
+        """Return the ops that a new worker needs from this subsystem. Called when all changes are published."""
         return ()
 
 
 class Events:
-    """All subsystems, in order, and the dispatch of events. Owner: the core.
+    """Ordered list of all subsystems, and the dispatch of events to them. Owner: the core.
 
-    Events go only to subsystems that override the method.
+    An event goes only to subsystems that override its method.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Events:
                     concerned.append(subsystem)
 
     def check_complete(self) -> None:
-        """Raises CompositionError when a type of message has no subsystem."""
+        """Raise CompositionError if a type of worker message has no handler."""
         try:
             self._messages.check_complete()
         except ValueError as error:
@@ -183,15 +183,15 @@ class Events:
                 raise CompositionError(f"no handler for {kind.__name__}")
 
     def handle(self, worker: Worker, message: Message) -> None:
-        """Pass a message to its subsystem. Raises WorkerFaultError."""
+        """Pass a worker's message to its handler. Raises WorkerFaultError."""
         self._messages.handle(worker, message)
 
     def handle_raw(self, worker: Worker, message: Local, octets: bytes) -> None:
-        """Pass a message that has octets to its subsystem. Raises WorkerFaultError."""
+        """Pass a worker's message with octets to its handler. Raises WorkerFaultError."""
         self._raw_messages[type(message)](worker, message, octets)
 
     def live_attributes(self, config: EntityConfig) -> Mapping[str, Any]:
-        """Attributes of an entity that show its live state."""
+        """Return the live attributes of an entity."""
         shown = self._live_attributes.get(config.type)
         return {} if shown is None else shown(config)
 
@@ -216,7 +216,7 @@ class Events:
             subsystem.worker_lost(worker)
 
     def work(self) -> bool:
-        """Whether any has more to do; see Subsystem."""
+        """Call `work` of all subsystems. Returns True if any has more to do; see Subsystem."""
         more = False
         for subsystem in self._working:
             more |= subsystem.work()
@@ -229,7 +229,7 @@ class Events:
 
     @property
     def waiting(self) -> bool:
-        """Whether any is; see Subsystem."""
+        """True if any subsystem is waiting; see Subsystem."""
         return any(subsystem.waiting for subsystem in self._waiting)
 
     def after_delta(self) -> None:
@@ -239,9 +239,9 @@ class Events:
 
     @property
     def deadline(self) -> float:
-        """The first of all; see Subsystem."""
+        """Earliest deadline of all subsystems; see Subsystem."""
         return min((subsystem.deadline for subsystem in self._due), default=NEVER)
 
     def snapshot_ops(self) -> list[Op]:
-        """Those of all, in order; see Subsystem."""
+        """Return the ops of all subsystems, in order; see Subsystem."""
         return [op for subsystem in self._subsystems for op in subsystem.snapshot_ops()]
