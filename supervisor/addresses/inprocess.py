@@ -101,13 +101,13 @@ class InProcess(Subsystem):
     def handle(self, service: str, handler: Handler) -> None:
         """Pass messages on links for a service of the router that has no address to `handler`."""
         if service in self._handlers:
-            raise CompositionError(f"messages for {service!r} go to somebody already")
+            raise CompositionError(f"messages for {service!r} have a handler already")
         self._handlers[service] = (handler, always)
 
     def divert(self, record_key: str, receive: Diverted) -> None:
         """Pass messages whose key is not that of an address to `receive` on arrival, without queueing them."""
         if record_key in self._diverted:
-            raise CompositionError(f"messages for {record_key!r} go to somebody already")
+            raise CompositionError(f"messages for {record_key!r} have a handler already")
         self._diverted[record_key] = receive
 
     def go_on(self) -> None:
@@ -128,7 +128,7 @@ class InProcess(Subsystem):
         if worker is None:
             return False
         if worker.unconfirmed and worker.unconfirmed + len(octets) > UNCONFIRMED_MOST:
-            text = f"Message of the router to {address_text} dropped: {worker} is behind"
+            text = f"Message from the router to {address_text} dropped: {worker} has too many octets to forward"
             self._log.repeated(WARNING, "ROUTER_CORE", "message dropped", text)
             return False
         worker.unconfirmed += len(octets)
@@ -146,7 +146,7 @@ class InProcess(Subsystem):
         if worker is None or not worker.live:
             return False
         if worker.unconfirmed and worker.unconfirmed + len(octets) > UNCONFIRMED_MOST:
-            text = f"[C{conn}] Control message dropped: {worker} is behind"
+            text = f"[C{conn}] Control message dropped: {worker} has too many octets to forward"
             self._log.repeated(WARNING, "ROUTER", "control dropped", text)
             return False
         worker.unconfirmed += len(octets)
@@ -246,7 +246,7 @@ class InProcess(Subsystem):
         served = self._handlers.get(record_key)
         if served is None:
             if self._log.enabled("ROUTER_CORE", DEBUG):
-                self._log.debug("ROUTER_CORE", f"Message for {record_key} ignored: nobody serves it")
+                self._log.debug("ROUTER_CORE", f"Message for {record_key} ignored: the address has no handler")
             return
         served[0](message)
 
