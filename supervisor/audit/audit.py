@@ -90,8 +90,8 @@ class Audit(Subsystem):
 
     def _write_to(self, sink: AuditSink, line: bytes) -> None:
         if not sink.write(line):
-            text = f"The audit log '{sink.config.name}' takes no lines: {sink.fault or 'it is too slow'}"
-            self._log.repeated(ERROR, MODULE, f"audit {sink.config.name}", f"{text}. Lines are dropped and counted")
+            text = f"The audit log '{sink.config.name}' drops lines: {sink.fault or 'its output is too slow'}"
+            self._log.repeated(ERROR, MODULE, f"audit {sink.config.name}", f"{text}. linesDropped counts them")
 
     def _about(self, name: str, detail: Mapping[str, Any]) -> Event:
         return self.trail.event(name, None, {}, detail)
@@ -105,7 +105,7 @@ class Audit(Subsystem):
             text = f"The audit log '{name}' cannot be written: {fault}"
             self._log.repeated(ERROR, MODULE, f"audit fault {name}", text)
         else:
-            self._log.notice(MODULE, f"The audit log '{name}' is written again")
+            self._log.notice(MODULE, f"The audit log '{name}' can be written again")
 
     # Life
 
@@ -140,7 +140,7 @@ class Audit(Subsystem):
         self._lines += sink.lines
         self._dropped += sink.dropped
         if sink.fault is not None:
-            text = f"The audit log '{sink.config.name}' ends with lines that cannot be written: {sink.fault}"
+            text = f"The audit log '{sink.config.name}' is closed with lines that could not be written: {sink.fault}"
             self._log.error(MODULE, text)
 
     async def finish(self, reason: str) -> None:

@@ -65,7 +65,7 @@ class AuditFile:
         try:
             self._become(_open(self.path))
         except OSError as error:
-            return f"it stays in its present file: {error.strerror}"
+            return f"its file cannot be opened again, so the present one stays in use: {error.strerror}"
         return None
 
     def _full(self, octets: int) -> bool:
@@ -84,7 +84,7 @@ class AuditFile:
             self._become(_open(self.path))
         except OSError as error:
             self._retry = self._clock() + RETRY_SECONDS
-            return f"it has its size and cannot be replaced: {error.strerror}"
+            return f"its file has reached maxSize and cannot be rotated: {error.strerror}"
         return None
 
     def _become(self, opened: tuple[int, int | None]) -> None:
@@ -131,7 +131,7 @@ def _open(path: str) -> tuple[int, int | None]:
         return descriptor, None
     if found.st_mode & stat.S_IWOTH:
         os.close(descriptor)
-        raise OSError(errno.EPERM, "everybody may write to it")
+        raise OSError(errno.EPERM, "the file is writable for everybody")
     return descriptor, found.st_size
 
 

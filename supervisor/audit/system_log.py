@@ -46,7 +46,7 @@ class _Datagrams:
             try:
                 self._send(line[:-1])
             except OSError as error:
-                return Written(number, error.strerror or "it does not read")
+                return Written(number, error.strerror or "the daemon does not read")
         return Written(len(lines))
 
     def _send(self, line: bytes) -> None:
