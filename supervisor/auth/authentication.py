@@ -57,7 +57,7 @@ DELETED: Final = ("amqp:unauthorized-access", "the user of this connection has b
 # Maximum number of tokens of a connection that are checked at a time. Clients send one for each of their links.
 MOST_RENEWALS: Final = 8
 MOST_PAUSE: Final = 3600.0  # maximum seconds of a timer for the expiry of a token; then the time is compared again
-LEFT: Final = "the client left before it was answered"
+LEFT: Final = "the client left before the login was decided"
 _PROVIDERS: Final = (SaslUsersConfig, TokenIssuerConfig, AuthServiceConfig)
 
 
@@ -244,7 +244,9 @@ class Authentication(Subsystem):
             return
         listener = connection.origin
         if not isinstance(listener, ListenerConfig) or message.conn in self._exchanges:
-            raise WorkerFaultError(f"{message.kind_name}: connection {message.conn} logs in already, or cannot")
+            raise WorkerFaultError(
+                f"{message.kind_name}: connection {message.conn} is logging in already, or may not log in"
+            )
         service = self._service(listener)
         if service is not None:
             place = f"{service.host}:{service.port_text}"
@@ -252,7 +254,7 @@ class Authentication(Subsystem):
             self._log.info("SERVER", text)
         router = self._configuration.router
         if self._process is None or not asks(listener, router):
-            self._refuse(connection, "nobody can authenticate here")
+            self._refuse(connection, "no authentication provider is available")
             return
         known = context(
             listener, router, connection.number, connection.peer, message.external, message.encryption, message.binding

@@ -145,7 +145,7 @@ class AuthenticationProcess:
             self._restart.cancel()
             self._restart = None
         self._end_process()
-        self._refuse_all("the router ends, or needs nobody to authenticate")
+        self._refuse_all("the router stops, or no listener needs authentication")
 
     # Exchanges
 
@@ -182,7 +182,11 @@ class AuthenticationProcess:
     def _begin(self, context: Context, make: Callable[[int], Request], on_reply: OnReply) -> int:
         number, self._next = self._next, self._next + 1
         if self._configuration is None or not self._shares.take(context.host):
-            text = "nobody can authenticate here" if self._configuration is None else "too many clients log in at once"
+            text = (
+                "no authentication provider is available"
+                if self._configuration is None
+                else "too many clients log in at once"
+            )
             self._loop.call_soon(on_reply, Refused(number, text))
             return number
         self._exchanges[number] = _Exchange(on_reply, context.host)
@@ -286,7 +290,7 @@ class AuthenticationProcess:
         self._end_process()
         if again:
             self._start_later()
-        self._refuse_all(f"the authentication process is gone: {why}")
+        self._refuse_all(f"the authentication process has ended: {why}")
 
     def _end_process(self) -> None:
         if self._socket is not None:
@@ -332,7 +336,7 @@ class AuthenticationProcess:
         """Refuse an exchange for lack of a process, after the caller has got the number of the exchange."""
         on_reply = self._end(message.exchange)
         if on_reply is not None:
-            refusal = Refused(message.exchange, "the authentication process is not there")
+            refusal = Refused(message.exchange, "the authentication process is not running")
             self._loop.call_soon(on_reply, refusal)
 
     def _send_first(self, ours: socket.socket) -> None:

@@ -266,7 +266,7 @@ class Exchanges:
         except OSError as error:
             return Failure(f"SASL(-8): no thread for the provider: {error.strerror}")
         except TooManyAttempts:
-            return Failure("too many failed attempts of this host")
+            return Failure("too many failed attempts from this host")
 
     def _expire(self, number: int, running: _Running) -> None:
         self._end(number, running)
@@ -410,7 +410,7 @@ class Exchanges:
             if isinstance(answer, Failure) and answer.credentials:
                 delay = self._attempts.failed(host)
                 if self._attempts.guesses(host):
-                    self._log("warning", "AUTHSERVICE", f"Many failed attempts from {host}: they are slowed down now")
+                    self._log("warning", "AUTHSERVICE", f"Many failed logins from {host}: further attempts are delayed")
         if delay:
             await asyncio.sleep(delay)
         if isinstance(answer, Success) and running.service is not None:

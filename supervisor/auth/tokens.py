@@ -35,7 +35,7 @@ MAX_GROUPS: Final = 100  # maximum number of groups of a user
 FETCH_SECONDS: Final = 5.0  # time limit for each read of the connection, and for waits for the keys
 REFRESH_AT_LEAST: Final = 10.0  # minimum seconds between two refreshes for unknown keys
 LEAST_RSA_BITS: Final = 2048
-KEPT: Final = "; the keys that were read before stay in force"
+KEPT: Final = "; the keys read before stay in force"
 
 
 class KeysError(ValueError):
@@ -58,15 +58,15 @@ def parse_keys(text: str | bytes) -> list[Key]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise KeysError(f"no JSON: {error}") from None
+        raise KeysError(f"not JSON: {error}") from None
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise KeysError("a set of keys has a list `keys`")
+        raise KeysError("not a JWKS: there is no list `keys`")
     if len(entries) > MAX_KEYS:
         raise KeysError(f"more than {MAX_KEYS} keys")
     keys = [key for entry in entries if (key := _key(entry)) is not None]
     if not keys:
-        raise KeysError("no key that signatures can be checked with")
+        raise KeysError("there is no usable signature key")
     return keys
 
 
@@ -228,7 +228,7 @@ class FileKeys:
         """See KeySource."""
         found = self._current()
         if found is None:
-            raise KeysError("the file of keys cannot be used")
+            raise KeysError("the key file is not valid")
         return found
 
     def refresh(self) -> bool:
@@ -256,7 +256,7 @@ class Issuer:
             if not keys and self.source.refresh():
                 keys = _fitting(self.source.keys(), algorithm, header.get("kid"))
         except KeysError as error:
-            return Failure(f"SASL(-24): keys of tokens cannot be had: {error}")
+            return Failure(f"SASL(-24): the keys of the token issuer are not available: {error}")
         if not keys:
             return refused("no key of the issuer fits the token")
         failure = refused("the token is malformed")
@@ -287,9 +287,9 @@ class Issuer:
     def _user(self, claims: Mapping[str, Any], expires: float) -> Success | Failure:
         user = _claim(claims, self.config.user_claim)
         if not isinstance(user, str) or not user:
-            return refused(f"the token has no claim {self.config.user_claim!r}, or it is no text")
+            return refused(f"the token has no claim {self.config.user_claim!r}, or it is not a string")
         if len(user.encode("utf-8", "surrogatepass")) > MAX_NAME or not user.isprintable():
-            return refused(f"claim {self.config.user_claim!r} of the token is no name of a user")
+            return refused(f"claim {self.config.user_claim!r} of the token is not a valid user name")
         groups: list[str] = []
         if self.config.group_claim is not None:
             found = _claim(claims, self.config.group_claim)

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from supervisor.auth.messages import ProviderState
 
 EVERY: Final = 1.0  # seconds between two checks
-KEPT: Final = "; what was read before stays in force"
+KEPT: Final = "; the values read before stay in force"
 _Value = TypeVar("_Value")
 _Signature = tuple[str, int, int, int, int]
 

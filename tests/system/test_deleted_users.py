@@ -87,7 +87,7 @@ def test_broken_file_and_lost_process_close_nothing(start: Start, tmp_path: Path
     router = start(sections(path))
     with logged_in(router, "alice") as peer:
         path.write_text("alice\n")
-        router.wait_log("the user has no verifier; what was read before stays in force")
+        router.wait_log("the user has no verifier; the values read before stay in force")
         peer.barrier()
         write(path, "alice", "bob")
         router.wait_log(r"saslUsers file: read \S+ again")

@@ -83,7 +83,7 @@ def test_keys_of_a_url(start: Start, made: Pki, tmp_path: Path, peers: list[Peer
             peer.expect("sasl-challenge")
             peer.frame("sasl-response", response=b"\x01")
             assert peer.expect("sasl-outcome").code == 1
-        router.wait_log(r"keys of tokens cannot be had: HTTP status 302 .*mech=OAUTHBEARER")
+        router.wait_log(r"the keys of the token issuer are not available: HTTP status 302 .*mech=OAUTHBEARER")
 
         said = (
             "[+] tokenIssuer good: keys read\n",

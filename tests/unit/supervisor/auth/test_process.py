@@ -195,7 +195,7 @@ def test_states_are_told(users, tmp_path):
         fine = [("saslUsers", "u", True, "in use"), ("tokenIssuer", "i", False, missing)]
         await soon(lambda: states(client) == fine)
         users.write_text("guest\n")
-        text = f"{users}: line 1: the user has no verifier; what was read before stays in force"
+        text = f"{users}: line 1: the user has no verifier; the values read before stay in force"
         await soon(lambda: states(client)[0] == ("saslUsers", "u", True, text))
         client.process.configure(configuration(users, 2))
         await soon(lambda: [each[0] for each in states(client)] == ["saslUsers"])
@@ -213,7 +213,7 @@ def test_a_process_that_dies_is_started_again(users):
         first = client.process.pid
         os.kill(first, signal.SIGKILL)
         await soon(lambda: len(replies) == 2)
-        assert replies[1].text == "the authentication process is gone: it died"
+        assert replies[1].text == "the authentication process has ended: it died"
         await soon(lambda: client.process.pid not in (None, first))
         assert isinstance(await client.plain("guest", "secret"), Accepted)
         assert client.process.exchanges == 0
@@ -235,7 +235,7 @@ def test_while_there_is_none_clients_are_refused(users):
 def test_a_process_that_cannot_be_started(users, tmp_path):
     async def test(client):
         number, replies = await client.begin()
-        assert replies == [Refused(number, "the authentication process is not there")]
+        assert replies == [Refused(number, "the authentication process is not running")]
 
     run(test, configuration(users), command=lambda descriptor: [str(tmp_path / "nothing")])
 
@@ -256,7 +256,7 @@ def test_a_process_that_does_not_answer_is_ended(users, monkeypatch):
 
     async def test(client):
         _, replies = await client.begin()
-        assert replies[0].text == "the authentication process is gone: it does not answer"
+        assert replies[0].text == "the authentication process has ended: it does not answer"
 
     run(test, configuration(users), command=lambda descriptor: [sys.executable, "-c", "import time; time.sleep(600)"])
 
@@ -278,7 +278,7 @@ def test_one_question_without_an_answer_is_noticed_among_many_with_one(users, mo
             client.process.begin(Context(connection=3, host="a", users="u"), replies.append)
             await asyncio.sleep(0.02)
         assert isinstance(replies[0], Offer)
-        assert lost[0].text == "the authentication process is gone: it does not answer"
+        assert lost[0].text == "the authentication process has ended: it does not answer"
         assert client.process.pid != first
 
     run(test, configuration(users), command=lambda descriptor: [sys.executable, str(program), str(descriptor)])
@@ -307,7 +307,7 @@ def test_without_configuration_nobody_logs_in(users):
     async def test(client):
         client.process.configure(None)
         _, replies = await client.begin()
-        assert replies[0].text == "nobody can authenticate here"
+        assert replies[0].text == "no authentication provider is available"
 
     run(test, configuration(users))
 

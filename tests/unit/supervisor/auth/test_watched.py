@@ -60,7 +60,7 @@ def test_a_broken_file_leaves_what_was_read_in_force(watched):
     assert made.value == "one"
     assert made.problem == f"{path}: line 1: bad"
     assert [level for level, _ in lines] == ["error"]
-    assert lines[0][1].endswith("what was read before stays in force")
+    assert lines[0][1].endswith("the values read before stay in force")
     path.unlink()
     made.look()
     made.look()
