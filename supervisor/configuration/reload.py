@@ -36,7 +36,7 @@ class HangUp:
         if self._task is not None:
             self._again = True
             return
-        self._log.notice("SERVER", "SIGHUP: log files are opened again, then the configuration is read again")
+        self._log.notice("SERVER", "SIGHUP: reopening the log files, then reloading the configuration")
         self._task = self._loop.create_task(self._work())
 
     async def _work(self) -> None:
@@ -44,7 +44,7 @@ class HangUp:
         try:
             await self._logging.reopen()
         except Exception:  # noqa: BLE001 - logged with its trace; the reload follows
-            self._log.critical("SERVER", f"The log files are not opened again: {traceback.format_exc()}".rstrip())
+            self._log.critical("SERVER", f"The log files cannot be reopened: {traceback.format_exc()}".rstrip())
         self._reloads.ask()
         self._task = None
         if self._again:

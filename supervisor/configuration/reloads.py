@@ -200,7 +200,7 @@ class Reloads:
         for change in plan.changes:
             for name, (_, _, effect) in change.attributes.items():
                 if change.kind == "update" and effect == "restart":
-                    text = f"Attribute '{name}' of {change.title()} changes with a restart of the router"
+                    text = f"Attribute '{name}' of {change.title()} takes effect after a restart of the router"
                     self._log.warning("AGENT", text)
 
 

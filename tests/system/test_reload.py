@@ -383,7 +383,7 @@ def test_what_takes_a_restart_is_said_and_waits(client: Client) -> None:
     assert {name: each["effect"] for name, each in change["attributes"].items() if name in ("id", "metadata")} == {
         "id": "restart", "metadata": "live",
     }  # fmt: skip
-    client.router.wait_log(r"AGENT \(warning\) Attribute 'id' of router changes with a restart of the router")
+    client.router.wait_log(r"AGENT \(warning\) Attribute 'id' of router takes effect after a restart of the router")
     row = client.management.one("router")
     assert (row["id"], row["metadata"]) == ("QDR", "text")
     assert "id" in client.reload(plan=True)["changes"][0]["attributes"]
