@@ -190,7 +190,9 @@ class Connections(Subsystem):
         self._unopened.remove(connection)
         self._given_up.add(connection.number)
         self.send(connection, Close(connection.number, silent=True))
-        text = f"[C{connection.number}] Connection of {connection.peer} was not opened, and makes room for another host"
+        text = (
+            f"[C{connection.number}] Connection of {connection.peer} dropped before its open: another host needs room"
+        )
         self._log.info("SERVER", text)
         return True
 

@@ -202,7 +202,9 @@ class _Connector:
         try:
             self._remark(await self._find(written))
         except Exception:  # noqa: BLE001 - logged with its trace
-            self._owner.log.critical("CONN_MGR", f"Password not looked for: {traceback.format_exc()}".rstrip())
+            self._owner.log.critical(
+                "CONN_MGR", f"Cannot read the connector password: {traceback.format_exc()}".rstrip()
+            )
 
     async def _find(self, written: str) -> password.Password:
         if not password.in_file(written):

@@ -24,7 +24,7 @@ async def dial_through(proxy: ProxyConfig, password: str, entry: Entry, threads:
         await asyncio.wait_for(_tunnel(opened, _request(proxy, password, entry)), ANSWER_SECONDS)
     except (OSError, HeadError, TimeoutError) as error:
         opened.close()
-        reason = "it does not answer" if isinstance(error, TimeoutError) else str(error)
+        reason = "it does not respond" if isinstance(error, TimeoutError) else str(error)
         raise DialError(f"proxy {proxy.host}:{proxy.port} to {entry.place}: {reason}") from error
     except BaseException:
         opened.close()
@@ -36,7 +36,7 @@ def _request(proxy: ProxyConfig, password: str, entry: Entry) -> bytes:
     """Return the CONNECT request. Raises DialError."""
     host = entry.host if entry.host.isascii() else entry.host.encode("idna").decode()
     if not printable(host):
-        raise DialError(f"proxy {proxy.host}:{proxy.port}: a host is not to have blanks")
+        raise DialError(f"proxy {proxy.host}:{proxy.port}: the host name has invalid characters")
     target = host_header(host, str(port_number(entry.port)))
     login = ""
     if proxy.user is not None:
@@ -65,7 +65,7 @@ async def _tunnel(opened: socket.socket, request: bytes) -> None:
         taken = len(seen) if end < 0 else end + len(END) - before
         opened.recv(taken)
         if len(head) > MAX_HEAD and end < 0:
-            raise HeadError("its answer has no end")
+            raise HeadError("its response is too long")
     status, answer = parse_answer(head[: head.find(END) + len(END)])
     if not 200 <= status < 300:
         raise HeadError(f"it answers {answer.start[9:60]}")
