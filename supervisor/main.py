@@ -74,7 +74,7 @@ def run(
     try:
         identity = find_identity(*become)
         if identity is not None and (obstacle := find_obstacle(identity.drop)) is not None:
-            raise PrivilegeError(f"user {become[0] or '-'}, group {become[1] or '-'} cannot run it: {obstacle}")
+            raise PrivilegeError(f"user {become[0] or '-'}, group {become[1] or '-'} cannot run the router: {obstacle}")
         keys = make_keys()
         region = Region.create(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
         eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]

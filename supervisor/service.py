@@ -200,7 +200,7 @@ class Supervisor:
         except AuditStartError as error:
             self._fatal(str(error))
         except OSError as error:
-            self._fatal(f"The router cannot give up its rights: {error.strerror}")
+            self._fatal(f"The router cannot drop its privileges: {error.strerror}")
 
     def _protect_keys(self) -> None:
         """Forbid core dumps of all processes, now that their memory contains private keys."""
@@ -209,7 +209,7 @@ class Supervisor:
             forbid_core_dumps(process for process in processes if process)
             hide_memory()
         except OSError as error:
-            self._log.warning("SERVER", f"Core dumps cannot be forbidden: {error.strerror}")
+            self._log.warning("SERVER", f"Core dumps cannot be disabled: {error.strerror}")
 
     def _start_workers(self) -> None:
         for index in range(self._configuration.router.workers):

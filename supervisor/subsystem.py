@@ -151,11 +151,11 @@ class Events:
                 raise CompositionError(f"{subsystem!r}: message {error}") from error
             for kind, handler in subsystem.raw_messages().items():
                 if kind in self._raw_messages:
-                    raise CompositionError(f"{subsystem!r}: message {kind.__name__} has its subsystem already")
+                    raise CompositionError(f"{subsystem!r}: message {kind.__name__} has a handler already")
                 self._raw_messages[kind] = handler
             for name, shown in subsystem.live_attributes().items():
                 if name in self._live_attributes:
-                    raise CompositionError(f"{subsystem!r}: entity type {name!r} has its subsystem already")
+                    raise CompositionError(f"{subsystem!r}: entity type {name!r} has a handler already")
                 self._live_attributes[name] = shown
             self._subsystems.append(subsystem)
             for name, concerned in (

@@ -50,7 +50,9 @@ def test_router_as_another_user_checks_passwords_and_answers_pages(
 def test_router_with_an_interpreter_out_of_reach_is_refused_with_its_path(tmp_path: Path) -> None:
     router = Router(tmp_path, [listener()], options=AS_USER, program=program_out_of_reach(USER))
     router.spawn()
-    line = router.wait_log(r"\(critical\) The router cannot start: user nobody, group - cannot run it: (.*)", 30.0)[1]
+    line = router.wait_log(
+        r"\(critical\) The router cannot start: user nobody, group - cannot run the router: (.*)", 30.0
+    )[1]
     assert re.match(r"/\S* may not be (entered, on the way to|run|read)", line)
     assert router.wait_exit() == 1
     assert "Operational" not in router.log
