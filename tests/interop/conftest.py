@@ -184,6 +184,15 @@ def go() -> Iterator[Clients]:
     clients.stop()
 
 
+@pytest.fixture
+def rust() -> Iterator[Clients]:
+    """Commands of rust/src/main.rs, with fe2o3-amqp."""
+    program = fetched(TOOLS / "rust" / "debug" / "client", "rust")
+    clients = Clients(lambda name: [str(program), name])
+    yield clients
+    clients.stop()
+
+
 def running(kind: type[Broker], factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker while the tests of the session run."""
     try:
