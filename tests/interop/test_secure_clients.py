@@ -24,6 +24,7 @@ MECHANISMS = {
     "rhea": ["EXTERNAL", "XOAUTH2", "PLAIN", "ANONYMOUS"],
     "jms": ["EXTERNAL", "XOAUTH2", *SCRAM, "PLAIN", "ANONYMOUS"],
     "go": ["EXTERNAL", "XOAUTH2", "PLAIN", "ANONYMOUS"],
+    "rust": ["EXTERNAL", *SCRAM, "PLAIN", "ANONYMOUS"],
 }
 #: The listeners of `secured` that have them.
 LISTENERS = {"EXTERNAL": "certificates", "XOAUTH2": "tokens", "ANONYMOUS": "anybody"}
@@ -34,6 +35,7 @@ NOT_TRUSTED = {
     "rhea": "self-signed certificate|signature|unable to verify",
     "jms": "PKIX path validation failed",
     "go": "certificate signed by unknown authority",
+    "rust": "certificate verify failed",
 }
 #: … of a host that the certificate is not for.
 NOT_FOR_HOST = {
@@ -41,6 +43,7 @@ NOT_FOR_HOST = {
     "rhea": "Hostname/IP does not match",
     "jms": "No subject alternative DNS name matching localhost found",
     "go": "certificate is valid for other.example",
+    "rust": "certificate verify failed",
 }
 
 
@@ -132,7 +135,7 @@ def site(_site: Secured, request: pytest.FixtureRequest) -> Secured:
     return _site
 
 
-@pytest.fixture(params=["proton", "rhea", "go"])
+@pytest.fixture(params=["proton", "rhea", "go", "rust"])
 def client(request: pytest.FixtureRequest) -> Clients:
     """Each of those that are started for each connection."""
     found: Clients = request.getfixturevalue(request.param)
