@@ -40,7 +40,8 @@ def test_selectors(artemis: Broker, jms: Clients, proton: Clients) -> None:
     assert jms("browse", artemis.port, "alone.selected").result() == ["1", "3", "5"]
 
 
-def test_transactions(artemis: Broker, jms: Clients, proton: Clients) -> None:
+def test_transactions(artemis: Broker, jms: Clients, rust: Clients, proton: Clients) -> None:
     committed = [f"committed {n}" for n in range(3)]
     assert proton("transact", artemis.port, "alone.transacted", 3).result() == [committed, committed]
     assert jms("transact", artemis.port, "alone.transacted.jms", 3).result() == ["0", "1", "2"]
+    assert rust("transact", artemis.port, "alone.transacted.rust", 3).result() == ["0", "1", "2"]
