@@ -1,6 +1,6 @@
-"""Addresses that messages were for, found again without a dictionary.
+"""Cache of address look-ups by the octets of an address, without a dictionary.
 
-A link from another router carries messages for any number of addresses, each of which names its own.
+A link from another router carries messages for any number of addresses, and each message names its own.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport calloc, free
@@ -25,7 +25,7 @@ cdef class Recent:
         free(self.versions)
 
     def forget(self):
-        """The table has changed: everything is looked up anew."""
+        """Make all entries void: the table has changed."""
         self.version += 1
 
     cdef bint get(self, const Slice* text, int phase, uint32_t* place, void** found) noexcept:

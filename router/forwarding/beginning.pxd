@@ -1,5 +1,8 @@
-"""How the last messages of a link began that had annotations, and what is done with messages that begin so
-(docs/internals/engine.md, "Between routers")."""
+"""Cached prefixes: the leading sections of a link's recent messages with annotations, each with its forwarding
+decision (docs/internals/engine.md, "Between routers").
+
+A prefix is the message up to and including its message-annotations. Equal prefixes lead to equal decisions.
+"""
 from libc.stdint cimport uint8_t, uint64_t
 
 from router.amqp.items cimport item_at
@@ -9,28 +12,34 @@ from router.message.last_sections cimport LastSections, is_last
 from router.message.sections cimport Sections
 
 cdef enum:
-    # Of a link. Between routers these are the producers whose messages may be interleaved; those of more are read each
-    # time.
+    # Prefixes kept for one link. Between routers, one for each producer whose messages are interleaved. With more
+    # producers than that, messages of the others are scanned each time.
     BEGINNINGS = 4
-    BEGINNING_EVERY = 8        # messages that begin otherwise, of which one is kept
+    # Of the messages whose prefix is not cached, one in this many replaces a cached one.
+    BEGINNING_EVERY = 8
 
-# Owner: the handler of the link.
+# Cached prefix of a link's messages. Owner: the handler of the link.
 cdef class Beginning:
-    cdef LastSections last
-    cdef Answer answer                     # by the short way
-    cdef Address address                   # of a RouterHandler: where such messages go, None: not known …
-    cdef uint64_t version                  # … as of this version of Table.recent
+    cdef LastSections last                 # the octets of the prefix, and what `scan` found in them
+    cdef Answer answer                     # forwarding decision of the fast path
+    # Of a RouterHandler: the address of such messages; None: no address here. Valid while `version` equals
+    # Table.recent.version.
+    cdef Address address
+    cdef uint64_t version
 
-# The message, in which `scan` without properties has found this, begins like none of these: the next ones may be like
-# it. The one that was used least lately makes room. Returns the list, which is not empty, or None.
+# Cache the prefix of a message; the least recently used prefix makes room. `found` is what `scan` without properties
+# has found in it. For messages whose prefix equals none of those cached. Returns the list, or None while nothing is
+# cached.
 cdef list keep_beginning(list beginnings, const uint8_t* data, size_t size, const Sections* found)
-# `beginning_of` for one that is not the first.
+# Search for a message's prefix behind the first place of the list. NULL: not cached. Pointers are borrowed.
 cdef void* further_beginning(void* beginnings, const uint8_t* data, size_t size) noexcept
 
 
 cdef inline void* beginning_of(void* beginnings, const uint8_t* data, size_t size) noexcept:
-    """The Beginning that a message has, which is the first from now on; NULL: it has another one. beginnings: a list
-    that is not empty, or None. Borrowed, as what is returned."""
+    """Return the cached prefix (Beginning) that a message has, and move it to the front of the list; NULL: not cached.
+
+    beginnings: a list that is not empty, or None. The argument and the result are borrowed.
+    """
     cdef void* first
     if beginnings is <void*>None:
         return NULL

@@ -1,4 +1,6 @@
-"""How the last messages of a link began that had annotations, and what is done with messages that begin so."""
+"""Cached prefixes: the leading sections of a link's recent messages with annotations, each with its forwarding
+decision.
+"""
 from router.amqp.items cimport items_in
 from router.message.annotations cimport composed_drop
 from router.message.last_sections cimport last_keep
@@ -37,7 +39,7 @@ cdef void* further_beginning(void* beginnings, const uint8_t* data, size_t size)
 
 
 cdef inline void put_first(list beginnings, Py_ssize_t at) noexcept:
-    """Those before it come behind it, in their order; without an allocation, which could fail."""
+    """Move the entry `at` to the front; the others keep their order. Nothing is allocated, so nothing can fail."""
     while at:
         beginnings[at - 1], beginnings[at] = beginnings[at], beginnings[at - 1]
         at -= 1

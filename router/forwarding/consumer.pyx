@@ -1,4 +1,4 @@
-"""An outgoing link of any worker, as senders of deliveries see it."""
+"""Outgoing links of any worker, as forwarders see them."""
 from router.amqp import codec
 
 

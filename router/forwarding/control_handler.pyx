@@ -1,4 +1,4 @@
-"""What becomes of messages on a control link: each goes, whole, to the supervisor (inter-router.md 11.2)."""
+"""Routing of messages on a control link: each goes, whole, to the supervisor (inter-router.md 11.2)."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from router.links.control_link cimport CONTROL_MOST
@@ -15,13 +15,15 @@ cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
 
 
 cdef class ControlHandler(DeliveryHandler):
-    """Owner: the link."""
+    """Handler that collects each message of a control link and passes it to the supervisor. Owner: the link."""
     cdef Table table
     cdef str key
     cdef object too_long
 
     def __cinit__(self, Table table not None, str key not None, too_long not None):
-        """key: of such messages at the supervisor. too_long: called when one is refused for its length."""
+        """key: address key of such messages at the supervisor. too_long: called when a message is refused for its
+        length.
+        """
         self.table = table
         self.key = key
         self.too_long = too_long

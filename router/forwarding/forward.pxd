@@ -1,4 +1,4 @@
-"""Forwarders: which consumers of an address get a delivery."""
+"""Forwarders: the choice of the consumers that get a delivery."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.items cimport item_at, items_in
@@ -11,61 +11,68 @@ from router.message.sections cimport Sections
 from router.stats.counters cimport Tally, totals
 
 cdef enum:
-    # So many consumers are compared with each other. Of more, the next one in turn and two that chance picks are; where
-    # all have as many deliveries as they should, so many others beside them.
+    # Up to this many consumers are all compared for a delivery. Of more, the next one in rotation and two random ones
+    # are compared; if these are all at their capacity, this many others as well (decision 0039).
     FEW_CONSUMERS = 16
 
-# From so many consumers on multicast copies are spread over turns; 0: the usual number. For tests.
+# Set the number of consumers from which multicast copies are spread over several slices; 0: the default. For tests.
 cdef void use_spread(Py_ssize_t least) noexcept
 
-# The same as `forward` for an exchange: to its address, the next hops of its bindings, or its alternate address.
+# Forward a delivery to an exchange: to its own address and the next hops of its bindings, else to its alternate
+# address. Returns the number of copies, as the two functions below do.
 cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1
-# The same for those who stand in for consumers of the address, which has a fallback.
+# Forward a delivery to the fallback of an address. The address must have one.
 cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1
-# The same, whatever consumers there are.
+# Forward a delivery by the treatment of its address, for any number and kind of consumers: the slow path of `forward`.
 cdef int forward_any(Address address, InDelivery* d, Content* c) except -1
 
 
-# Where a delivery for another router goes next.
+# Choice of the next hop for a delivery to another router.
 cdef struct Step:
-    void* link                 # Consumer of a data link of the next hop, borrowed; NULL: nowhere
-    Tally* outstanding         # of the router chosen, for what is unsettled on its way there; NULL: it is not counted
-    bint alone                 # the next delivery of that producer goes there, too, while the network stays as it is
+    void* link                 # Consumer of a data link of the next hop, borrowed; NULL: there is none
+    Tally* outstanding         # counts unsettled deliveries to the chosen router; NULL: they are not counted
+    bint alone                 # the producer's next delivery takes the same link while the network does not change
 
-# Where the next delivery of that producer, with this priority and these annotations (NULL: none), goes for an address
-# that only other routers have consumers of. link NULL: that takes more than a look. Nothing is changed.
+# Choose the next hop for a producer's next delivery to an address with consumers on other routers only. sections: of
+# the message's annotations; NULL: none. link is NULL when the choice needs the slow path. Has no effect.
 cdef void next_step(Address address, int priority, const Sections* sections, uint64_t producer, Step* step) noexcept
-# The one of at most FEW_CONSUMERS that a `balanced` address gives its next delivery to, if that came by this edge
-# connection (0: by none). NULL: none. idle: it has nothing, and the list turns (`turn`). Nothing is changed; what is
-# returned is borrowed.
+# Choose the consumer of a `balanced` address, which has FEW_CONSUMERS at most, for a delivery that arrived by the edge
+# connection `came_by` (0: by none). NULL: none may get it. idle: the chosen consumer has no deliveries, so the caller
+# must rotate the list (`turn`). Has no effect; the result is borrowed.
 cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept
 
 
 cdef inline void turn(Address address) noexcept:
+    """Rotate the list of consumers by one."""
     address.start = address.start + 1 if address.start + 1 < items_in(<void*>address.consumers) else 0
 
 
 cdef inline void next_nearest(Address address) noexcept:
-    """The next one of several routers at one distance has its turn."""
+    """Advance the rotation among routers at the same distance."""
     address.turn += 1
 
 
 cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
-    """It came by the edge connection that the consumer is on (inter-router.md 14.3). At an edge router all of those
-    have one number: what came by one, of whichever role, is for consumers here alone."""
+    """Return True if the delivery arrived by the edge connection that the consumer is on (inter-router.md 14.3).
+
+    An edge router uses one number for all its edge connections: a delivery that arrived by any of them, of whichever
+    role, goes to local consumers only.
+    """
     return c.came_by != 0 and consumer.edge == c.came_by
 
 
 cdef inline int overflow_of(Address address, const Content* c) noexcept:
+    """Return the overflow policy (Overflow) for a copy of this message. Settled messages from other routers get a
+    bound in octets as well (ConsumerLink.make_routed_room)."""
     if not c.came_by or address.overflow == OVERFLOW_DROP_OLDEST or not (c.settled or c.checkpoint):
         return address.overflow
     return OVERFLOW_REMOTE if c.unbounded else address.overflow | OVERFLOW_TRACKED
 
 
 cdef inline int forward(Address address, InDelivery* d, Content* c) except -1:
-    """Passes d to consumers of the address by its treatment; returns the number of copies, 0: there is no consumer.
+    """Forward a delivery to consumers of the address by its treatment; return the number of copies.
 
-    Most addresses have one consumer, of this worker: it is found without a call.
+    0: no consumer may get it. Most addresses have one consumer, on this worker: the inline part handles these.
     """
     cdef Consumer only
     cdef void* consumers = <void*>address.consumers

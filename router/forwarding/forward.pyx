@@ -1,7 +1,7 @@
-"""Forwarders: which consumers of an address get a delivery (routing-semantics.md 8.2 to 8.4; inter-router.md 11).
+"""Forwarders: the choice of the consumers that get a delivery (routing-semantics.md 8.2 to 8.4; inter-router.md 11).
 
-Consumers of all workers are alike: a score reads the gauges of a consumer's slot in shared memory, wherever it is.
-Other routers are destinations beside them: a delivery for one goes to a data link of the next hop on the way there.
+Consumers of all workers are alike: their scores are read from gauges in shared memory. Other routers compete with
+them: a delivery for another router goes to a data link of the next hop on the way there.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
@@ -22,30 +22,33 @@ from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_t
 from router.forwarding.table cimport BALANCED, MULTICAST, UNAVAILABLE, Exchange
 
 cdef enum:
-    # An unfinished stream occupies its link: others are preferred as if the queue were longer by this.
+    # Added to the score of a link that sends an unfinished stream: other links are preferred, as if this queue were
+    # longer by so much.
     BUSY_SCORE = 1 << 24
-    GONE = 0xFFFFFFFF          # of a consumer whose link has ended
-    # Targets of one record: they are one piece of work for the worker that reads it.
+    GONE = 0xFFFFFFFF          # score of a consumer whose link has ended
+    # Targets of one record: the worker that reads it handles them all in one slice.
     TARGETS_A_RECORD = 2048
-    # Consumers of an address from which on those here get multicast copies as those of other workers do, by records,
-    # which are read in turns: one delivery for all of them may be the work of many slices.
+    # From this many consumers on, multicast copies for consumers of this worker go through its ring to itself, like
+    # those of other workers: one delivery for all of them may be the work of many slices.
     SPREAD_LEAST = 2048
-    FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
-    FULL = 3                   # added to a rank
-    COPY_UNITS = 3             # of work for one copy of a multicast delivery (router/amqp/scheduler.pxd)
-    TARGETS_A_UNIT = 4         # consumers that are named in a record
+    FALLBACK_PHASE = 22        # 'F' - '0': Dispatch's mark of a redirected message
+    FULL = 3                   # added to the rank of a consumer at its capacity
+    COPY_UNITS = 3             # cost units of one copy of a multicast delivery (router/amqp/scheduler.pxd)
+    TARGETS_A_UNIT = 4         # targets named in a record for one cost unit
 
-# The best consumer so far of those that were looked at.
+# Best consumer among those compared so far.
 cdef struct Best:
-    PyObject* consumer         # borrowed; NULL: nobody was looked at
+    PyObject* consumer         # borrowed; NULL: none was compared
     uint32_t value             # its score
-    bint eligible              # … is below its capacity
+    bint eligible              # its score is below its capacity
 
-# The same at an edge router, whose consumers may be elsewhere.
+# Best consumer so far at an edge router, whose consumers may be on other edge routers.
 cdef struct Near:
-    PyObject* consumer
-    uint32_t value
-    int rank                   # of where it is: 0 near, 1 the uplink, 2 as far as that; FULL more above its capacity
+    PyObject* consumer         # borrowed; NULL: none was compared
+    uint32_t value             # its score plus the cost of its connection
+    # Rank of its place: 0 nearer than the uplink, 1 the uplink, 2 no nearer than the uplink. FULL is added at
+    # capacity.
+    int rank
 
 
 cdef Py_ssize_t spread_least = SPREAD_LEAST
@@ -57,14 +60,15 @@ cdef void use_spread(Py_ssize_t least) noexcept:
 
 
 cdef inline uint32_t score(Consumer c) noexcept:
-    """Deliveries queued for a consumer, and sent to it and unsettled; those on their way through a ring included."""
+    """Return the deliveries queued for a consumer, sent to it and unsettled, or on their way to it through a ring."""
     cdef uint32_t outstanding
     if c.slot.generation != c.generation:
         return GONE
     outstanding = c.slot.undelivered + c.slot.unsettled
     if c.taken is not NULL:
         if <int32_t>(c.sent - c.taken[0]) < 0:
-            c.sent = c.taken[0]    # a snapshot came while deliveries were on their way: they were counted before it
+            # A snapshot arrived while deliveries were in the ring; they had been counted before it.
+            c.sent = c.taken[0]
         outstanding += c.sent - c.taken[0]
     if c.slot.busy:
         outstanding += BUSY_SCORE
@@ -72,6 +76,7 @@ cdef inline uint32_t score(Consumer c) noexcept:
 
 
 cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+    """Make the copy for one consumer, of this or another worker."""
     if consumer.container:
         address.slot.egress_container += 1
         totals.egress_container += 1
@@ -83,7 +88,7 @@ cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content*
 
 
 cdef int give_remote(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
-    """To a data link of a next hop."""
+    """Make the copy for a data link of a next hop."""
     address.slot.transit += 1
     totals.transit += 1
     if consumer.link is not None:
@@ -94,7 +99,7 @@ cdef int give_remote(Address address, Consumer consumer, InDelivery* d, Content*
 
 
 cdef inline int priority_of(Address address, const Content* c) noexcept:
-    """Which of a next hop's links a message takes."""
+    """Return the priority of a message, by which it takes one of a next hop's links."""
     if address.priority >= 0:
         return address.priority
     return c.sections.priority if c.sections.priority >= 0 else DEFAULT_PRIORITY
@@ -107,7 +112,7 @@ cdef int forward_any(Address address, InDelivery* d, Content* c) except -1:
 
 
 cdef int forward_limited(Address address, InDelivery* d, Content* c) except -1:
-    """Forward as `forward_all`, without consumers that do not take a message of this length."""
+    """Forward a delivery to the consumers that take a message of its length."""
     cdef list consumers = address.consumers
     cdef list fitting = consumers_for(address, octets_to_consumer(c))
     cdef int start = address.start
@@ -124,6 +129,7 @@ cdef int forward_limited(Address address, InDelivery* d, Content* c) except -1:
 
 
 cdef int forward_all(Address address, InDelivery* d, Content* c) except -1:
+    """Forward a delivery by the treatment of the address, whatever the length of the message."""
     cdef int copies
     cdef Consumer only
     cdef int n = <int>items_in(<void*>address.consumers)
@@ -153,7 +159,7 @@ cdef int forward_all(Address address, InDelivery* d, Content* c) except -1:
 
 
 cdef int forward_network(Address address, InDelivery* d, Content* c, int n) except -1:
-    """The same for an address that other routers have consumers of, too."""
+    """Forward a delivery of an address that other routers have consumers of, too."""
     cdef int copies = 0
     cdef int remote = 0
     if address.version != address.network.version:
@@ -175,8 +181,9 @@ cdef int forward_network(Address address, InDelivery* d, Content* c, int n) exce
 
 
 cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
-    """To an exchange: direct consumers as usual, next hops of matching bindings presettled, the alternate when there is
-    nobody. Returns the number of copies.
+    """Forward to direct consumers as usual and to next hops of matching bindings presettled, else to the alternate.
+
+    Returns the number of copies.
     """
     cdef Address hop
     cdef int copies
@@ -186,7 +193,7 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
     exchange.slot.ingress += 1
     copies = forward(address, d, c)
     c.settled = True
-    # Ingress and trace begin anew at this router.
+    # Ingress and trace annotations start afresh at this router.
     memset(&c.sections.ingress, 0, sizeof(Slice))
     memset(&c.sections.trace, 0, sizeof(Slice))
     c.honour = False
@@ -207,7 +214,7 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
 
 
 cdef int forward_hop(Address hop, int phase, InDelivery* d, Content* c) except -1:
-    """To another address than the one that the message was sent to."""
+    """Forward a delivery to another address than the one it was sent to."""
     c.to.data = hop.to
     c.to.size = len(hop.to)
     c.phase = phase
@@ -215,7 +222,6 @@ cdef int forward_hop(Address hop, int phase, InDelivery* d, Content* c) except -
 
 
 cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
-    """To those who stand in for the consumers of an address."""
     cdef int copies = forward_hop(address.fallback, FALLBACK_PHASE, d, c)
     if copies:
         address.slot.redirected += 1
@@ -224,7 +230,8 @@ cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
 
 
 cdef inline void compare(void* at, uint32_t came_by, Best* best) noexcept:
-    """Look at one more consumer: the lower score wins, the earlier one when equal. Capacity is a preference."""
+    """Compare one more consumer: the lower score wins, the earlier one if equal; one below its capacity is
+    preferred."""
     cdef Consumer consumer = <Consumer>at
     cdef uint32_t value
     cdef bint eligible
@@ -239,7 +246,7 @@ cdef inline void compare(void* at, uint32_t came_by, Best* best) noexcept:
 
 
 cdef void compare_some(Address address, uint32_t came_by, int n, int some, Best* best) noexcept:
-    """Look at so many consumers of the n, from the list's beginning on, until one is idle."""
+    """Compare `some` of the n consumers, from the list's start on, stopping at an idle one."""
     cdef void* consumers = <void*>address.consumers
     cdef int at = address.start
     for _ in range(some):
@@ -250,7 +257,7 @@ cdef void compare_some(Address address, uint32_t came_by, int n, int some, Best*
 
 
 cdef void best_consumer(Address address, uint32_t came_by, int n, Best* best) noexcept:
-    """The one that `balanced` takes; of many, one that is hardly ever worse (decision 0039)."""
+    """Find the consumer with the best score; among many, one that is hardly ever worse (decision 0039)."""
     cdef void* consumers = <void*>address.consumers
     cdef uint64_t chance
     cdef int first, second
@@ -260,7 +267,7 @@ cdef void best_consumer(Address address, uint32_t came_by, int n, Best* best) no
     if n <= FEW_CONSUMERS:
         compare_some(address, came_by, n, n, best)
         return
-    # Those that are idle have their turns.
+    # Idle consumers are served in rotation.
     compare(item_at(consumers, address.start), came_by, best)
     turn(address)
     if best.consumer is not NULL and best.value == 0:
@@ -273,7 +280,7 @@ cdef void best_consumer(Address address, uint32_t came_by, int n, Best* best) no
     if not best.eligible:
         compare_some(address, came_by, n, FEW_CONSUMERS, best)
         address.start = (address.start + FEW_CONSUMERS) % n
-    if best.consumer is NULL:              # they all go back where it came from
+    if best.consumer is NULL:              # all those compared would send it back where it came from
         compare_some(address, came_by, n, n, best)
 
 
@@ -289,7 +296,8 @@ cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept:
 
 
 cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
-    """The lowest score, the earlier one when equal; an idle first choice turns the list."""
+    """Forward to the consumer with the lowest score, the earlier one if equal; an idle first choice rotates the
+    list."""
     cdef Best best
     best_consumer(address, c.came_by, n, &best)
     if best.consumer is NULL:
@@ -301,11 +309,11 @@ cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) exc
 
 
 cdef int forward_nearby(Address address, InDelivery* d, Content* c, int n) except -1:
-    """The same at an edge router where others have consumers, too: what a connection costs counts. One here wins when
-    it is as good.
+    """Forward at an edge router when other edge routers have consumers as well: the cost of a connection is added to
+    the score. At equal values a consumer of this router wins.
 
-    The uplink comes behind those that are nearer and have room, however many deliveries they have: it may lead to the
-    same consumers, and the messages of a producer would come there by two ways, in any order.
+    The uplink comes after consumers that are nearer and below their capacity, however many deliveries those have: it
+    may lead to the same consumers, and a producer's messages would reach them by two paths, in any order.
     """
     cdef void* consumers = <void*>address.consumers
     cdef void* by_edge = <void*>address.by_edge
@@ -336,7 +344,7 @@ cdef int forward_nearby(Address address, InDelivery* d, Content* c, int n) excep
 
 
 cdef inline void compare_near(void* at, const Content* c, uint32_t uplink, Near* best) noexcept:
-    """Look at one more consumer, of whichever edge router."""
+    """Compare one more consumer, of this or another edge router."""
     cdef Consumer consumer = <Consumer>at
     cdef uint32_t outstanding, value
     cdef int rank
@@ -355,6 +363,7 @@ cdef inline void compare_near(void* at, const Content* c, uint32_t uplink, Near*
 
 
 cdef uint32_t uplink_cost(Address address) noexcept:
+    """Return the cost of the uplink among the consumers of an address; GONE: there is none."""
     cdef Consumer consumer
     for consumer in address.by_edge:
         if consumer.edge and consumer.peer is None:
@@ -363,7 +372,8 @@ cdef uint32_t uplink_cost(Address address) noexcept:
 
 
 cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) except -1:
-    """Strict round robin over the consumers of this router; where another edge router has some, over the nearest."""
+    """Forward in strict rotation over the consumers of this router, or, with other edge routers, over the nearest
+    ones."""
     cdef Consumer consumer
     cdef bint nearest = address.served is not None
     cdef uint32_t least = least_distance(address, c) if nearest else 0
@@ -377,16 +387,16 @@ cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) exce
 
 
 cdef inline uint32_t distance(Consumer consumer) noexcept:
-    """By cost; of equal ones the uplink comes before another edge router."""
+    """Return the distance of a consumer: by cost; at equal costs the uplink comes before another edge router."""
     return 2 * consumer.cost + (consumer.peer is not None)
 
 
 cdef uint32_t least_distance(Address address, const Content* c) noexcept:
-    """That of the nearest consumers that may get it."""
+    """Return the distance of the nearest consumers that may get the delivery."""
     cdef Consumer consumer
     cdef uint32_t least = GONE
     if len(address.by_edge) < len(address.consumers):
-        return 0                           # of clients, which are here
+        return 0                           # some are clients of this router
     for consumer in address.by_edge:
         if not goes_back(consumer, c) and distance(consumer) < least:
             least = distance(consumer)
@@ -394,14 +404,14 @@ cdef uint32_t least_distance(Address address, const Content* c) noexcept:
 
 
 cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int n) except -1:
-    """To another router if that is better than any consumer here
-    (inter-router.md 11.5). Returns the number of copies, 0: it is not.
+    """Forward to another router if that is better than any consumer here (inter-router.md 11.5).
 
-    What counts of a router is what is unsettled on its way, and what it costs; capacity looks at the former alone.
+    Returns the number of copies; 0: it is not. The value of a router is its unsettled deliveries plus its cost. Its
+    capacity is compared with the unsettled deliveries alone.
     """
     cdef Best here
     cdef Step step
-    # A consumer here wins when it is as good as a router, and at once when it has nothing.
+    # At equal values a consumer here wins. An idle one wins at once.
     best_consumer(address, c.came_by, n, &here)
     if here.consumer is not NULL and here.value == 0:
         return 0
@@ -417,7 +427,7 @@ cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int
 
 cdef void choose_remote(Address address, int priority, int origin, uint64_t producer, const Best* here,
                         Step* step) noexcept:
-    """The next hop of the router that is better than the best consumer here. step.link NULL: there is none."""
+    """Choose the next hop of the router that is better than the best consumer here. step.link is NULL if none is."""
     cdef void* ways = <void*>address.ways
     cdef void* way
     cdef void* link
@@ -477,7 +487,7 @@ cdef void next_step(Address address, int priority, const Sections* sections, uin
 
 
 cdef int forward_nearest(Address address, InDelivery* d, Content* c) except -1:
-    """To the router of lowest cost, in turns among equals; those that cannot be reached now do not count
+    """Forward to the router of lowest cost, in rotation among equals; unreachable routers are skipped
     (inter-router.md 11.4)."""
     cdef tuple found
     cdef void* link
@@ -507,8 +517,10 @@ cdef inline uint32_t cost_of(tuple found) noexcept:
 
 
 cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remote) except -1:
-    """One copy to each consumer, and one to each next hop that leads to other routers with consumers. Other workers get
-    one record for all of theirs. Returns the number of copies for consumers. remote: gets those for next hops.
+    """Make one copy for each consumer, and one for each next hop that leads to other routers with consumers.
+
+    Each other worker gets one record for all its consumers. Returns the number of copies for consumers; `remote` gets
+    the number of copies for next hops.
     """
     cdef Consumer consumer
     try:
@@ -517,17 +529,17 @@ cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remo
         for consumer in [*address.consumers, *(multicast_links(address, c) if remote is not NULL else ()),
                          *uplink_of(address)]:
             if consumer.port is not None:
-                consumer.port.outgoing.target_count = 0     # targets of this delivery are none of the next one
+                consumer.port.outgoing.target_count = 0     # the next delivery must not get these targets
         if address.spreads:
             address.network.own_port.outgoing.target_count = 0
         raise
 
 
 cdef PortOut spreading(Address address):
-    """The port to this worker, when copies for consumers here go through its ring; None: they get them at once.
+    """Return the port to this worker, if copies for local consumers go through its ring; None: they get them directly.
 
-    They do when there are very many, or when the frame at hand has made a slice's worth of copies for other addresses
-    of its exchange. When there are fewer consumers again, copies in the ring reach them before others do.
+    The ring is used for very many consumers, or when the current frame has made a slice's worth of copies for other
+    addresses of its exchange. Once there are fewer consumers, the ring is used until it is empty, to keep the order.
     """
     cdef WorkerPort port = address.network.own_port
     cdef bint many
@@ -541,6 +553,7 @@ cdef PortOut spreading(Address address):
 
 
 cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) except -1:
+    """Make the copies of a multicast delivery; see `forward_multicast`."""
     cdef Consumer consumer
     cdef PortOut port
     cdef list ports = None
@@ -554,11 +567,11 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     cdef int copies = 0
     d.flags |= IN_MULTI
     if address.served is not None and c.came_by == 0:
-        # The copy that goes up says which edge routers have theirs from here: they drop it.
+        # The copy for the uplink names the edge routers that have their copies from here: they drop it.
         c.served.data = address.served
         c.served.size = len(address.served)
     while i < items_in(consumers):
-        at = item_at(consumers, i)         # borrowed: the list keeps it, and changes between deliveries only
+        at = item_at(consumers, i)         # borrowed: the list keeps it, and changes only between deliveries
         i += 1
         if goes_back(<Consumer>at, c):
             continue
@@ -575,7 +588,7 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     elif own is not None:
         charge(address.network.own_port.scheduler, copies // TARGETS_A_UNIT)
     if c.anonymous and not goes_up(address, c):
-        # Nobody has asked the interior for consumers of this address: it gets a copy in any case.
+        # Nobody has asked the interior router for consumers of this address: it gets a copy in any case.
         for consumer in uplink_of(address):
             copies += 1
             if consumer.link is not None:
@@ -596,7 +609,7 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
         for port in ports:
             port.offer(d, c, overflow)
     if c.served.data is not NULL:
-        c.served.data = NULL               # its next forwarding has other ones
+        c.served.data = NULL               # another address has other marks
         c.served.size = 0
     if not copies and not links:
         d.flags &= ~IN_MULTI
@@ -613,13 +626,13 @@ cdef bint goes_up(Address address, const Content* c) except *:
 
 
 cdef list uplink_of(Address address):
-    """The uplink of an edge router, for messages to any address."""
+    """Return the uplink of an edge router as a list of consumers, for messages to any address."""
     cdef Address uplink = address.network.uplink
     return [] if uplink is None or uplink is address or address.confined else uplink.consumers
 
 
 cdef list add_target(Address address, Consumer consumer, PortOut port, InDelivery* d, Content* c, list ports):
-    """One more consumer for the record that goes to its worker; the list of ports that have one is returned."""
+    """Add a consumer to the record for its worker; return the list of ports that have targets."""
     consumer.sent += 1
     port.add_target(consumer.slot_index, consumer.generation)
     if port.target_count == 1:
@@ -633,12 +646,12 @@ cdef list add_target(Address address, Consumer consumer, PortOut port, InDeliver
 
 
 cdef list multicast_links(Address address, Content* c):
-    """Where a message goes on to other routers: each of them is to get it once, whatever the topology
-    (inter-router.md 11.3).
+    """Return the data links by which a multicast message goes on to other routers (inter-router.md 11.3).
 
-    It goes to those routers to which this one is on the path from where the message entered the network; the paths from
-    there are a tree, so that every router has one predecessor. 1.19 leaves that out. What came back to where it
-    entered, or entered at an unknown router, goes nowhere.
+    Each router is to get the message once, whatever the topology. So it goes to those routers for which this router is
+    on the path from the message's ingress router. The paths from there are a tree: every router has one predecessor.
+    1.19 does not look at this. A message that came back to its ingress router, or whose ingress router is unknown,
+    goes nowhere.
     """
     cdef Network network = address.network
     cdef Path way

@@ -1,10 +1,10 @@
-"""Where messages of the router itself come from."""
+"""The router as producer of its own messages."""
 from router.amqp.scheduler cimport Scheduler
 from router.delivery.delivery cimport NodeOwner
 from router.amqp.meter cimport Meter
 from router.forwarding.table cimport Address
 
-# Owner: the worker.
+# Producer of the router's own messages in this process. Owner: the worker.
 cdef class InternalProducer(NodeOwner):
     cdef Scheduler scheduler
-    cdef Meter* meter                      # octets of own messages held in this process
+    cdef Meter* meter                      # counts octets of own messages that this process holds

@@ -1,9 +1,8 @@
-"""The producer of messages of the router itself, such as replies of its agent.
+"""The router as producer of its own messages, such as replies of its management agent (routing-semantics.md 10).
 
-routing-semantics.md 10.
-
-They are presettled. No producer's credit bounds what is queued of them, so octets do: OWN_QUEUED in each queue, and
-OWN_HELD in the process; what comes beyond is dropped, and counted as a dropped presettled delivery.
+Own messages are presettled, and no producer's credit bounds how many are queued. Octets bound them instead: OWN_QUEUED
+in each queue, and OWN_HELD in the process. Messages beyond these bounds are dropped, and counted as dropped presettled
+deliveries.
 """
 from libc.string cimport memset
 
@@ -19,12 +18,12 @@ from router.interworker.layout cimport DROP_OVERFLOW
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
 
 cdef enum:
-    # Octets of the router's own messages that this process holds, those that wait for other workers included.
+    # Octets of the router's own messages that this process may hold, including those that wait for other workers.
     OWN_HELD = 134217728
 
 
 cdef class InternalProducer(NodeOwner):
-    """The router itself as a producer. Owner: the worker."""
+    """Producer of the router's own messages. Owner: the worker."""
 
     def __cinit__(self, Scheduler scheduler not None):
         self.scheduler = scheduler
@@ -34,9 +33,9 @@ cdef class InternalProducer(NodeOwner):
         meter_release(self.meter)
 
     def send(self, Address address not None, bytes octets not None):
-        """Forward a whole message, presettled, to consumers of the address; returns the number of copies.
+        """Forward a whole message, presettled, to consumers of an address; return the number of copies.
 
-        Raises ValueError when its first sections are malformed.
+        Raises ValueError when its leading sections are malformed.
         """
         cdef Content c
         cdef int copies
@@ -57,7 +56,7 @@ cdef class InternalProducer(NodeOwner):
         message_append(c.stored, octets, len(octets))
         c.data = &c.stored.head.data[0]
         c.size = len(octets)
-        # What the scan found has to point into what is kept.
+        # The scan's results must point into the stored octets, which outlive the call.
         scan(c.data, c.size, properties, False, &c.sections)
         d = in_new(&self.node, 0, self.scheduler.now_ns, IN_PRESETTLED | IN_COMPLETE | IN_OWN)
         if address.exchange is not None:
@@ -74,8 +73,10 @@ cdef class InternalProducer(NodeOwner):
         return copies
 
     def send_on(self, ConsumerLink link not None, bytes octets not None):
-        """Send a whole message, presettled and as it is, on one link; it takes the place of older ones where too many
-        wait there. False: there is no room at all.
+        """Send a whole message on one link, presettled and unchanged. When too many wait there, it replaces older
+        ones.
+
+        Returns False if there is no room at all.
         """
         cdef Content c
         cdef InDelivery* d
@@ -98,8 +99,10 @@ cdef class InternalProducer(NodeOwner):
         return True
 
     def send_by(self, ConsumerLink link not None, bytes octets not None):
-        """Send a whole message, presettled, on one link, with router annotations where the link has them. False: it was
-        dropped, because too many wait there. Raises ValueError when its first sections are malformed.
+        """Send a whole message on one link, presettled, with router annotations if the link carries them.
+
+        Returns False if it was dropped because too many wait there. Raises ValueError when its leading sections are
+        malformed.
         """
         cdef Content c
         cdef InDelivery* d
@@ -130,5 +133,5 @@ cdef class InternalProducer(NodeOwner):
         return 0
 
     def held(self):
-        """(messages whose fate is not known, octets held), for tests."""
+        """Return (messages whose end is not known yet, octets held), for tests."""
         return self.node.in_count, self.meter.held

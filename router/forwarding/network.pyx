@@ -1,8 +1,8 @@
-"""Other routers and the ways to them, as a worker routes by them (inter-router.md 8, 11; control protocol, "Deltas").
+"""Other routers and the paths to them, as a worker uses them (inter-router.md 8, 11; control protocol, "Deltas").
 
-What the supervisor's engine computed comes as ops: next hops (inter-router connections with a data link for each
-priority), routers (next hops, cost, valid origins), and which router announced which address. From these an address
-makes its ways when it is next used. A delivery walks lists of C-level objects: nothing of it is interpreted.
+The supervisor computes routes and sends the results as ops: next hops (inter-router connections with a data link for
+each priority), routers (next hops, cost, valid origins), and the routers that announced each address. An address makes
+its paths from these when it is next used. A delivery walks lists of C-level objects without interpreter work.
 """
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
@@ -15,7 +15,7 @@ from router.forwarding.consumer cimport find_consumer
 cdef enum:
     WORD_BITS = 64
     FEW_NODES = 16                         # slots of the smallest table of node ids
-    LINK_CAPACITY = 250                    # deliveries unsettled at a next hop, above which others are preferred
+    LINK_CAPACITY = 250                    # unsettled deliveries at a next hop, above which others are preferred
 
 cdef uint32_t FNV_BASIS = 0x811C9DC5
 cdef uint32_t FNV_PRIME = 0x01000193
@@ -34,11 +34,13 @@ cdef class Router:
     cdef bint valid(self, int origin) noexcept:
         cdef uint32_t word = <uint32_t>origin // WORD_BITS
         if origin <= HERE:
-            return True                    # from this router, or an unknown one
+            return True                    # entered at this router, or at an unknown one
         return word < self.words and (self.origins[word] >> (<uint32_t>origin % WORD_BITS)) & 1
 
     def use_origins(self, str text not None):
-        """text: a hexadecimal number, bit i: the router with index i. Raises ValueError."""
+        """Set the valid origins from a hexadecimal number, in which bit i is the router with index i. Raises
+        ValueError.
+        """
         bits = int(text, 16) if text else 0
         words = (bits.bit_length() + WORD_BITS - 1) // WORD_BITS
         free(self.origins)
@@ -64,7 +66,8 @@ cdef class Outstanding:
 
 cdef class RemoteDestination:
     cdef uint64_t unsettled(self) noexcept:
-        """Deliveries of all workers. What this one sends counts at once, what others do from the next wake on."""
+        """Return the unsettled deliveries of all workers: of this one by now, of the others by the start of the
+        wake."""
         cdef uint64_t wake = self.wakes[0]
         cdef uint64_t total = 0
         cdef const uint8_t* p
@@ -87,9 +90,11 @@ cdef class Path:
         return total
 
     cdef void* pick(self, int priority, uint64_t producer) noexcept:
-        """Of several connections a producer takes one that was there before it: each has a weight that the two numbers
-        make, the heaviest is taken. So a connection that comes moves no producer, and one that goes only its own.
-        Producers that are older than all of them take the oldest.
+        """Choose one of several connections by rendezvous hashing: producer and connection make a weight, the heaviest
+        wins.
+
+        A new connection moves no producer, because a producer chooses only among connections that are older than
+        itself. A lost one moves only its own producers. A producer older than all of them takes the oldest connection.
         """
         cdef void* hops = <void*>self.hops
         cdef void* hop
@@ -149,15 +154,15 @@ cdef class Path:
 
 
 def by_distance(RemoteDestination destination not None):
-    """What destinations are ordered by."""
+    """Return the sort key of a destination: its distance."""
     return destination.router.cost, destination.index
 
 
 cdef class Network:
-    """Owner: the table. `version` changes with everything that ways are made of."""
+    """The network as this worker knows it: next hops, routers, and the counters of remote destinations."""
 
     def __cinit__(self, int worker=0):
-        """worker: this one."""
+        """worker: this worker."""
         self.version = 1
         self.chance = (<uint64_t>worker + 1) * SPREAD_PRODUCER
         self.hop_limit = MOST_HOPS
@@ -169,7 +174,7 @@ cdef class Network:
         free(self.nodes)
 
     def clear(self):
-        """Forget everything: a snapshot follows, in which a connection is the one that it was."""
+        """Forget everything: a snapshot follows. Connections that it names keep their age (NextHop.since)."""
         self.before = self.hops or {}
         cdef Outstanding counter
         for counter in self.counters.values():
@@ -182,14 +187,14 @@ cdef class Network:
         self.changed()
 
     def changed(self):
-        """Every address finds its ways anew when it is next used."""
+        """Make every address find its paths anew when it is next used."""
         self.version += 1
         self.nodes_stale = True
 
     # -- ops ----------------------------------------------------------------------------------------------------------
 
     def use_hop(self, Region region not None, int worker, list ports not None, dict links not None, op):
-        """A NextHopOp of router.control.ops."""
+        """Apply a NextHopOp of router.control.ops."""
         cdef NextHop hop = self.hops.get(op.conn) or self.before.pop(op.conn, None)
         cdef Consumer lower = None
         if hop is None:
@@ -211,7 +216,7 @@ cdef class Network:
             self.changed()
 
     def use_router(self, op):
-        """A RouterOp of router.control.ops."""
+        """Apply a RouterOp of router.control.ops."""
         cdef Router router = Router()
         router.index = op.index
         router.id = op.id
@@ -226,11 +231,12 @@ cdef class Network:
             self.changed()
 
     def use_radius(self, radius):
-        """Hops to the farthest router."""
+        """Set the limit of a trace. radius: hops to the farthest router."""
         self.hop_limit = radius + 1
 
     def destination(self, Region region not None, int worker, int index, uint32_t counters):
-        """Of an address that a router announced. Counters that come into use begin at 0 for this worker."""
+        """Make the destination of an address that a router announced. Newly used counters start at 0 for this
+        worker."""
         cdef RemoteDestination destination = RemoteDestination()
         cdef Outstanding counter = self.counters.get(counters)
         cdef RemoteSlot* slot
@@ -251,16 +257,17 @@ cdef class Network:
         return destination
 
     def drop_destination(self, RemoteDestination destination not None):
-        """The address has lost it: its counters may be another's from the next epoch on."""
+        """Release the counters of a destination that its address has lost: they may be reused from the next epoch
+        on."""
         destination.own.uses -= 1
         if not destination.own.uses:
             destination.own.end()
             del self.counters[destination.counters]
 
-    # -- ways ---------------------------------------------------------------------------------------------------------
+    # -- paths --------------------------------------------------------------------------------------------------------
 
     cdef list ways(self, list destinations):
-        """What leads to these Destinations, whose routers are looked up: one Path for each set of next hops."""
+        """Look up the routers of these RemoteDestinations; return one Path for each set of next hops."""
         cdef RemoteDestination destination
         cdef Path way
         cdef dict found = {}
@@ -285,7 +292,7 @@ cdef class Network:
     # -- names --------------------------------------------------------------------------------------------------------
 
     cdef int find_nodes(self) except -1:
-        """The table of node ids."""
+        """Build the hash table of node ids."""
         cdef Router router
         cdef uint32_t slots = FEW_NODES
         cdef uint32_t at
@@ -312,14 +319,14 @@ cdef class Network:
         return 0
 
     def settle(self):
-        """All ops of an epoch are applied."""
+        """Finish an epoch whose ops are all applied."""
         if self.nodes_stale:
             self.find_nodes()
             self.before = {}
             self._drop_unused()
 
     def _drop_unused(self):
-        """Counters that a snapshot does not name."""
+        """Drop the counters that a snapshot does not name."""
         cdef Outstanding counter
         for number, counter in list(self.counters.items()):
             if not counter.uses:
@@ -343,7 +350,7 @@ cdef class Network:
         return UNKNOWN_ROUTER
 
     def index_of(self, text):
-        """`origin_of` for tests: of a node id."""
+        """Return `origin_of` a node id, for tests."""
         octets = text.encode()
         encoded = b"\xa1" + bytes([len(octets)]) + octets
         cdef Slice slice
@@ -352,7 +359,7 @@ cdef class Network:
         return self.origin_of(&slice)
 
     def describe(self):
-        """Routers by index and hops by connection, as plain values, for tests."""
+        """Return routers by index and hops by connection, as plain values, for tests."""
         cdef Router router
         cdef NextHop hop
         cdef Consumer consumer

@@ -1,4 +1,4 @@
-"""What becomes of messages on links of an edge connection that are between the two routers: each is taken whole
+"""Routing of messages that two routers exchange on a link of an edge connection: each is taken whole
 (inter-router.md 14)."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
@@ -14,20 +14,20 @@ cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
 
 
 def refuse(octets):
-    """Nobody takes it."""
+    """Refuse a message: `OwnHandler.take` of a link that has ended."""
     return False
 
 
 cdef class OwnHandler(DeliveryHandler):
-    """Owner: the link."""
+    """Handler that collects each message of a link and passes it to a callable. Owner: the link."""
     cdef object take
 
     def __cinit__(self, take not None):
-        """take(octets): takes a message; False: it is released."""
+        """take(octets): accepts a message; False: it is released."""
         self.take = take
 
     def drop(self):
-        """The link is gone: nobody takes messages any more. Breaks a reference cycle."""
+        """Release all further messages: the link has ended. Breaks a reference cycle."""
         self.take = refuse
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:

@@ -1,4 +1,4 @@
-"""Routes the deliveries of an incoming link, by its target or by the address in each message."""
+"""Routing of the deliveries of an incoming link, by its target or by the address in each message."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
@@ -11,23 +11,23 @@ from router.forwarding.table cimport Address, Nowhere, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
 
-# For tests: every delivery takes the general way.
+# Switch the fast path on or off. For tests: off, every delivery takes the slow path.
 cdef void use_short_way(bint on) noexcept
 
-# Owner: the link.
+# Router of an incoming link's deliveries. Owner: the link.
 cdef class ProducerHandler(DeliveryHandler):
     cdef readonly Table table
-    cdef readonly bint honour              # router annotations of messages count (the listener does not strip them)
+    cdef readonly bint honour              # router annotations of messages are used (the listener does not strip them)
     cdef str tenant
     cdef bint container                    # the producer is a route container
-    cdef bint counted_before               # what it routes was counted where it entered the network
-    cdef MessageRules rules                # of its connection; None: messages may say anything
-    cdef readonly uint32_t edge            # number of the edge connection that it is on, 0: it is on none
-    cdef bytes mark                        # on an uplink: this edge router's in x-opt-sluice.served, encoded; else None
+    cdef bint counted_before               # deliveries were counted by the router where they entered the network
+    cdef MessageRules rules                # of the link's connection; None: nothing in a message is restricted
+    cdef readonly uint32_t edge            # number of the edge connection that the link is on; 0: on none
+    cdef bytes mark                        # on an uplink: own mark in x-opt-sluice.served, encoded; else None
     cdef bint checks                       # the peer tracks settled messages, as this router does (decision 0013)
-    cdef list beginnings                   # Beginning, of the last messages that had annotations, or None
-    cdef uint32_t others                   # messages with annotations that began like none of these
-    cdef Answer plain                      # what is to be done with messages that come without any, by the short way
+    cdef list beginnings                   # Beginning: cached prefixes of messages with annotations; None: none
+    cdef uint32_t others                   # messages with annotations whose prefix was not cached
+    cdef Answer plain                      # fast-path decision for messages without annotations
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef bint exceeds_all(self, const Content* c, Address address) except *
     cdef void count_tried(self, Address address) noexcept
@@ -42,27 +42,31 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef void note_edge(self, InDelivery* d, Content* c) noexcept
     cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1
 
+# Handler of a link with a target: deliveries go to the address that was bound at attach.
 cdef class TargetedHandler(ProducerHandler):
     cdef readonly Address address
-    cdef Slice to                          # for x-opt-qd.to, encoded; data NULL: none
+    cdef Slice to                          # encoded string for x-opt-qd.to; data NULL: none
     cdef bytes to_owner                    # keeps its octets
     cdef int phase
-    cdef bint from_fallback                # the producer itself stands in for others: its deliveries are not redirected
+    cdef bint from_fallback                # the producer serves a fallback: its deliveries are not redirected again
 
+# Handler of a link without a target: each message names its address.
 cdef class AnonymousHandler(ProducerHandler):
-    cdef bytes last_text                   # the previous message's address, and what it was found to be
-    cdef Address last_address
-    cdef object last_epoch                 # Table.lookups_key of then
-    cdef NameRules last_targets            # which allowed that address; None: there are no rules
+    # The last look-up, repeated for messages with the same address.
+    cdef bytes last_text                   # its address; None: there was no look-up
+    cdef Address last_address              # its result
+    cdef object last_epoch                 # Table.lookups_key at that time
+    cdef NameRules last_targets            # rules that allowed the address; None: there are none
     cdef bint repeats(self, const Slice* text) noexcept
     cdef bint allowed(self, const Slice* text, bint again) noexcept
     cdef Address lookup(self, const Slice* text, int phase, bint again, Nowhere* why)
     cdef int deliver_limited(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1
     cdef int deliver_beyond(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1
 
+# Handler of a link from another router: each message names its address.
 cdef class RouterHandler(ProducerHandler):
-    cdef readonly uint32_t conn
-    cdef bint streaming
+    cdef readonly uint32_t conn            # number of the link's connection
+    cdef bint streaming                    # the peer uses the link for streams
     cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept
     cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
     cdef Address lookup(self, const Slice* text, int phase)

@@ -1,8 +1,7 @@
-"""Routes the deliveries of an incoming link, by its target or by the address in each message.
+"""Routing of the deliveries of an incoming link, by its target or by the address in each message.
 
-routing-semantics.md 7, 8.7, 11.4.
-
-Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback), 10 (the router itself), 15 (exchanges).
+routing-semantics.md 7 (finding the address), 8.5 to 8.8 and 11.4 (no consumer, fallback), 10 (the router itself) and
+15 (exchanges).
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -45,8 +44,8 @@ cdef void use_short_way(bint on) noexcept:
 
 
 cdef enum:
-    # Octets of the sections up to message-annotations, and of the address in these: with all targets they fit into a
-    # record to another worker.
+    # Octets of the sections up to the message-annotations, and of the address in these. With all targets they must fit
+    # into one record to another worker.
     MOST_SECTIONS = 131072
     MOST_TO = 65536
     ANY_PHASE = -1
@@ -69,9 +68,9 @@ cdef bytes FORGED = rejection("amqp:unauthorized-access", "user_id proxy violati
 
 
 cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult result, uint32_t most) except -1:
-    """WANTS_MORE, or ROUTED with the delivery refused when its sections are not well formed (else untouched).
+    """Return WANTS_MORE, or ROUTED; refuse the delivery if its leading sections are malformed or too large.
 
-    most: routers in a trace.
+    most: routers in a trace, at most.
     """
     if result == SCAN_OK or (result == SCAN_MORE and c.whole):
         if c.sections.hops > most:
@@ -87,11 +86,12 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
 
 
 cdef class ProducerHandler(DeliveryHandler):
+    """Router of an incoming link's deliveries; subclasses find the address."""
     def __dealloc__(self):
         composed_drop(&self.plain.composed)
 
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
-        """A message that came from a router as a stream goes on as one, as soon as its first sections are here."""
+        """Return True for a stream from a router: it goes on as a stream once its leading sections are here."""
         cdef Sections s
         if not self.honour or c.data is NULL:
             return False
@@ -99,7 +99,7 @@ cdef class ProducerHandler(DeliveryHandler):
         return scan(c.data, c.size, False, True, &s) == SCAN_OK and s.stream
 
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1:
-        """Whether a message bears the name of another user: then it is refused (security.md P-51)."""
+        """Refuse a message that names another user; return True if it did (security.md P-51)."""
         if self.rules.allows_user(&c.sections.user_id):
             return False
         link.refuse(d, D_REJECTED, FORGED, False)
@@ -108,7 +108,7 @@ cdef class ProducerHandler(DeliveryHandler):
 
     cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, Address address,
                                bint targeted) except -1:
-        """The address has no consumer that the message may go to."""
+        """Deliver a message of which no consumer of its address may get a copy: fallback, uplink, or refusal."""
         if self.exceeds_all(c, address):
             link.refuse(d, D_REJECTED, SIZE_EXCEEDED, True)
             return ROUTED
@@ -117,20 +117,22 @@ cdef class ProducerHandler(DeliveryHandler):
             count_ingress(self, <void*>address)
             return ROUTED
         if c.anonymous and self.table.network.uplink is not None and not address.confined:
-            # A destination elsewhere, of which only the interior knows.
+            # Only the interior router knows destinations elsewhere.
             return self.deliver_uplink(link, d, c)
         return self.no_destination(link, d, address, targeted)
 
     cdef bint exceeds_all(self, const Content* c, Address address) except *:
-        """Whether there are consumers, and the message is longer than any of them takes. Others may be beyond the
-        uplink of an edge router."""
+        """Return True if the address has consumers, and the message is too long for each of them.
+
+        False as well if there may be other consumers beyond the uplink of this edge router.
+        """
         if not exceeds_some(address, c) or (c.anonymous and self.table.network.uplink is not None
                                             and not address.confined):
             return False
         return not consumers_for(address, octets_to_consumer(c))
 
     cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1:
-        """To whoever is beyond the uplink of an edge router (inter-router.md 14.2)."""
+        """Forward to the uplink of this edge router (inter-router.md 14.2)."""
         cdef Address uplink = self.table.network.uplink
         if forward(uplink, d, c):
             count_ingress(self, <void*>uplink)
@@ -139,7 +141,9 @@ cdef class ProducerHandler(DeliveryHandler):
         return ROUTED
 
     cdef bint deliver_edge(self, InDelivery* d, Content* c) except -1:
-        """At an edge router: to another one that the message is for, if it is connected to this one."""
+        """At an edge router: forward to the other edge router that the message names, if it is connected. False: it is
+        not.
+        """
         cdef Address beyond = self.edge_of(c)
         if beyond is None or not forward(beyond, d, c):
             return False
@@ -147,7 +151,8 @@ cdef class ProducerHandler(DeliveryHandler):
         return True
 
     cdef Address edge_of(self, const Content* c):
-        """At an edge router: the other one that a message is for, if it is connected to this one."""
+        """At an edge router: return the address of the other edge router that the message names; None: not
+        connected."""
         cdef Slice text = c.sections.to
         if c.to.data is not NULL:
             open_variable(c.to.data, c.to.data + c.to.size, &text)
@@ -157,7 +162,8 @@ cdef class ProducerHandler(DeliveryHandler):
         return self.table.network.edges.get(addresses.edge_id(addresses.normalise(plain)))
 
     cdef bint has_come(self, ProducerLink link, InDelivery* d, const Content* c) except -1:
-        """Whether this edge router has had a message before, from the one where it entered: then it is refused."""
+        """Refuse a message that this edge router has already served at the router where it entered; return True if
+        so."""
         cdef const uint8_t* p
         cdef const uint8_t* stop = NULL
         cdef uint32_t count
@@ -171,16 +177,17 @@ cdef class ProducerHandler(DeliveryHandler):
         return False
 
     cdef void note_edge(self, InDelivery* d, Content* c) noexcept:
-        """A message came by an edge connection."""
+        """Set the flags of a message that arrived by an edge connection."""
         if not self.checks:
             c.unbounded = c.settled
             return
-        # The router where it entered chooses those that are tracked.
+        # The router where the message entered chose which messages are tracked.
         c.checkpoint = c.sections.settled
         if c.checkpoint and not c.settled:
             d.flags |= IN_TRACKED
 
     cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1:
+        """Handle a message that nothing takes: release it, or withhold the producer's credit."""
         if targeted and not link.keeps_credit and not address.reachable(not (<TargetedHandler>self).from_fallback):
             link.unreachable(d)
             address.wait(link)
@@ -189,7 +196,7 @@ cdef class ProducerHandler(DeliveryHandler):
         return ROUTED
 
     cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1:
-        """Direct consumers as usual, next hops of matching bindings presettled; accepted when anybody got it."""
+        """Forward through an exchange: accept the message if any consumer gets it, else release or reject it."""
         d.flags |= IN_ACCEPT
         if forward_exchange(address, d, c) == 0:
             d.flags &= ~IN_ACCEPT
@@ -203,7 +210,7 @@ cdef class ProducerHandler(DeliveryHandler):
         return ROUTED
 
     cdef void count_tried(self, Address address) noexcept:
-        """It came for this address, which has no consumer."""
+        """Count a delivery at its address, although nothing takes it."""
         if self.counted_before:
             return
         address.slot.ingress += 1
@@ -211,7 +218,7 @@ cdef class ProducerHandler(DeliveryHandler):
             address.slot.ingress_container += 1
 
     cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1:
-        """To the router itself, whole."""
+        """Pass a message, whole, to the router itself."""
         if address.rejects:
             link.refuse(d, D_REJECTED, None, True)
             return ROUTED
@@ -234,7 +241,7 @@ cdef class ProducerHandler(DeliveryHandler):
 
 
 cdef inline void count_ingress(ProducerHandler handler, void* address) noexcept:
-    """A delivery of a client came in, for this Address (borrowed; None: it is not counted there)."""
+    """Count a client's delivery. address: borrowed; None: not counted at an address."""
     if handler.counted_before:
         return
     totals.ingress += 1
@@ -250,7 +257,7 @@ cdef inline void count_ingress(ProducerHandler handler, void* address) noexcept:
 
 cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* d, Content* c, Address address,
                         bint targeted) except -1:
-    """The address is found. targeted: by the attach of the link, else by the message."""
+    """Deliver a message to its address. targeted: the link's target named the address; else the message did."""
     if address.uplink and handler.table.network.edges and handler.deliver_edge(d, c):
         return ROUTED
     if address.exchange is not None:
@@ -267,7 +274,7 @@ cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* 
 
 
 cdef inline void* recall(ProducerHandler handler, Content* c) noexcept:
-    """The Beginning of a message (borrowed): its sections are known. NULL: it begins like none of the last ones."""
+    """Take a message's sections from its cached prefix. Returns the Beginning, borrowed; NULL: it is not cached."""
     cdef void* beginning = beginning_of(<void*>handler.beginnings, c.data, c.size)
     if beginning is not NULL:
         c.sections = (<Beginning>beginning).last.sections
@@ -275,8 +282,9 @@ cdef inline void* recall(ProducerHandler handler, Content* c) noexcept:
 
 
 cdef int remember(ProducerHandler handler, const Content* c) except -1:
-    """It begins like none of the last ones; a scan without properties has found annotations in it. The next ones may
-    be like it."""
+    """Consider caching the prefix of a message. Called if it is not cached, and a scan without properties found
+    annotations.
+    """
     if handler.others % BEGINNING_EVERY == 0:
         handler.beginnings = keep_beginning(handler.beginnings, c.data, c.size, &c.sections)
     handler.others += 1
@@ -284,8 +292,10 @@ cdef int remember(ProducerHandler handler, const Content* c) except -1:
 
 
 cdef bint bears_its_name(MessageRules rules, const Slice* payload, size_t at) noexcept:
-    """The message, of which properties or what follows them begin there, names no user, or one that it may name. False:
-    it does not, or that cannot be told."""
+    """Return True if the message names no user, or one that it may name. False: it may not, or that cannot be told.
+
+    at: offset of the properties, or of the section after them.
+    """
     cdef const uint8_t* p = payload.data + at
     cdef Slice user
     return p[2] != S_PROPERTIES \
@@ -293,12 +303,14 @@ cdef bint bears_its_name(MessageRules rules, const Slice* payload, size_t at) no
 
 
 cdef class TargetedHandler(ProducerHandler):
-    """A link with a target: its deliveries go to the address that was bound at attach."""
+    """Handler of a link with a target: deliveries go to the address that was bound at attach."""
 
     def __cinit__(self, Table table not None, Address address not None, *, to=None, phase=0, honour=False, tenant=None,
                   from_fallback=False, container=False, MessageRules rules=None, edge=0, mark=None, checks=False):
-        """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection. edge:
-        number of its edge connection. mark: on an uplink, of this router. checks: see RouterHandler."""
+        """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection.
+
+        edge: number of its edge connection. mark: on an uplink, the mark of this router. checks: see RouterHandler.
+        """
         self.table = table
         self.address = address
         self.to_owner = codec.encode_string(to) if to is not None else None
@@ -316,7 +328,7 @@ cdef class TargetedHandler(ProducerHandler):
         self.checks = checks
 
     def rebind(self, Address address not None, ProducerLink link not None):
-        """The same address in a new table."""
+        """Bind the link to the same address in a new table."""
         self.address = address
         self.table.bind_producer(address, link, not self.from_fallback)
 
@@ -395,7 +407,7 @@ cdef class TargetedHandler(ProducerHandler):
 
 
 cdef class AnonymousHandler(ProducerHandler):
-    """A link without a target: each message names its address."""
+    """Handler of a link without a target: each message names its address."""
 
     def __cinit__(self, Table table not None, *, honour=False, tenant=None, container=False, MessageRules rules=None,
                   edge=0, mark=None, checks=False):
@@ -464,9 +476,10 @@ cdef class AnonymousHandler(ProducerHandler):
 
     cdef int deliver_limited(
             self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1:
-        """Send a message for a management node, at which its sender has limited rights.
+        """Deliver a message for a management node at which its sender has limited rights.
 
-        The address that it bears from here on carries them. At this router the agent knows the connection.
+        The message leaves with an address that states these rights. The management agent of this router knows them
+        from the connection.
         """
         cdef Address address
         cdef Nowhere why = NOWHERE_UNKNOWN
@@ -489,9 +502,9 @@ cdef class AnonymousHandler(ProducerHandler):
         return deliver(self, link, d, c, address, False)
 
     cdef int deliver_beyond(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1:
-        """Send a message for an address that this edge router does not know to the interior.
+        """Forward a message for an address that this edge router does not know to the interior router.
 
-        The interior knows no tenants of this router: the message bears the whole address.
+        The interior router does not know this router's tenants, so the message gets its whole address.
         """
         cdef tuple whole = None
         if self.tenant is not None:
@@ -506,13 +519,13 @@ cdef class AnonymousHandler(ProducerHandler):
         return self.deliver_uplink(link, d, c)
 
     cdef bint repeats(self, const Slice* text) noexcept:
-        """Whether the last message that was looked up had the same address."""
+        """Return True if the last message that was looked up had the same address."""
         return (self.last_text is not None
                 and PyBytes_GET_SIZE(self.last_text) == <Py_ssize_t>text.size
                 and memcmp(PyBytes_AS_STRING(self.last_text), text.data, text.size) == 0)
 
     cdef bint allowed(self, const Slice* text, bint again) noexcept:
-        """By the rules; those that have not changed need not be asked about the same address again."""
+        """Return True if the rules allow the address. Unchanged rules are not asked twice about the same address."""
         if again and self.last_targets is self.rules.targets:
             return True
         if not self.rules.allows_target(text):
@@ -522,7 +535,7 @@ cdef class AnonymousHandler(ProducerHandler):
         return True
 
     cdef Address lookup(self, const Slice* text, int phase, bint again, Nowhere* why):
-        """By the table; a producer that goes on with the same address is answered from its last message."""
+        """Look up the address of a message; a repeated address is answered from the last look-up."""
         cdef Address address
         if again and phase == ANY_PHASE and self.last_epoch is self.table.lookups_key:
             return self.last_address
@@ -537,12 +550,13 @@ cdef class AnonymousHandler(ProducerHandler):
 
 
 cdef class RouterHandler(ProducerHandler):
-    """A link from another router: each message names its address, in an annotation or its properties
+    """Handler of a link from another router: each message names its address, in an annotation or its properties
     (inter-router.md 10.4)."""
 
     def __cinit__(self, Table table not None, conn=0, *, streaming=False, checks=False):
-        """conn: number of its connection. streaming: the peer uses it for streams, which go on as they come. checks:
-        the peer is Sluice and slows down the producers of settled messages (Content.checkpoint)."""
+        """conn: number of the link's connection. streaming: the peer uses the link for streams, which are forwarded as
+        they arrive. checks: the peer is a Sluice router and slows down producers of settled messages
+        (Content.checkpoint)."""
         self.checks = checks
         self.table = table
         self.honour = self.counted_before = True
@@ -572,7 +586,7 @@ cdef class RouterHandler(ProducerHandler):
                 or store_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer))
 
     cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept:
-        """What is to be done with messages of this Beginning."""
+        """Make the fast-path decision for messages with this prefix. beginning: a Beginning, borrowed."""
         cdef uint64_t version = self.table.recent.version
         return ((<Beginning>beginning).version == version and (<Beginning>beginning).address is not None
                 and not said.sections.settled
@@ -587,7 +601,7 @@ cdef class RouterHandler(ProducerHandler):
         cdef ScanResult scanned = SCAN_OK
         cdef void* beginning = recall(self, c)
         if beginning is NULL:
-            # Most messages have an annotation with their destination; without it their properties are read.
+            # Most messages have their address in an annotation. Properties are read only without it.
             scanned = scan(c.data, c.size, False, True, &c.sections)
             if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
                 scanned = scan(c.data, c.size, True, True, &c.sections)
@@ -629,7 +643,7 @@ cdef class RouterHandler(ProducerHandler):
         return deliver(self, link, d, c, address, False)
 
     cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1:
-        """An exchange goes by a message's subject."""
+        """Scan the message with its properties: an exchange routes by the subject."""
         return check_sections(link, d, c, scan(c.data, c.size, True, True, &c.sections), self.table.network.hop_limit)
 
     cdef Address lookup(self, const Slice* text, int phase):

@@ -1,11 +1,10 @@
-"""The short way of a delivery: from the frame that it comes in into its consumer's write buffer, or into the ring to
-its worker, in one place.
+"""Fast path of a delivery: from its incoming frame into the consumer's write buffer, or into the ring to its worker.
 
-docs/internals/engine.md, "The short way", says what the general way does for such a delivery, step by step. Here is the
-way of messages that nothing is changed in, to a client of this worker. short_way.pyx has those into the ring, and the
-longer one for what comes from other routers or goes to them, with other annotations. All only look first: when a
-consumer is found, everything that the general way would do for this delivery is known, and is done, counter by counter.
-Whoever changes one of the ways changes the others; random scenarios go through all of them and are compared
+docs/internals/engine.md, "The short way", lists the steps of the slow path that the fast path replaces. This file has
+the fast path for unchanged messages to a client of this worker. short_way.pyx has the fast path into a ring, and the
+one for messages from or to other routers, whose annotations are rewritten. Each first checks its conditions without
+any effect. Once it has a consumer, it does everything the slow path would do for this delivery, counter by counter.
+Whoever changes one of the paths changes the others; random scenarios go through all of them and are compared
 (tests/unit/workers/test_short_ways.py, test_short_ways_between_routers.py).
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -32,39 +31,45 @@ from router.stats.counters cimport Tally, totals
 cdef enum:
     HIGHEST_PRIORITY = 9
 
-# Where a delivery goes. Pointers are borrowed.
+# Leg of a delivery: the consumer that gets it. Pointers are borrowed.
 cdef struct Way:
-    void* consumer             # the ConsumerLink by which it leaves
-    bint alone                 # there is no other one that could get the next delivery, while the table stays as it is
-    bint turns                 # the list of consumers (of routers where it is `remote`) turns
-    bint container             # it is a route container's
-    bint remote                # it goes to another router …
-    Tally* outstanding         # … for which it counts, or NULL
+    void* consumer             # ConsumerLink of this worker by which the delivery leaves
+    bint alone                 # no other consumer can get the next delivery while the table does not change
+    bint turns                 # the list of consumers rotates (of routers at one distance, if `remote`)
+    bint container             # the consumer belongs to a route container
+    bint remote                # the consumer is a data link to another router
+    Tally* outstanding         # counts unsettled deliveries to that router; NULL: they are not counted
 
-# What is to be done with messages that say the same. Plain struct: embedded in its user, who drops `composed` when that
-# is something else from now on.
+# Cached forwarding decision for messages with identical leading sections. Plain struct, embedded in its user. The user
+# calls `composed_drop` for `composed` before it uses the struct for other messages.
 cdef struct Answer:
-    uint64_t version           # of Table.recent: while it is that, the next one has the same answer; 0: look again
-    size_t at                  # … if it has its annotations there …
-    int priority               # … and this one
+    # Table.recent.version for which the decision holds; 0: it is made anew for each message. It holds for messages
+    # with annotations at offset `at` and with a header of this priority.
+    uint64_t version
+    size_t at
+    int priority
     Way way
-    Replacement other          # what stands in it in place of its annotations
-    Composed composed          # octets of `other`, for a way out with router annotations
+    Replacement other          # edit of the message on its way out
+    Composed composed          # octets of `other`, for consumers that get router annotations
 
-# What a message says before its properties, as far as it matters here.
+# Facts about routing in a message's leading sections, without its properties.
 cdef struct Said:
     const Sections* sections   # of its annotations; NULL: it has none
-    size_t at                  # offset of these, or of where they would be
+    size_t at                  # offset of the annotations, or of the place where they would be
     int priority               # of its header, or NO_PRIORITY
 
 cdef inline bint is_section(const uint8_t* p) noexcept nogil:
-    """Of three octets: the descriptor of a section."""
+    """Return True if `p` points to a three-octet section descriptor."""
     return p[0] == 0 and p[1] == T_SMALLULONG
 
 
 cdef inline bint says_nothing(const uint8_t* p, size_t size, Said* said) noexcept nogil:
-    """Nothing in the message says where it goes: it begins with its properties or body, maybe behind a header whose
-    durable and priority are plain. (Properties matter where the address or its consumers ask for them.)"""
+    """Return True if the message needs no scan: it starts with its properties or body, or with a simple header before
+    these.
+
+    A header is simple if `durable` and `priority` have their short encodings. Sets `said`. The properties matter only
+    where the address or the policy asks for them.
+    """
     said.sections = NULL
     said.at = 0
     said.priority = NO_PRIORITY
@@ -90,23 +95,24 @@ cdef inline bint says_nothing(const uint8_t* p, size_t size, Said* said) noexcep
 
 
 cdef inline void says_what(const LastSections* last, Said* said) noexcept nogil:
-    """It begins like one that came before."""
+    """Set `said` from the results of a scan of the same octets."""
     said.sections = &last.sections
     said.at = last.sections.at
     said.priority = last.sections.priority
 
 
 cdef inline bint may_pass(ProducerLink link, const Transfer* t) noexcept:
-    """Frame and link are usual: this is a whole delivery, the one that is due, and all that is to be done is to route
-    it."""
+    """Return True for a whole delivery in one frame, without a state, with the expected delivery-id, on a producer's
+    link with credit, that is neither aborted nor logged."""
     return (not t.more and not t.aborted and not t.state.size and t.has_delivery_id and link.credit and not link.logged
             and t.delivery_id == link.session.expected_delivery_id and link.session.any_delivery)
 
 
 cdef inline void* next_consumer(void* address, bint* turns) noexcept:
-    """The consumer that gets the next delivery of a client for an address: what `deliver` and `forward` find. turns:
-    the list of consumers turns, too. NULL: the address is in some way unusual. address, and what is returned:
-    borrowed."""
+    """Return the consumer that gets a client's next delivery for an address, as `deliver` and `forward` choose it.
+
+    NULL: the address needs the slow path. turns: set if the list of consumers rotates. address and result: borrowed.
+    """
     cdef void* consumers = <void*>(<Address>address).consumers
     cdef void* chosen
     if (<Address>address).remotes is not None or (<Address>address).exchange is not None \
@@ -125,10 +131,11 @@ cdef inline void* next_consumer(void* address, bint* turns) noexcept:
 
 
 cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, bint* turns) noexcept:
-    """The consumer to which the delivery of this frame, which `may_pass` and `says_nothing`, may go on at once, as it
-    is; whether there is room in the ring to one of another worker is for `pass_over` to say. NULL: it goes another way.
+    """Return the consumer that gets the delivery of this frame now and unchanged; NULL: it needs another path.
 
-    address: of the link. turns: its list of consumers turns. Nothing is changed, and what is returned is borrowed.
+    `may_pass` and `says_nothing` must hold. Room in the ring to a consumer of another worker is checked by
+    `pass_over`. address: of the link's target, borrowed as the result. turns: set if the list of consumers rotates.
+    Has no effect.
     """
     cdef void* consumer
     cdef void* near
@@ -146,11 +153,13 @@ cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t,
 
 cdef inline int pass_on(ProducerLink link, ConsumerLink consumer, const Transfer* t, const Replacement* other,
                         Tally* outstanding, bint returns_credit) except -1:
-    """Do for this delivery all that the general way does, but for what its address counts. returns_credit: the link has
-    credit again when it is forwarded. Others: as of `send_whole`."""
+    """Forward the delivery of this frame: all effects of the slow path, except the counters of the address.
+
+    returns_credit: the link gets its credit back at once. Other parameters: as of `send_whole`.
+    """
     cdef uint64_t now = link.session.connection.scheduler.now_ns
     cdef InDelivery* d = NULL
-    # As first_frame.
+    # As ProducerLink.first_frame does.
     link.session.expected_delivery_id += 1
     spend_credit(link)
     if t.settled:
@@ -164,7 +173,7 @@ cdef inline int pass_on(ProducerLink link, ConsumerLink consumer, const Transfer
         else:
             link.occupied += 1
     send_whole(consumer, d, t.payload.data, t.payload.size, t.message_format, now, other, outstanding)
-    # As route_content.
+    # As ProducerLink.route_content does.
     link.slot.deliveries += 1
     if d is NULL:
         count_presettled(link)
@@ -178,7 +187,7 @@ cdef inline int pass_on(ProducerLink link, ConsumerLink consumer, const Transfer
 
 
 cdef inline void count_through(void* address) noexcept:
-    """A delivery of a client has come in, and a consumer of this router has got it, as in `deliver` and `forward`."""
+    """Count a client's delivery that one consumer of this router gets, as `deliver` and `forward` do."""
     (<Address>address).slot.ingress += 1
     (<Address>address).slot.egress += 1
     totals.ingress += 1
@@ -186,34 +195,34 @@ cdef inline void count_through(void* address) noexcept:
 
 
 cdef inline void count_from_container(void* address) noexcept:
-    """As `count_ingress`, the client was a route container."""
+    """Count a delivery of a route container, as `count_ingress` does."""
     (<Address>address).slot.ingress_container += 1
     totals.ingress_container += 1
 
 
 cdef inline void count_to_container(void* address) noexcept:
-    """As `give`, the consumer is one of a route container."""
+    """Count a delivery to a route container, as `give` does."""
     (<Address>address).slot.egress_container += 1
     totals.egress_container += 1
 
 
-# The same as `pass_on` for a consumer of another worker: into the ring to it. False, and nothing is done: there is no
-# room, or something waits already. to, phase, honour: of the link's handler.
+# Forward the delivery of this frame into the ring to the consumer's worker; otherwise as `pass_on`. False, without any
+# effect: the ring has no room, or other deliveries already wait for it. to, phase, honour: of the link's handler.
 cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
                     int phase, bint honour) except -1
 
 cdef inline bint is_known(const Answer* answer, uint64_t version, const Said* said) noexcept nogil:
-    """The message that says this has the same answer as the last one. version: of Table.recent."""
+    """Return True if the cached decision holds for this message. version: the present Table.recent.version."""
     return answer.version == version and answer.at == said.at and answer.priority == said.priority
 
 
-# Find what is to be done with the next delivery of that producer for this address. False: it goes the general way.
-# came_by: number of the connection of an edge router or another router, 0: of a client. to, phase: as of Content.
+# Make the forwarding decision for a producer's next delivery to this address. False: it needs the slow path.
+# came_by: number of the connection of an edge router or another router; 0: of a client. to, phase: as of Content.
 cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_t came_by, uint64_t producer,
                       const Said* said, const Slice* to, int phase) noexcept
-# The longer one of the short ways: the delivery of this frame, which `may_pass`, goes on at once with the annotations
-# that its consumer is to get, if it can. False: nothing is done. answer: of this address, known or just found. address:
+# Forward the delivery of this frame now, with the annotations that its consumer gets. False, without any effect: it
+# cannot leave now, or needs the slow path. `may_pass` must hold; answer: valid for this address and message. address:
 # borrowed.
 cdef bint pass_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1
-# The same for what cannot leave yet: it is stored as it will leave, and waits at its consumer.
+# Store the delivery of this frame as it will leave, and queue it at its consumer. Otherwise as `pass_changed`.
 cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1

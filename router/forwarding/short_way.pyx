@@ -1,11 +1,11 @@
-"""The short ways of deliveries to other workers, and from and to other routers: see short_way.pxd.
+"""Fast paths of deliveries to other workers, and of deliveries from or to other routers: see short_way.pxd.
 
-Into the ring to another worker a delivery goes as by `first_frame`, `give` and `offer_one`. It holds its place until
-that worker says what became of it; what it does there: `PortIn.pass_on`.
+`pass_over` does for a ring what `first_frame`, `give` and `offer_one` do on the slow path. The delivery keeps its
+place until the other worker reports its outcome. The other worker continues it in `PortIn.pass_on`.
 
-From other routers, and to them, deliveries have other annotations than they came with. Those of one producer's messages
-are the same in each, so what is to be done with them is found once, and what goes out composed once, and kept with what
-came (`Beginning`): octets that came again have the same octets for an answer.
+Deliveries from or to other routers leave with other annotations than they arrived with. All messages of one producer
+have the same annotations. So the decision is made once, and the outgoing annotations are composed once; both are
+cached with the octets that arrived (`Beginning`), and used for every message with the same octets.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -59,8 +59,8 @@ cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const
 
 
 cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, uint64_t producer, Way* way) noexcept:
-    """The consumer of this worker that gets the next delivery for an address, as `deliver` and `forward` find it.
-    False: the address is in some way unusual."""
+    """Choose the consumer of this worker that gets the next delivery, as `deliver` and `forward` do. False: slow
+    path."""
     cdef void* consumers = <void*>address.consumers
     cdef void* chosen
     cdef Step step
@@ -93,6 +93,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
 
 
 cdef bint keep_composed(Composed* kept, const Said* said, const Slice* to, int phase) noexcept:
+    """Compose the annotations for router links and keep them."""
     cdef Content c
     memset(&c, 0, sizeof(Content))
     if said.sections is not NULL:
@@ -104,7 +105,8 @@ cdef bint keep_composed(Composed* kept, const Said* said, const Slice* to, int p
 
 cdef inline bint find_annotations(void* consumer, const Said* said, Composed* kept, const Slice* to, int phase,
                                   Replacement* other) noexcept:
-    """What the consumer gets in place of the annotations that came. False: that has to be composed each time."""
+    """Set the edit that gives the message the consumer's annotations. False: they must be composed for each
+    message."""
     other.at = other.end = said.at
     other.octets = NULL
     other.size = 0
@@ -119,7 +121,7 @@ cdef inline bint find_annotations(void* consumer, const Said* said, Composed* ke
         return False
     if said.sections is not NULL and ((<ConsumerLink>consumer).annotations or said.sections.rewrite):
         if not (<ConsumerLink>consumer).annotations and said.sections.pairs:
-            return False                   # those of users stay
+            return False                   # users' annotations stay
         other.end = said.sections.end
     return True
 
@@ -139,18 +141,19 @@ cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_
 
 
 cdef inline bint is_usual(ProducerLink link, const Transfer* t) noexcept nogil:
-    """It is no stream, and no settled delivery that routers follow (Content.checkpoint)."""
+    """Return False for a stream, and for a settled delivery that is tracked between routers (Content.checkpoint)."""
     if t.settled and is_checkpoint(link, t.payload.size):
         return False
     return t.payload.size < STREAM_AT
 
 
 cdef inline size_t size_out(const Transfer* t, const Answer* answer) noexcept nogil:
+    """Return the octets of the message as it leaves."""
     return t.payload.size - (answer.other.end - answer.other.at) + answer.other.size
 
 
 cdef inline void count_onward(void* address, const Answer* answer) noexcept:
-    """As forward and forward_network."""
+    """Count the delivery and rotate lists, as `forward` and `forward_network` do."""
     if answer.way.remote:
         (<Address>address).slot.transit += 1
         totals.transit += 1
@@ -180,13 +183,12 @@ cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, con
     cdef Message* m
     if t.settled or not is_usual(link, t) or not waits(consumer):
         return False
-    # Then nothing can fail behind the message.
+    # Reserve everything first: nothing may fail once the message exists.
     deliveries_reserve()
     map_reserve(&link.session.received)
-    # As it will leave.
     m = message_whole(t.message_format, size_out(t, answer), link.whole_meter(), &cursor)
     write_replaced(&cursor.chunk.data[0], t.payload.data, t.payload.size, &answer.other)
-    # As first_frame.
+    # As ProducerLink.first_frame does.
     link.session.expected_delivery_id += 1
     spend_credit(link)
     link.slot.unsettled += 1
@@ -198,7 +200,7 @@ cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, con
     else:
         link.occupied += 1
     consumer.queue_whole(d, m, &cursor, answer.way.outstanding)
-    # As route_content.
+    # As ProducerLink.route_content does.
     link.slot.deliveries += 1
     d.flags |= IN_ROUTED
     count_onward(address, answer)

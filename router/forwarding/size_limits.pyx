@@ -1,4 +1,4 @@
-"""Consumers that take no message above some length (max-message-size of their attach, AMQP 1.0 part 2, 2.7.3).
+"""Consumers that refuse messages above some length (max-message-size of their attach, AMQP 1.0 part 2, 2.7.3).
 
 routing-semantics.md 8.11; decision 0062.
 """

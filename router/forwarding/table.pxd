@@ -1,5 +1,4 @@
-"""The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
-"""
+"""Read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.links.producer_link cimport ProducerLink
@@ -15,72 +14,78 @@ cpdef enum Treatment:
     MULTICAST = 2
     UNAVAILABLE = 3
 
-# Why a text leads to no address here.
+# Reason why a look-up finds no address.
 cdef enum Nowhere:
-    NOWHERE_UNKNOWN = 0
-    NOWHERE_UNAVAILABLE = 1
-    NOWHERE_CONFINED = 2       # unknown, and to be known nowhere else
+    NOWHERE_UNKNOWN = 0        # no such address here
+    NOWHERE_UNAVAILABLE = 1    # the address is configured as unavailable
+    NOWHERE_CONFINED = 2       # no such address here, and its messages must not leave this router
 
-# Owner: the table.
+# An address, with everything that its deliveries need. Owner: the table.
 cdef class Address:
     cdef readonly uint32_t id
     cdef readonly str key
     cdef readonly int treatment
     cdef readonly int phase                # of a mobile address, else 0
-    cdef readonly int priority             # 0…9, or -1: the message's own
-    cdef readonly int overflow
-    cdef readonly bint inproc              # the router itself is a destination …
-    cdef readonly bint rejects             # … that rejects what it gets (option -T)
-    cdef readonly bint uplink              # of an edge router: whatever is beyond its uplink, now or later
+    cdef readonly int priority             # 0…9; -1: each message has its own
+    cdef readonly int overflow             # Overflow
+    cdef readonly bint inproc              # the router itself is a destination
+    cdef readonly bint rejects             # … which rejects every delivery (option -T)
+    cdef readonly bint uplink              # at an edge router: the address of its uplink, whether connected or not
     cdef bint special                      # `inproc`, `uplink` or `limits`
     cdef readonly bint confined            # at an edge router: its messages never leave by the uplink
     cdef public Address fallback
     cdef public Exchange exchange
-    cdef list consumers                    # Consumer, in the order of their arrival
-    cdef bint spreads                      # copies for consumers here take the ring of this worker to itself
-    cdef int start                         # where the (rotating) list of consumers begins
-    cdef uint32_t limits                   # consumers that take no message above some length …
-    cdef uint64_t least_limit              # … the least of these lengths, octets
-    cdef list fitting                      # consumers that take one of more than `fits_from` octets, and of `fits_to` …
-    cdef uint64_t fits_from                # … at most; None: not made since consumers changed (size_limits.pyx)
+    cdef list consumers                    # Consumer, in the order of rotation from `start` on; a new one is last
+    cdef bint spreads                      # copies for consumers of this worker go through its ring to itself
+    cdef int start                         # index in `consumers` at which the rotating list starts
+    # Consumers with a limit of message length (size_limits.pyx).
+    cdef uint32_t limits                   # number of these consumers
+    cdef uint64_t least_limit              # the least of their limits, octets
+    # Consumers that take messages of more than `fits_from` and at most `fits_to` octets; None: to be computed again.
+    cdef list fitting
+    cdef uint64_t fits_from
     cdef uint64_t fits_to
-    cdef int fitting_start                 # where that list begins
-    cdef list by_edge                      # those of them that are on an edge connection: few
-    cdef bytes served                      # at an edge router: marks of peers among them, encoded; None: there is none
-    cdef list remotes                      # RemoteDestination, by index; None: no other router announced it
-    cdef list ways                         # Path, of …
-    cdef uint64_t version                  # … that version of the network
+    cdef int fitting_start                 # index in `fitting` at which the rotating list starts
+    cdef list by_edge                      # the few consumers that are on an edge connection
+    cdef bytes served                      # at an edge router: encoded marks of the peers among them; None: no peers
+    # Other routers.
+    cdef list remotes                      # RemoteDestination, by index; None: no other router announced the address
+    cdef list ways                         # Path, made for `version`
+    cdef uint64_t version                  # Network.version of `ways` and `nearest`
     cdef list nearest                      # (RemoteDestination, Path), by (cost, index)
-    cdef uint32_t turn                     # of routers at the same distance
+    cdef uint32_t turn                     # rotation among routers at the same distance
     cdef Network network
-    cdef dict producers                    # ProducerLink bound here, ours only -> whether it may use the fallback
-    cdef set waiting                       # … of these, which get credit when the address is reachable; None: none
-    cdef set called                        # … to which the router initiated the connection; None: none
-    cdef AddressSlot* slot
+    # Producers of this worker.
+    cdef dict producers                    # ProducerLink bound here -> whether it may use the fallback
+    cdef set waiting                       # those that get credit once the address is reachable; None: none
+    cdef set called                        # those on connections that the router initiated; None: none
+    cdef AddressSlot* slot                 # counters
     cdef bytes to                          # its name as an encoded string, for x-opt-qd.to
+    # Return True if a delivery has a destination now. fallback: that of the fallback counts.
     cdef bint reachable(self, bint fallback) noexcept
-    cdef bint announced(self) noexcept     # some router that can be reached announced it
+    # Return True if a reachable router announced the address.
+    cdef bint announced(self) noexcept
     cdef int find_ways(self) except -1
     cdef int wait(self, ProducerLink link) except -1
     cdef int give_credit(self, ProducerLink link, bint fallback) except -1
 
-# Owner: the table.
+# An exchange of the configuration, with its bindings. Owner: the table.
 cdef class Exchange:
     cdef readonly uint32_t id
     cdef readonly Address alternate
     cdef readonly int alternate_phase
     cdef object matcher                    # KeyMatcher
     cdef dict next_hops                    # binding id -> Address
-    cdef dict counters                     # binding id -> id of its counters
-    cdef dict cache                        # subject octets -> (Addresses, ids of counters), bounded
-    # Its own counters: ingress are messages received, egress those that a consumer got, redirected those that went to
-    # the alternate. Of a binding, ingress are messages that matched.
+    cdef dict counters                     # binding id -> number of its counters
+    cdef dict cache                        # subject octets -> (Addresses, numbers of counters), bounded
+    # Counters of the exchange: `ingress` counts messages received, `egress` those that some consumer got, `redirected`
+    # those that went to the alternate. A binding has counters of its own, in which `ingress` counts matching messages.
     cdef AddressSlot* slot
     cdef Region region
     cdef int worker
     cdef list hops(self, bytes subject)
 
-# Owner: the worker.
+# The worker's copy of the replicated tables. Owner: the worker.
 cdef class Table:
     cdef readonly Region region
     cdef readonly int worker
@@ -88,20 +93,21 @@ cdef class Table:
     cdef dict addresses                    # id -> Address
     cdef dict by_key                       # key -> Address
     cdef dict exchanges                    # id -> Exchange
-    cdef dict consumers                    # slot_key -> Consumer: who is bound where
+    cdef dict consumers                    # slot_key -> Consumer; others of the same slot follow by `also`
     cdef set bound                         # Addresses that have producers here
     cdef readonly Network network
-    cdef readonly list ports               # by worker, None for our own
-    cdef readonly dict links               # slot index -> ConsumerLink: ours, alive
+    cdef readonly list ports               # WorkerPort by worker; None for this one: copies here are not spread
+    cdef readonly dict links               # slot index -> ConsumerLink: live links of this worker
     cdef readonly object settings          # AddressSettings
-    # Bounded. Text, tenant and phase of anonymous messages -> result of `look_up`; text and tenant -> whole address;
-    # text and rights -> limited address.
+    # Cached results of look-ups, bounded. (text, tenant, phase) of anonymous messages -> result of `look_up`;
+    # (text, tenant) -> whole address; (text, rights, "rights") -> limited address.
     cdef dict lookups
-    cdef Recent recent                     # addresses that routers' messages were for
-    cdef object lookups_key                # another object after each change: remembered look-ups are void
+    cdef Recent recent                     # cached addresses of messages from routers
+    cdef object lookups_key                # replaced at each change: look-ups remembered with another object are void
     cdef readonly str router_id
     cdef readonly str mode                 # of the router
-    cdef readonly object on_local          # (link, key, octets) -> whether taken: a message for the router itself
+    # (link, key, octets) -> bool: takes a message for the router itself; False: it was not taken.
+    cdef readonly object on_local
     cdef object look_up(self, bytes text, str tenant, int phase)
     cdef int bind_consumer(self, Address address, Consumer consumer) except -1
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address)

@@ -1,5 +1,4 @@
-"""The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
-"""
+"""Read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes."""
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 
@@ -19,8 +18,8 @@ cdef extern from "Python.h":
     PyObject* item_of "PyList_GET_ITEM"(list items, Py_ssize_t index) noexcept
 
 cdef enum:
-    LOOKUPS_KEPT = 16384       # texts of anonymous messages, and subjects of an exchange, that are remembered
-    TEXT_KEPT = 1024           # octets of such a text: longer ones are looked up each time
+    LOOKUPS_KEPT = 16384       # cached look-ups: of addresses in anonymous messages, and of subjects of an exchange
+    TEXT_KEPT = 1024           # octets of the longest text that is cached
 
 cdef str UPLINK_KEY = addresses.key(addresses.LOCAL, addresses.UPLINK)
 cdef dict TREATMENTS = {"balanced": BALANCED, "closest": CLOSEST, "multicast": MULTICAST, "unavailable": UNAVAILABLE}
@@ -29,7 +28,7 @@ cdef dict OVERFLOWS = {"throttle": Overflow.OVERFLOW_THROTTLE, "block": Overflow
 
 
 class TableError(Exception):
-    """A delta that does not fit to what the table holds: the worker asks for a snapshot."""
+    """Raised for a delta that does not fit the table; the worker then requests a snapshot."""
 
 
 cdef class Address:
@@ -37,21 +36,23 @@ cdef class Address:
         return f"<Address {self.id} {self.key} consumers={len(self.consumers)}>"
 
     cdef bint reachable(self, bint fallback) noexcept:
-        """Producers may have credit: some destination exists, if not of the address then of its fallback, for producers
-        whose deliveries may go there."""
+        """Return True if producers may have credit: the address has a destination, or its fallback has.
+
+        fallback: the producer's deliveries may go to the fallback.
+        """
         return bool(self.consumers) or self.inproc or self.uplink or self.exchange is not None or self.announced() \
             or (fallback and self.fallback is not None
                 and (bool(self.fallback.consumers) or self.fallback.announced()))
 
     cdef int wait(self, ProducerLink link) except -1:
-        """A local producer: it gets credit when the address is reachable."""
+        """List a producer of this worker that gets credit once the address is reachable."""
         if self.waiting is None:
             self.waiting = set()
         self.waiting.add(link)
         return 0
 
     cdef int give_credit(self, ProducerLink link, bint fallback) except -1:
-        """It gets credit, or waits until the address is reachable; fallback: its deliveries may go there."""
+        """Grant a producer its credit if the address is reachable, else let it wait. fallback: as of `reachable`."""
         if not link.keeps_credit and not self.reachable(fallback):
             link.take_back()
             return self.wait(link)
@@ -69,7 +70,7 @@ cdef class Address:
         return bool(self.ways)
 
     cdef int find_ways(self) except -1:
-        """The network has changed."""
+        """Make `ways` and `nearest` again: the network has changed."""
         cdef Path way
         cdef list nearest = []
         self.ways = self.network.ways(self.remotes)
@@ -88,7 +89,7 @@ def by_distance(tuple found not None):
 
 cdef class Exchange:
     cdef list hops(self, bytes subject):
-        """Address records of the next hops for a subject, each once. The bindings that match are counted."""
+        """Return the next hops (Address) for a subject, each once; count the bindings that match."""
         cdef list hops, counters
         cdef uint32_t number
         cdef tuple found = self.cache.get(subject)
@@ -111,12 +112,12 @@ cdef class Exchange:
 
 
 cdef class Table:
-    """What this worker routes by. Owner: the worker."""
+    """The worker's copy of the replicated tables: addresses, consumers, exchanges, and the network."""
 
     def __cinit__(self, Region region not None, int worker, str router_id not None, ports, dict links not None,
                   on_local, str mode="standalone"):
-        """ports: WorkerPort by worker; None for our own: multicast copies are not spread. links: slot index ->
-        ConsumerLink, kept by the worker. mode: of the router."""
+        """ports: WorkerPort by worker; None for this one: multicast copies are not spread. links: slot index ->
+        ConsumerLink, maintained by the worker. on_local: as of the field. mode: of the router."""
         self.mode = mode
         self.region = region
         self.worker = worker
@@ -142,10 +143,10 @@ cdef class Table:
         self.epoch = 0
 
     def apply(self, epoch, ops):
-        """One epoch, completely. Listener and worker ops are the worker's own: they are skipped here."""
+        """Apply the ops of one epoch. Those of listeners and workers are the worker's own and are skipped here."""
         cdef Address address
         cdef uint64_t network = self.network.version
-        self.recent.forget()               # first: whatever fails below, what was found may not be there any more
+        self.recent.forget()               # first: if an op fails below, cached results may no longer exist
         touched = {}
         for op in ops:
             handler = OPS.get(type(op))
@@ -162,7 +163,7 @@ cdef class Table:
             address_changed(address)
 
     def replace(self, epoch, ops):
-        """A snapshot: what it does not name is gone. Links bound to an address keep it by its key."""
+        """Replace everything by a snapshot. Bound links follow their address by its key."""
         cdef Address old, new
         before = self.by_key
         self.clear()
@@ -174,17 +175,17 @@ cdef class Table:
                     link.context.rebind(new)
 
     def get(self, address_id):
-        """The Address, or None."""
+        """Return the Address, or None."""
         return self.addresses.get(address_id)
 
     def by_name(self, key):
-        """The Address of a key (`M0orders`), or None."""
+        """Return the Address of a key (`M0orders`), or None."""
         return self.by_key.get(key)
 
     cdef Address find(self, bytes text, str tenant, int phase, Nowhere* why):
-        """Where an anonymous message goes. None: nowhere here; `why` says the reason.
+        """Return the address that an anonymous message goes to; None: none here, for the reason in `why`.
 
-        phase: as a to-override says, or -1: the ingress phase of the address.
+        phase: of the to-override annotation; -1: use the ingress phase of the address.
         """
         key = (text, tenant, phase)
         if key in self.lookups:
@@ -196,9 +197,9 @@ cdef class Table:
         return found if found is not False and found is not True else None
 
     cdef tuple whole_address(self, bytes text, str tenant):
-        """Name the address of a tenant's message as routers beyond know it: encoded string, phase.
+        """Return the address of a tenant's message as other routers know it: (encoded string, phase).
 
-        None: the address is not mobile, and has no prefix.
+        None: the address is not mobile, so it has no tenant prefix.
         """
         key = (text, tenant)
         found = self.lookups.get(key)
@@ -213,8 +214,10 @@ cdef class Table:
         return found
 
     cdef tuple limited_address(self, bytes text, str rights):
-        """Name the address that a message for `text` bears whose sender has these rights at management nodes: octets
-        (`text` itself where nothing changes), and the same as an encoded string. None: it is forbidden."""
+        """Return the address that a message for a management node leaves with if its sender has these rights.
+
+        Returns (octets, encoded string); the octets are `text` itself if nothing changes. None: access is forbidden.
+        """
         key = (text, rights, "rights")
         found = self.lookups.get(key)
         if found is None:
@@ -227,7 +230,7 @@ cdef class Table:
         return found
 
     cdef int keep(self, tuple key, size_t octets, object found) except -1:
-        """Remember the result of a look-up, whose key has so many octets of text."""
+        """Cache the result of a look-up. octets: length of the text in its key."""
         if octets <= TEXT_KEPT:
             if len(self.lookups) >= LOOKUPS_KEPT:
                 self.lookups.clear()
@@ -235,11 +238,12 @@ cdef class Table:
         return 0
 
     cdef object look_up(self, bytes text, str tenant, int phase):
-        """Address, None (unknown), False (unavailable) or True (unknown, and to be known nowhere else)."""
+        """Return the Address, None (unknown), False (unavailable) or True (unknown, and confined to this router)."""
         plain = addresses.normalise(text.decode("utf-8", "replace"))
         cls, name = addresses.classify(plain, self.router_id, self.mode)
         if cls != "M":
-            # A local record that exists, or nothing: settings do not apply to these (routing-semantics.md N-6).
+            # A local record that exists, or nothing: settings do not apply to these classes (routing-semantics.md
+            # N-6).
             return self.by_key.get(addresses.key(cls, name))
         if tenant is not None:
             if addresses.escapes(name):
@@ -345,7 +349,7 @@ cdef class Table:
         self.touch_primary(address, touched)
 
     def touch_primary(self, Address address, touched):
-        """A consumer of a fallback instance makes the primary reachable."""
+        """Mark the primary address as changed: a consumer of its fallback makes it reachable."""
         cdef Address primary
         if address.key.startswith("MF"):
             primary = self.by_key.get("M0" + address.key[2:])
@@ -437,7 +441,7 @@ cdef class Table:
             self.touch_primary(address, touched)
 
     def drop_remote(self, Address address not None, int index):
-        """The router announces the address no more."""
+        """Remove a router from those that announce the address."""
         cdef RemoteDestination destination
         for destination in address.remotes or ():
             if destination.index == index:
@@ -446,10 +450,10 @@ cdef class Table:
         address.ways = address.nearest = None
         address.version = 0
 
-    # -- what the worker itself changes -------------------------------------------------------------------------------
+    # -- changes by the worker itself ---------------------------------------------------------------------------------
 
     cdef int bind_consumer(self, Address address, Consumer consumer) except -1:
-        # At the end of a list that begins, and ends, at `start`.
+        # Insert at `start`, which is where the rotating list ends.
         address.consumers.insert(address.start, consumer)
         address.start = (address.start + 1) % len(address.consumers)
         if consumer.message_limit or address.limits:
@@ -465,7 +469,9 @@ cdef class Table:
         return 0
 
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address):
-        """Forget the consumer of a slot, which its address still has; None: it is not bound. address: None for any."""
+        """Unbind a consumer from its slot and return it; its address still lists it. None: not bound. address: None
+        for any.
+        """
         cdef Consumer before = None
         cdef Consumer consumer = self.consumers.get(key)
         while consumer is not None and (consumer.generation != generation
@@ -484,9 +490,9 @@ cdef class Table:
         return consumer
 
     def drop_consumer(self, uint32_t slot_index, uint32_t generation):
-        """One of our own links is gone: nothing more goes to it, wherever it is bound.
+        """Unbind a link of this worker that has ended, wherever it is bound: it gets no more deliveries.
 
-        The supervisor reports that later, and not for a link that it has not bound yet.
+        The supervisor reports the end later, and never reports that of a link that it has not bound yet.
         """
         cdef uint64_t key = slot_key(self.worker, slot_index)
         cdef Consumer consumer = self.unbind_consumer(key, generation, None)
@@ -496,7 +502,8 @@ cdef class Table:
             consumer = self.unbind_consumer(key, generation, None)
 
     def bind_producer(self, Address address not None, ProducerLink link not None, bint fallback):
-        """A local producer: it gets credit when the address is reachable. fallback: its deliveries may go there."""
+        """Bind a producer of this worker and grant it credit if the address is reachable. fallback: as of
+        `reachable`."""
         address.producers[link] = fallback
         self.bound.add(address)
         if link.initiated:
@@ -515,7 +522,7 @@ cdef class Table:
             self.bound.discard(address)
 
     def describe(self):
-        """What the table holds, as plain values, for tests."""
+        """Return the consumers by address as plain values, for tests."""
         cdef Address address
         cdef Consumer consumer
         return {
@@ -524,7 +531,7 @@ cdef class Table:
         }
 
     def remotes(self):
-        """Which routers announced which address, by key: for tests."""
+        """Return the indices of the routers that announced each address, by key, for tests."""
         cdef Address address
         cdef RemoteDestination destination
         return {address.key: [destination.index for destination in address.remotes]
@@ -540,7 +547,8 @@ cdef inline uint64_t slot_key(int worker, uint32_t slot_index) noexcept:
 
 
 cdef int remove_consumer(Address address, Consumer consumer) except -1:
-    """The consumer, if there is one, is bound here no more. Only pointers are looked at: there may be 100,000."""
+    """Remove a consumer (None: nothing) from its address. Compares pointers only: an address may have 100,000
+    consumers."""
     cdef Py_ssize_t i
     cdef list consumers = address.consumers
     if consumer is None:
@@ -564,7 +572,7 @@ cdef int remove_consumer(Address address, Consumer consumer) except -1:
 
 
 cdef int limits_changed(Address address) except -1:
-    """The consumers have changed, and some take, or took, no message above some length."""
+    """Recompute the limits of message length: the consumers have changed, and some have or had a limit."""
     cdef Consumer consumer
     address.limits = 0
     address.fitting = None
@@ -583,16 +591,18 @@ cdef inline bint on_edge(Consumer consumer) noexcept:
 
 
 cdef bytes served_by(Address address):
-    """The marks of the peers that get a copy of each multicast message; None: there are none."""
+    """Return the marks of the peers that get a copy of each multicast message, as an encoded list; None: none."""
     cdef Consumer consumer
     cdef set marks = {consumer.peer for consumer in address.by_edge if consumer.peer is not None}
     return codec.encode_list(sorted(marks)) if marks else None
 
 
 cdef int address_changed(Address address) except -1:
-    """What an address can reach may have changed: waiting producers get credit when it is reachable
-    (routing-semantics.md 5, K-7). Loss alone sends nothing to clients (routing-semantics.md K-8); a peer that the
-    router called loses it (brokers-and-edge.md AL-12)."""
+    """Grant credit to the producers of an address whose reachability may have changed (routing-semantics.md 5, K-7).
+
+    Loss of the last consumer alone sends nothing to clients (routing-semantics.md K-8). Only a peer to which the
+    router initiated the connection loses its credit (brokers-and-edge.md AL-12).
+    """
     cdef ProducerLink link
     cdef set waiting = address.waiting
     if waiting is not None and address.reachable(True):
