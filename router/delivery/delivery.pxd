@@ -1,4 +1,4 @@
-"""A delivery on its way in, its copies on their way out, and the lists that they are in (AMQP 1.0 part 2, 2.6.12)."""
+"""Incoming deliveries, their copies, and the lists of unsettled deliveries (AMQP 1.0 part 2, 2.6.12)."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
@@ -11,134 +11,136 @@ from router.stats.counters cimport Tally, tally_release
 
 cdef enum:
     # InDelivery.flags
-    IN_PRESETTLED = 1          # the producer sent it settled (or settled it since)
-    IN_COMPLETE = 2            # last octet is here
-    IN_ROUTED = 4              # forwarders have seen it
+    IN_PRESETTLED = 1          # sent settled by the producer, or settled by it since
+    IN_COMPLETE = 2            # the last octet has arrived
+    IN_ROUTED = 4              # forwarders have made all copies
     IN_MULTI = 8               # outcomes of several copies are combined (routing-semantics.md 9.4)
-    IN_DISCARD = 16            # rest of its octets goes nowhere
+    IN_DISCARD = 16            # its remaining octets are dropped
     IN_TOLD = 32               # a combined outcome was reported
-    IN_FINAL = 64              # consumers have settled; the producer is told when it is routed and complete
-    IN_KEEP_CREDIT = 128       # its credit is not given back (unreachable address)
-    IN_ACCEPT = 256            # the router itself accepts it when it is complete, whatever becomes of the copies
-    IN_COLLECT = 512           # for the router itself: all of it is stored before it is routed
-    IN_OWN = 1024              # the router itself sent it: no credit of a producer bounds what is queued
+    IN_FINAL = 64              # consumers have settled; reported to the producer once routed and complete
+    IN_KEEP_CREDIT = 128       # its credit is withheld: the address is unreachable
+    IN_ACCEPT = 256            # the router accepts it once complete, whatever the outcomes of its copies
+    IN_COLLECT = 512           # stored whole before it is routed: for the router itself
+    IN_OWN = 1024              # sent by the router itself: no producer's credit bounds what is queued
     IN_STUCK = 2048            # counted as stuck
     IN_CREDITED = 4096         # its credit was given back when it was forwarded
-    IN_ENDED = 8192            # of a routed link: how it ended was counted
-    IN_TRACKED = 16384         # from another router: its producer sent it settled (Content.checkpoint)
+    IN_ENDED = 8192            # of a routed link: its outcome was counted
+    IN_TRACKED = 16384         # from another router, sent settled by its producer (Content.checkpoint)
     # OutDelivery.flags
-    OUT_QUEUED = 1             # in its link's queue, last octet not written
-    OUT_STARTED = 2            # first frame written: it has a delivery-id
-    OUT_SETTLED = 4            # goes out settled
-    OUT_REPORT = 8             # unsettled at the producer, settled at the consumer: accepted when written
-    OUT_PARTIAL = 16           # of a routed link: written so far as it came, and in no list of its link
-    OUT_ABORT = 32             # what is not written stays unwritten: end it with an aborted transfer
-    OUT_LATE_SETTLED = 64      # settled before it was complete: only the last frame has it
+    OUT_QUEUED = 1             # in its link's queue: the last octet is not written
+    OUT_STARTED = 2            # the first frame is written: it has a delivery-id
+    OUT_SETTLED = 4            # sent settled
+    OUT_REPORT = 8             # sent settled for an unsettled delivery: it counts as accepted once written
+    OUT_PARTIAL = 16           # of a routed link: all octets so far are written, so it is in no list of its link
+    OUT_ABORT = 32             # no more octets are written; an aborted transfer ends it
+    OUT_LATE_SETTLED = 64      # settled before it was complete: only the last frame says so
     OUT_STUCK = 128            # counted as stuck
-    OUT_CHECK = 256            # sent unsettled for a settled delivery: its settlement means that it has left
-    OUT_DROPPABLE = 512        # presettled and not started: in its link's list of those that may be dropped
-    OUT_RESTS = 1024           # in a port's queue of those that wait for octets or for their window
+    OUT_CHECK = 256            # sent unsettled for a settled delivery: settlement means that it has left its queue
+    OUT_DROPPABLE = 512        # presettled and not started: in its link's list of copies that may be dropped
+    OUT_RESTS = 1024           # in a port's list of copies that wait for octets or for their window
     OUT_SAMPLED = 2048         # `sent` is set: its settlement is a sample
-    OUT_COUNTED = 8192         # while queued: its message counts it (Message.copies)
-    OUT_ROUTED = 4096          # settled, and came from another router: bounded in octets in its consumer's queue
+    OUT_COUNTED = 8192         # while queued, Message.copies counts it
+    OUT_ROUTED = 4096          # settled, from another router: bounded in octets in its consumer's queue
 
-# One delivery from a producer. Owner: its upstream, in whose list it is until finished.
+# Incoming delivery. Owner: its upstream node, which lists it until it is finished.
 cdef struct InDelivery:
-    DeliveryNode* upstream     # first, see Entry in amqp/endpoint.pxd; NULL when the producer is gone
+    DeliveryNode* upstream     # must be first, see Entry in amqp/endpoint.pxd; NULL when the producer is gone
     InDelivery* previous
     InDelivery* next
-    OutDelivery* copies          # copies whose fate matters
-    uint64_t key               # what the upstream finds it by (session: delivery-id)
-    uint64_t since             # ns: when its first octet came; 0: not counted
-    Message* message           # reference while it may grow, or NULL
+    OutDelivery* copies          # copies whose outcome is awaited
+    uint64_t key               # by which the upstream finds it (in a session: its delivery-id)
+    uint64_t since             # ns: arrival of the first octet; 0: not counted
+    Message* message           # counted reference while the message may grow, or NULL
     uint16_t flags
-    uint8_t kind               # best state of the copies so far, 0: none
-    uint32_t live              # copies in copies
+    uint8_t kind               # best state of the copies so far; 0: none
+    uint32_t live              # copies in `copies`
     uint32_t pending           # copies without a terminal state
     uint32_t state_size
-    uint8_t* state             # its octets (owned, or `short_state`), or NULL
-    uint8_t[8] short_state     # … of an outcome without words
-    Meter* meter               # counts copies that were sent (held), see `in_charge`; NULL: `uncharged` does, or nobody
+    uint8_t* state             # encoding of that state (owned, or `short_state`), or NULL
+    uint8_t[8] short_state     # room for a state without fields
+    # Meter of its `charged` copies (counted reference), see `in_charge`; NULL: `uncharged` counts them, or none is
+    # charged.
+    Meter* meter
     uint32_t queued            # copies of a multicast delivery that were queued when it was routed
-    uint32_t charged           # copies that count until it ends
+    uint32_t charged           # copies that are charged until it ends
 
-# One copy on its way to a consumer. Owner: its downstream, in whose queue or unsettled list it is. What each copy needs
-# stands in front, so that it is in few lines of a cache.
+# Outgoing delivery: one copy, for one consumer. Owner: its downstream node, which has it in its queue or its list of
+# sent copies. The fields that every copy needs come first, so that they are in few cache lines.
 cdef struct OutDelivery:
-    DeliveryNode* downstream   # first, see Entry in amqp/endpoint.pxd
+    DeliveryNode* downstream   # must be first, see Entry in amqp/endpoint.pxd
     OutDelivery* previous
     OutDelivery* next
-    InDelivery* source         # NULL when the producer needs no more news
+    InDelivery* source         # its incoming delivery; NULL when outcomes are reported to nobody
     uint32_t id                # delivery-id, once started
-    uint32_t octets            # written so far by a link, or all of it if OUT_SAMPLED (mod 2**32)
-    uint64_t since             # ns: of its InDelivery
-    Tally* outstanding         # counts it while it lives (held), or NULL
-    uint8_t* prefix            # octets to write before the cursor's (owned): sections up to and with annotations
+    uint32_t octets            # octets written so far by a link, or all if OUT_SAMPLED (mod 2**32)
+    uint64_t since             # ns: `since` of its incoming delivery
+    Tally* outstanding         # counts the copy while it lives (counted reference), or NULL
+    uint8_t* prefix            # octets to write before those of the cursor (owned): sections up to the annotations
     uint16_t flags
-    uint8_t kind               # terminal state reported by this copy
-    uint32_t charge            # of the router's own: what it counts in `own_octets` of its queue; 0: of a client
-    OutDelivery* sibling       # next copy of its delivery …
-    OutDelivery* sibling_before  # … and the one before
-    Message* message           # reference while octets are to be written
+    uint8_t kind               # terminal state reported for this copy
+    uint32_t charge            # octets it counts in `own_octets` of its queue; 0: not a message of the router itself
+    OutDelivery* sibling       # next copy of the same delivery
+    OutDelivery* sibling_before  # previous copy of the same delivery
+    Message* message           # counted reference while octets are to be written
     Cursor cursor
-    OutDelivery* newer         # while OUT_DROPPABLE: neighbours in its link's list
+    OutDelivery* newer         # neighbours in its link's list while OUT_DROPPABLE
     OutDelivery* older
     uint32_t prefix_size
-    uint32_t prefix_at
-    uint64_t taken             # octets of the message behind the cursor (what the prefix replaces included)
+    uint32_t prefix_at         # octets of the prefix that are written
+    uint64_t taken             # octets of the message behind the cursor, including those that the prefix replaces
     uint64_t tag_octets        # delivery tag, once started
     uint64_t acknowledged      # to another worker: octets that it has passed on
-    uint64_t sent              # ns: when its last octet was written, if OUT_SAMPLED
+    uint64_t sent              # ns: when the last octet was written, if OUT_SAMPLED
 
 cdef enum:
-    # Octets of the router's own messages that may wait for a link without credit; for one that has some, or to go to
-    # another worker. A single larger one is taken when none waits.
+    # Bounds on octets of the router's own messages that wait for one consumer: for a link without credit, and for a
+    # link with credit or another worker. A single message above the bound is taken when none waits.
     OWN_QUEUED = 8388608
     OWN_FLOWING = 33554432
-    OWN_OVERHEAD = 512         # … what each counts besides its content
-    OWN_STREAM = 262144        # … what one counts that comes in parts: as much as may be here of it
+    OWN_OVERHEAD = 512         # counted for each of them beside its content
+    OWN_STREAM = 262144        # counted for an incomplete one: the most of it that may be here
 
-# Calls from a delivery and its copies to both sides: functions of the object that a node is part of.
+# Calls from a delivery and its copies to the nodes on both sides: functions of the object that a node is part of.
 cdef struct NodeCalls:
-    # To the upstream of d. The consumer side has news: a state (kind 0: none; `state` its encoding, may be empty),
-    # settled or not. When settled the upstream finishes the delivery (at once, or when it is complete).
+    # To the upstream of d: the consumers' side reports a state (kind 0: none; `state`: its encoding, may be empty),
+    # with or without settlement. If settled, the upstream finishes the delivery, at once or when it is complete.
     int (*outcome)(void* owner, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
-    # To the upstream of the source of each of `run`, the only copies of n usual deliveries (settlement.pxd), which were
-    # settled with this outcome: finish all of them. False, and nothing is done: tell it of each by `outcome`.
+    # To the upstream of a run of n copies, the only ones of n usual deliveries (settlement.pxd), all settled with this
+    # outcome: finish these deliveries. False, without any effect: report each by `outcome` instead.
     bint (*settled)(void* owner, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
-    # To the upstream of d: all that held the credit of a presettled delivery back is gone.
+    # To the upstream of d, presettled: the last copy that held its place has left its queue.
     int (*returned)(void* owner, InDelivery* d) except -1
-    # To the downstream of o: the message of a queued copy grew, is complete, or was aborted.
+    # To the downstream of o, queued: its message grew, is complete, or was aborted.
     int (*more)(void* owner, OutDelivery* o) except -1
-    # To the downstream of o: the producer set a state or settled. When settled, o.source is already NULL.
+    # To the downstream of o: the producer set a state or settled. If settled, o.source is already NULL.
     int (*producer_update)(void* owner, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
     # To the downstream of o, a complete copy of a multicast delivery: the producer is gone (routing-semantics.md 9.5).
     # o.source is already NULL.
     int (*producer_lost)(void* owner, OutDelivery* o) except -1
-    # To the downstream of o, of which octets wait: the rest will not be written. May free o.
+    # To the downstream of o, whose octets wait: do not write the rest. May free o.
     int (*abandon)(void* owner, OutDelivery* o) except -1
-    # To either: a delivery that was counted as stuck has ended.
+    # To either side: a delivery that was counted as stuck has ended.
     void (*unstuck)(void* owner) noexcept
 
-# One side of deliveries: part of a link (DeliveryLink) or of what stands for another worker, or for the router itself
+# Delivery node: one side of deliveries. Part of a link (DeliveryLink), of a port, or of the router itself as producer
 # (NodeOwner). Decision 0020 says why it is no base class.
 cdef struct DeliveryNode:
-    void* owner                # the object that it is part of (borrowed); first: see EntryOwner in amqp/endpoint.pxd
+    void* owner                # object that it is part of (borrowed); first: see EntryOwner in amqp/endpoint.pxd
     const NodeCalls* calls
-    InDelivery* in_first       # deliveries that came from here
+    InDelivery* in_first       # deliveries that arrived here
     InDelivery* in_last
-    OutDelivery* queue_first   # copies waiting to be written to here
+    OutDelivery* queue_first   # copies waiting to be written
     OutDelivery* queue_last
-    OutDelivery* sent_first    # copies written, not settled
+    OutDelivery* sent_first    # copies written and unsettled
     OutDelivery* sent_last
-    uint64_t own_octets        # in the queue, of the router's own messages
-    uint32_t in_count
-    Meter* meter               # counts DELIVERY_OCTETS for each delivery that came from here (held); NULL: nobody does
+    uint64_t own_octets        # octets in the queue that are of the router's own messages
+    uint32_t in_count          # deliveries in the first list
+    Meter* meter               # counts DELIVERY_OCTETS for each of them (counted reference); NULL: nothing does
 
-# Base of what is a delivery node and no link.
+# Base class of delivery nodes other than links.
 cdef class NodeOwner:
     cdef DeliveryNode node
-    # See NodeCalls.
+    # Methods called through NodeCalls.
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
     cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
     cdef int returned(self, InDelivery* d) except -1
@@ -148,33 +150,33 @@ cdef class NodeOwner:
     cdef int abandon(self, OutDelivery* o) except -1
     cdef void unstuck(self) noexcept
 
-# Structs that nobody uses, kept for the next deliveries, and how many are in use. A worker has one thread: each process
+# Free structs kept for further deliveries, and the numbers of those in use. A worker has one thread, so each process
 # has one of these.
 cdef struct Pools:
-    InDelivery* ins            # linked by `next`
+    InDelivery* ins            # free structs, linked by `next`
     OutDelivery* outs
-    uint32_t ins_kept
+    uint32_t ins_kept          # length of these lists
     uint32_t outs_kept
-    uint64_t ins_alive
+    uint64_t ins_alive         # structs in use
     uint64_t outs_alive
-    uint32_t seen              # of ins_kept and outs_kept together, for pools_grew
+    uint32_t seen              # ins_kept + outs_kept as `pools_grew` last compared them
 
 cdef enum:
-    # Structs of each kind that a pool keeps: as many as wait for their outcome on some busy links.
+    # Free structs of each kind that a pool keeps: as many as wait for their outcome on a few busy links.
     POOL_KEEP = 131072
-    POOL_GROWTH = 4096         # so many more than a moment before: much memory was used
+    POOL_GROWTH = 4096         # free structs more than before that count as growth: much memory was used
     POOL_DROPS = 8192          # structs of each kind that one call of pools_drop frees, at most: a fraction of a ms
 
 cdef Pools pools
-# Of the heap: the pool is empty.
+# Allocate a struct from the heap: the pool is empty.
 cdef InDelivery* in_allocate() except NULL
 cdef OutDelivery* out_allocate() except NULL
-# Of the heap, into the pools: one of each that has none.
+# Put one struct from the heap into each pool that is empty.
 cdef int pools_fill() except -1
-# Free some of the structs that nobody uses. False: there are more.
+# Free some of the kept structs. False: there are more.
 cdef bint pools_drop() noexcept
 
-# Whether the pools have grown much since the call that said so before, or since they were smallest.
+# Return True if the pools have grown much since the last call that returned True, or since they were smallest.
 cdef inline bint pools_grew() noexcept:
     cdef uint32_t kept = pools.ins_kept + pools.outs_kept
     if kept > pools.seen + POOL_GROWTH:
@@ -185,38 +187,39 @@ cdef inline bint pools_grew() noexcept:
     return False
 
 cdef inline int deliveries_reserve() except -1:
-    """From now on there is one of each: the next in_new and out_make do not fail."""
+    """Reserve a struct of each kind: the next `in_new` and `out_make` cannot fail."""
     return pools_fill() if pools.ins is NULL or pools.outs is NULL else 0
 
 
 cdef int in_more(InDelivery* d) except -1
 cdef void in_detach_copies(InDelivery* d) noexcept
-# So many copies of an unsettled multicast delivery have been sent, and live until consumers settle: they count
-# COPY_OCTETS each until the delivery ends, for `meter` or, where that is of no connection here, as `uncharged`.
+# Charge `copies` sent copies of an unsettled multicast delivery, which live until consumers settle: COPY_OCTETS each
+# until the delivery ends, to `meter` or, if that belongs to no connection here, to `uncharged`.
 cdef void in_charge(InDelivery* d, uint32_t copies, Meter* meter) noexcept
 cdef void in_uncharge(InDelivery* d) noexcept
-# Octets of some copy of d wait to be written.
+# Return True if some copy of d has octets to write.
 cdef bint in_waits(const InDelivery* d) noexcept nogil
-# Abandon all copies with waiting octets. True: some consumer has got a part. The caller settles d.
+# Abandon all copies of d that have octets to write. True: some consumer has got a part. The caller settles d.
 cdef bint in_abandon(InDelivery* d) except *
 
-# The only copy of a delivery of a routed link.
+# Make the only copy of a delivery of a routed link.
 cdef OutDelivery* out_routed(DeliveryNode* downstream, InDelivery* d, bint settled) except NULL
-# What a copy of a message of the router's own counts in the queue of s; 0: there is no room, it is to be dropped.
+# Return the octets that a copy of the router's own message counts in the queue of s; 0: no room, the copy must be
+# dropped.
 cdef uint32_t own_charge(DeliveryNode* s, const Content* c, uint64_t most) noexcept
 cdef void queue_append(DeliveryNode* s, OutDelivery* o) noexcept
 cdef void queue_remove(DeliveryNode* s, OutDelivery* o) noexcept
 
 cdef uint64_t live_in() noexcept
 cdef uint64_t live_out() noexcept
-# What all of them count in the bound of memory of the process.
+# Return the octets that all of them count towards the memory bound of the process.
 cdef uint64_t delivery_octets() noexcept
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Begin and end of each delivery and copy: inline in every module that has one.
+# Life of deliveries and copies: inline in every module that has them.
 
 cdef inline InDelivery* in_new(DeliveryNode* upstream, uint64_t key, uint64_t now, uint16_t flags) except NULL:
-    """The last one of its upstream's list."""
+    """Make an incoming delivery, the last in its upstream's list."""
     cdef InDelivery* d = pools.ins
     if d is NULL:
         d = in_allocate()
@@ -243,13 +246,13 @@ cdef inline InDelivery* in_new(DeliveryNode* upstream, uint64_t key, uint64_t no
 
 
 cdef inline void in_charge_sent(InDelivery* d, Meter* meter) noexcept:
-    """The same for those copies that did not have to wait, when all are made."""
+    """Charge the copies that did not have to wait, when all are made."""
     if d.live > d.queued:
         in_charge(d, d.live - d.queued, meter)
 
 
 cdef inline void in_unlink(InDelivery* d) noexcept:
-    """Out of its upstream's list."""
+    """Remove a delivery from its upstream's list."""
     cdef DeliveryNode* upstream = d.upstream
     cdef InDelivery* previous = d.previous
     cdef InDelivery* following = d.next
@@ -269,7 +272,7 @@ cdef inline void in_unlink(InDelivery* d) noexcept:
 
 
 cdef inline void in_free(InDelivery* d) noexcept:
-    """The upstream is done with it: out of its list, copies cut off, memory back."""
+    """Finish a delivery: remove it from its upstream's list, cut its copies off, release its memory."""
     if d.copies is not NULL:
         in_detach_copies(d)
     if d.upstream is not NULL:
@@ -290,6 +293,7 @@ cdef inline void in_free(InDelivery* d) noexcept:
 
 
 cdef inline OutDelivery* out_make(DeliveryNode* downstream, InDelivery* d, bint settled, bint linked) except NULL:
+    """Make a copy. linked: it reports its outcome to its delivery."""
     cdef OutDelivery* o = pools.outs
     if o is NULL:
         o = out_allocate()
@@ -315,7 +319,7 @@ cdef inline OutDelivery* out_make(DeliveryNode* downstream, InDelivery* d, bint 
 
 
 cdef inline void out_count(OutDelivery* o, Tally* tally) noexcept:
-    """It counts there while it lives."""
+    """Count a copy in `tally` while it lives."""
     o.outstanding = tally
     tally.holders += 1
     if tally.count is not NULL:
@@ -323,7 +327,7 @@ cdef inline void out_count(OutDelivery* o, Tally* tally) noexcept:
 
 
 cdef inline OutDelivery* out_new(DeliveryNode* downstream, InDelivery* d, Content* c, bint linked) except NULL:
-    """A copy for `downstream`; linked: it reports to its delivery."""
+    """Make a copy of a message for `downstream`. linked: it reports its outcome to its delivery."""
     cdef OutDelivery* o = out_make(downstream, d, c.settled, linked)
     if c.outstanding is not NULL and not c.settled:
         out_count(o, c.outstanding)
@@ -333,7 +337,7 @@ cdef inline OutDelivery* out_new(DeliveryNode* downstream, InDelivery* d, Conten
 
 
 cdef inline void out_detach(OutDelivery* o) noexcept:
-    """Out of its delivery's list of copies."""
+    """Remove a copy from its delivery's list of copies."""
     cdef InDelivery* d = o.source
     if o.sibling_before is not NULL:
         o.sibling_before.sibling = o.sibling
@@ -349,7 +353,7 @@ cdef inline void out_detach(OutDelivery* o) noexcept:
 
 
 cdef inline void uncount(Tally* tally, uint32_t n) noexcept:
-    """So many copies have ended that it has counted."""
+    """Uncount n copies that have ended."""
     if tally.count is not NULL:
         tally.count[0] -= n
     tally.holders -= n - 1
@@ -357,7 +361,7 @@ cdef inline void uncount(Tally* tally, uint32_t n) noexcept:
 
 
 cdef inline void out_free(OutDelivery* o) noexcept:
-    """The downstream is done with it and has taken it out of its lists."""
+    """Release a copy that its downstream has removed from its lists."""
     if o.source is not NULL:
         out_detach(o)
     if o.flags & OUT_STUCK:
@@ -380,6 +384,7 @@ cdef inline void out_free(OutDelivery* o) noexcept:
 
 
 cdef inline void sent_append(DeliveryNode* s, OutDelivery* o) noexcept:
+    """Add a copy to the list of sent copies."""
     o.next = NULL
     o.previous = s.sent_last
     if o.previous is not NULL:
@@ -390,6 +395,7 @@ cdef inline void sent_append(DeliveryNode* s, OutDelivery* o) noexcept:
 
 
 cdef inline void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept:
+    """Remove a copy from the list of sent copies."""
     cdef OutDelivery* previous = o.previous
     cdef OutDelivery* following = o.next
     if previous is not NULL:
@@ -403,12 +409,12 @@ cdef inline void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept:
     o.previous = o.next = NULL
 
 
-# The same for deliveries and copies that are neighbours in their list, `first` to `last`, n of them. Nothing of theirs
-# is to be given back, but for the one tally that all these copies count in, if any; what they refer to does not
-# refer to them.
+# The functions below release n neighbours of a list, `first` to `last`, at once. These must hold nothing to be given
+# back, except the one tally that all of the copies share, if any. Deliveries and copies must already be cut from each
+# other.
 
 cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) noexcept:
-    """The upstream is done with them; what they count in its meter is for the caller to give back."""
+    """Release deliveries of one upstream; the caller gives back what its meter counts for them."""
     cdef DeliveryNode* upstream = first.upstream
     cdef InDelivery* d
     if first.previous is not NULL:
@@ -434,7 +440,7 @@ cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) no
 
 
 cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n) noexcept:
-    """The downstream has sent them and is done with them."""
+    """Release copies in their downstream's list of sent copies."""
     cdef DeliveryNode* downstream = first.downstream
     if first.previous is not NULL:
         first.previous.next = last.next
@@ -451,7 +457,7 @@ cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n)
 
 
 cdef inline void outs_free(OutDelivery* first, OutDelivery* last, uint32_t n) noexcept:
-    """The same for a chain of copies that are in no list."""
+    """Release a chain of copies that are in no list."""
     cdef OutDelivery* o
     pools.outs_alive -= n
     if pools.outs_kept < POOL_KEEP:

@@ -1,10 +1,10 @@
-"""A delivery on its way in, its copies on their way out, and the lists that they are in (AMQP 1.0 part 2, 2.6.12).
+"""Incoming deliveries, their copies, and the lists of unsettled deliveries (AMQP 1.0 part 2, 2.6.12).
 
 routing-semantics.md 9.
 
-An InDelivery lives until its producer needs no more news and its last octet is here; an OutDelivery until its
-consumer has settled and its last octet is written. `source` and `copies` tie them together and are cut from either
-side.
+An InDelivery lives until its producer needs no more reports and its last octet has arrived. An OutDelivery lives until
+its consumer has settled it and its last octet is written. `source` and `copies` link the two; either side cuts the
+link.
 """
 from libc.stdlib cimport free, malloc
 
@@ -109,7 +109,7 @@ include "node_calls.pxi"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Incoming
+# Incoming deliveries
 
 cdef void in_detach_copies(InDelivery* d) noexcept:
     cdef OutDelivery* o = d.copies
@@ -169,7 +169,7 @@ cdef bint in_abandon(InDelivery* d) except *:
 
 
 cdef int in_more(InDelivery* d) except -1:
-    """More of the message came, it is complete, or it was aborted: notify every copy."""
+    """Notify every copy: the message grew, is complete, or was aborted."""
     cdef OutDelivery* o = d.copies
     cdef OutDelivery* following
     while o is not NULL:
@@ -180,7 +180,7 @@ cdef int in_more(InDelivery* d) except -1:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Outgoing
+# Outgoing deliveries
 
 cdef OutDelivery* out_routed(DeliveryNode* downstream, InDelivery* d, bint settled) except NULL:
     return out_make(downstream, d, settled, True)

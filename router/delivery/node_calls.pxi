@@ -1,5 +1,6 @@
-# The table of a delivery node whose owner is a NodeObject: each call goes to the method of its name. Who includes this
-# says `ctypedef ITS_CLASS NodeObject` before: Cython's classes have one base, and a link's is of router/amqp.
+# Table of calls of a delivery node whose owner is a NodeObject: each entry calls the method of its name. The including
+# file must define NodeObject before (`ctypedef ITS_CLASS NodeObject`). The table is not in a common base class, since
+# a Cython class has one base, and that of links is in router/amqp.
 
 cdef int node_outcome(void* owner, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
     return (<NodeObject>owner).outcome(d, kind, state, settled)

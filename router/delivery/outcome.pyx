@@ -1,4 +1,4 @@
-"""What becomes of a delivery: outcomes of its copies on their way back to the producer, and what the producer says
+"""Outcomes of deliveries: from the copies back to the producer, and from the producer to the copies
 (AMQP 1.0 part 2, 2.6.12; part 3, 3.4).
 
 routing-semantics.md 9; multicast outcomes: routing-semantics.md 9.4.
@@ -16,7 +16,7 @@ from router.delivery.settled_state cimport settled_state
 
 
 cdef inline int rank(uint8_t kind) noexcept nogil:
-    """Which of several outcomes the producer hears: rejected > accepted > modified > released."""
+    """Return the rank of an outcome among several: rejected > accepted > modified > released."""
     if kind == D_REJECTED or kind == D_DECLARED:
         return 4
     if kind == D_ACCEPTED:
@@ -27,9 +27,10 @@ cdef inline int rank(uint8_t kind) noexcept nogil:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From the producer, and to it when all copies are made
+# States from the producer, and reports to it when all copies are made
 
 cdef int in_report_known(InDelivery* d) except -1:
+    """Report to the producer what the copies had reported before all of them were made."""
     cdef Slice state
     if d.flags & (IN_PRESETTLED | IN_ACCEPT):
         return 0
@@ -44,7 +45,8 @@ cdef int in_report_known(InDelivery* d) except -1:
 
 
 cdef int in_update(InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
-    """The producer set a state or settled; when it settled the caller finishes the delivery."""
+    """Pass a state or settlement of the producer to every copy. After a settlement the caller finishes the
+    delivery."""
     cdef OutDelivery* o = d.copies
     cdef OutDelivery* following
     while o is not NULL:
@@ -57,7 +59,7 @@ cdef int in_update(InDelivery* d, uint8_t kind, const Slice* state, bint settled
 
 
 cdef int in_settled_late(InDelivery* d) except -1:
-    """The producer settled before its last octet: from now on the delivery is as presettled, copies go on with it."""
+    """Treat a delivery as presettled from now on: its producer settled it before its last octet. Copies continue."""
     cdef OutDelivery* o = d.copies
     cdef OutDelivery* following
     cdef Slice none = plain_state(0)
@@ -70,8 +72,11 @@ cdef int in_settled_late(InDelivery* d) except -1:
 
 
 cdef int in_lost(InDelivery* d) except -1:
-    """The producer is gone. Frees the delivery; copies that were complete go on without it. A consumer that waits for
-    the settlement of its outcome gets it here (routing-semantics.md 9.5)."""
+    """End a delivery whose producer is gone, and free it; complete copies continue without it.
+
+    A consumer that has set an outcome and waits for its settlement gets the settlement here (routing-semantics.md
+    9.5).
+    """
     cdef Slice modified
     if not d.flags & IN_COMPLETE and d.message is not NULL:
         d.message.aborted = True
@@ -86,7 +91,7 @@ cdef int in_lost(InDelivery* d) except -1:
 
 
 cdef int in_lost_multicast(InDelivery* d) except -1:
-    """The producer of a complete multicast delivery is gone: notify every copy (routing-semantics.md 9.5)."""
+    """Notify every copy of a complete multicast delivery that the producer is gone (routing-semantics.md 9.5)."""
     cdef OutDelivery* o
     while d.copies is not NULL:
         o = d.copies
@@ -96,7 +101,7 @@ cdef int in_lost_multicast(InDelivery* d) except -1:
 
 
 cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -1:
-    """Remember an outcome that will be reported later."""
+    """Store an outcome that will be reported later."""
     if d.state is not NULL:
         if d.state is not &d.short_state[0]:
             free(d.state)
@@ -113,17 +118,17 @@ cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From consumers
+# States from consumers
 
 cdef inline void note_outcome(OutDelivery* o, InDelivery* d, uint8_t kind) noexcept nogil:
-    """Keep the first outcome that a copy has without settlement."""
+    """Record the first outcome that a copy gets without settlement."""
     if terminal(kind) and not o.kind:
         o.kind = kind
         d.pending -= 1
 
 
 cdef int combine(InDelivery* d, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
-    """One of several copies has news: the producer hears the best outcome when all have one."""
+    """Combine the state of a copy with those of the others; report the best outcome when each copy has one."""
     cdef Slice combined
     combined.data = d.state
     combined.size = d.state_size
@@ -162,7 +167,7 @@ cdef int out_update_any(OutDelivery* o, uint8_t kind, const Slice* state, bint s
         if settled:
             out_detach(o)
         elif is_outcome(kind):
-            out_detach(o)                  # the producer has the router's outcome, nobody else settles this one
+            out_detach(o)                  # the producer has the router's outcome: settle this copy here
             o.kind = kind
             kept = settled_state(kind, state)
             return o.downstream.calls.producer_update(o.downstream.owner, o, kind, &kept, True)
@@ -172,13 +177,13 @@ cdef int out_update_any(OutDelivery* o, uint8_t kind, const Slice* state, bint s
     if not settled:
         if not kind or (kind == d.kind and state.size == d.state_size
                         and memcmp(state.data, d.state, state.size) == 0):
-            return 0                       # nothing that its producer does not know
+            return 0                       # the producer knows this state
         in_keep_state(d, kind, state)
         note_outcome(o, d, kind)
         return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, False)
     out_detach(o)
     if not kind:
-        # Settling without a state keeps the one that was reported before.
+        # Settlement without a state keeps the state that was reported before.
         kind = d.kind
         kept.data = d.state
         kept.size = d.state_size
@@ -192,7 +197,7 @@ cdef int out_update_any(OutDelivery* o, uint8_t kind, const Slice* state, bint s
 
 
 cdef int out_left(OutDelivery* o) except -1:
-    """A presettled copy has left its queue (written or dropped): it holds nothing back any more."""
+    """Handle a presettled copy that left its queue, written or dropped: it holds its delivery's place no more."""
     cdef InDelivery* d = o.source
     if d is NULL:
         return 0

@@ -1,4 +1,4 @@
-"""The state with which the router settles towards a consumer that has given an outcome (AMQP 1.0 part 2, 2.7.6)."""
+"""Delivery state with which the router settles a consumer's outcome (AMQP 1.0 part 2, 2.7.6)."""
 from libc.stdint cimport uint8_t
 
 from router.amqp.codec cimport Slice
@@ -6,6 +6,9 @@ from router.amqp.states cimport is_plain_outcome, plain_state
 
 
 cdef inline Slice settled_state(uint8_t kind, const Slice* state) noexcept nogil:
-    """Return accepted and released as they are. Others are left out: the consumer knows what it has said, and one frame
-    with a long error for many deliveries would come back once for each."""
+    """Return accepted and released unchanged, and no state for other outcomes.
+
+    The consumer knows its own outcome. Otherwise one frame with a long error for many deliveries would be echoed once
+    for each delivery.
+    """
     return state[0] if is_plain_outcome(kind, state) else plain_state(0)
