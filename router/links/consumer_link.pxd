@@ -1,4 +1,4 @@
-"""A link on which a client receives (AMQP 1.0 part 2, 2.6): deliveries go within credit and window, or are queued."""
+"""Links on which a client receives (AMQP 1.0 part 2, 2.6): copies are sent within credit and window, or queued."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -16,45 +16,49 @@ from router.message.content cimport Content, Cursor, Message
 from router.stats.counters cimport Tally, note_presettled
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled
 
+# Overflow policy: treatment of presettled deliveries for a queue that is full.
 cpdef enum Overflow:
-    OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest only when the consumer is starved
+    OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest copies only if the consumer is starved
     OVERFLOW_BLOCK = 1         # hold the producer's credit
-    OVERFLOW_DROP_OLDEST = 2   # as Dispatch 1.19
-    OVERFLOW_REMOTE = 3        # from a router whose producers cannot be slowed: drop the oldest of a long queue
-    # Beside the first two: from a router whose producers are slowed, but not before much is on its way.
+    OVERFLOW_DROP_OLDEST = 2   # drop all older copies, as Dispatch 1.19 does
+    OVERFLOW_REMOTE = 3        # from a router that cannot slow the producers: drop the oldest copies of a long queue
+    # Added to the first two: from a router that slows the producers, but only after many deliveries are on their way.
     OVERFLOW_TRACKED = 4
 
 cdef enum:
-    STARVED_MS = 1000          # a consumer that granted no credit for so long makes `throttle` drop
+    STARVED_MS = 1000          # time without credit after which `throttle` drops
 
-# Tags of deliveries that leave.
+# Delivery tags of this process.
 cdef struct Tags:
-    uint64_t next              # octets of the next one
+    uint64_t next              # the next tag: a counter, with the worker's number in the last octet
 
 cdef Tags tags
 
-# For tests: every copy takes the general way.
+# Switch the fast path of `offer` on or off. For tests: off, every copy takes the slow path.
 cdef void use_short_copies(bint on) noexcept
 
+# Link on which the peer receives. Owner: its session.
 cdef class ConsumerLink(DeliveryLink):
     cdef readonly uint32_t credit
     cdef bint drain
     cdef readonly bint settles             # the consumer asked for settled deliveries (snd-settle-mode settled)
     cdef readonly bint annotations         # router annotations are sent (not stripped)
-    cdef bint plain                        # `offer` is of this class: the short way may take its place …
-    cdef bint routed                       # … for what is no stream, nor followed when it was settled: RouterOut
-    cdef uint64_t starved_since            # ms: without credit since then, 0: it has credit
-    cdef readonly bint watched             # in the scheduler's list of starved links
-    cdef uint64_t routed_octets            # of queued copies with OUT_ROUTED
-    cdef OutDelivery* oldest               # queued copies that may be dropped: presettled, not started …
-    cdef OutDelivery* newest               # … in the order in which they became that
-    cdef void** place                      # points to this link in its worker's LinkTable (borrowed), or NULL
+    cdef bint plain                        # `offer` is that of this class: the fast path may replace it
+    # A RouterOut: the fast path may replace `offer`, except for streams and tracked deliveries.
+    cdef bint routed
+    cdef uint64_t starved_since            # ms: time at which its credit ran out; 0: it has credit
+    cdef readonly bint watched             # listed in Scheduler.starved
+    cdef uint64_t routed_octets            # octets of queued copies with OUT_ROUTED
+    # Queued copies that may be dropped (presettled, not started), in the order in which they became droppable.
+    cdef OutDelivery* oldest
+    cdef OutDelivery* newest
+    cdef void** place                      # entry of its worker's LinkTable for this link (borrowed), or NULL
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
-    # Queue the only copy of d, which `waits`: message m from `cursor` on, both of which it takes. outstanding: as of
-    # `send_whole`. There is a struct for it (deliveries_reserve).
+    # Queue the only copy of d: message m from `cursor` on; takes the references of both. `waits` must hold, and a
+    # struct must be reserved (deliveries_reserve). outstanding: as of `send_whole`.
     cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint takes_copies(self) noexcept
@@ -74,10 +78,10 @@ cdef class ConsumerLink(DeliveryLink):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A copy that leaves at once, in one frame
+# Fast path of a copy: it leaves at once, in one frame
 
 cdef inline void keep_sent(ConsumerLink link, OutDelivery* o) noexcept:
-    """It is unsettled, and has the next delivery-id. There is room in the map."""
+    """Record an unsettled copy as sent, with the next delivery-id. There must be room in the map."""
     o.flags |= OUT_STARTED
     o.id = link.session.next_delivery_id
     sent_append(&link.node, o)
@@ -87,6 +91,7 @@ cdef inline void keep_sent(ConsumerLink link, OutDelivery* o) noexcept:
 
 
 cdef inline void use_credit(ConsumerLink link) noexcept:
+    """Spend one credit."""
     link.credit -= 1
     link.slot.credit = shown_credit(link.credit)
     if link.credit == 0:
@@ -94,10 +99,12 @@ cdef inline void use_credit(ConsumerLink link) noexcept:
 
 
 cdef inline void note_written(ConsumerLink link, size_t size, uint64_t now) noexcept:
-    """Its frame is in the write buffer. size: octets of the message."""
+    """Update credit, window and counters for a copy whose only frame is in the write buffer. size: octets of the
+    message.
+    """
     tags.next += 1
     link.session.next_delivery_id += 1
-    link.session.next_outgoing_id += 1     # as frame_written
+    link.session.next_outgoing_id += 1     # as `frame_written` does
     link.session.remote_incoming_window -= 1
     link.delivery_count += 1
     use_credit(link)
@@ -106,31 +113,33 @@ cdef inline void note_written(ConsumerLink link, size_t size, uint64_t now) noex
     link.slot.last_delivery = now
 
 
-# What stands in a copy in place of the message-annotations that came.
+# Edit of a copy: replacement for the incoming message-annotations section.
 cdef struct Replacement:
-    size_t at                  # offset of those in the message …
-    size_t end                 # … and behind them
-    const uint8_t* octets
-    size_t size                # 0: they only leave it
+    size_t at                  # offset in the message at which the replaced octets start
+    size_t end                 # offset behind them
+    const uint8_t* octets      # borrowed
+    size_t size                # 0: the section is removed
 
 
 cdef inline bint leaves_now(ConsumerLink link, size_t size, bint settled) noexcept:
-    """A whole message of so many octets, without a state, may leave now in one frame."""
+    """Return True if a whole message of `size` octets, without a state, may leave now in one frame."""
     return (goes_now(link) and link.credit and not is_pending(link) and not link.logged
             and (settled or not link.settles) and size + TRANSFER_ROOM <= link.session.connection.remote_max_frame)
 
 
 cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcept:
-    """The same, as it is."""
+    """Return True if such a message may leave now unchanged."""
     return not link.annotations and leaves_now(link, size, settled)
 
 
 cdef inline bint waits(ConsumerLink link) noexcept:
-    """An unsettled message of which nothing may leave now, or not all of it in one frame, may wait for that here."""
+    """Return True if an unsettled message may be queued here as it will leave: nothing of it may leave now, or not all
+    of it in one frame."""
     return link.life == LIFE_ATTACHED and not link.logged and not link.settles
 
 
 cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, const Replacement* other) noexcept nogil:
+    """Write a message with its edit applied."""
     if other.at:
         memcpy(w, data, other.at)
     if other.size:
@@ -140,8 +149,11 @@ cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, co
 
 cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data, size_t size, uint32_t format,
                            uint64_t since, const Replacement* other, Tally* outstanding) except -1:
-    """It does, as a copy of d; d NULL: it is settled. since: when it came. other: NULL: as it is. outstanding: counts
-    the copy, or NULL. For `leaves_now`; the same as `send_now`."""
+    """Write a message in one frame, as a copy of d; d NULL: it is settled. `leaves_now` must hold.
+
+    since: arrival of the delivery, ns. other: its edit; NULL: unchanged. outstanding: counts the copy, or NULL. Has
+    the same effects as `send_now`.
+    """
     cdef void* session = <void*>link.session             # a local variable of its class would count references
     cdef void* connection = <void*>link.session.connection
     cdef uint64_t now = (<Connection>connection).scheduler.now_ns

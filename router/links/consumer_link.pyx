@@ -1,9 +1,10 @@
-"""The link on which a client receives (AMQP 1.0 part 2, 2.6): sends within credit and window, or queues.
+"""Links on which a client receives (AMQP 1.0 part 2, 2.6): copies are sent within credit and window, or queued.
 
 routing-semantics.md 6, 8.6, 9.3.
 
-The fast path is `send_now`: one frame, from where the message came in, straight into the connection's write buffer.
-`offer` decides; everything else (no credit, no window, a queue, several frames) goes through the queue.
+`offer` decides whether a copy leaves at once. `send_whole` and `send_now` write it in one frame from where the message
+arrived, straight into the connection's write buffer. Everything else (no credit, no window, a queue, several frames)
+goes through the queue.
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -46,30 +47,33 @@ from router.interworker.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW, LinkSl
 from router.amqp.errors import RESOURCE_LIMIT
 
 cdef enum:
-    DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
-    # Capacities that wait for one consumer of what comes from routers that cannot slow its producers.
+    DEFAULT_CAPACITY = 250     # deliveries, as in Dispatch
+    # Capacities of deliveries that may wait for one consumer if they come from routers that cannot slow their
+    # producers.
     REMOTE_QUEUE = 10
-    # Deliveries that a consumer gives back in one piece of work when it is lost, and units of work for each.
+    # Deliveries that a lost consumer gives back in one slice, and cost units of each.
     SHED_MOST = 2048
     SHED_UNITS = 2
-    # Parts of the bounds of memory that copies from other routers may take in queues of consumers: of that of the
-    # consumer's connection, where their producers cannot be slowed and where they can, and of that of the process.
+    # Shares of memory bounds that queued copies from other routers may take, as 1/share. Of the bound of the
+    # consumer's connection: copies whose producers cannot be slowed, and those whose producers can. Of the bound of
+    # the process: all.
     REMOTE_SHARE = 32
     TRACKED_SHARE = 4
     ROUTED_SHARE = 8
     # Copies of multicast messages from other workers, at all consumers together, may take 1/UNCHARGED_SHARE of the
-    # bound of the process. A consumer with few of them waiting takes more in any case.
+    # bound of the process. A consumer with fewer than UNCHARGED_LEAST of them takes more in any case.
     UNCHARGED_SHARE = 8
     UNCHARGED_LEAST = 16
 
 tags.next = 0
 cdef bint short_on = True
 cdef uint64_t routed_queued = 0  # octets of copies with OUT_ROUTED in all queues of this process
-cdef uint8_t* scratch = NULL   # annotations being composed
+cdef uint8_t* scratch = NULL   # buffer for composed annotations
 cdef size_t scratch_size = 0
 
 
 cdef uint8_t* scratch_room(size_t size) except NULL:
+    """Return the scratch buffer, grown to `size` octets."""
     global scratch, scratch_size
     if size > scratch_size:
         free(scratch)
@@ -88,15 +92,15 @@ cdef void use_short_copies(bint on) noexcept:
 
 
 def set_tag_space(worker):
-    """Delivery tags are unique in a router: the worker's number is their last octet, a counter the others."""
+    """Make delivery tags unique in the router: the worker's number is their last octet, a counter the others."""
     tags.next = <uint64_t>worker << 56
 
 
 cdef uint32_t mark_copies(OutDelivery* o, uint64_t before) noexcept nogil:
-    """Mark as stuck the copies of this list from before that time; how many. The list is nearly in order of time."""
+    """Mark the copies of a list older than `before` as stuck; return how many. The list is nearly in order of time."""
     cdef uint32_t marked = 0
     while o is not NULL and o.since < before:
-        # What still arrives while it leaves is a stream: it may take its time.
+        # A copy whose message still arrives is a stream, which may take its time.
         if o.since and not o.flags & OUT_STUCK and (o.message is NULL or o.message.complete):
             o.flags |= OUT_STUCK
             marked += 1
@@ -105,15 +109,16 @@ cdef uint32_t mark_copies(OutDelivery* o, uint64_t before) noexcept nogil:
 
 
 cdef bint of_nobody(const Meter* meter, const Meter* connection) noexcept nogil:
-    """What is counted here is of no link by which a peer sends: it came from another worker, or its link is gone, one
-    of `connection` where that is given."""
+    """Return True if octets counted by this meter belong to no incoming link of this worker: they came from another
+    worker, or their link is gone. connection: NULL, or count only those whose link was on this connection."""
     if connection is NULL:
         return meter is NULL or meter.owner is NULL or meter.parent is NULL
     return meter is not NULL and meter.owner is NULL and meter.parent is not NULL and meter.parent.parent is connection
 
 
 cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t composed) except -1:
-    """One frame, straight from where the message is."""
+    """Write one frame, straight from where the message is, with annotations and state. composed: octets in
+    `scratch`."""
     cdef Session session = link.session
     cdef Connection connection = session.connection
     cdef LinkSlot* slot = link.slot
@@ -171,7 +176,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
 
 
 cdef class ConsumerLink(DeliveryLink):
-    """A link on which the peer receives. Owner: its session."""
+    """Link on which the peer receives. Owner: its session."""
 
     def __cinit__(self, *, capacity=0, settles=False, annotations=False):
         self.capacity = capacity or DEFAULT_CAPACITY
@@ -185,19 +190,19 @@ cdef class ConsumerLink(DeliveryLink):
             self.place[0] = NULL
 
     def settle_all(self):
-        """The peer's answer to our attach asks for settled deliveries."""
+        """Send settled deliveries only: the peer's answer to our attach asks for that."""
         self.settles = True
 
     def decided(self):
-        """The attach was answered: deliveries may be written from now on."""
+        """Start to write deliveries: the attach was answered."""
         self.live(ON_DECIDED)
         self.starved_since = 0 if self.credit else self.session.connection.scheduler.now
         self.mark_ready()
 
-    # -- deliveries in ------------------------------------------------------------------------------------------------
+    # -- copies from producers ----------------------------------------------------------------------------------------
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
-        """Take a copy of d: straight into the connection's buffer when it can leave now, else into the queue."""
+        """Take a copy of d: write it into the connection's buffer if it may leave now, else queue it."""
         cdef Session session
         cdef size_t composed = 0
         cdef size_t size = c.size
@@ -242,9 +247,9 @@ cdef class ConsumerLink(DeliveryLink):
         cdef bint checkpoint = c.checkpoint and not c.checking and not c.settled
         cdef size_t composed
         cdef uint32_t counted = 0
-        # A router as the consumer has its own bounds: credit, and the next router's.
+        # A consumer that is a router has its own bounds: its credit, and those of that router.
         cdef bint routed = overflow >= OVERFLOW_REMOTE and self.plain and (c.settled or checkpoint)
-        # A tracked delivery is unsettled where it came from: it is queued in any case, and its producer is slowed.
+        # A tracked delivery is unsettled at its source, so it is queued in any case, and its producer is slowed.
         if routed and not self.make_routed_room(c.size if c.stored is NULL else c.stored.size, overflow) and c.settled:
             note_presettled(self.slot, self.session.connection.scheduler.second)
             count_drop(self.slot, DROP_OVERFLOW)
@@ -297,14 +302,17 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef bint takes_copies(self) noexcept:
-        """It may have another copy of an unsettled multicast message from another worker: there is room for such, or
-        few wait for it and for its settlement."""
+        """Return True if there is room for another copy of an unsettled multicast message from another worker, or if
+        few copies wait for this consumer and its settlement."""
         return uncharged <= self.session.connection.process.content_limit // UNCHARGED_SHARE \
             or self.slot.undelivered + self.slot.unsettled < UNCHARGED_LEAST
 
     cdef bint no_room(self, bint multicast) noexcept:
-        """A delivery from another worker, which belongs to no connection of this one, takes more than there is for
-        such: its connection is not slowed by what waits here. The first that waits for a consumer has more room."""
+        """Return True if a delivery from another worker exceeds the memory for such deliveries.
+
+        They belong to no connection of this worker, so queueing them slows nobody. The first that waits for a consumer
+        has more room.
+        """
         cdef ProcessMemory memory = self.session.connection.process
         if multicast and self.slot.undelivered > UNCHARGED_LEAST and not self.takes_copies():
             return True
@@ -312,7 +320,7 @@ cdef class ConsumerLink(DeliveryLink):
             and (self.slot.undelivered > 1 or memory.content >= memory.content_limit + memory.content_limit // 2)
 
     cdef int decline(self, OutDelivery* o) except -1:
-        """Drop or release what has just been queued."""
+        """Drop or release a copy that has just been queued."""
         if o.flags & OUT_COUNTED and o.source is not NULL:
             o.source.queued -= 1
         if o.flags & OUT_DROPPABLE:
@@ -322,7 +330,7 @@ cdef class ConsumerLink(DeliveryLink):
         return self.release_queued(o)
 
     cdef bint make_room(self, int overflow) except *:
-        """The queue is full and a presettled delivery comes. True: its producer's credit is to be held back."""
+        """Make room for a presettled delivery in a full queue. True: its producer's credit must be held."""
         cdef OutDelivery* o
         cdef OutDelivery* following
         cdef Connection connection = self.session.connection
@@ -347,9 +355,11 @@ cdef class ConsumerLink(DeliveryLink):
         return True
 
     cdef bint make_routed_room(self, size_t size, int overflow) except *:
-        """A settled delivery of so many octets comes from another router. Nothing holds its producers back at once,
-        and a queue that fills the bound of the shared connection would stop all its users: the oldest copies are
-        dropped instead. False: the delivery itself is to be dropped."""
+        """Make room for a settled delivery of `size` octets from another router by dropping the oldest copies.
+
+        Nothing holds its producers back at once, and a queue that fills the bound of the shared connection would stop
+        all users of that connection. False: the delivery itself must be dropped.
+        """
         cdef Connection connection = self.session.connection
         cdef uint64_t share = REMOTE_SHARE if overflow == OVERFLOW_REMOTE else TRACKED_SHARE
         cdef uint64_t most = connection.content_limit // share
@@ -360,7 +370,7 @@ cdef class ConsumerLink(DeliveryLink):
         return True
 
     cdef void count_routed(self, OutDelivery* o, int sign) noexcept:
-        """Count the octets of a whole copy that may be dropped, as it becomes that (1) or is no more (-1)."""
+        """Count the octets of a complete copy when it becomes droppable (sign 1), or stops being so (-1)."""
         global routed_queued
         cdef int64_t octets
         if o.flags & OUT_ROUTED and o.message.complete:
@@ -375,11 +385,11 @@ cdef class ConsumerLink(DeliveryLink):
             if o.message.complete:
                 self.drop_queued(o, DROP_OVERFLOW)
                 return True
-            self.undroppable(o)        # until its last octet is here
+            self.undroppable(o)        # until its last octet has arrived
         return False
 
     cdef void droppable(self, OutDelivery* o) noexcept:
-        """A queued copy may be dropped from now on, if it is presettled."""
+        """List a queued copy that may be dropped from now on; does nothing unless it is presettled and not started."""
         if not o.flags & OUT_SETTLED or o.flags & (OUT_STARTED | OUT_ABORT | OUT_DROPPABLE) \
                 or (o.flags & OUT_REPORT and not o.flags & OUT_CHECK):
             return
@@ -394,7 +404,7 @@ cdef class ConsumerLink(DeliveryLink):
         self.newest = o
 
     cdef void undroppable(self, OutDelivery* o) noexcept:
-        """It may not be dropped, or has left the queue."""
+        """Unlist a copy that may not be dropped any more, or has left the queue."""
         if not o.flags & OUT_DROPPABLE:
             return
         o.flags &= ~OUT_DROPPABLE
@@ -409,8 +419,10 @@ cdef class ConsumerLink(DeliveryLink):
             self.newest = o.older
 
     def check_starved(self):
-        """For links in the scheduler's list: drop what a starved consumer keeps from coming. Returns when (ms) to look
-        again, 0: never."""
+        """Drop copies above the capacity if the consumer is starved. Called for links in Scheduler.starved.
+
+        Returns the time (ms) of the next check; 0: none.
+        """
         cdef uint64_t now = self.session.connection.scheduler.now
         if is_detached(self) or self.slot.undelivered <= self.capacity:
             self.watched = False
@@ -425,7 +437,7 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1:
-        """A presettled copy that was not started leaves the queue unwritten."""
+        """Drop a queued presettled copy that has not started."""
         cdef Slice released
         self.unqueue(o)
         if not o.message.complete and not o.flags & OUT_ABORT:
@@ -453,13 +465,13 @@ cdef class ConsumerLink(DeliveryLink):
             if o.message.aborted:
                 return DeliveryLink.abandon(self, o)    # wherever it is in the queue
             if o.flags & OUT_DROPPABLE:
-                self.count_routed(o, 1)    # it was not whole before
+                self.count_routed(o, 1)    # it was incomplete before
             else:
                 self.droppable(o)
         self.mark_ready()
         return 0
 
-    # -- deliveries out -----------------------------------------------------------------------------------------------
+    # -- copies to the peer -------------------------------------------------------------------------------------------
 
     cdef bint may_start(self) noexcept:
         return self.credit != 0
@@ -485,7 +497,7 @@ cdef class ConsumerLink(DeliveryLink):
                               o.message.format, settled, more, aborted, state.data, state.size, payload)
 
     cdef int show_first(self, OutDelivery* o) except -1:
-        """For the log: what is there of a message of which nothing has been written yet."""
+        """Log a message of which nothing has been written yet, as far as it is here."""
         cdef bytes octets = b""
         if o.prefix is not NULL:
             octets = o.prefix[:o.prefix_size]
@@ -526,7 +538,7 @@ cdef class ConsumerLink(DeliveryLink):
         self.drain = f.drain
         if self.drain and (self.node.queue_first is NULL or not self.credit) and self.turn.list is not NULL \
                 and self.turn.list is not &self.session.ready:
-            self.finish_drain()            # it waits for the window, and this needs none
+            self.finish_drain()            # the session waits for its window, and the answer needs none
         elif self.node.queue_first is not NULL or self.drain:
             self.mark_ready()
         if f.echo and not f.drain:
@@ -534,7 +546,7 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef int finish_drain(self) except -1:
-        """What is left of the credit is given back (2.6.7)."""
+        """Give the rest of the credit back (2.6.7)."""
         self.drain = False
         self.delivery_count += self.credit
         self.credit = 0
@@ -546,19 +558,19 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        """The consumer's disposition."""
+        """Process the consumer's disposition for one copy."""
         cdef OutDelivery* o = <OutDelivery*>entry
         cdef Slice told
         if not settled:
             if o.source is NULL and is_outcome(kind):
-                # Nobody is left who could settle it for the consumer, which waits for that.
+                # The producer cannot settle for the consumer any more, which waits for that.
                 o.kind = kind
                 told = settled_state(kind, state)
                 return self.producer_update(o, kind, &told, True)
             return out_update(o, kind, state, False)
         note_settled(self, o, kind)
         if o.flags & OUT_QUEUED:
-            # Before its last octet: the rest is not sent.
+            # The consumer settled before the last octet: the rest is not sent.
             if not o.message.complete and not o.flags & OUT_ABORT:
                 self.slot.busy -= 1
             o.flags |= OUT_ABORT | OUT_SETTLED
@@ -585,10 +597,10 @@ cdef class ConsumerLink(DeliveryLink):
                 o.flags &= ~OUT_REPORT
                 self.droppable(o)
             elif state.size:
-                message_state(o.message, state)    # its first transfer has it
+                message_state(o.message, state)    # carried by its first transfer
             return 0
         if settled:
-            o.flags &= ~OUT_REPORT         # the producer needs no report that the consumer got it
+            o.flags &= ~OUT_REPORT         # the producer settled: it needs no report
         return self.update_started(o, state, settled)
 
     # -- the bound of memory ------------------------------------------------------------------------------------------
@@ -610,7 +622,7 @@ cdef class ConsumerLink(DeliveryLink):
         return octets
 
     cdef int release_waiting(self) except -1:
-        """Give up what is in the queue, and keep the link."""
+        """Release everything in the queue, and keep the link."""
         cdef OutDelivery* o = self.node.queue_first
         cdef OutDelivery* following
         cdef Slice modified = plain_state(D_MODIFIED)
@@ -632,7 +644,7 @@ cdef class ConsumerLink(DeliveryLink):
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int lost(self, uint8_t event) except -1:
-        """The consumer is gone: sent copies are modified, queued ones released (routing-semantics.md 9.3)."""
+        """End the link: sent copies are settled as modified, queued ones released (routing-semantics.md 9.3)."""
         if is_detached(self):
             return 0
         self.live(event)
@@ -642,10 +654,10 @@ cdef class ConsumerLink(DeliveryLink):
         return self.session.link_gone(self)
 
     cdef bint shed(self) except *:
-        # Its slot may be another link's once it has ended.
+        # Done before the link ends: its slot may belong to another link afterwards.
         if is_detached(self) or self.slot.unsettled + self.slot.undelivered <= SHED_MOST:
             return True
-        self.credit = 0                    # nothing more begins
+        self.credit = 0                    # no more copies start
         self.lose_some(SHED_MOST)
         charge(self.session.connection.scheduler, SHED_MOST * SHED_UNITS)
         return self.node.sent_first is NULL and self.node.queue_first is NULL \
@@ -671,7 +683,7 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef int release_queued(self, OutDelivery* o) except -1:
-        """A copy in the queue goes back to where it came from."""
+        """Release a queued copy to its producer, or count it as dropped if it is presettled."""
         cdef Slice released = plain_state(D_RELEASED)
         if o.flags & OUT_SETTLED and (not o.flags & OUT_REPORT or o.flags & OUT_CHECK):
             if not o.flags & OUT_ABORT:

@@ -1,18 +1,19 @@
-"""The links between two routers for control messages."""
+"""Links between two routers for control messages."""
 from router.links.producer_link cimport ProducerLink
 from router.amqp.meter cimport Meter
 from router.links.consumer_link cimport ConsumerLink
 
 cdef enum:
-    # Octets of one control message (Limits.message_octets of the supervisor). All addresses of a router of 1.19 are in
-    # one, 600,000 of 50 characters.
+    # Octets of the longest control message (Limits.message_octets of the supervisor). A router of 1.19 sends all its
+    # addresses in one message: 600,000 of 50 characters fit.
     CONTROL_MOST = 33554432
-    # Octets of incomplete control messages of all links of this process together.
+    # Octets of incomplete control messages that this process may hold, over all links.
     CONTROL_HELD = 67108864
 
+# Outgoing control link. Owner: its session.
 cdef class ControlOut(ConsumerLink):
     pass
 
-# Collects each message whole before it is routed.
+# Incoming control link: each message is collected whole before it is routed. Owner: its session.
 cdef class ControlIn(ProducerLink):
     pass

@@ -1,4 +1,4 @@
-"""The links between two routers that carry what routers say to each other (inter-router.md 2.6, 2.7, 11.2)."""
+"""Links between two routers for control messages of the inter-router protocol (inter-router.md 2.6, 2.7, 11.2)."""
 
 from router.amqp.endpoint cimport OUTPUT_HIGH
 from router.delivery.delivery cimport IN_COLLECT, InDelivery
@@ -7,29 +7,30 @@ from router.links.producer_link cimport stored_content
 from router.amqp.meter cimport meter_new
 from router.message.content cimport Content, message_append, message_meter
 
-# Incomplete messages of this process.
+# Octets of incomplete control messages in this process.
 cdef Meter* collecting = meter_new(NULL, NULL)
 
 
 cdef class ControlOut(ConsumerLink):
-    """Messages leave as they are, before the deliveries of other links of the connection. Owner: its session."""
+    """Outgoing control link: messages leave unchanged, before deliveries of other links of the connection. Owner: its
+    session."""
 
     def __cinit__(self, **options):
         self.urgent = True
         self.output_high = 2 * OUTPUT_HIGH
 
     cdef bint holds(self) noexcept:
-        return False                       # it is not to end at the bound of memory
+        return False                       # must not be ended at the memory bound
 
 
 cdef class ControlIn(ProducerLink):
-    """Owner: its session."""
+    """Incoming control link. Owner: its session."""
 
     def __cinit__(self):
         self.inter_router = True
 
     cdef bint holds(self) noexcept:
-        return False                       # no control message is to be given up at the bound of memory
+        return False                       # control messages must not be dropped at the memory bound
 
     cdef bint collect(self, InDelivery* d) except *:
         if not d.flags & IN_COLLECT:

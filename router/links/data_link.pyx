@@ -1,26 +1,27 @@
 """Links between routers (inter-router.md 2.6 to 2.9): data links by priority, and streaming links.
 
-A router link carries deliveries of any address, with annotations that say what became of them so far. What is
-different from a client's link:
+A link between routers carries deliveries of any address, with annotations that record their path so far. It differs
+from a client's link as follows:
 
-* RouterIn gives credit back when an unsettled delivery has been forwarded, settled or not: what is unsettled between
-  routers is bounded by the credit of those who sent it into the network. Settled deliveries that wait at a consumer
-  have a bound in octets instead (docs/internals/credit.md, "Presettled deliveries to a full queue"), since all who use
-  the connection would wait for that consumer's producers otherwise.
-* RouterOut writes annotations, and gives streams to links of their own: messages that are not complete yet, and those
-  that are larger than what is ever forwarded as one piece (STREAM_AT). So no message waits for more than STREAM_AT
+* RouterIn gives the credit of an unsettled delivery back when it has been forwarded, even if it is not settled yet.
+  Unsettled deliveries between routers are bounded by the credit of the producers that sent them into the network.
+  Settled deliveries that wait at a consumer have a bound in octets instead (docs/internals/credit.md, "Presettled
+  deliveries to a full queue"). Without it, all users of the connection would wait for the producers of that consumer.
+* RouterOut writes annotations, and forwards streams by links of their own: messages that are incomplete, and those
+  that are longer than any message that is forwarded whole (STREAM_AT). So no message waits for more than STREAM_AT
   octets of another one. Order is kept among the smaller messages of a producer that have the same priority.
 
-How they are made, for workers/:
+Use by workers/:
 
     out = RouterOut(capacity=250)          data link, in or out, of some priority; give it a slot, and its `pool`
     in_ = RouterIn(capacity=250, initial_delivery_count=n)
-    in_.use(RouterHandler(table, conn))      data link, streaming or not: conn is its connection's number
+    in_.use(RouterHandler(table, conn))      data link, streaming or not: conn is the number of its connection
     in_.decided(); in_.set_flowing(True)   once attached: credit is granted
-    pool = StreamPool(make, most)          one a connection, for all its RouterOuts; make() attaches another streaming
-                                           link: a RouterOut that has a slot and is not answered yet, or None
-    pool.trim()                            from time to time: of its idle links, `most` stay
-    pool.close()                           the connection is gone
+    pool = StreamPool(make, most)          one for each connection, for all its RouterOuts; make() attaches another
+                                           streaming link and returns it: a RouterOut with a slot whose attach is not
+                                           answered yet; None: it cannot be made
+    pool.trim()                            at intervals: close idle links until `most` are left
+    pool.close()                           when the connection is lost
 """
 from libc.stdint cimport uint32_t
 
@@ -30,26 +31,27 @@ from router.message.content cimport STREAM_AT, Content
 
 
 cdef class RouterIn(ProducerLink):
-    """A link by which another router sends. Owner: its session."""
+    """Link by which another router sends. Owner: its session."""
 
     def __cinit__(self):
         self.credit_on_forward = self.inter_router = True
 
     cdef int grant(self) except -1:
-        """Credit for a quarter of the capacity at a time: one flow for each delivery would be as many frames again."""
+        """Grant credit in quarters of the capacity: a flow for each delivery would double the number of frames."""
         if self.flowing and not self.draining and self.credit >= self.capacity - self.capacity // 4:
             return 0
         return ProducerLink.grant(self)
 
 
 cdef class RouterOut(ConsumerLink):
-    """A link by which another router receives. Owner: its session."""
+    """Link by which another router receives. Owner: its session."""
 
     def __cinit__(self):
         self.annotations = self.routed = True
 
     def use_checks(self):
-        """The peer follows settled deliveries for us (Content.checkpoint)."""
+        """Send tracked deliveries to this peer, which reports when they have left their last queue
+        (Content.checkpoint)."""
         self.checks = True
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
@@ -87,30 +89,31 @@ cdef class RouterOut(ConsumerLink):
         return self.rest()
 
     cdef str give_up(self):
-        """The link is everybody's."""
+        """Release the waiting messages but keep the link: everybody uses it."""
         self.release_waiting()
         self.rest()
         return "its messages that wait were released"
 
     cdef int rest(self) except -1:
-        """A streaming link that has nothing to send goes back to its pool."""
+        """Return a streaming link that has nothing to send to its pool."""
         if self.busy and self.node.queue_first is NULL and not is_detached(self):
             self.home.put(self)
         return 0
 
     def stream_of(self, StreamPool pool not None):
-        """It is a streaming link, of this pool."""
+        """Make this a streaming link of a pool."""
         self.home = pool
 
 
 cdef inline bint is_stream(const Content* c) noexcept:
+    """Return True for a message that goes by a streaming link."""
     if c.at_hand:
         return False
     return not c.complete or (c.stored.size if c.stored is not NULL else c.size) >= STREAM_AT
 
 
 cdef class StreamPool:
-    """Streaming links of a connection that are idle. Owner: what handles the connection."""
+    """Idle streaming links of a connection. Owner: the handler of the connection."""
 
     def __cinit__(self, make not None, uint32_t most):
         self.make = make
@@ -118,7 +121,7 @@ cdef class StreamPool:
         self.idle = []
 
     cdef RouterOut take(self):
-        """A link for one stream, or None when none can be made."""
+        """Return a link for one stream, idle or new; None: none can be made."""
         cdef RouterOut link
         while self.idle:
             link = self.idle.pop()
@@ -138,8 +141,10 @@ cdef class StreamPool:
         return 0
 
     def trim(self):
-        """Close some links of a pool that is too large: those that were idle longest and have nothing unsettled, whose
-        outcome would be lost with the link."""
+        """Close some links of a pool that is too large: those idle longest that have nothing unsettled.
+
+        Outcomes of unsettled deliveries would be lost with their link.
+        """
         cdef RouterOut link
         cdef list kept = []
         cdef list closed = []
@@ -154,10 +159,10 @@ cdef class StreamPool:
             link.close_with(None, None)
 
     def close(self):
-        """The connection is gone: nothing more is sent there."""
+        """Stop handing out links: the connection is lost."""
         self.closed = True
         self.idle = []
 
     def size(self):
-        """Idle links, for tests."""
+        """Return the number of idle links, for tests."""
         return len(self.idle)

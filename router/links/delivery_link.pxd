@@ -1,4 +1,4 @@
-"""A link whose deliveries are routed: its queue as frames, and what becomes of what it has sent."""
+"""Base of the router's links: the queue of copies and its frames, and settlement of sent copies."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from router.amqp.buffer cimport buffer_used
@@ -16,15 +16,15 @@ from router.message.content cimport COPY_OCTETS, copy_left
 from router.stats.counters cimport count_age, count_finished, count_outcome, note_presettled
 from router.stats.samples cimport is_sample, is_settled_sample, sample_left, sample_left_settled, sample_settled
 
-# Base of all links of the router. Owner: its session.
+# Base of the router's links: a link of the protocol that is a delivery node with counters. Owner: its session.
 cdef class DeliveryLink(Link):
     cdef DeliveryNode node
-    cdef LinkSlot* slot                    # where it counts
+    cdef LinkSlot* slot                    # its counters
     cdef readonly object slot_owner        # keeps the memory of `slot`
     cdef readonly uint32_t capacity        # deliveries
-    cdef readonly uint32_t delivery_count  # of the sender, as far as it is known here
-    cdef bint granted                      # the peer of a consumer's link has given credit before
-    # See NodeCalls.
+    cdef readonly uint32_t delivery_count  # of the sender, as far as known here
+    cdef bint granted                      # of a consumer's link: the peer has granted credit before
+    # Methods called through NodeCalls.
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
     cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
     cdef int returned(self, InDelivery* d) except -1
@@ -33,30 +33,31 @@ cdef class DeliveryLink(Link):
     cdef int producer_lost(self, OutDelivery* o) except -1
     cdef int abandon(self, OutDelivery* o) except -1
     cdef void unstuck(self) noexcept
-    # Count as stuck what came before that time (ns), is neither sent nor settled and was not counted yet; how many.
+    # Count as stuck the deliveries older than `before` (ns) that have neither been sent nor settled; return the number
+    # of those that were not counted before.
     cdef uint32_t mark_stuck(self, uint64_t before) noexcept
     cdef uint32_t count_stuck(self, uint32_t marked) noexcept
-    # A flow that says this credit.
+    # Send a flow that grants this credit.
     cdef int send_state(self, uint32_t credit, bint drain) except -1
-    # Whether a delivery may begin to leave; it does with this frame.
+    # Return True if another delivery may start. `start` is called with its first frame.
     cdef bint may_start(self) noexcept
     cdef int start(self, OutDelivery* o) except -1
-    # Write a transfer of o at w, but for its `payload` octets; there are TRANSFER_ROOM octets, and those of the state.
+    # Write a transfer of o at w, except its `payload` octets. There is room for TRANSFER_ROOM octets and the state.
     cdef size_t write_head(self, uint8_t* w, OutDelivery* o, const Slice* state, bint first, bint settled, bint more,
                            bint aborted, size_t payload) noexcept
-    # One frame of o. 0: nothing is there to write yet.
+    # Write one frame of o. Returns 0 if it has no octets to write yet.
     cdef int write_part(self, OutDelivery* o, size_t* budget) except -1
-    # What is written of o ends with an aborted transfer, and so does o.
+    # End o with an aborted transfer, after the octets that are already written.
     cdef int write_abort(self, OutDelivery* o) except -1
-    # The last octet of o is in the write buffer, and o is settled: it ends.
+    # End a settled copy whose last octet is in the write buffer.
     cdef int left_settled(self, OutDelivery* o) except -1
-    # Nothing more of the queue can leave now.
+    # Called when nothing more of the queue can leave now.
     cdef int pumped(self) except -1
     cdef void unqueue(self, OutDelivery* o) noexcept
-    # The producer's disposition for what has begun to leave.
+    # Apply the producer's disposition to a copy that has started.
     cdef int update_started(self, OutDelivery* o, const Slice* state, bint settled) except -1
 
-# The first frame of a delivery has come.
+# Make the delivery of a first frame.
 cdef inline InDelivery* delivery_begins(DeliveryLink link, const Transfer* t, uint16_t flags) except NULL:
     cdef InDelivery* d
     link.delivery_count += 1
@@ -69,15 +70,16 @@ cdef inline InDelivery* delivery_begins(DeliveryLink link, const Transfer* t, ui
 
 cdef int wrong_delivery(const InDelivery* d, const Transfer* t) except -1
 
-# A further frame is of the delivery that has begun, or this raises RemoteError.
+# Check that a further frame belongs to the current delivery; raise RemoteError if not.
 cdef inline int check_continues(const InDelivery* d, const Transfer* t) except -1:
     return wrong_delivery(d, t) if t.has_delivery_id and t.delivery_id != <uint32_t>d.key else 0
 
-# Steps of a copy on its way out. They are inline, for links that take them without the queue; a local variable for an
-# object would count references.
+# Steps of an outgoing copy. They are inline for links that send without the queue. Objects are borrowed pointers,
+# since a local variable for an object would count references.
 
 cdef inline bint goes_now(DeliveryLink link) noexcept:
-    """A frame may be written now: nothing waits that has to leave before it, and there is room."""
+    """Return True if a frame may be written now: nothing that must leave earlier waits, and there is window and
+    room."""
     return link.node.queue_first is NULL and link.session.remote_incoming_window and not link.session.contended \
         and buffer_used(&link.session.connection.out) < link.output_high
 
@@ -88,7 +90,7 @@ cdef inline void frame_written(Session session) noexcept:
 
 
 cdef inline int start_copy(DeliveryLink link, OutDelivery* o) except -1:
-    """It has its first frame: it gets the next delivery-id."""
+    """Give a copy its delivery-id: its first frame is being written."""
     o.flags |= OUT_STARTED
     o.id = link.session.next_delivery_id
     link.session.next_delivery_id += 1
@@ -100,7 +102,7 @@ cdef inline int start_copy(DeliveryLink link, OutDelivery* o) except -1:
 
 
 cdef inline int copy_written(DeliveryLink link, OutDelivery* o) except -1:
-    """Its last octet is in the write buffer."""
+    """Finish the writing of a copy: its last octet is in the write buffer."""
     link.slot.deliveries += 1
     if o.flags & OUT_SETTLED:
         if is_sample(link.slot):
@@ -114,22 +116,23 @@ cdef inline int copy_written(DeliveryLink link, OutDelivery* o) except -1:
 
 
 cdef inline size_t copy_octets(const OutDelivery* o) noexcept:
-    """Octets that a queued copy takes beside its message, which it shares with others."""
+    """Return the octets of a queued copy beside its message, which it shares with others."""
     return COPY_OCTETS + <size_t>o.prefix_size
 
 
 cdef inline void leave_queue(DeliveryLink link, OutDelivery* o) noexcept:
+    """Remove a copy from the queue; what it counts there is now charged to its delivery."""
     queue_remove(&link.node, o)
     link.slot.undelivered -= 1
     if o.flags & OUT_COUNTED:
         o.flags &= ~OUT_COUNTED
         if o.source is not NULL and not o.flags & OUT_SETTLED:
-            in_charge(o.source, 1, o.message.meter)    # until its consumer settles it
+            in_charge(o.source, 1, o.message.meter)    # until the consumer settles it
         copy_left(o.message, copy_octets(o))
 
 
 cdef inline void note_settled(DeliveryLink link, OutDelivery* o, uint8_t kind) noexcept:
-    """The consumer has settled it with this outcome."""
+    """Count the settlement of a copy by its consumer, with this outcome."""
     cdef uint64_t now = link.session.connection.scheduler.now_ns
     map_take(&link.session.sent, o.id)
     if o.flags & OUT_CHECK:
@@ -143,6 +146,7 @@ cdef inline void note_settled(DeliveryLink link, OutDelivery* o, uint8_t kind) n
 
 
 cdef inline int settle_sent(DeliveryLink link, OutDelivery* o) except -1:
+    """Release a sent copy."""
     sent_remove(&link.node, o)
     link.slot.unsettled -= 1
     out_free(o)

@@ -1,8 +1,8 @@
-"""A link whose deliveries are routed: a link of the protocol that is one side of deliveries, and counts.
+"""Base of the router's links: a link of the protocol that is a delivery node with counters.
 
-The way out is here, for links of every kind: copies wait in the queue of the link's node, `pump` writes them as frames
-when the link has its turn, and what the peer has not settled then is in the node's list of sent copies. Links differ in
-when a delivery may start, in the head of its transfers, and in what follows when it has left.
+Outgoing copies of all kinds of links take the same steps. They wait in the queue of the link's node, `pump` writes
+them as frames in the link's turn, and those that the peer has not settled are then in the node's list of sent copies.
+Links differ in when a delivery may start, in the head of its transfers, and in what follows when it is written.
 """
 from libc.string cimport memcpy
 
@@ -31,7 +31,7 @@ cdef int wrong_delivery(const InDelivery* d, const Transfer* t) except -1:
 
 
 cdef Slice first_state(const OutDelivery* o, size_t most) noexcept:
-    """The delivery state of the first transfer of o; of one that is too long for the peer its kind."""
+    """Return the delivery state for the first transfer of a copy; only its kind, if it is too long for the peer."""
     cdef Slice state
     state.data = o.message.state
     state.size = o.message.state_size
@@ -66,8 +66,8 @@ cdef class DeliveryLink(Link):
         raise NotImplementedError
 
     cdef int producer_lost(self, OutDelivery* o) except -1:
-        """A queued copy is still delivered as it came. The consumer of a sent one learns that its settlement reaches
-        nobody."""
+        """Settle a sent copy as modified: its consumer learns that its settlement reaches nobody. A queued copy is
+        still delivered."""
         cdef Slice state
         if o.flags & OUT_QUEUED:
             return 0
@@ -107,7 +107,7 @@ cdef class DeliveryLink(Link):
         return self.session.send_flow(&f)
 
     def close_with(self, condition, description):
-        """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
+        """Detach from our side. Frames for the handle are absorbed until the peer's detach."""
         if is_detached(self):
             return
         self.leave(True)
@@ -187,7 +187,7 @@ cdef class DeliveryLink(Link):
         frame_written(session)
         o.octets += <uint32_t>part
         self.slot.octets += part
-        part += TRANSFER_ROOM              # a frame counts, too: messages may be tiny
+        part += TRANSFER_ROOM              # the frame counts as well: messages may be tiny
         budget[0] = budget[0] - part if budget[0] > part else 0
         if not more:
             leave_queue(self, o)
@@ -198,7 +198,7 @@ cdef class DeliveryLink(Link):
         return 1
 
     cdef int write_abort(self, OutDelivery* o) except -1:
-        """The rest of a copy will not come: what its consumer has seen of it is aborted (2.7.5)."""
+        """End a copy that stays incomplete; the consumer gets an aborted transfer (2.7.5)."""
         cdef Session session = self.session
         cdef bint first = not o.flags & OUT_STARTED
         cdef uint8_t* w
@@ -228,13 +228,13 @@ cdef class DeliveryLink(Link):
     cdef int abandon(self, OutDelivery* o) except -1:
         if o.flags & OUT_STARTED:
             o.flags |= OUT_ABORT
-            cursor_close(&o.cursor)        # the consumer may let it wait here for long
+            cursor_close(&o.cursor)        # the consumer may let the copy wait here for long
             return self.mark_ready()
         self.unqueue(o)
         out_free(o)
         return 0
 
-    # -- what has left ------------------------------------------------------------------------------------------------
+    # -- sent copies --------------------------------------------------------------------------------------------------
 
     cdef int update_started(self, OutDelivery* o, const Slice* state, bint settled) except -1:
         if o.flags & OUT_SETTLED:
@@ -243,7 +243,7 @@ cdef class DeliveryLink(Link):
             map_take(&self.session.sent, o.id)
             reports_forget(&self.session.sent_states, o.id)
             if o.flags & (OUT_QUEUED | OUT_PARTIAL):
-                # Not all of it is written: its last frame has it.
+                # Not all of it is written: its last frame carries the settlement.
                 o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
                 return 0
         if not settled:
@@ -251,7 +251,7 @@ cdef class DeliveryLink(Link):
         self.session.report_outcome(False, o.id, 1, state)
         count_finished(self.slot, self.session.connection.scheduler.second)
         if o.kind:
-            count_outcome(self.slot, o.kind)   # the consumer had set it, and waited for this
+            count_outcome(self.slot, o.kind)   # set by the consumer, which waited for this settlement
         return settle_sent(self, o)
 
 

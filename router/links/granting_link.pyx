@@ -1,8 +1,8 @@
-"""A link on which the peer sends, and the credit that it is granted (AMQP 1.0 part 2, 2.6.7).
+"""Links on which the peer sends, and the credit granted to it (AMQP 1.0 part 2, 2.6.7).
 
-routing-semantics.md 5. Credit to producers is one equation: credit = capacity - occupied, where a delivery occupies its
-place until it is settled (unsettled), has left an overfull queue (presettled) or, withheld, until its address is
-reachable again.
+routing-semantics.md 5. The credit of producers is one equation: credit = capacity - occupied. An unsettled delivery
+occupies a place until it is settled, a presettled one until it has left an overfull queue, and a withheld one until
+its address is reachable again.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -16,12 +16,12 @@ cdef class GrantingLink(DeliveryLink):
     """Base of ProducerLink. Owner: its session."""
 
     def limit_capacity(self, uint32_t capacity):
-        """It gets this credit at most, not its listener's; before it gets any."""
+        """Limit the credit to less than the listener's capacity. To be called before any credit is granted."""
         self.capacity = capacity
         self.slot.capacity = capacity
 
     cpdef set_flowing(self, bint flowing):
-        """Grant credit (the address is reachable, or there is none) or not yet."""
+        """Start to grant credit (the address is reachable, or there is none), or stop."""
         self.flowing = flowing
         if flowing:
             self.occupied -= self.withheld
@@ -30,14 +30,16 @@ cdef class GrantingLink(DeliveryLink):
             self.session.want_flow(self)
 
     cdef void take_back(self) noexcept:
-        """The address is unreachable. A client keeps its credit until it sends; a broker that the router called would
-        have messages released and count them as tried."""
+        """Withdraw the credit of a peer that the router called: the address is unreachable.
+
+        A client keeps its credit until it sends. A broker would have messages released and count them as tried.
+        """
         if self.called and self.flowing and not self.draining:
             self.draining = self.drain_due = True
             self.session.want_flow(self)
 
     def begin_at(self, uint32_t initial_delivery_count):
-        """The peer has answered our attach: this is where it begins to count."""
+        """Set where the peer, which has answered our attach, starts its delivery-count."""
         self.delivery_count = initial_delivery_count
         self.called = True
 
@@ -48,15 +50,16 @@ cdef class GrantingLink(DeliveryLink):
                 return 0
             self.drain_due = False
             if self.called:
-                # Brokers have queues behind their links, and RabbitMQ 3.10 ends the session when such a link is
-                # drained. What it sent before it sees this may still come.
+                # Withdraw credit instead of draining: brokers have queues behind their links, and RabbitMQ 3.10 ends
+                # the session when such a link is drained. Deliveries sent before the broker sees this flow may still
+                # arrive.
                 self.credit = 0
         elif not self.flowing:
             return 0
         elif self.holds_back():
             if self.credit == 0 or not self.credit_held:
                 return 0
-            self.credit = 0                # what it was granted and has not used yet is taken back
+            self.credit = 0                # withdraw credit that is granted and not used yet
         else:
             free = self.capacity - self.occupied if self.capacity > self.occupied else 0
             if self.session.connection.quota is not None:
@@ -68,7 +71,8 @@ cdef class GrantingLink(DeliveryLink):
         return self.send_state(self.credit, self.draining and not self.called)
 
     cdef uint32_t within_quota(self, uint32_t free) except? 0xFFFFFFFF:
-        """Return the credit that the quota of the connection allows, `free` at the most. What was granted stays."""
+        """Return the credit that the quota of the connection allows, at most `free`. Granted credit is not
+        withdrawn."""
         cdef Quota quota = self.session.connection.quota
         cdef uint64_t mean = self.slot.octets // self.slot.deliveries if self.slot.deliveries else 0
         cdef uint32_t allowed = quota.deliveries(mean)
@@ -78,7 +82,7 @@ cdef class GrantingLink(DeliveryLink):
         return max(allowed, min(self.credit, free))
 
     cdef bint holds_back(self) noexcept:
-        """Credit for more would only fill memory: it comes when what is held has been taken."""
+        """Return True while more credit would only fill memory: credit waits until held octets are taken."""
         if self.credit_held:
             return True
         if not self.session.connection.full() or self.octets_held() + self.octets_awaited() < HOLD_OCTETS:
@@ -89,7 +93,7 @@ cdef class GrantingLink(DeliveryLink):
         return True
 
     cdef void forwarded(self, InDelivery* d) noexcept:
-        """An unsettled delivery is on its way: the producer may send the next one."""
+        """Give the credit of an unsettled delivery back: it has been forwarded."""
         d.flags |= IN_CREDITED
         self.occupied -= 1
         self.session.want_flow(self)
@@ -103,17 +107,17 @@ cdef class GrantingLink(DeliveryLink):
             unblock(self.slot)
 
     cdef int on_flow(self, const Flow* f) except -1:
-        """The producer's view: it may have given credit back (drain)."""
+        """Process the producer's flow, which may give credit back (drain)."""
         cdef uint32_t ahead
         if f.has_delivery_count:
             ahead = f.delivery_count - self.delivery_count
             if ahead <= 0x7FFFFFFF:
-                # It may give back more than it has here: some was taken back meanwhile.
+                # The producer may give back more than it has here: some was withdrawn meanwhile.
                 self.delivery_count = f.delivery_count
                 self.credit = self.credit - ahead if self.credit > ahead else 0
                 self.note_credit()
                 if ahead and not self.draining:
-                    # The answer to a drain that was called off meanwhile: what it gave back is granted again.
+                    # Answer to a drain that was cancelled meanwhile: grant again what was given back.
                     self.session.want_flow(self)
         if f.echo:
             self.send_state(self.credit, self.draining and not self.called)

@@ -1,7 +1,8 @@
-"""A link by which a client receives that takes no message above some length (max-message-size of its attach).
+"""Links on which the peer receives and takes no message above some length (max-message-size of its attach).
 
-routing-semantics.md 8.11. Whole messages are compared when a consumer is chosen (router/forwarding/size_limits.pyx).
-The length of a message that comes in while it leaves is known later: its copy here is aborted when it is too long.
+routing-semantics.md 8.11. Lengths of whole messages are compared when a consumer is chosen
+(router/forwarding/size_limits.pyx). The length of a streamed message is known later: its copy here is aborted once it
+is too long.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -25,30 +26,32 @@ cdef bytes SIZE_EXCEEDED = codec.encode_described(
 
 
 cdef class LimitedConsumerLink(ConsumerLink):
-    """A link on which the peer receives. Owner: its session."""
+    """Link on which the peer receives messages up to some length. Owner: its session."""
 
-    cdef uint64_t message_limit            # octets; 0: any
-    cdef bint exceeded                     # some copy in the queue may be too long
+    cdef uint64_t message_limit            # octets; 0: any length
+    cdef bint exceeded                     # some queued copy may be too long
 
     def __cinit__(self):
         self.plain = True
 
     def limit_messages(self, uint64_t octets):
-        """The longest message that the peer takes; 0: any. The slot tells other workers: to be called before the link
-        is bound to an address."""
+        """Set the longest message that the peer takes, in octets; 0: any length.
+
+        The slot announces the limit to other workers, so this must be called before the link is bound to an address.
+        """
         self.message_limit = octets
         self.slot.message_limit = octets
 
     cdef bint exceeds(self, const OutDelivery* o) noexcept:
-        """Whether what is known of the message of a copy is longer than the peer takes."""
-        # Octets at the beginning of the message that the prefix replaces: fewer than 2**32.
+        """Return True if the known octets of a copy's message are more than the peer takes."""
+        # Octets at the start of the message that the prefix replaces: fewer than 2**32.
         cdef uint32_t replaced = <uint32_t>(o.taken + o.prefix_at) - o.octets
         return o.message is not NULL and not o.flags & OUT_ABORT \
             and o.prefix_size + o.message.size - replaced > self.message_limit
 
     cdef int more(self, OutDelivery* o) except -1:
         if self.message_limit and self.exceeds(o):
-            # Its delivery may not end here: whoever calls goes on with it.
+            # Only noted here: the caller goes on to use the delivery, which must not end now.
             self.exceeded = True
         return ConsumerLink.more(self, o)
 

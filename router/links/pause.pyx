@@ -1,1 +1,1 @@
-"""Why the router keeps frames of a connection in its transport, beside PAUSE_ATTACH: bits for Connection.pause."""
+"""Reasons beside PAUSE_ATTACH for leaving a connection's frames in its transport: bits of Connection.pause."""

@@ -1,4 +1,4 @@
-"""A link on which a client sends (AMQP 1.0 part 2, 2.6): collects deliveries, gives them to others."""
+"""Links on which a client sends (AMQP 1.0 part 2, 2.6): deliveries are collected and handed to forwarders."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
@@ -8,15 +8,17 @@ from router.message.content cimport Content, Message
 from router.links.granting_link cimport GrantingLink
 from router.stats.counters cimport note_presettled, totals
 
-# What an incoming link does with deliveries. One object per link. Owner: the worker.
+# Router of an incoming link's deliveries. One object for each link. Owner: the worker.
 cdef class DeliveryHandler:
-    # Find copies for d (whose content is c) and offer it to them; or refuse it (ProducerLink.refuse, unreachable …).
-    # Exactly one of these has happened on return, except for content that is not whole and of which more is needed:
+    # Offer copies of d, whose content is c, to consumers, or refuse it (ProducerLink.refuse, unreachable …). Exactly
+    # one of these has happened on return. The exception is content that is not whole and of which more is needed:
     # WANTS_MORE.
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1
-    # The message is not complete and smaller than what is streamed: should it be routed now nevertheless?
+    # Return True if a message that is incomplete, and smaller than what is streamed, should be routed now
+    # nevertheless.
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept
-    # Pass the delivery of this frame on by the short way (forwarding/short_way.pxd). False: nothing is done.
+    # Forward the delivery of this frame by the fast path (forwarding/short_way.pxd). False, without any effect: it
+    # needs the slow path.
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1
 
 cdef enum:
@@ -24,37 +26,39 @@ cdef enum:
     WANTS_MORE = 1
 
 cdef enum:
-    # Octets of a message for the router itself, which is collected whole before it is routed.
+    # Octets of the longest message for the router itself. Such a message is collected whole before it is routed.
     COLLECT_MOST = 1048576
-    # Octets of such messages, incomplete, of all links of this process together; what comes beyond is released.
+    # Octets of incomplete messages of this kind that the process may hold, over all links; more are released.
     COLLECTING_MOST = 33554432
-    # One of so many settled deliveries of a producer is followed over other routers (Content.checkpoint), and each that
-    # has so many octets: what a producer has on its way is bounded by its capacity, times both for small messages.
+    # Of a producer's settled deliveries, one in CHECKPOINT_EVERY is tracked over other routers (Content.checkpoint),
+    # and each of CHECKPOINT_OCTETS or more. So a producer's deliveries under way are bounded by its capacity, or
+    # CHECKPOINT_EVERY times that for small messages.
     CHECKPOINT_EVERY = 16
     CHECKPOINT_OCTETS = 4096
 
-# What is stored of d, as content to be routed.
+# Make content to be routed of the stored part of d.
 cdef void stored_content(InDelivery* d, Content* c) noexcept nogil
-# How many incoming links this process has made: the number of the last one.
+# Return the number of incoming links this process has made, which is the number of the last one.
 cdef uint64_t producers_made() noexcept
 
+# Link on which the peer sends. Owner: its session.
 cdef class ProducerLink(GrantingLink):
     cdef DeliveryHandler deliveries
-    cdef InDelivery* current               # incomplete delivery
-    cdef uint64_t route_at                 # octets of `current` with which routing it may succeed; 0: it was not tried
-    cdef uint32_t head_tried               # octets of its first chunk when `DeliveryHandler.streams` was asked last
-    cdef readonly uint64_t number          # of the incoming links of this process, in the order of their making
-    cdef bint inter_router                 # another router's: totals count deliveries where they enter the network
-    cdef readonly bint keeps_credit        # whatever its address can reach: what reaches nobody is released
-    cdef bint settles_first                # an outcome that comes unsettled is settled here (rcv-settle-mode first)
-    cdef bint credit_on_forward            # credit for unsettled deliveries is given back when they are forwarded
+    cdef InDelivery* current               # incomplete delivery, or NULL
+    cdef uint64_t route_at                 # octets of `current` at which routing it may succeed; 0: it was not tried
+    cdef uint32_t head_tried               # octets of its first chunk at the last call of DeliveryHandler.streams
+    cdef readonly uint64_t number          # of this link among the incoming links of the process, in order of creation
+    cdef bint inter_router                 # another router's link: totals count deliveries where they enter the network
+    cdef readonly bint keeps_credit        # credit whatever its address can reach: messages for nobody are released
+    cdef bint settles_first                # unsettled outcomes are settled here (rcv-settle-mode first)
+    cdef bint credit_on_forward            # credit of unsettled deliveries is given back when they are forwarded
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1
     cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1
     cdef int complete_discarded(self, InDelivery* d) except -1
     cdef int abort(self, InDelivery* d) except -1
     cdef int route_logged(self, InDelivery* d, Content* c) except -1
-    # The handler wants all of d, which is not complete. False: too much is being collected already.
+    # Collect all of d, which is incomplete. False: too much is being collected already.
     cdef bint collect(self, InDelivery* d) except *
     cdef int route_stored(self, InDelivery* d, Content* c) except -1
     cdef bint may_route(self, Message* m) noexcept
@@ -62,21 +66,24 @@ cdef class ProducerLink(GrantingLink):
     cdef int give_up_unrouted(self) except -1
     cdef void count_unheard(self, InDelivery* d) noexcept
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
-    # Settle a complete delivery, whose copies all have an outcome and are not settled, towards both sides.
+    # Settle a complete delivery towards both sides. All its copies have an outcome, and none is settled.
     cdef int settle_outcome(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
     cdef int unreachable(self, InDelivery* d) except -1
 
 
-# Steps of a delivery on its way in.
+# Steps of an incoming delivery, used by fast and slow path
 
 cdef inline bint is_checkpoint(ProducerLink link, size_t size) noexcept nogil:
-    """The delivery that has just come, settled, is followed over other routers (Content.checkpoint). size: octets known
-    of it. Counted by what came: a producer may advance its delivery-count as it likes."""
-    # As counted before this one.
+    """Return True if the settled delivery that has just arrived is tracked over other routers (Content.checkpoint).
+
+    size: octets of it known so far. Deliveries are counted by arrival, since a producer may advance its delivery-count
+    as it likes. This delivery is not counted yet.
+    """
     return not link.inter_router and ((link.slot.deliveries + 1) % CHECKPOINT_EVERY == 0 or size >= CHECKPOINT_OCTETS)
 
 
 cdef inline void spend_credit(ProducerLink link) noexcept:
+    """Spend one credit of the producer."""
     link.credit -= 1
     link.slot.credit = link.credit
     if link.credit == 0:

@@ -1,6 +1,6 @@
-"""The link on which a client sends (AMQP 1.0 part 2, 2.6): collects deliveries, hands them on, hears their outcomes.
+"""Links on which a client sends (AMQP 1.0 part 2, 2.6): deliveries are collected and routed, outcomes reported.
 
-routing-semantics.md 5, 11.6, 11.7. Its credit: granting_link.
+routing-semantics.md 5, 11.6, 11.7. For the credit of the link see granting_link.
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
@@ -39,19 +39,20 @@ from router.amqp import codec
 from router.amqp.errors import RESOURCE_LIMIT, LocalError
 
 cdef enum:
-    DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
-    # Transfers beyond the credit are taken (Dispatch does) up to so many times the capacity; then the link is detached.
+    DEFAULT_CAPACITY = 250     # deliveries, as in Dispatch
+    # Transfers beyond the credit are accepted, as in Dispatch, up to OVERRUN * capacity + OVERRUN_MORE deliveries.
+    # Beyond that the link is detached.
     OVERRUN = 2
     OVERRUN_MORE = 16
 
-# A message whose sections before the body are larger than any that the router holds.
+# Outcome of a message whose sections before the body are larger than the router stores.
 SECTIONS_TOO_LARGE = codec.encode_described(
     0x25, [codec.encode_error(RESOURCE_LIMIT, "the sections before the body are too large")])
 
 
-# What this process holds of incomplete messages that are collected whole.
+# Octets of incomplete messages in this process that are collected whole.
 cdef Meter* collecting = meter_new(NULL, NULL)
-cdef uint64_t made = 0         # incoming links
+cdef uint64_t made = 0         # incoming links made so far
 
 
 cdef uint64_t producers_made() noexcept:
@@ -78,7 +79,7 @@ cdef inline void set_head(Content* c) noexcept nogil:
 
 
 cdef void stored_content(InDelivery* d, Content* c) noexcept nogil:
-    """What is stored of d, as content to be routed."""
+    """Make content to be routed of the stored part of d."""
     memset(c, 0, sizeof(Content))
     c.stored = d.message
     c.complete = d.message.complete
@@ -90,19 +91,20 @@ cdef void stored_content(InDelivery* d, Content* c) noexcept nogil:
 
 
 cdef Slice relayed_state(Session session, const Slice* state) except *:
-    """What goes on of a delivery state in a transfer. Raises RemoteError when it is not well formed."""
+    """Return the delivery state of a transfer as it is relayed. Raises RemoteError if it is malformed."""
     session.check_value(state)
     return state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
 
 
 cdef inline void count_end(ProducerLink link, uint8_t kind) noexcept:
+    """Count the end of an unsettled delivery."""
     count_finished(link.slot, link.session.connection.scheduler.second)
     count_outcome(link.slot, kind)
     count_total(kind, not link.inter_router)
 
 
 cdef inline void count_ended(ProducerLink link, const InDelivery* d, uint8_t kind) noexcept:
-    """d ends with this outcome; what its producer sent settled counts as presettled, whatever became of it."""
+    """Count the end of d. A delivery that its producer sent settled counts as presettled, whatever its outcome."""
     if d.flags & IN_TRACKED:
         count_presettled(link)
     else:
@@ -110,7 +112,7 @@ cdef inline void count_ended(ProducerLink link, const InDelivery* d, uint8_t kin
 
 
 cdef inline void count_settled_end(ProducerLink link, const InDelivery* d, uint8_t kind) noexcept:
-    """d ends because it was settled, with this outcome: its age counts too."""
+    """Count the end of d by settlement; unlike `count_ended` this counts its age as well."""
     if d.flags & IN_TRACKED:
         count_presettled(link)
         return
@@ -119,7 +121,7 @@ cdef inline void count_settled_end(ProducerLink link, const InDelivery* d, uint8
 
 
 cdef inline int finish(ProducerLink link, InDelivery* d, uint8_t kind, const Slice* state) except -1:
-    """Settled by the consumer (or by us): tell the producer, count, free."""
+    """Settle d towards its producer, count it and free it."""
     report_settled(link.session, <uint32_t>d.key, kind, state)
     if d.since:
         count_settled_end(link, d, kind)
@@ -130,7 +132,7 @@ cdef inline int finish(ProducerLink link, InDelivery* d, uint8_t kind, const Sli
 
 
 cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
-    """The last octet of a routed delivery is here."""
+    """Finish the arrival of a routed delivery: its last octet is here."""
     cdef Slice state
     if d.message is not NULL:
         message_release(d.message)
@@ -146,13 +148,14 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
         state.size = d.state_size
         return link.outcome(d, d.kind, &state, True)
     if link.settles_first and is_outcome(d.kind) and d.flags & (IN_MULTI | IN_TOLD) != IN_MULTI:
-        state.data = d.state               # it came before the last octet
+        state.data = d.state               # set before the last octet arrived
         state.size = d.state_size
         return link.settle_outcome(d, d.kind, &state)
     return 0
 
 
 cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) except -1:
+    """Route a delivery, and take the steps that follow a routing; see `route_delivery`."""
     cdef bint complete = c.complete
     c.producer = link.number
     c.checkpoint = c.settled and is_checkpoint(link, c.size)
@@ -167,7 +170,7 @@ cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) exce
         message_meter(c.stored, link.whole_meter() if complete else link.streams_meter())
         message_routed(c.stored)
         if d.message is NULL:
-            # The copies hold what content_store made.
+            # The copies hold references to the message that content_store made.
             message_release(c.stored)
             c.stored = NULL
     if link.credit_on_forward:
@@ -187,11 +190,11 @@ cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) exce
 
 
 cdef inline int route_delivery(ProducerLink link, InDelivery* d, Content* c) except -1:
-    """ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
+    """Route a delivery. Returns ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
     cdef bint stored_here = d.message is NULL and c.stored is NULL
     cdef bint failed = True
     cdef int result
-    # Not `except`: that saves the interpreter's state for each delivery.
+    # Not `except`: that would save the interpreter's state for each delivery.
     try:
         result = route_content(link, d, c)
         failed = False
@@ -203,6 +206,7 @@ cdef inline int route_delivery(ProducerLink link, InDelivery* d, Content* c) exc
 
 
 cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
+    """Process the first frame of a delivery: route it if it is the only frame, else store it."""
     cdef InDelivery* d
     cdef Content c
     note_delivery(link.session, t)
@@ -221,7 +225,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
         link.route_at = 0
         link.head_tried = 0
         d.message = message_new(t.message_format)
-        # Before it is routed it counts as if it were whole: it shuts a window only where memory is full.
+        # Before it is routed, it is metered like a whole message, which shuts a window only when memory is full.
         message_meter(d.message, link.whole_meter())
         if t.state.size:
             link.keep_state(d, t)
@@ -239,6 +243,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
 
 
 cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
+    """Process a further frame of the current delivery."""
     cdef InDelivery* d = link.current
     check_continues(d, t)
     if t.aborted:
@@ -253,7 +258,7 @@ cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
 
 
 cdef class ProducerLink(GrantingLink):
-    """A link on which the peer sends. Owner: its session."""
+    """Link on which the peer sends. Owner: its session."""
 
     def __cinit__(self, *, capacity=0, initial_delivery_count=0):
         self.capacity = capacity or DEFAULT_CAPACITY
@@ -264,25 +269,27 @@ cdef class ProducerLink(GrantingLink):
         self.number = made
 
     def from_edge(self):
-        """It is on an edge connection of an interior router: it has credit as a link between routers has
+        """Use the credit rules of an edge connection at an interior router: those of links between routers
         (inter-router.md 14.3)."""
         self.keeps_credit = self.credit_on_forward = True
 
     def from_interior(self):
-        """It is on the uplink of an edge router: it has credit whatever can be reached."""
+        """Use the credit rules of an edge router's uplink: credit whatever can be reached."""
         self.keeps_credit = True
 
     def settle_first(self):
-        """The peer is told settlement by the router: rcv-settle-mode first was agreed (2.7.3). Otherwise it settles
-        outcomes itself, as a client with mode second and a router of ours do."""
+        """Settle outcomes for the peer: rcv-settle-mode first was agreed (2.7.3).
+
+        Otherwise the peer settles them, as a client with mode second and another Sluice router do.
+        """
         self.settles_first = True
 
     def use(self, DeliveryHandler deliveries not None):
-        """What becomes of the link's deliveries."""
+        """Set the handler that routes the link's deliveries."""
         self.deliveries = deliveries
 
     def decided(self):
-        """The attach was answered: the peer's frames for the link are taken from now on."""
+        """Start to accept the peer's frames for the link: the attach was answered."""
         cdef Connection connection = self.session.connection
         if not connection.relays and self.node.meter is NULL:
             self.node.meter = connection.content_meter()
@@ -306,7 +313,7 @@ cdef class ProducerLink(GrantingLink):
         return <size_t>d.message.size
 
     cdef str give_up(self):
-        """Give up what is held: nobody has seen it, or only a part of it."""
+        """Release held deliveries of which no consumer, or only some consumer, has got a part."""
         cdef InDelivery* d = self.node.in_first
         cdef InDelivery* following
         while d is not NULL:
@@ -321,7 +328,7 @@ cdef class ProducerLink(GrantingLink):
         return "the link was closed"
 
     cdef int give_up_unrouted(self) except -1:
-        """Release the message that is coming in and is not routed yet; its other frames go nowhere."""
+        """Release the message that is arriving and not routed yet; its remaining frames are dropped."""
         cdef InDelivery* d = self.current
         if d is NULL or d.flags & (IN_ROUTED | IN_DISCARD):
             return 0
@@ -334,13 +341,13 @@ cdef class ProducerLink(GrantingLink):
         cdef uint8_t kind = D_RELEASED
         cdef Slice state
         if in_abandon(d):
-            kind = D_MODIFIED              # some of it has been seen
+            kind = D_MODIFIED              # some consumer has got a part
         state = plain_state(kind)
         if d.flags & IN_PRESETTLED:
             count_drop(self.slot, DROP_OVERFLOW)
             if d.flags & IN_COMPLETE:
-                return self.returned(d)    # it was counted when its last octet came
-            d.since = 0                    # this is all that is counted
+                return self.returned(d)    # counted when its last octet arrived
+            d.since = 0                    # nothing else of it is counted
             count_presettled(self)
             d.flags |= IN_DISCARD
             if d.message is not NULL:
@@ -358,8 +365,8 @@ cdef class ProducerLink(GrantingLink):
         return 0 if self.deliveries.passes(self, t) else first_frame(self, t)
 
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1:
-        """A state in one of several transfers: copies that have begun to leave are told it, others say it
-        (routing-semantics.md D-4)."""
+        """Apply a delivery state in one of several transfers. Copies that have started are notified; others carry the
+        state in their first transfer (routing-semantics.md D-4)."""
         cdef Slice state = relayed_state(self.session, &t.state)
         if state.size:
             message_state(d.message, &state)
@@ -368,7 +375,7 @@ cdef class ProducerLink(GrantingLink):
         return 0
 
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1:
-        """One frame of a delivery of several."""
+        """Store one frame of a delivery of several frames, and route the delivery when possible."""
         cdef Message* m = d.message
         cdef Content c
         if not t.more:
@@ -397,8 +404,10 @@ cdef class ProducerLink(GrantingLink):
         return self.route_stored(d, &c)
 
     cdef bint may_route(self, Message* m) noexcept:
-        """True if routing an incomplete message may have another result than the last time: each try costs as much as
-        the message has octets, and a frame may bring one octet."""
+        """Return True if routing an incomplete message may now succeed where it did not before.
+
+        Each try costs as much as the message has octets, and a frame may bring only one octet.
+        """
         if m.size < self.route_at:
             return False
         return m.size >= STREAM_AT or self.route_at or (m.head is not NULL and m.head.size != self.head_tried)
@@ -410,7 +419,7 @@ cdef class ProducerLink(GrantingLink):
         return collecting.held <= COLLECTING_MOST
 
     cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1:
-        """One more frame of a message that is routed when it is complete, unless it grows too large."""
+        """Store one frame of a message that is routed when complete, unless it grows too large."""
         cdef Message* m = d.message
         cdef Content c
         message_append(m, t.payload.data, t.payload.size)
@@ -421,19 +430,21 @@ cdef class ProducerLink(GrantingLink):
         return self.route_stored(d, &c)
 
     cdef int route_stored(self, InDelivery* d, Content* c) except -1:
-        """Route by the first chunk; when that is not enough, by all there is. When this is not enough either, note how
-        much may be."""
+        """Route a stored delivery by its first chunk, or, if that is not enough, by all octets.
+
+        If all are not enough either, note how many may be.
+        """
         cdef Message* m = c.stored
         cdef int result
         cdef size_t room = 0
         cdef bint complete = c.complete
         if not complete:
-            m.refs += 1        # ours, while it is routed
+            m.refs += 1        # a reference of this call, while the message is routed
         result = route_delivery(self, d, c)
         if result == WANTS_MORE and m.head is not m.tail and (complete or not d.flags & IN_COLLECT):
             if not complete:
-                # What comes next is appended in place. Doubled, so that all copies together are of a few times as many
-                # octets as came.
+                # Further octets are appended in place. Room is doubled, so that all copying together is of a few times
+                # as many octets as arrived.
                 room = 2 * STREAM_AT if m.size >= STREAM_AT else 2 * <size_t>m.size
             if complete or scan_needs(c.data, c.size) <= m.size:
                 message_linearise(m, room)
@@ -442,11 +453,11 @@ cdef class ProducerLink(GrantingLink):
         if complete:
             return 0
         if result == WANTS_MORE:
-            # More than twice STREAM_AT is not waited for, see below.
+            # Never more than twice STREAM_AT: larger leading sections are rejected below.
             self.route_at = min(<uint64_t>scan_needs(c.data, c.size), <uint64_t>2 * STREAM_AT)
         if result == ROUTED:
             if d.flags & IN_DISCARD:
-                # Its octets are of no use; neither are those to come.
+                # Its octets are not needed, and neither are those to come.
                 if d.message is not NULL:
                     message_release(d.message)
                     d.message = NULL
@@ -456,12 +467,12 @@ cdef class ProducerLink(GrantingLink):
         if d.flags & IN_COLLECT:
             return 0
         if m.size >= 2 * STREAM_AT:
-            # The first sections alone are larger than any that Dispatch would take.
+            # The leading sections alone are larger than any that Dispatch would take.
             self.refuse(d, D_REJECTED, SECTIONS_TOO_LARGE, False)
         return 0
 
     cdef int route_logged(self, InDelivery* d, Content* c) except -1:
-        """Route, and show the message: before, when all of it is here, else when it has been found to go."""
+        """Route a message and log it: first, if it is whole; otherwise once it has been routed."""
         cdef int result
         cdef bint whole = c.whole
         if whole:
@@ -472,11 +483,11 @@ cdef class ProducerLink(GrantingLink):
         return result
 
     cdef int complete_discarded(self, InDelivery* d) except -1:
-        """Its octets went nowhere; the outcome was fixed before."""
+        """Finish a discarded delivery whose last octet has arrived, with the outcome fixed before."""
         cdef Slice state
         if d.flags & IN_PRESETTLED:
             if d.since:
-                # It had an outcome before its producer settled it with the last octet.
+                # The producer settled it with the last octet, after it had an outcome.
                 count_ended(self, d, d.kind)
             return self.returned(d)
         state.data = d.state
@@ -484,7 +495,7 @@ cdef class ProducerLink(GrantingLink):
         return self.outcome(d, d.kind, &state, True)
 
     cdef int abort(self, InDelivery* d) except -1:
-        """An aborted delivery is implicitly settled (2.7.5): no outcome is reported."""
+        """End an aborted delivery. It is implicitly settled (2.7.5): no outcome is reported."""
         if not d.flags & IN_PRESETTLED:
             map_take(&self.session.received, d.key)
         self.count_unheard(d)
@@ -492,7 +503,7 @@ cdef class ProducerLink(GrantingLink):
         return in_lost(d)
 
     cdef void count_unheard(self, InDelivery* d) noexcept:
-        """Its producer aborted it or is gone: how it ended, for the counters only."""
+        """Count the end of a delivery that its producer aborted, or whose producer is gone."""
         if d.flags & IN_DISCARD:
             if d.since:
                 count_ended(self, d, d.kind)
@@ -500,7 +511,7 @@ cdef class ProducerLink(GrantingLink):
             return
         elif d.flags & IN_PRESETTLED and (d.live == 0 or d.flags & IN_COMPLETE):
             if not d.flags & IN_COMPLETE:
-                count_presettled(self)    # whoever was to get it has gone before
+                count_presettled(self)    # all its consumers are gone already
         elif not d.flags & IN_COMPLETE:
             count_finished(self.slot, self.session.connection.scheduler.second)
             totals.dropped[DROP_PRODUCER_LOST] += not self.inter_router
@@ -508,13 +519,13 @@ cdef class ProducerLink(GrantingLink):
             count_ended(self, d, d.kind)
 
     def overrun(self):
-        """Far more transfers than credit: the link ends (2.6.12 leaves how much to us)."""
+        """Detach the link: it used far more than its credit (2.6.12 leaves the limit to the router)."""
         self.close_with("amqp:link:transfer-limit-exceeded", f"more than {OVERRUN} times the credit was used")
 
     # -- outcomes -----------------------------------------------------------------------------------------------------
 
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1:
-        """A handler's decision: no copy is made, this outcome goes back. state: its octets, None for a plain one."""
+        """Refuse a delivery: make no copy, report this outcome. state: its encoding; None: without fields."""
         cdef Slice s
         if state is not None:
             s.data = state
@@ -527,7 +538,7 @@ cdef class ProducerLink(GrantingLink):
                 totals.ingress += 1
                 totals.ingress_container += self.slot.container
         if d.flags & IN_PRESETTLED:
-            d.since = 0            # this is all that is counted
+            d.since = 0            # nothing else of it is counted
             if counted:
                 count_presettled(self)
                 count_drop(self.slot, DROP_REJECTED if kind == D_REJECTED else DROP_NO_DESTINATION)
@@ -542,9 +553,11 @@ cdef class ProducerLink(GrantingLink):
         return 0
 
     cdef int unreachable(self, InDelivery* d) except -1:
-        """The address has no destination any more: released, credit withheld, producer drained
-        (routing-semantics.md 5, K-6); of a peer that
-        the router called, the credit is taken back."""
+        """Release a delivery whose address has become unreachable (routing-semantics.md 5, K-6).
+
+        Its credit is withheld, and the producer is asked to drain. From a peer that the router called, the credit is
+        withdrawn.
+        """
         d.flags |= IN_KEEP_CREDIT
         if not self.draining:
             self.draining = True
@@ -560,7 +573,8 @@ cdef class ProducerLink(GrantingLink):
             return self.session.report(<uint32_t>d.key, kind, state, False)
         if d.flags & IN_COMPLETE:
             return finish(self, d, kind, state)
-        # Settled before its last octet came: the outcome now, settlement with the last octet; the rest goes nowhere.
+        # Settled before its last octet: report the outcome now, settle with the last octet, drop the octets in
+        # between.
         if state.data is not d.state:
             in_keep_state(d, kind, state)
         d.flags |= IN_FINAL | IN_DISCARD
@@ -572,7 +586,7 @@ cdef class ProducerLink(GrantingLink):
         return 0
 
     cdef int settle_outcome(self, InDelivery* d, uint8_t kind, const Slice* state) except -1:
-        # Each consumer of a multicast delivery has an outcome of its own.
+        # Of a multicast delivery, each consumer keeps its own outcome.
         cdef Slice told = plain_state(0) if d.flags & IN_MULTI else settled_state(kind, state)
         report_settled(self.session, <uint32_t>d.key, kind, state)
         in_update(d, kind if told.size else 0, &told, True)
@@ -593,17 +607,17 @@ cdef class ProducerLink(GrantingLink):
         return True
 
     cdef int returned(self, InDelivery* d) except -1:
-        """A presettled delivery has been counted and holds nothing back any more."""
+        """Finish a presettled delivery, which is counted and occupies its place no more."""
         free_credit(self, d)
         in_free(d)
         return 0
 
     cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        """The producer's disposition."""
+        """Process the producer's disposition for one delivery."""
         cdef InDelivery* d = <InDelivery*>entry
         cdef Slice known
         if not d.flags & IN_ROUTED and d.message is not NULL and state.size:
-            # The message keeps the state: its copies, which are to come, begin with it.
+            # The message stores the state, and its copies start with it.
             known = relayed_state(self.session, state)
             if known.size:
                 message_state(d.message, &known)
@@ -627,7 +641,7 @@ cdef class ProducerLink(GrantingLink):
         cdef InDelivery* d = self.node.in_first
         cdef uint32_t marked = 0
         while d is not NULL and d.since < before:
-            # What still arrives while it leaves is a stream: it may take its time.
+            # A message that still arrives is a stream, which may take its time.
             if d.since and not d.flags & (IN_PRESETTLED | IN_STUCK) \
                     and (d.flags & IN_COMPLETE or not d.flags & IN_ROUTED):
                 d.flags |= IN_STUCK
@@ -638,7 +652,7 @@ cdef class ProducerLink(GrantingLink):
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int lost(self, uint8_t event) except -1:
-        """The producer is gone: what is complete goes on, what is not is aborted."""
+        """End the link: complete deliveries continue, incomplete ones are aborted."""
         cdef InDelivery* d
         if is_detached(self):
             return 0

@@ -1,8 +1,8 @@
-"""Settlement by runs: the short way of a disposition (docs/internals/engine.md, "The short way").
+"""Settlement of runs: the fast path of a disposition (docs/internals/engine.md, "The short way").
 
-A run are copies that one consumer has settled together, with one outcome, whose delivery-ids follow each other, and
-whose deliveries came by one link. It is what a disposition for a range is about, nearly always: it is counted, taken
-out of lists and reported once.
+A run is a number of copies with consecutive delivery-ids, which one consumer has settled together with one outcome,
+and whose deliveries arrived by one link. A disposition for a range is nearly always one run. A run is counted, removed
+from lists and reported once.
 """
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -14,26 +14,27 @@ from router.delivery.delivery cimport (
 from router.links.delivery_link cimport DeliveryLink
 
 cdef enum:
-    RUN_MOST = 64              # copies of a run; more are several
+    RUN_MOST = 64              # copies in a run; longer ones are split
 
-# The peer of `link` has settled copy o, and those with the next ids, `most` together. Returns how many were settled
-# here; 0: o is in some way unusual.
+# Settle a run of `link`'s copies that starts with o, of `most` copies at most, all settled by the peer. Returns the
+# number of copies settled; 0: o needs the slow path.
 cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, uint8_t kind,
                             const Slice* state) except 0xFFFFFFFF
-# NodeCalls.settled of `link`, by which the sources of a run came, but for its credit. client: it is none of a router.
-# Returns how many of them had their credit still.
+# Finish the deliveries of a run, which arrived by `link`, except for credit: NodeCalls.settled of a link. client: the
+# link is not another router's. Returns how many of them still occupied a place.
 cdef uint32_t settle_sources(DeliveryLink link, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state,
                              bint client) except 0xFFFFFFFF
-# The deliveries of a run, in `sources`; neither refers to the other any more.
+# Put the deliveries of a run into `sources`, and cut deliveries and copies from each other.
 cdef void cut_sources(OutDelivery** run, uint32_t n, InDelivery** sources) noexcept nogil
-# They end, and leave this map by their keys. Returns how many had their credit still.
+# Release the deliveries in `sources` and remove their keys from the map. Returns how many still occupied a place.
 cdef uint32_t free_sources(IdMap* received, InDelivery** sources, uint32_t n) noexcept
-# For tests: everything takes the general way.
+# Switch runs on or off. For tests: off, every settlement takes the slow path.
 cdef void use_runs(bint on) noexcept
 cdef bint runs_used() noexcept
 
 
 cdef inline bint usual(const OutDelivery* o, const InDelivery* d) noexcept nogil:
-    """o may be of a run, d is its source."""
+    """Return True if copy o, whose delivery is d, may be part of a run: written whole, unsettled, the only copy of a
+    complete delivery of which nothing has been reported."""
     return (o.flags == OUT_STARTED and d is not NULL and d.flags & ~IN_CREDITED == IN_ROUTED | IN_COMPLETE
             and d.kind == 0 and d.message is NULL and d.since != 0)

@@ -1,12 +1,12 @@
-"""Settlement by runs: copies that one consumer settles together, and whose deliveries came by one link.
+"""Settlement of runs: copies that one consumer settles together, and whose deliveries arrived by one link.
 
-What takes part is usual: written whole, unsettled until now, the only copy of a delivery of which the producer knows
-nothing yet. Copies of multicast deliveries, and others of which only the delivery is unusual, are a run for their
-consumer, and each tells its delivery by `out_update`. The first copy that is something else ends the run; what was
-begun, or is a sample, takes the general way (`delivery_outcome`).
+Copies in a run are usual: written whole, unsettled until now, each the only copy of a delivery of which nothing has
+been reported to the producer. Copies of multicast deliveries, and others of which only the delivery is unusual, form a
+run for their consumer, and each reports to its delivery by `out_update`. The first copy of another kind ends the run.
+Copies that are not written whole, and samples, take the slow path (`delivery_outcome`).
 
-First the producer is told, which alone can fail: then no copy has ended, and the consumer's connection, which ends by
-the error, settles the copies as lost.
+The producer is reported to first, since only this can fail. At that time no copy has been settled. The failure ends
+the consumer's connection, which settles the copies as lost.
 """
 from libc.stdint cimport uint64_t
 
@@ -25,8 +25,8 @@ from router.stats.counters cimport count_age, count_finished, count_outcome, cou
 from router.stats.samples cimport SLOW_NS, sample_settled
 
 cdef enum:
-    AHEAD = 8                  # copies
-    OUT_HOT = 128              # octets of each that its settlement looks at
+    AHEAD = 8                  # copies between the current one and the one that is prefetched
+    OUT_HOT = 128              # octets of a copy that its settlement reads
 
 cdef bint runs_on = True
 
@@ -41,20 +41,21 @@ cdef bint runs_used() noexcept:
 
 
 cdef inline bint is_whole(DeliveryLink link, const OutDelivery* o) noexcept nogil:
-    """It is usual itself, and what happened to its delivery is for a link to say, which does nothing to this one."""
+    """Return True if the copy itself is usual, and its delivery arrived by a link, whose report has no effect on this
+    link's copies."""
     return (o.flags == OUT_STARTED and o.downstream is &link.node
             and (o.source is NULL or o.source.upstream.calls is link.node.calls))
 
 
 cdef inline OutDelivery* next_copy(Session session, const OutDelivery* o, uint32_t id) noexcept nogil:
-    """The copy with this id, the next one after that of o; NULL: there is none. Mostly o's neighbour has it."""
+    """Return the copy with this id, which follows that of o; NULL: there is none. Usually it is o's neighbour."""
     if o.next is not NULL and o.next.id == id:
         return o.next
     return <OutDelivery*>map_get(&session.sent, id)
 
 
 cdef inline void fetch_further(Session session, uint32_t id) noexcept nogil:
-    """What the copies behind this one need comes into the cache."""
+    """Prefetch the structs of copies some places ahead of this id."""
     cdef const OutDelivery* o = <const OutDelivery*>home_of(&session.sent, id + AHEAD).value
     if o is not NULL:
         prefetch(o.source, sizeof(InDelivery))
@@ -111,7 +112,7 @@ cdef inline void count_copies(DeliveryLink link, OutDelivery** run, uint32_t n, 
 
 
 cdef inline void free_copies(DeliveryLink link, OutDelivery** run, uint32_t n) noexcept:
-    """They end. Neighbours in the list of what was sent leave it together."""
+    """Release the copies of a run; neighbours in the list of sent copies are removed together."""
     cdef Session session = link.session
     cdef OutDelivery* first
     cdef OutDelivery* last
@@ -169,7 +170,7 @@ cdef inline int report_sources(Session session, OutDelivery** run, uint32_t n, u
 
 
 cdef inline void count_sources(DeliveryLink link, InDelivery** sources, uint32_t n, uint8_t kind, bint client) noexcept:
-    """Those that came at one time have one age."""
+    """Count the end of a run's deliveries. Those that arrived at the same time have the same age."""
     cdef uint64_t now = link.session.connection.scheduler.now_ns
     cdef uint64_t since
     cdef uint32_t i = 0

@@ -1,8 +1,8 @@
-"""A link by which the router sends numbered messages, as many as its peer gives credit for (option -T).
+"""Links on which the router sends numbered messages, as many as the peer grants credit for (option -T).
 
 management.md 3.2.
 
-    link.produce(settled)     once its attach is answered; before, and without this, it is as any other
+    link.produce(settled)     start, once the attach is answered; until then it behaves like any consumer's link
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -19,10 +19,10 @@ from router.links.consumer_link cimport OVERFLOW_BLOCK, ConsumerLink
 from router.amqp import codec
 
 cdef enum:
-    MADE_A_TURN = 64           # messages, before other links have their turn
-    UNSETTLED_MOST = 10000     # … that the peer has not settled: no more come before it does
+    MADE_A_TURN = 64           # messages made in a turn of the link
+    UNSETTLED_MOST = 10000     # unsettled messages beyond which no more are made
 
-cdef uint64_t numbers = 0      # of all messages of this process
+cdef uint64_t numbers = 0      # messages made by this process so far
 
 
 cdef bytes next_message():
@@ -33,13 +33,13 @@ cdef bytes next_message():
 
 
 cdef class SourceLink(ConsumerLink):
-    """A link on which the peer receives. Owner: its session."""
+    """Link on which the peer receives messages made by the router. Owner: its session."""
 
     cdef bint producing
     cdef bint presettled
 
     def produce(self, bint settled):
-        """Send from now on."""
+        """Make messages from now on, as far as the peer's credit allows."""
         self.producing = True
         self.presettled = settled
         self.mark_ready()
@@ -58,7 +58,7 @@ cdef class SourceLink(ConsumerLink):
             return ConsumerLink.pump(self, budget)
         while True:
             if self.node.queue_first is not NULL:
-                self.drain = False         # not yet: there will be more than what waits
+                self.drain = False         # not before the further messages are made
                 more = ConsumerLink.pump(self, budget)
                 self.drain = drain
                 if more or self.node.queue_first is not NULL:
@@ -71,7 +71,7 @@ cdef class SourceLink(ConsumerLink):
             self.make()
 
     cdef int make(self) except -1:
-        """One message, for this link."""
+        """Make one message for this link."""
         cdef Content c
         cdef InDelivery* d
         cdef bytes octets = next_message()
