@@ -1,4 +1,4 @@
-"""A routed link on which the peer receives."""
+"""Routed links on which the peer receives."""
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.codec cimport Slice
@@ -7,7 +7,8 @@ from router.amqp.frames cimport Flow, Transfer
 from router.amqp.meter cimport Meter
 from router.linkroute.routed_link cimport RoutedLink
 
+# Routed link on which the peer receives. Owner: its session.
 cdef class ConsumerEnd(RoutedLink):
-    cdef OutDelivery* partial              # the one that is OUT_PARTIAL
-    cdef uint32_t held_count               # the sender's delivery-count when the pending flow came, as we count
+    cdef OutDelivery* partial              # the delivery that is OUT_PARTIAL, or NULL
+    cdef uint32_t held_count               # sender's delivery-count when the pending flow arrived, as counted here
     cdef int write_now(self, OutDelivery* o, const Transfer* t, bint first) except -1

@@ -1,4 +1,4 @@
-"""A routed link on which the peer receives: frames of the other end are written as they come, or wait their turn."""
+"""Routed links on which the peer receives: frames of the other end are written as they arrive, or queued."""
 from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room
@@ -22,7 +22,7 @@ from router.amqp.session cimport Session
 
 
 cdef inline void set_partial(ConsumerEnd link, OutDelivery* o) noexcept:
-    """o, or none when it is NULL, is written so far as it has come."""
+    """Make o the link's partial delivery: all of it that has arrived is written. NULL: there is none."""
     if link.partial is not NULL:
         link.partial.flags &= ~OUT_PARTIAL
     link.partial = o
@@ -31,10 +31,10 @@ cdef inline void set_partial(ConsumerEnd link, OutDelivery* o) noexcept:
 
 
 cdef class ConsumerEnd(RoutedLink):
-    """A link on which the peer receives from the other end."""
+    """Routed link on which the peer receives. Owner: its session."""
 
     cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
-        """A frame of the other end: written now if it can be, else it waits. d is finished by its upstream."""
+        """Write a frame of the other end now, if possible, else queue it. The upstream finishes d."""
         cdef Connection connection = self.session.connection
         cdef OutDelivery* o = d.copies
         if is_detached(self) or connection.close_sent:
@@ -58,7 +58,7 @@ cdef class ConsumerEnd(RoutedLink):
             store_frame(o, t, first, m)
         except BaseException:
             if first:
-                out_free(o)                # nobody else knows it yet
+                out_free(o)                # nothing else refers to it yet
             raise
         if not o.flags & OUT_QUEUED:
             queue_append(&self.node, o)
@@ -67,7 +67,7 @@ cdef class ConsumerEnd(RoutedLink):
         return 0
 
     cdef int write_now(self, OutDelivery* o, const Transfer* t, bint first) except -1:
-        """One frame, straight from where it is."""
+        """Write one frame, straight from where the payload is."""
         cdef Session session = self.session
         cdef Connection connection = session.connection
         cdef uint8_t* w
@@ -122,7 +122,7 @@ cdef class ConsumerEnd(RoutedLink):
     # -- outcomes -----------------------------------------------------------------------------------------------------
 
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        """The receiver's disposition."""
+        """Pass the receiver's disposition to the other end."""
         cdef OutDelivery* o = <OutDelivery*>entry
         cdef InDelivery* d = o.source
         if kind:
@@ -134,7 +134,7 @@ cdef class ConsumerEnd(RoutedLink):
         if not settled:
             return 0
         if o.flags & (OUT_QUEUED | OUT_PARTIAL):
-            # The sender decides what becomes of the rest.
+            # The sender decides whether the rest is sent or aborted.
             o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
             return 0
         return settle_sent(self, o)
@@ -147,7 +147,7 @@ cdef class ConsumerEnd(RoutedLink):
         return 1
 
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
-        """The sender's disposition."""
+        """Pass the sender's disposition to the receiver."""
         if not o.flags & OUT_STARTED:
             return update_queued(o, state, settled)
         if settled and not o.flags & OUT_SETTLED and o.flags & (OUT_QUEUED | OUT_PARTIAL):
@@ -157,7 +157,7 @@ cdef class ConsumerEnd(RoutedLink):
     # -- credit -------------------------------------------------------------------------------------------------------
 
     cdef int on_flow(self, const Flow* f) except -1:
-        """The receiver's view, for the sender."""
+        """Pass the receiver's flow to the other end."""
         self.session.check_value(&f.properties)
         if f.has_link_credit:
             self.note_credit(credit_left(f.delivery_count if f.has_delivery_count else self.delivery_count,
@@ -174,17 +174,17 @@ cdef class ConsumerEnd(RoutedLink):
             return 0
         self.delivery_count += f.given_back
         if not f.has_delivery_count and not f.has_link_credit:
-            # The flow leaves the credit of an earlier one, which counts from there.
+            # Without credit of its own, the flow leaves that of an earlier one, which then counts from here.
             self.held_count += f.given_back
             return 0
-        # Deliveries that wait are ones that the sender had counted, but for the one that has begun to leave.
+        # The sender has counted the deliveries that wait. The one that has started is counted here as well.
         self.held_count = self.delivery_count + self.slot.undelivered
         if self.node.queue_first is not NULL and self.node.queue_first.flags & OUT_STARTED:
             self.held_count -= 1
         return 0
 
     cdef int write_pending(self, Flow* f) except -1:
-        """What the sender said, as of the deliveries that are written: some may have come behind it."""
+        """Write the sender's flow, adjusted to the deliveries written so far: some may have arrived after it."""
         cdef uint32_t since
         if f.has_delivery_count:
             since = self.delivery_count - self.held_count

@@ -2,5 +2,6 @@
 
 from typing import Final
 
-# The connection or link at the other end is gone: condition, description (brokers-and-edge.md 5.5).
+# Error of a link whose other end, or the connection of that, is lost: condition, description (brokers-and-edge.md
+# 5.5).
 LINK_LOST: Final = ("qd:routed-link-lost", "Connectivity to the peer container was lost")

@@ -2,7 +2,7 @@
 from router.interworker.records cimport R_LINK_FLOW
 
 cdef enum:
-    # flags of a flow
+    # Flags of LinkHead for flows.
     F_HAS_COUNT = 1
     F_HAS_CREDIT = 2
     F_HAS_AVAILABLE = 4

@@ -1,21 +1,22 @@
-"""The flow that is to be passed on for a routed link: flows of its other end, merged into their latest state."""
+"""Pending flow of a routed link: flows of the other end, merged into the latest state until they can be written."""
 from libc.stdint cimport uint8_t
 
 from router.amqp.frames cimport Flow
 
 cdef enum:
-    # Octets of properties that pending flows of a worker may keep in all. Properties beyond them are left out: AMQP
+    # Octets of properties that the pending flows of a worker may keep in all. Further properties are dropped: AMQP
     # gives flow properties no meaning, while credit must not get lost.
     PROPERTIES_MOST = 16777216
 
-# Owner: a link, or the remote end of one. All zero: no flow has come yet. `flow` keeps the last flow after it was
-# passed on; its properties are freed then.
+# Flow to be passed on. Owner: a link, or the remote end of one. All zero: no flow has arrived yet. `flow` keeps the
+# last flow after it was passed on; its properties are freed then.
 cdef struct PendingFlow:
     Flow flow
-    uint8_t* octets            # of its properties; `flow.properties` points to them
-    bint due                   # it is to be passed on
+    uint8_t* octets            # octets of its properties (owned); `flow.properties` points to them
+    bint due                   # the flow is not passed on yet
 
-# Merge the next flow of the other end into the pending one: fields that it leaves out keep their values, `echo` stays.
+# Merge the next flow of the other end into the pending one. Fields that it leaves out keep their values; `echo` stays
+# set.
 cdef int pending_merge(PendingFlow* p, const Flow* f) except -1
-# Note that the flow was passed on, or is not wanted any more: free its properties.
+# Mark the flow as passed on, or as not wanted; free its properties.
 cdef void pending_passed(PendingFlow* p) noexcept

@@ -1,9 +1,9 @@
-"""The flow that is to be passed on for a routed link: flows of its other end, merged into their latest state.
+"""Pending flow of a routed link: flows of the other end, merged into the latest state until they can be written.
 
-A connection that does not read takes no flows, while its routed links' other ends may send any number of them. A flow
-describes the state of a link, so the latest value of each field replaces the one before it, and one flow for each link
-is all that is kept. Properties of flows have no standard semantics: the latest ones replace those before them, too
-(Dispatch 1.19 passes all flows on, one by one).
+A connection that does not read takes no flows, while the other ends of its routed links may send any number of them. A
+flow describes the state of a link: the latest value of each field replaces the one before. So one flow for each link
+is kept, and no more. Properties of flows have no standard meaning; the latest ones replace those before as well.
+Dispatch 1.19 passes all flows on, one by one.
 """
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -24,7 +24,7 @@ cdef void drop_properties(PendingFlow* p) noexcept:
 
 
 cdef int keep_properties(PendingFlow* p, const uint8_t* data, size_t size) except -1:
-    """Replace the properties of the pending flow by a copy of these, if there is room for one."""
+    """Replace the properties of the pending flow by a copy of these; without room for a copy, drop them."""
     global kept
     cdef uint8_t* octets
     drop_properties(p)

@@ -1,4 +1,4 @@
-"""A routed link on which the peer sends."""
+"""Routed links on which the peer sends."""
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.codec cimport Slice
@@ -6,23 +6,28 @@ from router.delivery.delivery cimport InDelivery
 from router.amqp.frames cimport Flow, Transfer
 from router.linkroute.routed_link cimport RoutedLink
 
-# The fields of the first transfer of a delivery, which had no octets. Owner: its link.
+# Fields of the first transfer of a delivery, which had no octets. Owner: its link.
 cdef class Beginning:
     cdef bytes tag
     cdef bytes state
     cdef uint32_t format
     cdef uint8_t options
     cdef int begin(self, const Transfer* t) except -1
+    # Make `whole`, the first transfer of the delivery, of t, which has its first octets. It points into this object.
     cdef void complete(self, const Transfer* t, Transfer* whole, bint settled) noexcept
 
+# Routed link on which the peer sends. Owner: its session.
 cdef class ProducerEnd(RoutedLink):
-    cdef InDelivery* current               # incomplete delivery …
-    cdef uint32_t skipped                  # deliveries, less credit given back, that only our end has seen
-    cdef bint capped                       # credit is held back
+    cdef InDelivery* current               # incomplete delivery, or NULL
+    # Deliveries that this end ended itself, so that the other end has not seen them, less credit given back here on
+    # behalf of the sender: the difference of delivery-count between the two ends.
+    cdef uint32_t skipped
+    cdef bint capped                       # some credit of the receiver is held back here
     cdef void uncap(self) noexcept
-    cdef Flow drain                        # a drain that the receiver has ended since …
-    cdef bint drain_due                    # … and that is to be written before the pending flow
-    cdef Beginning beginning               # … of which no octets have come: the other end has seen nothing of it
+    # A drain that the receiver has ended since. If `drain_due`, it is written before the pending flow.
+    cdef Flow drain
+    cdef bint drain_due
+    cdef Beginning beginning               # of `current` while no octets of it have arrived, so nothing is passed on
     cdef int pass_on(self, InDelivery* d, const Transfer* t, bint first) except -1
     cdef int wait_for_octets(self, InDelivery* d, const Transfer* t) except -1
     cdef int refuse(self, InDelivery* d, bytes why) except -1

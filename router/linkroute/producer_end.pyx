@@ -1,4 +1,4 @@
-"""A routed link on which the peer sends: its frames go to the other end as they come."""
+"""Routed links on which the peer sends: frames are passed to the other end as they arrive."""
 from libc.string cimport memset
 
 from router.stats.counters cimport count_age, count_drop, count_finished, count_outcome, count_total, totals
@@ -28,7 +28,7 @@ cdef bytes NO_OCTETS = codec.encode_described(
 
 
 cdef class Beginning:
-    """The fields of the first transfer of a delivery, which had no octets."""
+    """Fields of the first transfer of a delivery, which had no octets."""
 
     cdef int begin(self, const Transfer* t) except -1:
         self.options = t.options
@@ -38,8 +38,10 @@ cdef class Beginning:
         return 0
 
     cdef void complete(self, const Transfer* t, Transfer* whole, bint settled) noexcept:
-        """Make of t, which has the first octets, the first transfer. It points into this object, which it is not to
-        outlive."""
+        """Make `whole`, the first transfer of the delivery, of t, which has its first octets.
+
+        `whole` points into this object, and must not outlive it.
+        """
         whole[0] = t[0]
         whole.options |= self.options
         whole.message_format = self.format
@@ -52,7 +54,7 @@ cdef class Beginning:
 
 
 cdef class ProducerEnd(RoutedLink):
-    """A link on which the peer sends to the other end."""
+    """Routed link on which the peer sends. Owner: its session."""
 
     cdef int on_transfer(self, const Transfer* t) except -1:
         cdef Session session = self.session
@@ -66,7 +68,8 @@ cdef class ProducerEnd(RoutedLink):
         if first:
             note_delivery(session, t)
         if t.state.size > STATE_MOST // 2:
-            self.close_with(RESOURCE_LIMIT, "a delivery state that is too long")  # for frames of other connections
+            # It might not fit into frames of other connections.
+            self.close_with(RESOURCE_LIMIT, "a delivery state that is too long")
             return 0
         if first:
             if self.node.in_count >= 2 * ROUTED_MOST:
@@ -137,14 +140,14 @@ cdef class ProducerEnd(RoutedLink):
             self.uncap()
 
     cdef void uncap(self) noexcept:
-        """Credit that was held back is passed on."""
+        """Pass credit on that was held back, if it may flow again."""
         if self.capped and not is_detached(self) and not self.credit_held and self.node.in_count < ROUTED_MOST // 2:
             self.capped = False
             self.pending_flow.due = True
             self.session.want_flow(self)
 
     cdef int pass_on(self, InDelivery* d, const Transfer* t, bint first) except -1:
-        """A frame, for the other end."""
+        """Pass a frame to the other end."""
         if self.local_end is not None:
             return self.local_end.deliver(d, t, first, self.streams_meter())
         if self.remote_end is not None:
@@ -152,8 +155,8 @@ cdef class ProducerEnd(RoutedLink):
         return 0
 
     cdef int refuse(self, InDelivery* d, bytes why) except -1:
-        """What the receiver is to see nothing of: a tag that cannot be, no octets at all (brokers-and-edge.md
-        LR-22, LR-18a)."""
+        """Reject a delivery that the receiver must not see: its tag is too long, or it has no octets
+        (brokers-and-edge.md LR-22, LR-18a)."""
         cdef Slice state
         if not d.flags & IN_PRESETTLED:
             state.data = why
@@ -167,7 +170,7 @@ cdef class ProducerEnd(RoutedLink):
         return self.skip(d)
 
     cdef int wait_for_octets(self, InDelivery* d, const Transfer* t) except -1:
-        """An empty frame at the beginning: whether it goes on is not known before octets come, or the delivery ends."""
+        """Keep an empty first frame until octets arrive, or reject the delivery if it ends without any."""
         if not t.more:
             self.beginning = None
             return self.refuse(d, NO_OCTETS)
@@ -179,7 +182,7 @@ cdef class ProducerEnd(RoutedLink):
         return 0
 
     cdef int skip(self, InDelivery* d) except -1:
-        """A delivery that the other end never sees: its place is the sender's again."""
+        """Finish a delivery that the other end never sees: the sender gets its credit back."""
         self.skipped += 1
         if self.pending_flow.flow.has_link_credit:
             self.pending_flow.due = True
@@ -187,7 +190,7 @@ cdef class ProducerEnd(RoutedLink):
         return self.done(d)
 
     cdef int done(self, InDelivery* d) except -1:
-        """The delivery has ended for its sender."""
+        """Finish a delivery for its sender."""
         count_finished(self.slot, self.session.connection.scheduler.second)
         in_free(d)
         self.slot.unsettled = self.node.in_count
@@ -197,7 +200,7 @@ cdef class ProducerEnd(RoutedLink):
     # -- counters -----------------------------------------------------------------------------------------------------
 
     cdef void count_end(self, InDelivery* d, uint8_t kind) noexcept:
-        """It has ended with this outcome; 0: with none."""
+        """Count the end of a delivery with this outcome; 0: without an outcome."""
         if not d.flags & IN_ENDED:
             d.flags |= IN_ENDED
             count_outcome(self.slot, kind)
@@ -210,12 +213,12 @@ cdef class ProducerEnd(RoutedLink):
             totals.presettled += 1
 
     cdef void count_lost(self, InDelivery* d) noexcept:
-        """Its sender aborted it, or is gone, before its last octet."""
+        """Count a delivery whose sender aborted it, or was lost, before its last octet."""
         if not d.flags & IN_ENDED:
             d.flags |= IN_ENDED
             totals.dropped[DROP_PRODUCER_LOST] += 1
 
-    # -- what the receiver says ---------------------------------------------------------------------------------------
+    # -- from the receiver --------------------------------------------------------------------------------------------
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         if not d.flags & IN_PRESETTLED:
@@ -240,14 +243,14 @@ cdef class ProducerEnd(RoutedLink):
         return True
 
     cdef int returned(self, InDelivery* d) except -1:
-        """A settled delivery has left."""
+        """Finish a settled delivery that has been written."""
         if not d.flags & IN_COMPLETE:
             return 0
         self.end_presettled(d)
         return self.done(d)
 
     cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        """The sender's disposition."""
+        """Pass the sender's disposition to the other end."""
         cdef InDelivery* d = <InDelivery*>entry
         if d.copies is not NULL:
             d.copies.downstream.calls.producer_update(d.copies.downstream.owner, d.copies, kind, state, settled)
@@ -263,7 +266,7 @@ cdef class ProducerEnd(RoutedLink):
     # -- credit -------------------------------------------------------------------------------------------------------
 
     cdef int on_flow(self, const Flow* f) except -1:
-        """The sender's view, for the receiver."""
+        """Pass the sender's flow to the other end."""
         cdef Flow passed = f[0]
         self.session.check_value(&f.properties)
         passed.given_back = 0
@@ -282,8 +285,11 @@ cdef class ProducerEnd(RoutedLink):
         return 0
 
     cdef int pass_flow(self, const Flow* f) except -1:
-        """Take a flow of the receiver. A drain that it has ended before it was written is written all the same, before
-        the latest flow, so that the sender gives back the credit that was to be drained."""
+        """Take a flow of the receiver.
+
+        A drain that the receiver ended before it could be written is written all the same, before the latest flow. So
+        the sender gives back the credit that was to be drained.
+        """
         cdef Flow* pending = &self.pending_flow.flow
         if f.drain:
             self.drain_due = False
@@ -305,8 +311,10 @@ cdef class ProducerEnd(RoutedLink):
         return RoutedLink.grant(self)
 
     cdef uint32_t give_back_rest(self) noexcept:
-        """The sender has no more and has given its credit back. What of a drained receiver's credit it was not told of
-        is given back for it."""
+        """Give back credit of a draining receiver that the sender was never granted.
+
+        Called when the sender has no more messages and has given its credit back. Returns the number of credits.
+        """
         cdef uint32_t rest
         cdef const Flow* last = &self.pending_flow.flow
         if not self.capped or not last.drain or not last.has_delivery_count or not last.has_link_credit:
@@ -323,7 +331,7 @@ cdef class ProducerEnd(RoutedLink):
         cdef uint32_t credit
         cdef uint32_t room = ROUTED_MOST - self.node.in_count if self.node.in_count < ROUTED_MOST else 0
         if self.credit_held and self.slot.credit < <int>room:
-            # What it holds is not taken: it gets no more than it has.
+            # Octets held here are not taken by the receiver: grant no more than the sender has already.
             room = <uint32_t>self.slot.credit
         if f.has_delivery_count:
             f.delivery_count += self.skipped

@@ -1,4 +1,4 @@
-"""The other end of a routed link, on another worker."""
+"""Other ends of routed links on another worker."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
@@ -12,31 +12,31 @@ from router.interworker.port cimport WorkerPort
 from router.interworker.records cimport LinkHead, LinkRecord
 
 cdef enum:
-    # Octets of one routed link that may be with the other worker before it says that some have left it.
+    # Octets of a routed link that may be with the other worker before it reports that some have left.
     LINK_WINDOW = 262144
 
-# Owner: the link.
+# Other end of a routed link, on another worker. Owner: the link.
 cdef class RemoteEnd(OtherEnd):
     cdef WorkerPort port
-    cdef uint32_t slot                     # of the other link …
-    cdef uint32_t generation               # … and its slot's generation
-    cdef uint64_t own                      # the same of ours: what an attach can be answered to
-    # towards it
+    cdef uint32_t slot                     # slot of the other link
+    cdef uint32_t generation               # generation of that slot
+    cdef uint64_t own                      # slot << 32 | generation of our link, by which attaches are answered
+    # Towards the other link.
     cdef uint64_t next_key
     cdef IdMap sent                        # key -> OutDelivery*
     cdef uint64_t outstanding              # octets posted that have not left the other worker
-    cdef list later                        # events (what, body), sent after queued records
-    cdef PendingFlow pending_flow          # behind what is queued
-    cdef uint64_t held_key                 # … and the next key when it came
-    # from it
-    cdef InDelivery* current               # incomplete
-    cdef Meter* meter                      # octets stored here
+    cdef list later                        # events (what, body), to be sent after queued records
+    cdef PendingFlow pending_flow          # to be sent after queued records
+    cdef uint64_t held_key                 # `next_key` when the pending flow arrived
+    # From the other link.
+    cdef InDelivery* current               # incomplete delivery, or NULL
+    cdef Meter* meter                      # counts octets stored here
     cdef uint64_t received_octets
-    cdef uint64_t reported                 # … that were reported as sent
-    cdef list parts                        # of an event in several records
-    cdef bint due
-    cdef bint leaving                      # our link is gone, what it had complete is still on its way
-    cdef bint over                         # cut: nothing is sent any more
+    cdef uint64_t reported                 # octets reported as having left
+    cdef list parts                        # octets of an event that comes in several records
+    cdef bint due                          # listed in the port for the end of this wake
+    cdef bint leaving                      # our link has ended; its complete deliveries are still being posted
+    cdef bint over                         # cut: nothing more is sent
     cdef int put(self, OutDelivery* o, const Transfer* t, bint first) except -1
     cdef int pump_far(self) except -1
     cdef int post(self, LinkHead* head, const Slice* tag, const Slice* state, const uint8_t* data,

@@ -1,20 +1,20 @@
-"""The other end of a routed link, on another worker: frames cross by the rings of the two workers (port.pyx).
+"""Other ends of routed links on another worker: frames cross by the rings of the two workers (port.pyx).
 
-To a link of ours on which its peer sends, it is what deliveries go to; to one on which its peer receives, it is where
-they come from. Records name the link that they are for by slot and generation, and are in order, so that a detach never
-overtakes a delivery:
+For a link on which our peer sends, the remote end is the downstream of deliveries; for one on which our peer receives,
+the upstream. Records name their link by slot and generation. They are in order, so that a detach never overtakes a
+delivery:
 
-    TRANSFER   key, tag, state, octets: a frame of a delivery            from the sender's worker
-    UPDATE     key, state: the sender's disposition                      "
-    OUTCOME    keys first … first + count - 1: the receiver's            from the receiver's worker
-    RETURNED   keys: settled deliveries that have left                   "
-    WINDOW     octets that have left                                     "
-    FLOW       the other peer's flow                                     both
-    TOLD       attach, its answer, detach, loss                          both
+    TRANSFER   key, tag, state, octets: a frame of a delivery                from the sender's worker
+    UPDATE     key, state: disposition of the sender                         "
+    OUTCOME    keys first … first + count - 1: disposition of the receiver   from the receiver's worker
+    RETURNED   keys: settled deliveries that have left                       "
+    WINDOW     octets that have left                                         "
+    FLOW       flow of the other peer                                        both
+    TOLD       attach, its answer, detach, loss                              both
 
-Every delivery has a key until it is settled and has left. Not more than LINK_WINDOW octets of a link are with the
-receiver's worker; what comes beyond waits here, metered by the sender's session. When the sender's link ends without a
-detach of its own (an end, a close, a lost connection), what it had sent completely is still posted, and its end behind.
+Each delivery has a key until it is settled and has left. At most LINK_WINDOW octets of a link are with the receiver's
+worker; the rest waits here, metered by the sender's session. When the sender's link ends without a detach (by an end,
+a close or a lost connection), its complete deliveries are still posted, and its end behind them.
 """
 from libc.stdlib cimport malloc
 from libc.string cimport memset
@@ -43,7 +43,7 @@ from router.interworker.records cimport (
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 from router.interworker.errors import MalformedRecordError
 
-# A head with its tag and state, and content on its way from chunks into a record.
+# Buffers: for a head with tag and state, and for content on its way from chunks into a record.
 cdef uint8_t* scratch = <uint8_t*>malloc(sizeof(LinkHead) + TAG_MOST + STATE_MOST)
 cdef uint8_t* content = <uint8_t*>malloc(RECORD_OCTETS)
 if scratch is NULL or content is NULL:
@@ -61,7 +61,9 @@ cdef void remote_freed(void* owner) noexcept:
 
 
 cdef class RemoteEnd(OtherEnd):
-    """slot, generation: of the link on the peer of `port`; own_…: of ours."""
+    """Other end of a routed link, on the peer of `port`. slot, generation: of that link; own_slot, own_generation: of
+    ours.
+    """
 
     def __cinit__(self, WorkerPort port not None, uint32_t slot, uint32_t generation, uint32_t own_slot,
                   uint32_t own_generation):
@@ -74,7 +76,7 @@ cdef class RemoteEnd(OtherEnd):
         self.meter = meter_new(<void*>self, remote_freed)
 
     def __dealloc__(self):
-        if self.meter is not NULL:         # else it was never made whole
+        if self.meter is not NULL:         # NULL if __cinit__ failed
             self.meter.owner = NULL
             meter_release(self.meter)
         map_free(&self.sent)
@@ -93,7 +95,7 @@ cdef class RemoteEnd(OtherEnd):
 
     cdef int post(self, LinkHead* head, const Slice* tag, const Slice* state, const uint8_t* data,
                   size_t size) except -1:
-        """One record: head, tag, state, octets. NULL: no tag, no state."""
+        """Post one record: head, tag, state, octets. tag, state: NULL if absent."""
         cdef LinkRecord r
         memset(&r, 0, sizeof(LinkRecord))
         head.slot = self.slot
@@ -126,7 +128,7 @@ cdef class RemoteEnd(OtherEnd):
         return self.pump_far()
 
     cdef int put(self, OutDelivery* o, const Transfer* t, bint first) except -1:
-        """Post a frame; it may become several records."""
+        """Post a frame, in several records if needed."""
         cdef LinkHead head
         cdef Slice none
         cdef size_t at = 0
@@ -156,7 +158,7 @@ cdef class RemoteEnd(OtherEnd):
         return 0
 
     cdef int pump_far(self) except -1:
-        """Post waiting records as far as the window allows; then later events."""
+        """Post waiting records as far as the window allows, then the pending flow and later events."""
         cdef OutDelivery* o
         cdef Transfer t
         cdef Flow f
@@ -198,11 +200,11 @@ cdef class RemoteEnd(OtherEnd):
                 message_release(o.message)
                 o.message = NULL
                 if self.leaving:
-                    # No one is left to get its outcome.
+                    # Our link has ended: nobody wants the outcome.
                     map_take(&self.sent, o.tag_octets)
                     out_free(o)
         if self.pending_flow.due:
-            # Deliveries that came behind it go in front of it.
+            # Deliveries that arrived after the flow were posted before it, and have used some of its credit.
             f = self.pending_flow.flow
             part = <size_t>(self.next_key - self.held_key)
             f.link_credit = <uint32_t>(f.link_credit - part) if f.link_credit > part else 0
@@ -218,7 +220,7 @@ cdef class RemoteEnd(OtherEnd):
     cdef int abandon(self, OutDelivery* o) except -1:
         if o.flags & OUT_STARTED:
             o.flags |= OUT_ABORT
-            cursor_close(&o.cursor)        # what it holds is free from now on
+            cursor_close(&o.cursor)        # frees the octets held by the copy
             return self.pump_far()
         queue_remove(&self.node, o)
         map_take(&self.sent, o.tag_octets)
@@ -281,8 +283,8 @@ cdef class RemoteEnd(OtherEnd):
     cdef int on_record(self, const LinkRecord* r) except -1:
         cdef const LinkHead* head = r.head
         if self.leaving and head.type != R_LINK_WINDOW:
-            # Of all that the other link says, only its end concerns us. While its peer's detach waits for an answer, it
-            # is there: it hears that nothing more comes.
+            # Of the other link's records only its end matters. While its peer's detach waits for an answer, the link
+            # still exists, and is told that nothing more comes.
             if head.type != R_LINK_TOLD or head.flags & F_MORE:
                 return 0
             return self.left() if head.kind == EVENT_LOST else self.give_up_all()
@@ -403,7 +405,7 @@ cdef class RemoteEnd(OtherEnd):
             return 0
         body = b"".join(self.parts)
         self.parts = []
-        link = self.link                   # it may end, and let go of us
+        link = self.link                   # the link may end, and release this object
         return (<RoutedLink>link).on_event(head.kind, body)
 
     cdef int finish(self, InDelivery* d) except -1:
@@ -413,7 +415,7 @@ cdef class RemoteEnd(OtherEnd):
         in_free(d)
         return 0
 
-    # -- what our link does with its deliveries -----------------------------------------------------------------------
+    # -- reports of our link about its deliveries ---------------------------------------------------------------------
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         if kind:
@@ -468,7 +470,7 @@ cdef class RemoteEnd(OtherEnd):
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int port_lost(self) except -1:
-        """The other worker died."""
+        """End deliveries and link: the other worker has exited."""
         cdef Transfer t
         cdef InDelivery* d = self.current
         if self.leaving:
@@ -481,7 +483,7 @@ cdef class RemoteEnd(OtherEnd):
         return (<RoutedLink>link).remote_lost()
 
     cdef int give_up(self, OutDelivery* o) except -1:
-        """What waits here of a delivery will not be posted."""
+        """Abort a delivery of which something waits here."""
         cdef LinkHead head
         queue_remove(&self.node, o)
         if not o.flags & OUT_STARTED:
@@ -490,7 +492,7 @@ cdef class RemoteEnd(OtherEnd):
         return self.post(&head, NULL, NULL, NULL, 0)
 
     cdef int give_up_queue(self) except -1:
-        """Nothing of what waits will be posted."""
+        """Abort all deliveries of which something waits here."""
         cdef OutDelivery* o
         while self.node.queue_first is not NULL:
             o = self.node.queue_first
@@ -500,7 +502,7 @@ cdef class RemoteEnd(OtherEnd):
         return 0
 
     cdef int give_up_all(self) except -1:
-        """The other link takes no more deliveries: only waiting events are sent."""
+        """Abort waiting deliveries, and post waiting events: the other link takes no more deliveries."""
         self.give_up_queue()
         for what, body in self.later:
             self.post_told(what, body)
@@ -526,7 +528,8 @@ cdef class RemoteEnd(OtherEnd):
         return 0
 
     cdef int leave(self) except -1:
-        """This link is gone: post waiting records as the other worker makes room, then later events."""
+        """Outlive our link, which has ended: post waiting records as the other worker makes room, then later
+        events."""
         cdef OutDelivery* o = self.node.queue_first
         while o is not NULL:
             map_take(&self.sent, o.tag_octets)
@@ -542,7 +545,7 @@ cdef class RemoteEnd(OtherEnd):
         return 0
 
     cdef int left(self) except -1:
-        """Nothing is left to be posted, or nobody to post it to."""
+        """End after our link: nothing is left to be posted, or the other link is gone."""
         cdef OutDelivery* o
         self.over = True
         self.meter.owner = NULL
@@ -556,7 +559,7 @@ cdef class RemoteEnd(OtherEnd):
         return 0
 
     cdef int drop_sent(self) except -1:
-        """Forget the deliveries of which nothing waits here."""
+        """Free the deliveries of which nothing waits here."""
         cdef uint32_t i
         for i in range(self.sent.size):
             if self.sent.slots[i].value is not NULL:

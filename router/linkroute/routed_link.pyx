@@ -1,17 +1,18 @@
-"""A routed link: one end of a pair that is end to end (brokers-and-edge.md 5).
+"""Routed links: pairs of links, one to each peer, that relay everything (brokers-and-edge.md 5).
 
-The router takes no part in what the two peers agree on. Credit is the receiver's, deliveries keep tag, state and
-octets, dispositions go both ways as they are, and a detach is answered when the far peer has answered it. What the
-router adds is bounded: octets that the receiver's connection does not take are metered by the sender's session, whose
-window shuts (session.pyx), and of one link's deliveries there are ROUTED_MOST at most. Flows and detaches for a
-connection whose write buffer is full are state of the link (pending_flow.pyx, `detach_due`) until the link has its turn
-to write; attaches for a connection that has ROUTED_UNSENT_MOST octets to send are refused.
+The router takes no part in what the two peers agree on. Credit is the receiver's. Deliveries keep tag, state and
+octets. Dispositions pass unchanged in both directions. A detach is answered when the remote peer has answered it.
 
-Cold events go to `context`, an object with
+What the router adds is bounded. Octets that the receiver's connection does not take are metered by the sender's
+session, whose window closes (session.pyx). A link has at most ROUTED_MOST deliveries. Flows and detaches for a
+connection whose write buffer is full are kept as state of the link (pending_flow.pyx, `detach_is_due`) until the link
+has its turn to write. Attaches for a connection that has ROUTED_UNSENT_MOST octets to send are refused.
 
-    on_event(what, body)       EVENT_ATTACH, EVENT_ANSWER: fields of an attach, an encoded list
-    null_answer() -> bool      a link that is not answered ends: attach with null terminus. False: it was never attached
-    detached() -> bool         as of other links
+Rare events go to `context`, an object with
+
+    on_event(what, body)       EVENT_ATTACH, EVENT_ANSWER: fields of an attach, an encoded list null_answer() -> bool
+    before the detach of an unanswered link: attach with null terminus. False: never attached detached() -> bool
+    as of other links
 """
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
@@ -42,10 +43,10 @@ LOST = codec.encode_error(*LINK_LOST)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Frames that wait
+# Queued frames
 
 cdef int keep_head(OutDelivery* o, const Transfer* t) except -1:
-    """Keep what the first transfer will say of the delivery."""
+    """Keep the fields of the first transfer."""
     cdef RoutedHead* head = <RoutedHead*>malloc(sizeof(RoutedHead))
     if head is NULL:
         raise MemoryError("transfer")
@@ -63,7 +64,7 @@ cdef int update_queued(OutDelivery* o, const Slice* state, bint settled) except 
     if settled:
         o.flags |= OUT_SETTLED
     if state.size:
-        message_state(o.message, state)    # its first transfer has it
+        message_state(o.message, state)    # carried by its first transfer
     return 0
 
 
@@ -76,7 +77,7 @@ cdef int store_frame(OutDelivery* o, const Transfer* t, bint first, Meter* m) ex
     if t.payload.size:
         message_append(o.message, t.payload.data, t.payload.size)
         if o.cursor.chunk is NULL:
-            # This copy is the only reader: what it has passed is freed.
+            # Octets are freed as this copy, their only reader, passes them.
             cursor_open(&o.cursor, o.message, 0)
             message_routed(o.message)
     o.message.complete = not t.more
@@ -115,7 +116,7 @@ cdef class OtherEnd(ReportingNode):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Either end
+# Base of both ends
 
 cdef class RoutedLink(DeliveryLink):
     def __cinit__(self, *, capacity=0, survives=False, remote_survives=False):
@@ -130,21 +131,21 @@ cdef class RoutedLink(DeliveryLink):
 
     @property
     def pairable(self):
-        """The generation of its slot, 0: it has ended."""
+        """Generation of its slot; 0: the link has ended."""
         return 0 if is_detached(self) else self.slot.generation
 
     def pair(self, RoutedLink other not None):
-        """Both ends are links of this worker."""
+        """Join two links of this worker."""
         self.local_end = other
         other.local_end = self
 
     def use_remote(self, OtherEnd remote_end not None):
-        """The other end is on another worker."""
+        """Set the other end, which is on another worker."""
         remote_end.link = self
         self.remote_end = remote_end
 
     cdef int part(self) except -1:
-        """Nothing passes to the other end any more."""
+        """Part from the other end: nothing passes to it any more."""
         if self.local_end is not None:
             self.local_end.local_end = None
             self.local_end = None
@@ -155,12 +156,12 @@ cdef class RoutedLink(DeliveryLink):
         return 0
 
     def send(self, int what, bytes body not None):
-        """`send_event` for the worker."""
+        """Send an event to the other end: `send_event` for Python callers."""
         self.send_event(what, body)
 
     cdef int send_event(self, int what, bytes body) except -1:
-        """Tell the other end."""
-        cdef RoutedLink local_end = self.local_end   # it may end, and let go of us
+        """Send an event to the other end."""
+        cdef RoutedLink local_end = self.local_end   # the other link may end, and release this one
         cdef OtherEnd remote_end = self.remote_end
         if local_end is not None:
             return local_end.on_event(what, body)
@@ -169,12 +170,12 @@ cdef class RoutedLink(DeliveryLink):
         return 0
 
     cdef int on_event(self, int what, bytes body) except -1:
-        """The other end says so."""
+        """Process an event of the other end."""
         if what == EVENT_DETACH:
             return self.remote_detached(body[0] != 0, body[1:] or None)
         if what == EVENT_LOST:
             return self.remote_lost()
-        # An attach for a link that has been answered, or has ended, comes late.
+        # Too late for a link that was answered, or has ended.
         if life_allows(self.life, ON_ROUTE_WRITTEN) and not self.session.connection.close_sent:
             try:
                 self.context.on_event(what, body)
@@ -183,7 +184,7 @@ cdef class RoutedLink(DeliveryLink):
         return 0
 
     cdef int end_by(self, object error) except -1:
-        """A fault of the router or of the other peer that concerns only this pair: both links end."""
+        """End both links of the pair after an error of the router, or of the other peer, that concerns only them."""
         cdef Connection connection = self.session.connection
         if not isinstance(error, AmqpError):
             connection.report_fault(error)
@@ -203,7 +204,7 @@ cdef class RoutedLink(DeliveryLink):
         return self.live(ON_PEER_ATTACH)
 
     def take_over(self, DeliveryLink old not None):
-        """The credit that the peer granted before the link was routed."""
+        """Take over the credit that the peer granted before the link was routed."""
         cdef Flow f
         cdef ConsumerLink was
         if isinstance(old, ConsumerLink):
@@ -216,11 +217,11 @@ cdef class RoutedLink(DeliveryLink):
                 self.on_flow(&f)
 
     def count_from(self, uint32_t count):
-        """initial-delivery-count of the sender."""
+        """Set the initial-delivery-count of the sender."""
         self.delivery_count = count
 
     def attach_written(self):
-        """Frames for the link may follow."""
+        """Start to write frames for the link: its attach is written."""
         self.live(ON_ROUTE_WRITTEN)
         if self.pending_flow.due:
             self.session.want_flow(self)
@@ -230,8 +231,10 @@ cdef class RoutedLink(DeliveryLink):
     # -- flow ---------------------------------------------------------------------------------------------------------
 
     cdef int pass_flow(self, const Flow* f) except -1:
-        """Take a flow of the other peer. Flows that come before it is written are merged into one; properties that the
-        write buffer has room for are written first."""
+        """Take a flow of the other peer, to be merged with others until it is written.
+
+        Properties of the pending flow are written first, if the write buffer has room.
+        """
         if is_detached(self) or detach_is_due(self):
             return 0
         if self.pending_flow.octets is not NULL:
@@ -265,8 +268,11 @@ cdef class RoutedLink(DeliveryLink):
         raise NotImplementedError
 
     cdef int write_if_new(self, Flow* f) except -1:
-        """Write a flow, unless the peer knows all of it from the last one. Credit without a delivery-count may be meant
-        to begin again, and a drain asks for an answer or is one: such a flow is always written."""
+        """Write a flow, unless the peer knows all of it from the last one.
+
+        Some flows are always written: credit without a delivery-count may be meant as a new start, and a drain asks
+        for an answer or is one.
+        """
         cdef Flow* last = &self.written
         if self.any_written and not f.echo and not f.drain and not f.properties.size and f.has_delivery_count \
                 and last.has_delivery_count and f.delivery_count == last.delivery_count \
@@ -288,13 +294,13 @@ cdef class RoutedLink(DeliveryLink):
         return TURN_DONE
 
     cdef bint leaves_deliveries(self) noexcept:
-        """Whether our detach does not wait for queued deliveries: the peer takes none."""
+        """Return True if our detach need not wait for queued deliveries: the peer takes none."""
         return has_left(self) or not is_answered(self)
 
     cdef int defer_detach(self) except -1:
-        """Write the detach that is due when the write buffer has room."""
+        """Wait for room in the write buffer with the detach that is due."""
         if self.leaves_deliveries() or not self.holds():
-            self.forget_ready()            # a link that waits for a window does not have to
+            self.forget_ready()            # also if the link waits for a window: the detach needs none
             return self.mark_ready()
         return 0
 
@@ -309,7 +315,7 @@ cdef class RoutedLink(DeliveryLink):
         return 0
 
     cdef bint holds(self) noexcept:
-        """Deliveries wait, and nothing about the link may overtake them."""
+        """Return True if deliveries wait, which nothing else of the link may overtake."""
         return self.node.queue_first is not NULL
 
     cdef void note_credit(self, uint32_t credit) noexcept:
@@ -327,7 +333,7 @@ cdef class RoutedLink(DeliveryLink):
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int peer_detached(self) except -1:
-        """The peer's detach goes to the other peer, whose answer is the answer to this one."""
+        """Pass the peer's detach to the other peer. Its answer is the answer to this one."""
         cdef RoutedLink keep = self
         cdef bytes closed = b"\x01" if self.answer_closed else b"\x00"
         if is_over(self):
@@ -350,7 +356,7 @@ cdef class RoutedLink(DeliveryLink):
         return 0
 
     cdef int remote_detached(self, bint closed, bytes error) except -1:
-        """The other peer's detach: after all that it sent."""
+        """Process the other peer's detach, which follows all that it sent."""
         if is_detached(self):
             return 0
         pending_passed(&self.pending_flow)
@@ -362,7 +368,7 @@ cdef class RoutedLink(DeliveryLink):
         return self.write_detach(closed, error)
 
     cdef int remote_lost(self) except -1:
-        """The other end is gone without a detach."""
+        """End or detach the link: the other end was lost without a detach."""
         cdef RoutedLink keep = self
         if is_over(self):
             return 0
@@ -378,7 +384,7 @@ cdef class RoutedLink(DeliveryLink):
         return keep.end() if is_detached(keep) else 0
 
     def lose(self):
-        """The other end will never come."""
+        """End or detach the link: there will be no other end."""
         self.remote_lost()
 
     cdef int write_detach(self, bint closed, bytes error) except -1:
@@ -399,7 +405,7 @@ cdef class RoutedLink(DeliveryLink):
         return 0
 
     def close_with(self, condition, description):
-        """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
+        """Detach from our side. Frames for the handle are absorbed until the peer's detach."""
         if is_detached(self):
             return
         self.break_off()
@@ -408,7 +414,7 @@ cdef class RoutedLink(DeliveryLink):
         self.end()
 
     cdef int lost(self, uint8_t event) except -1:
-        """The session is gone, or what carried it."""
+        """End the link, whose session or connection is lost."""
         if is_over(self):
             return 0
         self.break_off()
@@ -417,8 +423,8 @@ cdef class RoutedLink(DeliveryLink):
         return self.end()
 
     cdef int end(self) except -1:
-        """Nothing more comes of this link."""
-        cdef RoutedLink keep = self        # others drop their references to this link
+        """Finish the link: no more frames come for it."""
+        cdef RoutedLink keep = self        # the other end and the session drop their references to this link
         if is_over(self):
             return 0
         self.forget_ready()
@@ -431,5 +437,5 @@ cdef class RoutedLink(DeliveryLink):
         raise NotImplementedError
 
     cdef int break_off(self) except -1:
-        """What the peer has begun to send will not come."""
+        """Abort the delivery that the peer has begun to send."""
         return 0
