@@ -1,4 +1,4 @@
-"""Errors of what crosses between workers."""
+"""Errors of the exchange between workers."""
 
 
 class MalformedRecordError(Exception):

@@ -1,4 +1,4 @@
-"""Names of what layout.pxd numbers."""
+"""Names of numbers in layout.pxd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class WorkerState(enum.IntEnum):
-    """What the supervisor holds a worker for (`state` of its slot)."""
+    """State of a worker, as set by the supervisor (`state` of its slot)."""
 
     DOWN = 0
     STARTING = 1
@@ -15,7 +15,7 @@ class WorkerState(enum.IntEnum):
     DRAINING = 3
 
 
-#: Names of the DROP_ reasons, by number: indices of `dropped` in the counters of a worker.
+#: Names of the DROP_ reasons, by number: index of `dropped` in the counters of a worker.
 DROP_NAMES: Final = (
     "noDestination",
     "overflow",

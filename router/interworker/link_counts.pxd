@@ -1,4 +1,4 @@
-"""Numbers of a link that follow from several counters of its slot."""
+"""Numbers of a link that are computed from several counters of its slot."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.interworker.atomics cimport RELAXED, load32, load64
@@ -6,8 +6,10 @@ from router.interworker.layout cimport LinkSlot
 
 
 cdef inline uint32_t link_unsettled(LinkSlot* slot) noexcept nogil:
-    """Return the deliveries of a link that wait to be settled. `LinkSlot.unsettled` counts all that have a place at a
-    producer; settled ones among them have been counted as finished.
+    """Return the deliveries of a link that wait to be settled.
+
+    `LinkSlot.unsettled` of a producer counts all deliveries that occupy a place. Settled ones among them have been
+    counted as finished.
     """
     cdef uint32_t held = load32(&slot.unsettled, RELAXED)
     cdef uint64_t finished

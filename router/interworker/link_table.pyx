@@ -1,4 +1,4 @@
-"""The consumers' links of this worker by their slots, for the records of other workers."""
+"""Consumer links of this worker by slot, for records of other workers."""
 from libc.stdlib cimport calloc, free
 
 from router.links.consumer_link cimport ConsumerLink
@@ -6,7 +6,7 @@ from router.links.consumer_link cimport ConsumerLink
 
 cdef class LinkTable:
     def __cinit__(self, uint32_t size):
-        """size: slots of a worker. Pages of it that nobody uses cost no memory."""
+        """size: slots of a worker. Pages of the table that nobody uses cost no memory."""
         self.places.by_slot = <LinkPlace*>calloc(size, sizeof(LinkPlace))
         if self.places.by_slot is NULL:
             raise MemoryError("table of links")
@@ -20,7 +20,7 @@ cdef class LinkTable:
         free(self.places.by_slot)
 
     def enter(self, uint32_t slot, uint32_t generation, ConsumerLink link not None):
-        """Enter the link for this generation of the slot. It leaves with `leave`, or when its memory is freed."""
+        """Enter the link for this generation of the slot. It is removed by `leave`, or when its memory is freed."""
         cdef LinkPlace* place
         if slot >= self.places.size:
             raise IndexError(f"slot {slot} of {self.places.size}")
@@ -35,7 +35,7 @@ cdef class LinkTable:
             self.places.end = slot + 1
 
     def leave(self, uint32_t slot):
-        """The slot is no consumer's any more, if it was."""
+        """Clear the entry of a slot, if it has one."""
         cdef LinkPlace* place
         if slot >= self.places.end:
             return

@@ -1,4 +1,4 @@
-"""Records on their way to another worker: the ring to it, and a backlog of those that found no room."""
+"""Outbox of a port: the ring to another worker, and a backlog of records that found no room."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.buffer cimport WriteBuffer
@@ -9,31 +9,31 @@ from router.interworker.region cimport Region
 from router.interworker.ring cimport Ring, ring_commit, ring_unpublished
 
 cdef enum:
-    # Octets of records that are published at the latest, also within a wake: the peer begins with them.
+    # Octets of records after which they are published at once, also within a wake, so that the peer can start.
     ANNOUNCE_OCTETS = 32768
-    # ns that outcomes may wait for a wake that the peer has anyway, before it is woken for them.
+    # ns that outcomes may wait for the peer to wake up by itself, before it is signalled for them.
     OUTCOME_WAIT_NS = 200000
-    # Outcomes for which the peer is woken at once, after some have waited in vain: the first time, and at most.
+    # Outcomes for which the peer is signalled at once after others have waited in vain: the first time, and at most.
     FEWEST_AT_ONCE = 16
     MOST_AT_ONCE = 4096
 
 # Owner: the port.
 cdef class Outbox:
-    cdef Ring ring                         # to the peer
+    cdef Ring ring                         # ring to the peer
     cdef bint is_open                      # the peer is alive
-    cdef readonly bint waits               # the peer was asked to ring when it has made room
-    cdef bint urgent                       # of what was written since the peer was told, something cannot wait
-    cdef uint64_t announce_at              # octets that are published at once
-    cdef PortWork work                     # of all ports, and …
-    cdef uint64_t bit                      # … the port's bit in it
+    cdef readonly bint waits               # the peer was asked to set our doorbell when it has made room
+    cdef bint urgent                       # among the unannounced records is one that must not wait
+    cdef uint64_t announce_at              # octets of records after which they are published at once
+    cdef PortWork work                     # work of all ports of this worker
+    cdef uint64_t bit                      # the port's bit in `work`
     cdef Region region                     # keeps the slots
     cdef WorkerSlot* own
     cdef WorkerSlot* peer
-    cdef uint64_t own_bit                  # of this worker in doorbells
+    cdef uint64_t own_bit                  # bit of this worker in doorbells
     cdef int peer_eventfd
-    cdef uint64_t owed_at                  # ns: when the peer, which sleeps, is to be woken for outcomes; 0: never
-    cdef uint32_t at_once                  # outcomes that do not wait, before the next ones may …
-    cdef uint32_t penalty                  # … and how many these were
+    cdef uint64_t owed_at                  # ns: time at which the sleeping peer is signalled for outcomes; 0: never
+    cdef uint32_t at_once                  # next outcomes for which the peer is signalled at once
+    cdef uint32_t penalty                  # initial value of `at_once` the last time
     cdef WriteBuffer backlog               # records (length, octets) that found no room
     cdef uint8_t* reserve(self, uint32_t size) noexcept
     cdef void announce(self) noexcept
@@ -50,12 +50,12 @@ cdef class Outbox:
 
 
 cdef inline void mark(Outbox outbox) noexcept:
-    """Something is to be done for its port at the end of this wake."""
+    """Mark the outbox's port as having work at the end of this wake."""
     outbox.work.dirty |= outbox.bit
 
 
 cdef inline void commit(Outbox outbox, uint32_t length) noexcept:
-    """The reserved room has a record of so many octets, which does not wait for others."""
+    """Commit a record of `length` octets in the reserved room. The peer is signalled for it."""
     ring_commit(&outbox.ring, length)
     outbox.urgent = True
     mark(outbox)

@@ -1,7 +1,7 @@
-"""Records on their way to another worker: the ring to it, and a backlog of those that found no room.
+"""Outbox of a port: the ring to another worker, and a backlog of records that found no room.
 
-Small records (settlements, updates, windows, what routed links say) wait in the backlog, in order; deliveries have a
-queue of their own (port_out.pyx), of which nothing passes the backlog.
+Small records (settlements, updates, windows, records of routed links) wait in the backlog, in order. Deliveries have a
+queue of their own (port_out.pyx), which is written only while the backlog is empty.
 """
 from libc.string cimport memcpy
 
@@ -32,18 +32,18 @@ cdef class Outbox:
         buffer_release(&self.backlog)
 
     cdef void open(self, RingHeader* header, uint64_t size) noexcept:
-        """The peer is live: its ring is empty."""
+        """Start to write: the peer is live, and its ring empty."""
         ring_open(&self.ring, header, size)
         self.announce_at = min(<uint64_t>ANNOUNCE_OCTETS, size // 8)
         self.waits = self.urgent = False
         self.owed_at = self.penalty = self.at_once = 0
         self.is_open = True
 
-    # -- telling the peer ---------------------------------------------------------------------------------------------
+    # -- notifying the peer -------------------------------------------------------------------------------------------
 
     cdef void announce(self) noexcept:
-        """Publish what was written, and tell the peer. Outcomes alone let one that sleeps sleep on for a while: it may
-        wake up by itself, for the next transfer."""
+        """Publish the committed records and set the peer's doorbell. For outcomes alone a sleeping peer is not
+        signalled at once: it may wake up by itself, for the next transfer."""
         if self.urgent or not self.work.patient or self.at_once:
             if not self.urgent and self.at_once:
                 self.at_once -= 1
@@ -57,7 +57,7 @@ cdef class Outbox:
             self.work.owing |= self.bit
 
     cdef void ring_peer(self) noexcept:
-        """Something is published that cannot wait: records, or room."""
+        """Notify the peer of something published that must not wait: records, or room."""
         if ring_bell(self.peer, self.own_bit) or (self.owed_at and worker_sleeps(self.peer)):
             self.own.signals += 1
             wake(self.peer_eventfd)
@@ -65,11 +65,11 @@ cdef class Outbox:
         self.work.owing &= ~self.bit
 
     cdef uint64_t owed(self, uint64_t now) noexcept:
-        """ns until the peer is to be woken for outcomes that wait for it; 0: there are none (any more)."""
+        """Return the ns until the peer is to be signalled for outcomes, or signal it; 0: none wait any more."""
         if self.owed_at and bell_rung(self.peer, self.own_bit):
             if now < self.owed_at:
                 return self.owed_at - now
-            # It has not come by itself, and may not the next times.
+            # The peer has not woken up by itself, and may not the next times.
             self.penalty = min(max(2 * self.penalty, FEWEST_AT_ONCE), MOST_AT_ONCE)
             self.at_once = self.penalty
             self.ring_peer()
@@ -83,20 +83,20 @@ cdef class Outbox:
     # -- records ------------------------------------------------------------------------------------------------------
 
     cdef uint8_t* reserve(self, uint32_t size) noexcept:
-        """Room for a record; NULL: there is none, and the peer is to signal when it has made some."""
+        """Reserve room for a record; NULL: there is none, and the peer will notify us when it has made some."""
         cdef uint8_t* room = ring_reserve(&self.ring, size)
         if room is NULL:
             self.waits = True
             set_producer_waits(self.ring.header)
             room = ring_reserve(&self.ring, size)
         if room is not NULL and self.waits:
-            # What still waits asks again in `flush`, which ends each wake.
+            # Anything that still waits reserves again in `flush`, at the end of each wake.
             self.waits = False
             clear_producer_waits(self.ring.header)
         return room
 
     cdef int give(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
-        """One record of two parts into the ring. 0: there is no room."""
+        """Put one record of two parts into the ring. Returns 0 if there is no room."""
         cdef uint8_t* w = self.reserve(<uint32_t>(a_size + b_size))
         if w is NULL:
             return 0
@@ -107,7 +107,7 @@ cdef class Outbox:
         return 1
 
     cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
-        """One small record, now or (in order) when there is room. Raises LocalError when there never is."""
+        """Write one small record, now or (in order) once there is room. Raises LocalError if it can never fit."""
         cdef uint8_t* w
         cdef uint32_t size = <uint32_t>(a_size + b_size)
         if not self.is_open:
@@ -116,7 +116,7 @@ cdef class Outbox:
         if not buffer_used(&self.backlog) and self.give(a, a_size, b, b_size):
             return 0
         w = buffer_room(&self.backlog, 4 + a_size + b_size)
-        memcpy(w, &size, 4)                # records are of any length: nothing here is aligned
+        memcpy(w, &size, 4)                # records have any length, so nothing here is aligned
         memcpy(w + 4, a, a_size)
         if b_size:
             memcpy(w + 4 + a_size, b, b_size)
@@ -125,7 +125,7 @@ cdef class Outbox:
         return 0
 
     cdef int post_outcome(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
-        """The same for what the peer need not hear at once."""
+        """Write one small record that the peer need not see at once; otherwise as `post`."""
         cdef bint urgent = self.urgent
         self.post(a, a_size, b, b_size)
         if not buffer_used(&self.backlog) and ring_unpublished(&self.ring):
@@ -133,19 +133,19 @@ cdef class Outbox:
         return 0
 
     cdef int check_fits(self, size_t size) except -1:
-        """A record of this size can be written some day. One that cannot would be the first in line for ever."""
+        """Raise LocalError for a record that can never fit. It would be the first in line for ever."""
         if size > ring_longest(&self.ring):
             raise LocalError("link", RESOURCE_LIMIT, f"a record of {size} octets for another worker")
         return 0
 
     cdef Slice fitting(self, uint8_t kind, const Slice* state) noexcept:
-        """The state, or the plain one of its kind when it is too long for a record."""
+        """Return the state, or the one without fields of its kind if it is too long for a record."""
         if sizeof(Head) + state.size > ring_longest(&self.ring):
             return plain_state(kind)
         return state[0]
 
     cdef int flush_backlog(self) except -1:
-        """1: nothing waits any more."""
+        """Move the backlog into the ring, as far as there is room. Returns 1 once it is empty."""
         cdef uint8_t* p
         cdef uint32_t size
         while buffer_used(&self.backlog):
@@ -158,7 +158,7 @@ cdef class Outbox:
         return 1
 
     cdef void close(self) noexcept:
-        """The peer died: nothing is written any more."""
+        """Stop writing: the peer has exited."""
         self.is_open = False
         self.owed_at = 0
         self.work.owing &= ~self.bit

@@ -1,4 +1,4 @@
-"""A port to another worker, or to this one: the two rings between us, and what crosses by them."""
+"""Ports: the pair of rings between two workers, or from this worker to itself, and the records in them."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.scheduler cimport Scheduler
@@ -11,31 +11,32 @@ from router.interworker.ring cimport Ring
 from router.linkroute.routed_link cimport OtherEnd
 
 cdef enum:
-    # Records taken from one ring before the loop looks at sockets again; consumers of a multicast record that are as
-    # much work as a record.
+    # Records taken from one ring before the loop looks at sockets again. As many consumers of a multicast record as
+    # below count as one more record.
     RECORDS_A_TURN = 512
     TARGETS_AS_A_RECORD = 4
 
-# What one wake of the worker does with ports, by way of its loop. Owner: the worker.
+# Port to one other worker, driven by the loop. Owner: the worker.
 cdef class WorkerPort:
-    cdef readonly int peer
-    cdef readonly int worker
+    cdef readonly int peer                 # number of the other worker
+    cdef readonly int worker               # number of this worker
     cdef readonly bint alive
-    cdef readonly bint closed              # a malformed record came: nothing is read until the peer is replaced
-    cdef public object on_closed           # called with the port and the error when that happens, or None
+    cdef readonly bint closed              # after a malformed record: nothing is read until the peer is replaced
+    cdef public object on_closed           # called with port and error when that happens, or None
     cdef readonly uint32_t generation      # of the peer's process, while it is alive
     cdef Region region
-    cdef readonly Outbox outbox            # what goes to the peer
-    cdef Ring inbound                      # what comes from it
-    cdef readonly PortOut outgoing         # deliveries for the peer's consumers
-    cdef PortIn incoming                   # deliveries of the peer's producers
+    cdef readonly Outbox outbox            # records to the peer
+    cdef Ring inbound                      # records from the peer
+    cdef readonly PortOut outgoing         # deliveries to the peer's consumers
+    cdef PortIn incoming                   # deliveries from the peer's producers
     cdef Scheduler scheduler
-    cdef uint64_t bit                      # the peer's, in …
+    cdef uint64_t bit                      # bit of the peer in `work`
     cdef PortWork work
     cdef public dict routed                # slot index -> RoutedLink of this worker
-    cdef dict leaving                      # slot << 32 | generation -> OtherEnd whose link is gone, but not all it sent
-    cdef list due                          # OtherEnds that have something to say at the end of this wake
-    cdef list waiting                      # Connections paused until there is room
+    # slot << 32 | generation -> OtherEnd whose link has ended, and that still posts what the link had received.
+    cdef dict leaving
+    cdef list due                          # OtherEnds that have something to post at the end of this wake
+    cdef list waiting                      # Connections that are paused until there is room
     cdef int release_waiting(self) except -1
     cdef bint stuck(self) noexcept
     cdef bint unread(self) noexcept

@@ -1,9 +1,9 @@
-"""A port to another worker, or to this one: the two rings between us, and what crosses by them.
+"""Ports: the pair of rings between two workers, or from this worker to itself, and the records in them.
 
-What happens to deliveries that cross is what happens between links of one worker, only that it travels as records
-(records.pxd): `outgoing` is where copies for the peer's consumers go, `incoming` where deliveries of its producers come
-from. A record that finds no room waits in the outbox, a delivery in a queue; while there is either, connections that
-feed this port are paused, so both are bounded by what one read of each connection holds.
+Between two workers, everything happens that happens between links of one worker, by records (records.pxd). `outgoing`
+is the downstream of copies for the peer's consumers, `incoming` the upstream of deliveries from its producers. A
+record that finds no room waits in the outbox, a delivery in a queue. While either holds something, the connections
+that feed the port are paused. So both are bounded by what one read of each connection brings.
 """
 from router.amqp.buffer cimport buffer_used
 from router.amqp.connection cimport Connection
@@ -28,11 +28,11 @@ from router.interworker.errors import MalformedRecordError
 
 
 cdef class WorkerPort:
-    """One other worker. Owner: the worker's table."""
+    """Port to one other worker, or to this one. Owner: the worker's table."""
 
     def __cinit__(self, Region region not None, int worker, int peer, int peer_eventfd, LinkTable links not None,
                   Scheduler scheduler not None, PortWork work not None):
-        """work: of all ports of this worker. peer: perhaps this worker."""
+        """peer: number of the other worker, or of this one. work: of all ports of this worker."""
         self.region = region
         self.worker = worker
         self.peer = peer
@@ -49,19 +49,20 @@ cdef class WorkerPort:
         self.leaving = {}
         self.due = []
 
-    # -- life and death -----------------------------------------------------------------------------------------------
+    # -- start and end ------------------------------------------------------------------------------------------------
 
     def up(self, generation):
-        """The peer is live, in this generation, with empty rings between us."""
+        """Open the port: the peer is live, in this generation, with empty rings in both directions."""
         self.generation = generation
         self.outbox.open(self.region.ring(self.worker, self.peer), self.region.ring_octets)
         ring_open(&self.inbound, self.region.ring(self.peer, self.worker), self.region.ring_octets)
         self.alive = True
         self.closed = False
-        self.work.rung |= self.bit         # it may have rung before we knew of it
+        self.work.rung |= self.bit         # the peer may have set its doorbell before
 
     def down(self):
-        """The peer died. What it said before counts, unless the port was closed."""
+        """End the port's deliveries: the peer has exited. Its records are processed first, unless the port was
+        closed."""
         if not self.alive:
             return
         while self.receive():
@@ -85,7 +86,7 @@ cdef class WorkerPort:
     # -- connections that wait for room -------------------------------------------------------------------------------
 
     def throttle(self, Connection connection not None):
-        """Called at the end of a wake for a connection that was read in it: it waits while the ring has no room."""
+        """Pause a connection that was read in this wake if the ring has no room. Called at the end of the wake."""
         if self.alive and self.stuck() and not connection.paused & PAUSE_RING:
             connection.pause(PAUSE_RING)
             self.waiting.append(connection)
@@ -108,7 +109,7 @@ cdef class WorkerPort:
     # -- from the peer ------------------------------------------------------------------------------------------------
 
     cdef int answer_bell(self) except -1:
-        """The peer has rung: there are records in its ring, or room in ours."""
+        """Service the peer's doorbell: there are records in its ring, or room in ours."""
         if not self.alive:
             return 0
         if self.receive() >= RECORDS_A_TURN:
@@ -118,7 +119,7 @@ cdef class WorkerPort:
         return 0
 
     cdef int receive(self) except -1:
-        """Take records from the peer's ring; returns how many, at most RECORDS_A_TURN."""
+        """Process records from the peer's ring, at most RECORDS_A_TURN; return how many."""
         cdef int taken = 0
         if not self.alive or self.closed:
             return 0
@@ -149,7 +150,7 @@ cdef class WorkerPort:
             p = ring_peek(&self.inbound, &size)
             if p is NULL:
                 break
-            # All octets of the record are in the ring, in front of its end, and published by the peer.
+            # The record must be in front of the ring's end, and published by the peer as a whole.
             octets = record_octets(size)
             if octets > octets_to_wrap(&self.inbound, self.inbound.position) \
                     or octets > self.inbound.seen - self.inbound.position:
@@ -171,15 +172,17 @@ cdef class WorkerPort:
         raise MalformedRecordError(f"a record of {size} octets")
 
     cdef int close_ring(self, object error) except -1:
-        """Read nothing more of the peer, whose process is in an unknown state. The supervisor ends it, and `down` then
-        ends the deliveries of this port like those of any worker that is lost."""
+        """Stop reading the peer's ring: its process is in an unknown state.
+
+        The supervisor ends that process. Then `down` ends the deliveries of this port, as for any worker that is lost.
+        """
         self.closed = True
         if self.on_closed is not None:
             self.on_closed(self, error)
         return 0
 
     cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
-        """Any record but a TRANSFER. Raises MalformedRecordError."""
+        """Process a record other than TRANSFER. Raises MalformedRecordError."""
         cdef DeliveryRecord r
         cdef uint8_t code = p[0]
         if code >= R_LINK:
@@ -195,7 +198,7 @@ cdef class WorkerPort:
         return self.outgoing.on_window(&r)
 
     cdef int on_link_record(self, const uint8_t* p, uint32_t size) except -1:
-        """For one end of a routed link, if it is still the one that the peer means. Raises MalformedRecordError."""
+        """Process a record for one end of a routed link, if that link still exists. Raises MalformedRecordError."""
         cdef const LinkHead* head = <const LinkHead*>p
         cdef LinkRecord r
         cdef RoutedLink link
@@ -205,13 +208,13 @@ cdef class WorkerPort:
             raise MalformedRecordError(f"a record of a routed link, type {p[0]}, {size} octets")
         link = self.routed.get(head.slot)
         if link is not None and link.slot.generation == head.generation and link.remote_end is not None:
-            end = link.remote_end                 # the link may end, and let go of it
+            end = link.remote_end                 # the link may end, and release it
             return end.on_record(&r)
         end = self.leaving.get(<uint64_t>head.slot << 32 | head.generation)
         if end is not None:
             return end.on_record(&r)
         if head.type == R_LINK_TOLD and head.kind == EVENT_ATTACH:
-            # It was gone before anything was known of the other end.
+            # The link ended before the other end was known: answer that it is lost.
             record_begin(&answer, R_LINK_TOLD, 0, 0)
             answer.kind = EVENT_LOST
             answer.slot = <uint32_t>(head.key >> 32)
@@ -220,10 +223,10 @@ cdef class WorkerPort:
         return 0
 
     cdef bint record_failed(self, object fault) except *:
-        """The net below each record: what was raised ends the link or connection that it is about, and nothing else.
+        """Error net around each record: end the link or connection that the record is about, and nothing else.
 
-        True: the record is to be offered again, from `progress` on: it is about others, too. Raises FatalFault where
-        nobody is to be found, or something would be left behind.
+        True: the record is to be processed again from `progress` on, since it is about others as well. Raises
+        FatalFault if no link or connection is found, or if something would be left behind.
         """
         cdef uint32_t size = 0
         cdef uint8_t* p = ring_peek(&self.inbound, &size)
@@ -244,7 +247,7 @@ cdef class WorkerPort:
             ) from fault
 
     cdef bint link_record_failed(self, const uint8_t* p, object fault) except *:
-        """The pair of routed links ends."""
+        """End the pair of routed links that a record is about."""
         cdef const LinkHead* head = <const LinkHead*>p
         cdef RoutedLink link = self.routed.get(head.slot)
         if link is None or link.slot.generation != head.generation:
@@ -255,7 +258,7 @@ cdef class WorkerPort:
     # -- end of a wake ------------------------------------------------------------------------------------------------
 
     cdef int flush(self) except -1:
-        """Everything that is to go to the peer in this wake; wakes it when it sleeps."""
+        """Write everything that is to go to the peer in this wake; signal the peer if it sleeps."""
         cdef list due
         cdef OtherEnd end
         self.work.dirty &= ~self.bit
@@ -277,7 +280,7 @@ cdef class WorkerPort:
         if ring_unpublished(&self.outbox.ring):
             self.outbox.announce()
         if self.incoming.unreported() or self.due:
-            mark(self.outbox)              # what came of it meanwhile
+            mark(self.outbox)              # came up during the flush
         else:
             self.work.dirty &= ~self.bit
         if self.stuck():
@@ -287,12 +290,12 @@ cdef class WorkerPort:
         return 0
 
     cdef int end_failed(self, OtherEnd end, object fault) except -1:
-        """The net for an end of a routed link that flushes at the end of a wake."""
-        link = end.link                    # it drops the reference to its end
+        """Error net around an end of a routed link that is flushed at the end of a wake."""
+        link = end.link                    # the link drops the reference to its end
         if link is None:
             raise fault
         return (<RoutedLink>link).end_by(fault)
 
     def counts(self):
-        """(deliveries given and not settled, deliveries taken and not settled, octets in the backlog), for tests."""
+        """Return (deliveries sent and unsettled, received and unsettled, octets in the backlog), for tests."""
         return self.outgoing.sent.used, self.incoming.received.used, buffer_used(&self.outbox.backlog)

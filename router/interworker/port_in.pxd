@@ -1,4 +1,4 @@
-"""Deliveries that this worker has from another one: to consumers, a port is where they come from."""
+"""Deliveries from another worker: a port is their upstream."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.scheduler cimport Scheduler
@@ -11,32 +11,33 @@ from router.interworker.reports cimport ReportingNode
 from router.links.consumer_link cimport ConsumerLink
 from router.message.content cimport Content
 
-# A stream being received from the peer: what has left us is reported, so that more may come. Owner: the port.
+# Inflow: a stream being received from the peer. Octets that have left this worker are reported, to open its window.
+# Owner: the port.
 cdef class Inflow:
     cdef PortIn port
     cdef uint64_t key
-    cdef Meter* meter
+    cdef Meter* meter                      # counts octets of the stream that are held here
     cdef uint64_t received                 # octets
-    cdef uint64_t reported
-    cdef bint due
+    cdef uint64_t reported                 # octets reported as having left
+    cdef bint due                          # listed in `windows`
 
-# For tests: every record takes the general way.
+# Switch the fast path of records on or off. For tests: off, every record takes the slow path.
 cdef void use_short_records(bint on) noexcept
 
-# The upstream of what comes from the peer's producers. Owner: the port.
+# Upstream of deliveries from the peer's producers. Owner: the port.
 cdef class PortIn(ReportingNode):
     cdef Outbox outbox
     cdef int peer
-    cdef LinkTable links                   # keeps …
-    cdef const LinkPlaces* places          # … the links by their slots
+    cdef LinkTable links                   # keeps `places`
+    cdef const LinkPlaces* places          # consumer links by slot
     cdef Scheduler scheduler
-    cdef dict meters                       # of PortOut, where the peer is this worker; else None
+    cdef dict meters                       # PortOut.meters, if the peer is this worker; else None
     cdef dict inflows                      # key -> Inflow: streams being received
     cdef list windows                      # Inflows that have something to report
-    # of the record that is being taken
-    cdef Content content                   # TRANSFER
-    cdef uint32_t progress                 # … targets that have been dealt with
-    cdef DeliveryNode* concerned           # UPDATE: where the delivery went to (borrowed); NULL: nowhere
+    # State of the record being processed.
+    cdef Content content                   # of a TRANSFER
+    cdef uint32_t progress                 # targets of a TRANSFER that are done
+    cdef DeliveryNode* concerned           # downstream of an UPDATE's delivery (borrowed); NULL: it has none
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
     cdef int spread_transfer(self, const TransferRecord* r) except -1
     cdef int refuse_key(self, const InDelivery* d) except -1

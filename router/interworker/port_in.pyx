@@ -1,7 +1,7 @@
-"""Deliveries that this worker has from another one: to consumers, a port is where they come from.
+"""Deliveries from another worker: a port is their upstream.
 
-An InDelivery stands for the producer over there. What consumers settle is collected, and goes back as ranges of keys at
-the end of a wake; of a stream, the octets that have left are reported, so that more may come.
+An InDelivery represents the producer on the other worker. Settlements by consumers are collected, and reported as
+ranges of keys at the end of a wake. Octets of streams that have left are reported, so that more may come.
 """
 cimport cython
 from libc.string cimport memset
@@ -47,11 +47,12 @@ cdef void use_short_records(bint on) noexcept:
 
 
 cdef inline uint32_t* taken_of(LinkSlot* slot) noexcept:
-    """Deliveries that a link has taken from the ring of each worker, see LinkSlot."""
+    """Return the counters of deliveries that a link has taken from the ring of each worker, see LinkSlot."""
     return <uint32_t*>(slot + 1)
 
 
 cdef bint has_copy(const InDelivery* d, const DeliveryNode* downstream) noexcept:
+    """Return True if the delivery has a copy for this node."""
     cdef const OutDelivery* o = d.copies
     while o is not NULL:
         if o.downstream is downstream:
@@ -66,8 +67,8 @@ cdef int refuse_transfer(uint32_t size) except -1:
 
 
 cdef int count_queued(ConsumerLink link, Message* m) except -1:
-    """Count a message that waits for a consumer: against the quota of its connection, as that of its producer's is in
-    another worker."""
+    """Count a message that waits for a consumer against the quota of the consumer's connection. The quota of its
+    producer's connection is counted on the other worker."""
     cdef Quota quota = None if link is None else link.session.connection.quota
     if quota is not None:
         message_meter(m, quota.queued_meter())
@@ -75,7 +76,7 @@ cdef int count_queued(ConsumerLink link, Message* m) except -1:
 
 
 cdef class Inflow:
-    """A stream being received from the peer: what has left us is reported, so that more may come."""
+    """Inflow: a stream being received from the peer."""
     def __dealloc__(self):
         if self.meter is not NULL:
             self.meter.owner = NULL
@@ -103,7 +104,7 @@ cdef class PortIn(ReportingNode):
     # -- from the peer's producers ------------------------------------------------------------------------------------
 
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1:
-        """Take a TRANSFER. Raises MalformedRecordError."""
+        """Process a TRANSFER. Raises MalformedRecordError."""
         cdef TransferRecord r
         cdef const Head* head = <const Head*>p
         cdef void* found
@@ -118,13 +119,13 @@ cdef class PortIn(ReportingNode):
         return self.spread_transfer(&r)
 
     cdef int spread_transfer(self, const TransferRecord* r) except -1:
-        """Take a delivery for several consumers, of several parts, or with a state or served edge routers."""
+        """Process a TRANSFER for several consumers, of several parts, or with a state or served edge routers."""
         cdef const Head* head = r.head
         cdef Content* c = &self.content
         cdef InDelivery* d
         cdef MeterHold hold = None if self.meters is None else self.meters.pop(head.key, None)
         if head.flags & F_ABORTED:
-            # Its producer gave up before it could leave: the peer's scores only learn that it is through.
+            # The producer aborted it before it could leave. It only counts as taken, which the peer's scores need.
             self.take(r.targets, head.count)
             return 0
         if self.progress:
@@ -151,7 +152,7 @@ cdef class PortIn(ReportingNode):
         return in_routed(d)
 
     cdef int take_one(self, const TransferRecord* r) except -1:
-        """A whole message for one consumer."""
+        """Process a TRANSFER of a whole message for one consumer."""
         cdef const Head* head = r.head
         cdef Content* c = &self.content
         cdef uint8_t flags = head.flags
@@ -195,8 +196,11 @@ cdef class PortIn(ReportingNode):
 
     @cython.final
     cdef void* taker(self, const TransferRecord* r) noexcept:
-        """The consumer of a record for one, if it takes the message at once and as it is: then `pass_on` does all for
-        it. NULL: `take_one` does. Nothing is changed, and what is returned is borrowed."""
+        """Return the consumer of a record for one, if it takes the message now and unchanged; NULL: `take_one` is
+        needed.
+
+        Has no effect; the result is borrowed.
+        """
         cdef void* found = link_at(self.places, r.targets.slot, r.targets.generation)
         if not r.head.kind & K_AS_IS or found is NULL or is_detached(<ConsumerLink>found) \
                 or not (<ConsumerLink>found).plain or not short_on \
@@ -206,8 +210,11 @@ cdef class PortIn(ReportingNode):
 
     @cython.final
     cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1:
-        """The short way of a record, for `takes_now`: what `take_one`, `offer` and `returned` do for such a message
-        (docs/internals/engine.md, "The short way")."""
+        """Send the message of a record on by the fast path: what `take_one`, `offer` and `returned` do for such a
+        message.
+
+        `takes_now` must hold (docs/internals/engine.md, "The short way").
+        """
         cdef const Head* head = r.head
         cdef uint64_t now = self.scheduler.now_ns
         cdef InDelivery* d
@@ -226,7 +233,7 @@ cdef class PortIn(ReportingNode):
         return 0
 
     cdef InDelivery* read_transfer(self, const TransferRecord* r, Content* c) except NULL:
-        """The delivery that a record begins, and its content. Raises MalformedRecordError."""
+        """Make the delivery that a record starts, and its content. Raises MalformedRecordError."""
         cdef const Head* head = r.head
         cdef Message* m
         cdef Inflow inflow
@@ -276,7 +283,7 @@ cdef class PortIn(ReportingNode):
         return d
 
     cdef ConsumerLink link_of(self, const Target* target):
-        """The consumer that a record names, if it is still there."""
+        """Return the consumer that a record names; None: it is gone."""
         cdef void* found = link_at(self.places, target.slot, target.generation)
         return None if found is NULL else <ConsumerLink>found
 
@@ -290,7 +297,7 @@ cdef class PortIn(ReportingNode):
                 taken_of(link.slot)[self.peer] += 1
 
     cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1:
-        """Copies to those targets that are still there, from `progress` on; the others released them."""
+        """Make copies for the targets from `progress` on; for those that are gone, release the copy."""
         cdef ConsumerLink link
         cdef uint32_t i
         while self.progress < count:
@@ -306,7 +313,7 @@ cdef class PortIn(ReportingNode):
         return 0
 
     cdef int no_target(self, InDelivery* d) except -1:
-        """A copy that nobody gets."""
+        """Release or drop a copy whose consumer is gone."""
         cdef Slice state = plain_state(D_RELEASED)
         cdef OutDelivery* o
         if d.flags & IN_PRESETTLED:
@@ -319,7 +326,8 @@ cdef class PortIn(ReportingNode):
         return 0
 
     cdef int on_continue(self, const DeliveryRecord* r) except -1:
-        """More octets of a delivery, or its end. Raises MalformedRecordError for one that was complete."""
+        """Process a CONTINUE: more octets of a delivery, or its end. Raises MalformedRecordError if it was
+        complete."""
         cdef const Head* head = r.head
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef Inflow inflow = self.inflows.get(head.key)
@@ -353,7 +361,7 @@ cdef class PortIn(ReportingNode):
         return 0
 
     cdef int on_update(self, const DeliveryRecord* r) except -1:
-        """The producer over there."""
+        """Process an UPDATE: a disposition of the producer on the other worker, or its loss."""
         cdef const Head* head = r.head
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         if d is NULL:
@@ -379,7 +387,7 @@ cdef class PortIn(ReportingNode):
         return 0
 
     cdef bint transfer_failed(self, const uint8_t* p, object fault) except *:
-        """The consumer whose turn it was ends; the others get their copies."""
+        """End the connection of the consumer whose copy failed; the others get their copies."""
         cdef const Head* head = <const Head*>p
         cdef const Target* target = <const Target*>(p + sizeof(Head)) + self.progress
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
@@ -390,9 +398,9 @@ cdef class PortIn(ReportingNode):
         if link is None:
             raise fault
         if d is NULL:
-            # There was no memory to begin with: nothing has changed.
+            # There was no memory to start with: nothing has changed.
             if self.progress or link.session.ended:
-                raise fault                # … and there is still none
+                raise fault                # there is still no memory
             link.session.connection.end_by(fault)
             if not link.session.ended:
                 raise fault
@@ -407,7 +415,7 @@ cdef class PortIn(ReportingNode):
         return True
 
     cdef bint content_failed(self, const uint8_t* p, object fault) except *:
-        """All consumers of the delivery end."""
+        """End the connections of all consumers of the delivery."""
         cdef const Head* head = <const Head*>p
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef OutDelivery* o
@@ -420,7 +428,7 @@ cdef class PortIn(ReportingNode):
             links.append(<object>o.downstream.owner)
             o = o.sibling
         if not links and p[0] == R_UPDATE and self.concerned is not NULL:
-            links.append(<object>self.concerned.owner)   # the delivery was cut off its copies already
+            links.append(<object>self.concerned.owner)   # the delivery is cut off from its copies already
         if not links:
             raise fault
         for link in links:
@@ -454,7 +462,7 @@ cdef class PortIn(ReportingNode):
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         cdef Slice said
         if settled and continues(self, d.key, kind, state):
-            self.pending_count += 1            # the common case: the next one, with the outcome of those before
+            self.pending_count += 1            # the common case: it continues the range with the same outcome
             return self.finish(d)
         said = self.outbox.fitting(kind, state)
         self.report(False, d.key, 1, kind, &said, settled)
@@ -467,7 +475,7 @@ cdef class PortIn(ReportingNode):
     # -- end of a wake ------------------------------------------------------------------------------------------------
 
     cdef int flush(self) except -1:
-        """What consumers did in this wake, and what has left of streams."""
+        """Report the settlements of this wake, and the octets of streams that have left."""
         cdef Inflow inflow
         cdef list windows
         self.flush_pending()
@@ -489,11 +497,11 @@ cdef class PortIn(ReportingNode):
         return self.outbox.post(<uint8_t*>&head, sizeof(Head), NULL, 0)
 
     cdef bint unreported(self) noexcept:
-        """Something came up since the last `flush`."""
+        """Return True if something is to be reported since the last `flush`."""
         return self.pending_count > 0 or bool(self.windows)
 
     cdef int lost(self) except -1:
-        """The peer died: complete deliveries go on, the others end."""
+        """End deliveries: the peer has exited. Complete ones continue, the others are aborted."""
         while self.node.in_first is not NULL:
             in_lost(self.node.in_first)
         map_free(&self.received)

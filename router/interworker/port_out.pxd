@@ -1,4 +1,4 @@
-"""Deliveries that this worker gives to another one: to their producers, a port is where copies go."""
+"""Deliveries to another worker: a port is the downstream of their copies."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -14,29 +14,29 @@ from router.interworker.ring cimport ring_longest, ring_reserve
 from router.message.content cimport Content, Message
 
 cdef enum:
-    # Octets of one streamed delivery that may be with the other worker before it says that some have left it.
+    # Octets of one streamed delivery that may be with the other worker before it reports that some have left.
     STREAM_WINDOW = 262144
 
-# The downstream of what is for the peer's consumers. Owner: the port.
+# Downstream of copies for the peer's consumers. Owner: the port.
 cdef class PortOut(NodeOwner):
     cdef Outbox outbox
-    cdef uint64_t next_key                 # of the next delivery we send
-    cdef IdMap sent                        # key -> OutDelivery*: given to the peer, not settled
-    # The peer is this worker: key -> MeterHold of the producer, of records that were not read; else None.
+    cdef uint64_t next_key                 # key of the next delivery
+    cdef IdMap sent                        # key -> OutDelivery*: sent to the peer, not settled
+    # If the peer is this worker: key -> MeterHold of the producer, for unread records; else None.
     cdef dict meters
-    # Deliveries in the queue, of which the first record is not written, and those that cannot go on: they wait for
-    # octets or for their window, and nobody looks at them until there are some.
-    cdef uint32_t unbegun
+    cdef uint32_t unbegun                  # queued deliveries whose first record is not written
+    # Deliveries that wait for octets or for their window. They are not visited until there are some.
     cdef DeliveryNode resting
-    cdef readonly uint64_t visits          # how often a queued delivery was looked at, ever
-    # targets of the delivery being offered
+    cdef readonly uint64_t visits          # visits of queued deliveries so far
+    # Targets of the delivery being offered: pairs of slot and generation.
     cdef uint32_t* targets
     cdef uint32_t target_count
     cdef uint32_t target_room
-    # of the record that is being taken: SETTLED, RETURNED
-    cdef uint32_t progress                 # keys that have been dealt with
-    cdef OutDelivery* failing              # the delivery whose turn it is; NULL: several, none of which has ended …
-    cdef DeliveryNode* concerned           # … and where it came from (borrowed); NULL: from nowhere
+    # State of the record being processed: SETTLED, RETURNED.
+    cdef uint32_t progress                 # keys that are done
+    # The delivery being settled; NULL: a run, of which no delivery has ended yet.
+    cdef OutDelivery* failing
+    cdef DeliveryNode* concerned           # upstream of these (borrowed); NULL: none
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
     cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
                        int overflow) except -1
@@ -65,11 +65,13 @@ cdef class PortOut(NodeOwner):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A whole message for one consumer, which is written at once
+# Fast path: a whole message for one consumer, written at once
 
 cdef inline uint8_t* room_for_whole(PortOut port, size_t to, size_t size) noexcept:
-    """Room in the ring for its record; NULL: it has to wait, or is too long for one. to, size: octets of `to`, and of
-    the message."""
+    """Reserve room in the ring for the record of a message; NULL: it has to wait, or needs several records.
+
+    to, size: octets of `to`, and of the message.
+    """
     cdef uint64_t needed = transfer_octets(1, to, 0, 0) + size
     if size > RECORD_OCTETS or port.node.queue_first is not NULL or port.outbox.backlog.end or port.outbox.waits \
             or needed > ring_longest(&port.outbox.ring):
@@ -80,7 +82,7 @@ cdef inline uint8_t* room_for_whole(PortOut port, size_t to, size_t size) noexce
 cdef inline int write_whole(PortOut port, uint8_t* room, OutDelivery* o, uint8_t flags, uint8_t kind, int phase,
                             uint32_t format, uint32_t slot_index, uint32_t generation, const Slice* to,
                             const uint8_t* data, size_t size) except -1:
-    """Write its record there. o: the copy that stands for it; flags, kind: of the record."""
+    """Write the record of a message into the reserved room. o: copy for the record; flags, kind: of the record."""
     cdef TransferRecord record
     cdef Head head
     cdef Target target

@@ -1,7 +1,7 @@
-"""Deliveries that this worker gives to another one: to their producers, a port is where copies go.
+"""Deliveries to another worker: a port is the downstream of their copies.
 
-One OutDelivery stands for all copies over there. A delivery that finds no room in the ring waits in a queue; one of
-several parts takes turns with the others, and has at most STREAM_WINDOW octets with the peer unread.
+One OutDelivery represents all copies on the other worker. A delivery that finds no room in the ring waits in a queue.
+A delivery of several parts takes turns with others, and has at most STREAM_WINDOW octets unread at the peer.
 """
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -46,7 +46,7 @@ cdef class PortOut(NodeOwner):
     # -- from producers -----------------------------------------------------------------------------------------------
 
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1:
-        """A consumer of the peer that the next `offer` is for."""
+        """Add a consumer of the peer to the targets of the next `offer`."""
         cdef uint32_t* larger
         if self.target_count == self.target_room:
             larger = <uint32_t*>realloc(self.targets, (2 * self.target_room + 8) * sizeof(Target))
@@ -61,7 +61,7 @@ cdef class PortOut(NodeOwner):
 
     cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
                        int overflow) except -1:
-        """Give d to one consumer: a whole message at once, if there is room. All else is `offer`'s."""
+        """Send d to one consumer: a whole message at once, if there is room; anything else by `offer`."""
         cdef OutDelivery* o
         cdef uint8_t kind = <uint8_t>overflow
         cdef uint8_t* w = NULL
@@ -80,7 +80,7 @@ cdef class PortOut(NodeOwner):
                            c.phase, c.format, slot_index, generation, &c.to, c.data, c.size)
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
-        """Give d to the targets collected by add_target."""
+        """Send d to the targets collected by add_target."""
         cdef uint8_t* w = NULL
         cdef uint32_t count = self.target_count
         cdef size_t size = transfer_octets(count, c.to.size, c.served.size, c.state.size)
@@ -89,7 +89,7 @@ cdef class PortOut(NodeOwner):
         cdef uint32_t charge = own_charge(&self.node, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
         cdef OutDelivery* o
-        self.target_count = 0              # whatever becomes of this one, the next one has targets of its own
+        self.target_count = 0              # also if this delivery fails, the next one has its own targets
         if size + c.sections.end > ring_longest(&self.outbox.ring):
             self.outbox.check_fits(size + c.sections.end)
         map_reserve(&self.sent)
@@ -115,7 +115,7 @@ cdef class PortOut(NodeOwner):
             out_free(o)
             raise MemoryError("targets of a delivery")
         if dropped:
-            # The peer only learns that the deliveries its consumers were chosen for are through.
+            # The aborted record only makes the peer count these deliveries as taken, which the scores need.
             totals.dropped_presettled += count
             totals.dropped[DROP_OVERFLOW] += count
             o.flags |= OUT_ABORT
@@ -125,13 +125,14 @@ cdef class PortOut(NodeOwner):
             o, self.stored_part(o, c, w, dropped), w, size, 0 if dropped else <uint32_t>c.sections.end)
 
     cdef int keep_meter(self, const InDelivery* d) except -1:
-        """Keep the meter of the link that the delivery came by: it counts the copies that are made of the record."""
+        """Keep the meter of the link that the delivery came by: it counts the copies made of the record."""
         if d.upstream is not NULL and isinstance(<object>d.upstream.owner, Link):
             self.meters[self.next_key] = meter_hold((<Link>d.upstream.owner).whole_meter())
         return 0
 
     cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL:
-        """The message of a copy whose record has to wait, or an empty one; without memory the copy is no more."""
+        """Return the message of a copy whose record has to wait, or an empty one. Frees the copy if there is no
+        memory."""
         cdef Message* m
         try:
             if dropped:
@@ -147,7 +148,7 @@ cdef class PortOut(NodeOwner):
 
     cdef void fill_record(self, TransferRecord* r, Head* head, const InDelivery* d, const Content* c, uint32_t count,
                           int overflow) noexcept:
-        """Fill the first record of a delivery, without its octets."""
+        """Fill the first record of a delivery, without the octets of the message."""
         memset(head, 0, sizeof(Head))
         head.type = R_TRANSFER
         head.flags = (F_PRESETTLED if c.settled else 0) | (F_MULTI if count > 1 else 0) \
@@ -167,7 +168,7 @@ cdef class PortOut(NodeOwner):
 
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size,
                               uint32_t sections) except -1:
-        """Queue a delivery with the head of its first record (both references are the copy's from now on)."""
+        """Queue a delivery with the head of its first record. The copy takes both references."""
         o.message = m
         o.prefix = head
         o.prefix_size = <uint32_t>size
@@ -191,7 +192,7 @@ cdef class PortOut(NodeOwner):
         if settled:
             o.flags |= OUT_SETTLED
         if not o.flags & OUT_STARTED or (settled and o.flags & OUT_QUEUED):
-            # Its next record says so.
+            # Its next record carries the change.
             return self.keep_state(o, state) if state.size and not settled else 0
         self.post_update(o, F_SETTLED if settled else 0, kind, state)
         return self.forget(o) if settled else 0
@@ -200,7 +201,7 @@ cdef class PortOut(NodeOwner):
         """Notify the peer: only the consumers' worker knows which of them have the delivery already."""
         cdef Slice state
         if o.flags & OUT_QUEUED:
-            return 0                       # as a queued copy of a link
+            return 0                       # delivered all the same, like a queued copy of a link
         state = plain_state(D_MODIFIED)
         self.post_update(o, F_LOST, D_MODIFIED, &state)
         return self.forget(o)
@@ -213,7 +214,7 @@ cdef class PortOut(NodeOwner):
         return self.outbox.post(<uint8_t*>&head, sizeof(Head), said.data, said.size)
 
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1:
-        """The first record of a delivery that waits says this state, too."""
+        """Put a delivery state into the first record of a delivery that waits."""
         cdef TransferRecord record
         cdef Slice said = state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
         cdef size_t size
@@ -236,15 +237,15 @@ cdef class PortOut(NodeOwner):
     # -- the queue ----------------------------------------------------------------------------------------------------
 
     cdef bint stuck(self) noexcept:
-        """Something waits for room in the ring; what waits for its own octets or window does not count."""
+        """Return True if something waits for room in the ring, and not only for its own octets or window."""
         return self.unbegun > 0 or buffer_used(&self.outbox.backlog) > 0
 
     cdef bint waiting(self) noexcept:
-        """Something may be written when there is room."""
+        """Return True if something can be written once there is room."""
         return self.node.queue_first is not NULL or buffer_used(&self.outbox.backlog) > 0
 
     cdef void rest(self, OutDelivery* o) noexcept:
-        """A queued delivery cannot go on."""
+        """Move a queued delivery to `resting`: it waits for octets or for its window."""
         queue_remove(&self.node, o)
         queue_append(&self.resting, o)
         self.node.own_octets += o.charge
@@ -253,7 +254,7 @@ cdef class PortOut(NodeOwner):
             self.unbegun -= 1
 
     cdef void go_on(self, OutDelivery* o) noexcept:
-        """What it waited for may have come."""
+        """Move a resting delivery back into the queue: it may have octets or window now."""
         if o.flags & OUT_RESTS:
             self.unqueue(o)
             queue_append(&self.node, o)
@@ -262,7 +263,7 @@ cdef class PortOut(NodeOwner):
         mark(self.outbox)
 
     cdef void unqueue(self, OutDelivery* o) noexcept:
-        """It leaves the queue."""
+        """Remove a delivery from the queue, or from `resting`."""
         if o.flags & OUT_RESTS:
             o.flags &= ~OUT_RESTS
             queue_remove(&self.resting, o)
@@ -274,7 +275,7 @@ cdef class PortOut(NodeOwner):
             mark(self.outbox)              # connections may have waited for it
 
     cdef int pump(self) except -1:
-        """Put what waits into the ring as far as there is room, one part of each queued delivery at a time."""
+        """Write waiting records as far as there is room, one part of each queued delivery at a time."""
         cdef OutDelivery* o
         cdef OutDelivery* following
         cdef int moved = 1
@@ -297,14 +298,15 @@ cdef class PortOut(NodeOwner):
         return 1
 
     cdef int write_part(self, OutDelivery* o) except? -2:
-        """1: a record was written; 0: it waits for octets or for its window; -1: the ring is full."""
+        """Write one record of a delivery. Returns 1: written; 0: it waits for octets or window; -1: the ring is
+        full."""
         cdef uint8_t* room
         cdef size_t part
         cdef size_t left = <size_t>(o.message.size - o.taken)
         cdef size_t head_size = o.prefix_size if o.prefix is not NULL else sizeof(Head)
         cdef bint aborted = o.flags & OUT_ABORT or o.message.aborted
         cdef bint last
-        # The first record has all sections that the other worker looks at.
+        # The first record must have all sections that the other worker reads.
         part = o.prefix_at if o.prefix is not NULL and o.prefix_at > RECORD_OCTETS else RECORD_OCTETS
         if part > left:
             part = left
@@ -347,6 +349,7 @@ cdef class PortOut(NodeOwner):
         return 1
 
     cdef int forget(self, OutDelivery* o) except -1:
+        """Free a delivery, and remove it from queue and map."""
         map_take(&self.sent, o.tag_octets)
         if self.meters and not o.flags & OUT_STARTED:
             self.meters.pop(o.tag_octets, None)
@@ -358,7 +361,8 @@ cdef class PortOut(NodeOwner):
     # -- from the peer's consumers ------------------------------------------------------------------------------------
 
     cdef int on_settled(self, const DeliveryRecord* r) except -1:
-        """The consumers over there, about what we sent. Raises MalformedRecordError for keys that were never sent."""
+        """Process a SETTLED or RETURNED about our deliveries. Raises MalformedRecordError for keys that were never
+        sent."""
         cdef const Head* head = r.head
         cdef Slice state = r.body if r.body.size else plain_state(head.kind)
         cdef uint32_t n
@@ -376,7 +380,8 @@ cdef class PortOut(NodeOwner):
         return 0
 
     cdef uint32_t settle_run(self, const Head* head, const Slice* state) except 0xFFFFFFFF:
-        """The next deliveries, as far as they are a run (settlement.pxd): how many. 0: the next one is unusual."""
+        """Settle the next deliveries, as far as they are a run (settlement.pxd); return how many. 0: use
+        `settle_one`."""
         cdef OutDelivery* run[RUN_MOST]
         cdef DeliveryNode* upstream
         cdef uint64_t first = head.key + self.progress
@@ -407,6 +412,7 @@ cdef class PortOut(NodeOwner):
         return n
 
     cdef int settle_one(self, const Head* head, const Slice* state) except -1:
+        """Apply a state or settlement to the next delivery."""
         cdef uint64_t key = head.key + self.progress
         cdef bint ends = head.type == R_RETURNED or head.flags & F_SETTLED
         cdef OutDelivery* o = <OutDelivery*>(map_take(&self.sent, key) if ends else map_get(&self.sent, key))
@@ -430,7 +436,8 @@ cdef class PortOut(NodeOwner):
         return 0
 
     cdef int on_window(self, const DeliveryRecord* r) except -1:
-        """Octets of a stream have left the peer. Raises MalformedRecordError for more than were sent."""
+        """Process a WINDOW: octets of a stream have left the peer. Raises MalformedRecordError for more than were
+        sent."""
         cdef const Head* head = r.head
         cdef OutDelivery* o = <OutDelivery*>map_get(&self.sent, head.key)
         if o is not NULL:
@@ -442,21 +449,21 @@ cdef class PortOut(NodeOwner):
         return 0
 
     cdef bint settled_failed(self, const uint8_t* p, object fault) except *:
-        """The producer of the delivery whose turn it was ends."""
+        """End the connection of the producer whose delivery failed."""
         cdef const Head* head = <const Head*>p
         cdef uint64_t key = head.key + self.progress
         if self.concerned is NULL or not isinstance(<object>self.concerned.owner, Link):
             raise fault
         if self.failing is NULL:
-            out_free(<OutDelivery*>map_take(&self.sent, key))    # the others of the run each end for themselves
+            out_free(<OutDelivery*>map_take(&self.sent, key))    # the others of the run are settled one by one
         elif map_get(&self.sent, key) is NULL:
-            out_free(self.failing)         # it was taken, and nobody else knows it: also not the producer that ends
+            out_free(self.failing)         # removed from the map; its producer, which ends, does not know it either
         (<Link>self.concerned.owner).session.connection.end_by(fault)
         self.progress += 1
         return self.progress < head.count
 
     cdef int lost(self) except -1:
-        """The peer died. What it had from us may have been delivered: modified."""
+        """Settle all deliveries: the peer has exited. They may have been delivered, so unsettled ones are modified."""
         cdef OutDelivery* o
         cdef uint32_t i
         cdef Slice state = plain_state(D_MODIFIED)

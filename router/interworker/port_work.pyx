@@ -1,4 +1,4 @@
-"""Which of a worker's ports have something to do: a wake looks at these, and at no other."""
+"""Set of a worker's ports that have work: a wake visits these ports and no others."""
 
 
 cdef class PortWork:

@@ -1,19 +1,19 @@
 """Layout of the records that cross between two workers, with one encoder and one decoder for each kind.
 
-A delivery that crosses has a key, counted by the sending port:
+Each delivery between workers has a key, counted by the sending port:
 
     TRANSFER   key, targets (link slot and generation), annotations' `to`,
-               served edge routers and a delivery state if there are, first octets     sender -> receiver of deliveries
-    CONTINUE   key, more octets, or the end, or that it was aborted                       "
-    UPDATE     key, state or settlement by the producer, or that it is gone              "
-    SETTLED    keys first … first + count - 1: state or settlement by the consumers     receiver -> sender of deliveries
-    RETURNED   keys: presettled deliveries that have left their queues                   "
-    WINDOW     key, octets of a stream that have left                                    "
+               served edge routers and a delivery state if any, first octets             sender -> receiver of
+               deliveries CONTINUE   key, more octets, the end, or an abort                                      "
+               UPDATE     key, state or settlement by the producer, or its loss                       " SETTLED    keys
+               first … first + count - 1: state or settlement by the consumers      receiver -> sender of deliveries
+               RETURNED   keys: presettled deliveries that have left their queues                     " WINDOW     key,
+               octets of a stream that have left                                      "
 
-Records from R_LINK on are for one end of a routed link: linkroute/remote_end.pyx describes them,
+Records from R_LINK on are for one end of a routed link. linkroute/remote_end.pyx describes them,
 linkroute/link_records.pxd has their flags.
 
-Only this file knows where the parts of a record are. A writer fills a head and calls an encoder. A reader calls a
+Only this file knows where the fields of a record are. A writer fills a head and calls an encoder. A reader calls a
 decoder, which compares each length with the size of the record before it is used. A decoder returns False for a record
 that no encoder writes; its port then stops reading (MalformedRecordError). The slices of a decoded record never reach
 beyond the record.
@@ -30,7 +30,7 @@ cdef enum:
     R_SETTLED = 4
     R_RETURNED = 5
     R_WINDOW = 6
-    R_LINK = 16                # records of routed links begin here
+    R_LINK = 16                # first type of the records of routed links
     R_LINK_TRANSFER = 16
     R_LINK_UPDATE = 17
     R_LINK_OUTCOME = 18
@@ -38,39 +38,41 @@ cdef enum:
     R_LINK_WINDOW = 20
     R_LINK_FLOW = 21
     R_LINK_TOLD = 22
-    # flags of a record, below R_LINK
+    # Flags of a record below R_LINK.
     F_PRESETTLED = 1
     F_MORE = 2
     F_ABORTED = 4
     F_LOST = 4                 # R_UPDATE: the producer of a multicast delivery is gone
     F_SETTLED = 8              # R_SETTLED, R_UPDATE: settled, not only a state
-    F_STATE = 8                # R_TRANSFER: octets of a delivery state, and their number, are behind `to`
+    F_STATE = 8                # R_TRANSFER: a delivery state, with its size in front, is behind `to`
     F_MULTI = 16
-    F_HONOUR = 32              # router annotations of the message count
-    F_OWN = 64                 # the router itself sent it
-    K_CHECKPOINT = 128         # beside the overflow policy of a transfer: Content.checkpoint
-    K_OVERFLOW = 7             # the overflow policy itself
-    K_AS_IS = 32               # … nothing in the message is to be changed for a consumer without router annotations
-    K_SERVED = 64              # … octets of Content.served, and their number, are behind `to`, before a state
-    F_AT_HAND = 128            # all of it is here, and it is no stream: only what follows this record is to come
-    STATE_SIZE = 4             # octets of the size of a state in a transfer, and of Content.served
+    F_HONOUR = 32              # router annotations of the message are used
+    F_OWN = 64                 # sent by the router itself
+    # Flags in `kind` of a TRANSFER, beside its overflow policy.
+    K_CHECKPOINT = 128         # Content.checkpoint
+    K_OVERFLOW = 7             # mask of the overflow policy
+    K_AS_IS = 32               # the message needs no change for a consumer without router annotations
+    K_SERVED = 64              # Content.served, with its size in front, is behind `to`, before a state
+    # Another flag of a record.
+    F_AT_HAND = 128            # complete at the sending worker, and no stream: the rest follows this record
+    STATE_SIZE = 4             # octets of a size in front of a state or of Content.served
 
 cdef enum:
-    # Payload of one record: several fit into the smallest ring, and none keeps the ring for itself.
+    # Octets of content in one record: several records fit into the smallest ring, and none occupies the ring alone.
     RECORD_OCTETS = 32768
 
 # Head of every record of a delivery.
 cdef struct Head:
     uint8_t type
     uint8_t flags
-    uint8_t kind               # of a delivery state, or overflow policy of a transfer
+    uint8_t kind               # kind of a delivery state; of a TRANSFER: K_…
     uint8_t phase
-    uint32_t count             # keys, or targets
+    uint32_t count             # number of keys, or of targets
     uint64_t key
-    uint32_t extra             # octets behind the targets: `to`; or of an encoded state
-    uint32_t format            # message-format; WINDOW: octets
+    uint32_t extra             # octets of `to`, behind the targets; or of a state, behind the head
+    uint32_t format            # message-format; of a WINDOW: octets
 
-# A consumer of the receiving worker, as a record names it.
+# Consumer of the receiving worker, as named in a record.
 cdef struct Target:
     uint32_t slot
     uint32_t generation
@@ -79,36 +81,37 @@ cdef struct Target:
 cdef struct LinkHead:
     uint8_t type
     uint8_t flags
-    uint8_t kind               # of a delivery state, or what is told
+    uint8_t kind               # kind of a delivery state; of a TOLD: LinkEvent
     uint8_t options            # of a transfer
-    uint32_t slot              # the link that it is for …
-    uint32_t generation        # … and its slot's generation
-    uint32_t count             # keys; flow: credit; window: octets
+    uint32_t slot              # slot of the link that the record is for
+    uint32_t generation        # generation of that slot
+    uint32_t count             # number of keys; of a flow: credit; of a window: octets
     uint64_t key
-    uint32_t format            # message-format; flow: delivery-count
+    uint32_t format            # message-format; of a flow: delivery-count
     uint32_t state_size        # octets of a state, or of properties, behind the tag
-    uint32_t tag_size          # octets of a tag behind the head
-    uint32_t available         # flow
+    uint32_t tag_size          # octets of a tag, behind the head
+    uint32_t available         # of a flow
 
-# Parts of a TRANSFER. In a decoded one, all pointers are into the record.
+# Fields of a TRANSFER. In a decoded one, all pointers are into the record.
 cdef struct TransferRecord:
-    const Head* head           # `extra`, F_STATE and K_SERVED of it are the encoder's: they follow from the slices
-    const Target* targets      # head.count of them
-    Slice to                   # data NULL: none, also of the next two
+    const Head* head           # the encoder sets its `extra`, F_STATE and K_SERVED from the slices
+    const Target* targets      # `head.count` of them
+    # Optional fields: data is NULL if absent.
+    Slice to
     Slice served
     Slice state
-    Slice data                 # octets of the message, up to the end of the record; for the encoder the caller's
+    Slice data                 # decoded: octets of the message, up to the end of the record; not used by the encoder
 
-# A record that has nothing behind its head but one field: UPDATE, SETTLED, RETURNED a state, CONTINUE octets.
+# Any other record of a delivery: a head and one field. UPDATE, SETTLED, RETURNED: a state. CONTINUE: octets.
 cdef struct DeliveryRecord:
     const Head* head
     Slice body
 
-# A record of a routed link.
+# Record of a routed link.
 cdef struct LinkRecord:
     const LinkHead* head
     Slice tag
-    Slice state                # or properties of a flow
+    Slice state                # of a flow: its properties
     Slice data                 # up to the end of the record
 
 
@@ -116,17 +119,17 @@ cdef struct LinkRecord:
 # TRANSFER: Head, targets, `to`, [size and octets of served], [size and octets of a state], octets of the message
 
 cdef inline uint64_t sized_octets(size_t size) noexcept nogil:
-    """Octets of an optional part with its size in front; an empty part is left out."""
+    """Return the octets of an optional field with its size in front; an empty field is left out."""
     return STATE_SIZE + size if size else 0
 
 
 cdef inline uint64_t transfer_octets(uint32_t count, size_t to, size_t served, size_t state) noexcept nogil:
-    """Octets of a TRANSFER in front of its message, with parts of these sizes."""
+    """Return the octets of a TRANSFER in front of its message, for fields of these sizes."""
     return sizeof(Head) + <uint64_t>count * sizeof(Target) + to + sized_octets(served) + sized_octets(state)
 
 
 cdef inline uint8_t* put_sized(uint8_t* w, const Slice* part) noexcept nogil:
-    """Write an optional part that is not empty; returns where the next one goes."""
+    """Write an optional field that is not empty; return the place behind it."""
     cdef uint32_t size = <uint32_t>part.size
     memcpy(w, &size, STATE_SIZE)
     memcpy(w + STATE_SIZE, part.data, size)
@@ -134,7 +137,7 @@ cdef inline uint8_t* put_sized(uint8_t* w, const Slice* part) noexcept nogil:
 
 
 cdef inline bint take_sized(const uint8_t** p, const uint8_t* end, Slice* part) noexcept nogil:
-    """Read a part with its size in front and move `p` behind it. False: it would pass the end."""
+    """Read a field with its size in front, and move `p` behind it. False: it passes the end."""
     cdef uint32_t size = 0
     if end - p[0] < STATE_SIZE:
         return False
@@ -149,8 +152,10 @@ cdef inline bint take_sized(const uint8_t** p, const uint8_t* end, Slice* part) 
 
 
 cdef inline uint8_t* encode_transfer(uint8_t* w, const TransferRecord* r) noexcept nogil:
-    """Write what is in front of the message: `transfer_octets` of the same parts. Returns where the message goes.
-    The record at `w` may not be one that the slices are of."""
+    """Write a TRANSFER up to its message, `transfer_octets` in all; return the place of the message.
+
+    The slices must not point into the record at `w`.
+    """
     cdef const Head* given = r.head
     cdef Head* head = <Head*>w
     head.type = given.type
@@ -178,7 +183,7 @@ cdef inline uint8_t* encode_transfer(uint8_t* w, const TransferRecord* r) noexce
 
 
 cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* r) noexcept nogil:
-    """Find the parts of a TRANSFER. False: it is malformed."""
+    """Find the fields of a TRANSFER. False: it is malformed."""
     cdef const Head* head = <const Head*>p
     cdef const uint8_t* end = p + size
     # Both terms are below 2**36: the sum does not wrap.
@@ -202,12 +207,13 @@ cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The other records of deliveries: Head, octets
+# Other records of deliveries: Head, octets
 
 cdef inline void delivery_record(Head* head, uint8_t type, uint8_t flags, uint8_t kind, uint64_t key, uint32_t count,
                                  const Slice* state) noexcept nogil:
-    """Fill the head of an UPDATE, SETTLED or RETURNED, which the octets of `state` follow; or of a CONTINUE, which has
-    no state (NULL)."""
+    """Fill the head of an UPDATE, SETTLED or RETURNED, which the octets of `state` follow. For a CONTINUE, state is
+    NULL.
+    """
     memset(head, 0, sizeof(Head))
     head.type = type
     head.flags = flags
@@ -218,13 +224,13 @@ cdef inline void delivery_record(Head* head, uint8_t type, uint8_t flags, uint8_
 
 
 cdef inline void window_record(Head* head, uint64_t key, uint32_t octets) noexcept nogil:
-    """Fill the whole of a WINDOW."""
+    """Fill a WINDOW, which is a head only."""
     delivery_record(head, R_WINDOW, 0, 0, key, 0, NULL)
     head.format = octets
 
 
 cdef inline bint decode_delivery(const uint8_t* p, size_t size, DeliveryRecord* r) noexcept nogil:
-    """Find the parts of an UPDATE, SETTLED, RETURNED, CONTINUE or WINDOW. False: it is malformed."""
+    """Find the fields of an UPDATE, SETTLED, RETURNED, CONTINUE or WINDOW. False: it is malformed."""
     cdef const Head* head = <const Head*>p
     if size < sizeof(Head):
         return False
@@ -241,7 +247,7 @@ cdef inline bint decode_delivery(const uint8_t* p, size_t size, DeliveryRecord* 
 # Records of routed links: LinkHead, tag, state or properties, octets
 
 cdef inline uint8_t* encode_link(uint8_t* w, const LinkRecord* r) noexcept nogil:
-    """Write head, tag and state. Returns where the octets of the message go."""
+    """Write head, tag and state; return the place of the message's octets."""
     cdef LinkHead* head = <LinkHead*>w
     head[0] = r.head[0]
     head.tag_size = <uint32_t>r.tag.size
@@ -257,7 +263,7 @@ cdef inline uint8_t* encode_link(uint8_t* w, const LinkRecord* r) noexcept nogil
 
 
 cdef inline bint decode_link(const uint8_t* p, size_t size, LinkRecord* r) noexcept nogil:
-    """Find the parts of a record of a routed link. False: it is malformed."""
+    """Find the fields of a record of a routed link. False: it is malformed."""
     cdef const LinkHead* head = <const LinkHead*>p
     if size < sizeof(LinkHead) or not R_LINK <= head.type <= R_LINK_TOLD \
             or <uint64_t>head.tag_size + head.state_size > size - sizeof(LinkHead):

@@ -1,4 +1,4 @@
-"""The mapped memory region: where in it each struct of layout.pxd is."""
+"""Mapped shared memory region: the place of each struct of layout.pxd."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.interworker.layout cimport (
@@ -6,7 +6,7 @@ from router.interworker.layout cimport (
 )
 
 cdef class Region:
-    """The mapped region. Owner: created by the supervisor, mapped by every worker; immutable after creation.
+    """Mapped region. Owner: created by the supervisor, mapped by every worker; immutable after creation.
 
     The accessors check nothing: indices must be in range and the region open. A pointer is valid until close().
     """
@@ -18,7 +18,7 @@ cdef class Region:
     cdef readonly size_t size
     cdef readonly size_t link_stride
     cdef uint8_t* base
-    cdef size_t workers_at     # offsets and strides, in octets
+    cdef size_t workers_at     # offsets (_at) and strides, in octets
     cdef size_t worker_stride
     cdef size_t links_at
     cdef size_t links_stride   # all link slots of one worker
@@ -29,11 +29,11 @@ cdef class Region:
     cdef size_t quotas_at
     cdef size_t rings_at
     cdef size_t ring_stride
-    cdef uint64_t links_kept(self) noexcept nogil   # ns, see RegionHeader
+    cdef uint64_t links_kept(self) noexcept nogil   # ns, see RegionHeader.kept
     cdef WorkerSlot* worker_slot(self, int worker) noexcept nogil
     cdef LinkSlot* link_slot(self, int worker, uint32_t index) noexcept nogil
-    # The way for a worker to take one of its free slots: zeroed, below links_used_high, visible as a whole. It gives
-    # it back by storing generation 0.
+    # Claim a free slot of a worker's own: zeroed, below links_used_high, visible as a whole. The worker frees it by
+    # storing generation 0.
     cdef LinkSlot* claim_link(self, int worker, uint32_t index, uint32_t generation) noexcept nogil
     cdef uint32_t* link_taken(self, LinkSlot* slot) noexcept nogil
     cdef AddressSlot* address_slot(self, int worker, uint32_t address) noexcept nogil

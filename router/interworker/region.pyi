@@ -1,4 +1,4 @@
-"""What region.pyx shows to Python. Counters: name of the struct's field to int, or to a list of int for arrays."""
+"""Python interface of region.pyx. Counters: field name of the struct -> int, or list of int for arrays."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""The shared memory region: creation, mapping, and Python's reading access to what it holds (layout.pxd).
+"""Shared memory region: creation, mapping, and read access for Python (layout.pxd).
 
-In order: header, worker slots, link slots by worker, counters of addresses by worker, samples by worker, rings by
-ordered pair (producer, consumer). The region is a sparse memfd: a page costs memory once it is first touched, reading
-included.
+In order: header, worker slots, link slots by worker, counters of addresses by worker, samples by worker, quotas, rings
+by ordered pair (producer, consumer). The region is a sparse memfd: a page costs memory once it is touched, even by a
+read.
 """
 import errno
 import fcntl
@@ -34,19 +34,19 @@ MAX_RING_OCTETS = 1 << 30         # the length of a record has 32 bits and some 
 cdef enum:
     CACHE_LINE = 64               # octets
     RATE_OF = 5                   # seconds that a link's rate is averaged over (management schema: settleRate)
-    PAGE = 4096                   # octets; where pages are larger, neighbours share one, which costs no more than that
+    PAGE = 4096                   # octets; with larger pages, neighbours share a page at no extra cost
     WORD = 8                      # octets
-    NANOSECONDS = 1000000000      # of a second
+    NANOSECONDS = 1000000000      # in a second
 
-# "sluiceR" and a zero octet, read as a little-endian word: another byte order does not match either.
+# "sluiceR" and a zero octet as a little-endian word: another byte order does not match either.
 cdef uint64_t MAGIC = 0x00526563_69756C73
 
 
 class RegionError(OSError):
-    """The region cannot be made or mapped. `errno` says why, `strerror` names the part and the value."""
+    """Raised when the region cannot be made or mapped. `errno` is the reason, `strerror` names part and value."""
 
 
-# Not summed over workers: they describe one worker at one time.
+# Fields that describe one worker at one time: not summed over workers.
 OWN_FIELDS = frozenset({"state", "generation", "pid", "sleeping", "doorbells", "heartbeat", "heard", "links_used_high"})
 
 
@@ -55,21 +55,21 @@ cdef size_t round_up(size_t octets, size_t unit) noexcept nogil:
 
 
 cdef void read_words(void* target, const void* source, size_t octets) noexcept nogil:
-    """Copy shared words, none of them torn. Both aligned, `octets` a multiple of eight."""
+    """Copy words of shared memory, none of them torn. Both must be aligned, `octets` a multiple of eight."""
     cdef size_t i
     for i in range(octets // WORD):
         (<uint64_t*>target)[i] = load64(<const uint64_t*>source + i, RELAXED)
 
 
 cdef uint32_t finished_before(const LinkSlot* slot, uint32_t second) noexcept nogil:
-    """Deliveries finished (mod 2**32) when `second` began: one of the last RATE_OF, this one or a later one."""
+    """Return the deliveries finished (mod 2**32) at the start of `second`: one of the last RATE_OF, or a later one."""
     if second > slot.rate_second:
         return <uint32_t>slot.finished
     return slot.started[second % RATE_SECONDS]
 
 
 cdef double finished_rate(const LinkSlot* slot, uint64_t now) noexcept nogil:
-    """Deliveries finished a second, over the RATE_OF seconds that end `now` (ns)."""
+    """Return the deliveries finished per second, over the RATE_OF seconds before `now` (ns)."""
     cdef uint32_t second = <uint32_t>(now // NANOSECONDS)
     cdef uint32_t first = second - RATE_OF
     cdef uint32_t before
@@ -84,12 +84,12 @@ cdef double finished_rate(const LinkSlot* slot, uint64_t now) noexcept nogil:
 
 
 cdef object invalid(str text):
-    """The error for a value that is not possible."""
+    """Return the error for an impossible value."""
     return RegionError(errno.EINVAL, f"memory region: {text}")
 
 
 cdef object failed(str what, int number):
-    """The error for a system call that did not succeed."""
+    """Return the error for a failed system call."""
     return RegionError(number, f"memory region: {what}: {os.strerror(number)}")
 
 
@@ -101,7 +101,7 @@ cdef int check_range(str name, value, int low, int high) except -1:
 
 
 cdef int check_shape(workers, links_per_worker, addresses, ring_octets) except -1:
-    """Raise RegionError naming the first of the four that cannot be."""
+    """Raise RegionError naming the first of the four that is out of range."""
     check_range("workers", workers, 1, MAX_WORKERS)
     check_range("links_per_worker", links_per_worker, 1, MAX_LINKS_PER_WORKER)
     check_range("addresses", addresses, 1, MAX_ADDRESSES)
@@ -145,7 +145,7 @@ cdef int check_quota(Region region, int index) except -1:
 
 
 cdef int set_shape(Region region, int workers, int links_per_worker, int addresses, size_t ring_octets) except -1:
-    """Compute all offsets and the size; the same in every process, for they follow from the four numbers."""
+    """Compute all offsets and the size. They follow from the four numbers, so they are equal in every process."""
     region.workers = workers
     region.links_per_worker = links_per_worker
     region.addresses = addresses
@@ -197,7 +197,7 @@ cdef int map_region(Region region, int fd, bint writes) except -1:
 
 
 cdef int make_memfd(size_t size) except -1:
-    """A sealed memfd of `size` octets: no process can shrink it under the feet of the others (SIGBUS)."""
+    """Make a sealed memfd of `size` octets: no process can shrink it while others use it (SIGBUS)."""
     cdef int fd
     try:
         fd = os.memfd_create(MEMFD_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -225,7 +225,7 @@ cdef RegionHeader read_header(int fd) except *:
 
 
 cdef int check_header(Region region, RegionHeader header, int fd) except -1:
-    """Compare the region's header, field by field, with the one of this build."""
+    """Compare the region's header, field by field, with that of this build."""
     cdef dict expected = expected_header(region)
     for name, value in (<dict>header).items():
         if name != "kept" and value != expected[name]:
@@ -245,10 +245,10 @@ cdef class Region:
 
     @staticmethod
     def create(workers, links_per_worker, addresses, ring_octets):
-        """Make and map a region, all zero but for its header.
+        """Make and map a region, all zero except its header.
 
         workers: 1 to 64. links_per_worker, addresses: number of slots. ring_octets: data of one ring, a power of two.
-        Raises RegionError when an argument cannot be, or the system refuses.
+        Raises RegionError when an argument is out of range, or a system call fails.
         """
         cdef Region region = Region.__new__(Region)
         cdef RegionHeader header
@@ -266,10 +266,10 @@ cdef class Region:
 
     @staticmethod
     def attach(int fd, bint writes=True):
-        """Map the region behind `fd`, which the region owns from then on; on an error it stays the caller's.
+        """Map the region of `fd`, which the region owns afterwards; on an error it stays the caller's.
 
         writes: False for a process that only reads; its descriptor may be open for reading only.
-        Raises RegionError when it is no region, of another version or build, or cannot be mapped.
+        Raises RegionError if `fd` is no region, is one of another version or build, or cannot be mapped.
         """
         cdef Region region = Region.__new__(Region)
         cdef RegionHeader header = read_header(fd)
@@ -289,7 +289,7 @@ cdef class Region:
             close_descriptor(self.fd)
 
     def close(self):
-        """Unmap and close the descriptor. No pointer into the region may be used after it. Idempotent."""
+        """Unmap the region and close the descriptor. No pointer into the region may be used afterwards. Idempotent."""
         if self.base is NULL:
             return
         munmap(self.base, self.size)
@@ -335,7 +335,7 @@ cdef class Region:
                              + self.ring_stride * (<size_t>producer * self.workers + consumer))
 
     def worker_counters(self, int worker):
-        """All fields of a worker's slot by name; `dropped` and `latency` are lists. Raises IndexError."""
+        """Return all fields of a worker's slot by name; `dropped` and `latency` are lists. Raises IndexError."""
         cdef WorkerSlot copy
         check_worker(self, worker)
         read_words(&copy, self.worker_slot(worker), sizeof(WorkerSlot))
@@ -345,7 +345,7 @@ cdef class Region:
         return counters
 
     def router_totals(self):
-        """The counters of all workers added up: worker_counters without what describes one worker at one time."""
+        """Return the counters of all workers added up: worker_counters without OWN_FIELDS."""
         totals = {name: value for name, value in self.worker_counters(0).items() if name not in OWN_FIELDS}
         for worker in range(1, self.workers):
             counters = self.worker_counters(worker)
@@ -357,11 +357,12 @@ cdef class Region:
         return totals
 
     def link_counters(self, int worker, int index):
-        """All fields of a link's slot by name, `taken`, a list by worker, `rate`: deliveries finished a second, over
-        the last five, and `held`: deliveries that have a place, settled ones of a producer included. None when the slot
-        is free.
+        """Return the fields of a link's slot by name, and three computed ones; None: the slot is free.
 
-        None also when it was freed, and perhaps claimed again, while it was read. Raises IndexError.
+        `taken` is a list by worker. `rate` is deliveries finished per second, over the last five. `held` is deliveries
+        that occupy a place, settled ones of a producer included.
+
+        None also when the slot was freed, and perhaps claimed again, while it was read. Raises IndexError.
         """
         cdef LinkSlot copy
         cdef LinkSlot* slot
@@ -386,7 +387,7 @@ cdef class Region:
         return counters if load32(&slot.generation, ACQUIRE) == generation else None
 
     def address_counters(self, int worker, int address):
-        """Counters of an address in one worker, by name. Raises IndexError."""
+        """Return the counters of an address in one worker, by name. Raises IndexError."""
         cdef AddressSlot copy
         check_worker(self, worker)
         check_address(self, address)
@@ -394,7 +395,7 @@ cdef class Region:
         return <dict>copy
 
     def address_totals(self, int address):
-        """Counters of an address added up over all workers, by name. Raises IndexError."""
+        """Return the counters of an address added up over all workers, by name. Raises IndexError."""
         totals = self.address_counters(0, address)
         for worker in range(1, self.workers):
             for name, value in self.address_counters(worker, address).items():
@@ -402,33 +403,35 @@ cdef class Region:
         return totals
 
     def set_worker_state(self, int worker, int state, uint32_t generation, uint32_t pid):
-        """Supervisor: set the state of a worker (WorkerState); a reader of the new state sees the new generation and
-        pid."""
+        """Set the state of a worker (WorkerState). Called by the supervisor. A reader of the new state sees the new
+        generation and pid."""
         cdef WorkerSlot* slot
         check_worker(self, worker)
-        WorkerState(state)  # ValueError when it is none
+        WorkerState(state)  # raises ValueError for an unknown state
         slot = self.worker_slot(worker)
         store32(&slot.generation, generation, RELAXED)
         store32(&slot.pid, pid, RELAXED)
         store32(&slot.state, state, RELEASE)
 
     def keep_links(self, uint64_t nanoseconds):
-        """Supervisor: how long the counters of links that are gone stay to be read; 0: not at all."""
+        """Set how long counters of ended links stay readable; 0: not at all. Called by the supervisor."""
         check_open(self)
         store64(&(<RegionHeader*>self.base).kept, nanoseconds, RELAXED)
 
     def worker_heartbeat(self, int worker):
-        """When the worker last looked at the clock, CLOCK_MONOTONIC ns; 0: never. Raises IndexError."""
+        """Return the time of the worker's last look at the clock, CLOCK_MONOTONIC ns; 0: never. Raises IndexError."""
         check_worker(self, worker)
         return load64(&self.worker_slot(worker).heartbeat, RELAXED)
 
     def worker_heard(self, int worker):
-        """When the worker last read from a client that is in, CLOCK_MONOTONIC ms; 0: never. Raises IndexError."""
+        """Return the time at which the worker last read from an established client, CLOCK_MONOTONIC ms; 0: never.
+        Raises IndexError."""
         check_worker(self, worker)
         return load64(&self.worker_slot(worker).heard, RELAXED)
 
     def reset_worker(self, int worker):
-        """Supervisor: forget what a dead worker left, after all live workers have acknowledged its death.
+        """Clear the state of a worker that has exited. Called by the supervisor after all live workers have
+        acknowledged.
 
         Empties its rings in both directions, frees its link slots, clears its gauges (links, connections, buffered,
         stuck, blocked, sleeping, doorbells, heartbeat, heard). Its counters stay, so that totals never fall. Raises
@@ -455,7 +458,9 @@ cdef class Region:
             store32(&slot.sleeping, 0, RELEASE)
 
     def reset_address(self, int address):
-        """Supervisor: zero an address's counters in all workers, before its id is used again. Raises IndexError."""
+        """Zero an address's counters in all workers, before its id is reused. Called by the supervisor. Raises
+        IndexError.
+        """
         cdef size_t i
         check_address(self, address)
         for worker in range(self.workers):
@@ -463,24 +468,26 @@ cdef class Region:
                 store64(<uint64_t*>self.address_slot(worker, address) + i, 0, RELAXED)
 
     def reset_quota(self, int index):
-        """Supervisor: zero a quota before it is used. Raises IndexError."""
+        """Zero a quota before it is used. Called by the supervisor. Raises IndexError."""
         check_quota(self, index)
         memset(self.quota_slot(index), 0, sizeof(QuotaSlot))
 
     def set_quota_links(self, int index, uint64_t links):
-        """Supervisor: the number of producers' links that share a quota. Raises IndexError."""
+        """Set the number of producers' links that share a quota. Called by the supervisor. Raises IndexError."""
         check_quota(self, index)
         store64(&self.quota_slot(index).links, links, RELAXED)
 
     def reset_quota_worker(self, int index, int worker):
-        """Supervisor: forget what a dead worker held against a quota. Raises IndexError."""
+        """Clear the octets that a worker which has exited held against a quota. Called by the supervisor. Raises
+        IndexError.
+        """
         check_quota(self, index)
         check_worker(self, worker)
         store64(&self.quota_slot(index).held[worker], 0, RELAXED)
 
     def quota_counters(self, int index):
-        """Use of a quota by name: `messages`, `octets`, `held_back`, and `buffered`, octets held now. Raises
-        IndexError."""
+        """Return the use of a quota by name: `messages`, `octets`, `held_back`, and `buffered` (octets held now).
+        Raises IndexError."""
         cdef QuotaSlot copy
         check_quota(self, index)
         read_words(&copy, self.quota_slot(index), sizeof(QuotaSlot))
@@ -490,14 +497,17 @@ cdef class Region:
         }
 
     def remote_unsettled(self, int counters):
-        """Unsettled deliveries of an address to one other router, of all workers. counters: id of their counters (op
-        `+r`). Raises IndexError.
+        """Return the unsettled deliveries of an address to one other router, over all workers. counters: their id (op
+        `+r`).
+
+        Raises IndexError.
         """
         check_address(self, counters)
         return sum([load64(&self.remote_slot(worker, counters).unsettled, RELAXED) for worker in range(self.workers)])
 
     def ring_state(self, int producer, int consumer):
-        """`head` and `tail` (octets ever written and read), `size` (octets of data), `used` (octets in it now)."""
+        """Return `head` and `tail` (octets ever written and read), `size` (octets of data), `used` (octets in it
+        now)."""
         cdef RingHeader* ring
         check_worker(self, producer)
         check_worker(self, consumer)
@@ -508,7 +518,7 @@ cdef class Region:
 
 
 cdef void count_unfinished(WorkerSlot* slot) noexcept nogil:
-    """What came in at a worker and had not ended when it died: every delivery is counted in and counted out."""
+    """Count the deliveries that were not finished when their worker exited: each one is counted in and counted out."""
     cdef uint64_t ended = slot.ended_accepted + slot.ended_rejected + slot.ended_released + slot.ended_modified \
         + slot.settled_no_state + slot.presettled + slot.dropped[DROP_PRODUCER_LOST] + slot.dropped[DROP_UNFINISHED]
     if slot.ingress > ended:
@@ -522,7 +532,7 @@ cdef void empty_ring(RingHeader* ring) noexcept nogil:
 
 
 cdef void free_links(Region region, int worker) noexcept nogil:
-    """Zero the slots in use. Only what was ever claimed is looked at: a look costs memory where none was used."""
+    """Zero the slots in use. Only slots that were ever claimed are read: reading others would cost memory."""
     cdef WorkerSlot* owner = region.worker_slot(worker)
     cdef LinkSlot* slot
     cdef uint32_t index

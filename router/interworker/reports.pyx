@@ -1,4 +1,4 @@
-"""What became of another worker's deliveries, for that worker: equal outcomes of consecutive ones are one record."""
+"""Reports of outcomes to another worker: equal outcomes of consecutive deliveries become one record."""
 from router.amqp.id_map cimport map_free
 from router.amqp.states cimport plain_state
 from router.delivery.delivery cimport InDelivery
@@ -28,7 +28,7 @@ cdef class ReportingNode(NodeOwner):
 
     cdef int report(self, bint returned, uint64_t first, uint32_t count, uint8_t kind, const Slice* state,
                     bint settled) except -1:
-        # As its kind alone only what the other side would encode the same way.
+        # Collect only outcomes that the other worker encodes the same way from their kind.
         if not returned and (not settled or state.size > 4 or state.size != plain_state(kind).size):
             self.flush_pending()
             return self.post_outcome(False, first, count, kind, state, settled)

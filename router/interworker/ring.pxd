@@ -9,33 +9,33 @@ cdef struct Ring:
     RingHeader* header
     uint8_t* data
     uint64_t size              # octets, a power of two
-    uint64_t position          # own cursor: head for the producer, tail for the consumer
-    uint64_t published         # … as the other end may see it
+    uint64_t position          # own cursor: head of the producer, tail of the consumer
+    uint64_t published         # own cursor as the other end may see it
     uint64_t seen              # the other end's cursor as last read
-    uint64_t reserved          # producer: where the reserved record begins (behind a skip, if one is needed)
+    uint64_t reserved          # producer: start of the reserved record (behind a skip, if one is needed)
 
 cdef enum:
     RECORD_HEADER = 8          # octets before each record, and the unit that records are rounded up to
     KIND_RECORD = 0
-    KIND_SKIP = 1              # nothing up to the end of the data
+    KIND_SKIP = 1              # fills the rest of the data
 
 cdef struct RecordHeader:
     uint32_t length            # octets of payload
     uint32_t kind
 
-# Either end. The consumer goes on where the ring was read last; a producer must open an empty ring. Both ends of a ring
-# must be opened again after the supervisor has reset it, and not used between the reset and that.
+# Open either end. The consumer continues where the ring was read last; a producer must open an empty ring. After the
+# supervisor has reset a ring, both ends must be opened again before they are used.
 cdef void ring_open(Ring* ring, RingHeader* header, uint64_t size) noexcept nogil
-# What the inline functions below leave out because it is rare: a record that wraps, a ring that seems full, a skip.
+# Rare cases of the inline functions below: a record that wraps, a ring that seems full, a skip.
 cdef uint8_t* ring_reserve_any(Ring* ring, uint32_t length) noexcept nogil
 cdef uint8_t* ring_peek_any(Ring* ring, uint32_t* length) noexcept nogil
-# Producer. Octets free now, headers of records included. A record of `length` fits for certain in
-# 2 * (length + 2 * RECORD_HEADER): where the ring wraps, as much again may have to be skipped.
+# Producer: return the free octets, headers of records included. A record of `length` is certain to fit into
+# 2 * (length + 2 * RECORD_HEADER) octets: where the ring wraps, as much again may have to be skipped.
 cdef uint64_t ring_room(Ring* ring) noexcept nogil
 
 
 cdef inline uint64_t record_octets(uint32_t length) noexcept nogil:
-    """Octets that a record takes in the ring."""
+    """Return the octets that a record takes in the ring."""
     return RECORD_HEADER + ((<uint64_t>length + RECORD_HEADER - 1) & ~<uint64_t>(RECORD_HEADER - 1))
 
 
@@ -48,13 +48,13 @@ cdef inline uint64_t octets_to_wrap(Ring* ring, uint64_t position) noexcept nogi
 
 
 cdef inline uint64_t ring_longest(const Ring* ring) noexcept nogil:
-    """Octets of the longest record: one that is longer finds no room, ever."""
+    """Return the octets of the longest record: one that is longer never finds room."""
     return ring.size // 4
 
 
 cdef inline uint8_t* ring_reserve(Ring* ring, uint32_t length) noexcept nogil:
-    """Producer: contiguous room, 8-aligned, which the next reserve forgets. NULL: there is none now, or never will be
-    for a record of more than `ring_longest`."""
+    """Producer: reserve contiguous room, 8-aligned, which is valid until the next call. NULL: there is none now, or,
+    for more than `ring_longest` octets, there never will be."""
     cdef uint64_t needed = record_octets(length)
     if ring.position + needed - ring.seen > ring.size or needed > octets_to_wrap(ring, ring.position) \
             or length > ring_longest(ring):
@@ -64,8 +64,8 @@ cdef inline uint8_t* ring_reserve(Ring* ring, uint32_t length) noexcept nogil:
 
 
 cdef inline void ring_commit(Ring* ring, uint32_t length) noexcept nogil:
-    """Producer: the room has a record in its first `length` octets, at most those reserved. The consumer sees it when
-    it is published."""
+    """Producer: complete a record in the first `length` octets of the reserved room. The consumer sees it when it is
+    published."""
     cdef RecordHeader* record = record_at(ring, ring.reserved)
     record.length = length
     record.kind = KIND_RECORD
@@ -73,25 +73,25 @@ cdef inline void ring_commit(Ring* ring, uint32_t length) noexcept nogil:
 
 
 cdef inline uint64_t ring_unpublished(const Ring* ring) noexcept nogil:
-    """Octets of records that were committed, or of records that were released, since the last time."""
+    """Return the octets of records committed, or released, since the last publication."""
     return ring.position - ring.published
 
 
 cdef inline void ring_publish(Ring* ring) noexcept nogil:
-    """Producer: the consumer sees all records from now on."""
+    """Producer: publish all committed records."""
     ring.published = ring.position
     store64(&ring.header.head, ring.position, RELEASE)
 
 
 cdef inline bint ring_empty(Ring* ring) noexcept nogil:
-    """Consumer: there is no record."""
+    """Consumer: return True if there is no record."""
     if ring.position == ring.seen:
         ring.seen = load64(&ring.header.head, ACQUIRE)
     return ring.position == ring.seen
 
 
 cdef inline uint8_t* ring_peek(Ring* ring, uint32_t* length) noexcept nogil:
-    """Consumer: the next record, the same one until it is released; NULL: there is none."""
+    """Consumer: return the next record, the same one until it is released; NULL: there is none."""
     cdef RecordHeader* record
     if ring_empty(ring):
         return NULL
@@ -103,16 +103,16 @@ cdef inline uint8_t* ring_peek(Ring* ring, uint32_t* length) noexcept nogil:
 
 
 cdef inline void ring_release(Ring* ring) noexcept nogil:
-    """Consumer: done with the record last peeked. The producer has its room when that is published."""
+    """Consumer: release the record last peeked. The producer gets its room when that is published."""
     ring.position += record_octets(record_at(ring, ring.position).length)
 
 
 cdef inline void ring_release_octets(Ring* ring, uint64_t octets) noexcept nogil:
-    """Consumer: as ring_release, by the `record_octets` of the length that ring_peek returned."""
+    """Consumer: release a record, given the `record_octets` of the length that `ring_peek` returned."""
     ring.position += octets
 
 
 cdef inline void ring_give_back(Ring* ring) noexcept nogil:
-    """Consumer: publish the room of all records that were released."""
+    """Consumer: publish the room of all released records."""
     ring.published = ring.position
     store64(&ring.header.tail, ring.position, RELEASE)

@@ -1,9 +1,9 @@
 """Single-producer single-consumer ring of variable records in shared memory.
 
 A record is a header of eight octets (length, kind) and its payload, contiguous, rounded up to eight. Where a record
-would pass the end of the data, a skip record stands instead and the record begins at the start. Cursors count octets
-for ever and never wrap; the producer publishes records by storing `head`, the consumer frees them by storing `tail`.
-Both do so for many records at once: each store takes a cache line from the other one.
+would pass the end of the data, a skip record fills the rest and the record starts at the beginning. Cursors count
+octets for ever and never wrap. The producer publishes records by storing `head`, the consumer frees them by storing
+`tail`. Both do so for many records at once, since each store takes a cache line from the other one.
 """
 
 
@@ -13,7 +13,7 @@ cdef void ring_open(Ring* ring, RingHeader* header, uint64_t size) noexcept nogi
     ring.size = size
     ring.position = load64(&header.tail, ACQUIRE)
     ring.published = ring.position
-    ring.seen = ring.position  # the consumer has seen nothing yet, the producer nothing unread
+    ring.seen = ring.position  # the consumer has seen no record yet, and for the producer the ring is empty
     ring.reserved = ring.position
 
 
@@ -43,8 +43,8 @@ cdef uint64_t ring_room(Ring* ring) noexcept nogil:
 
 
 cdef uint8_t* ring_peek_any(Ring* ring, uint32_t* length) noexcept nogil:
-    """The first record is a skip, which is published together with the record behind it. For anything else the length
-    is one that no record has."""
+    """Peek behind a skip record, which is published together with the record behind it. Anything else is malformed:
+    the length is then one that no record has."""
     cdef RecordHeader* record = record_at(ring, ring.position)
     if record.kind != KIND_SKIP or ring.seen - ring.position < octets_to_wrap(ring, ring.position) + RECORD_HEADER:
         length[0] = 0xFFFFFFFF

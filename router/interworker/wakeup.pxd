@@ -1,35 +1,38 @@
-"""Sleeping and waking between workers, without a lost wake-up and without a system call to one that is awake.
+"""Sleeping and waking between workers, without a lost wake-up and without a system call to a worker that is awake.
 
-Each worker has a word of doorbells, a bit for every other one. Who has put records into a ring, or has made room in one
-whose producer waits for it, publishes that (`head`, `tail`), then rings. The other takes all bells at once, in every
-wake, and looks only at the rings of those who rang: no wake costs more because there are more workers.
+Each worker has a word of doorbells, with one bit for each other worker. A worker that has put records into a ring, or
+made room in a ring whose producer waits for it, publishes that (`head`, `tail`) and then sets its bit in the other's
+doorbells. The other worker takes all bits at once in each wake, and reads only the rings of the workers that set them.
+So a wake costs the same with any number of workers.
 
-    writer:  publish;  fence;  ring (its own bit);  fence;  does the other sleep? then signal its eventfd
-    reader:  take the bells;  fence;  look at those rings
-             before it blocks: set_sleeping;  fence;  block unless a bell has rung
+    writer:  publish;  fence;  set its own bit;  fence;  if the other sleeps: signal its eventfd
+    reader:  take the doorbells;  fence;  read the rings of the workers that set them
+             before it blocks: set_sleeping;  fence;  block unless a doorbell is set
 
-Why nothing is lost. There are two races, and each is between one who writes A, passes a full fence and reads B, and one
-who writes B, passes a full fence and reads A: one of the two sees what the other has written.
+Why no wake-up is lost. There are two races. In each, one side writes A, passes a full fence and reads B; the other
+side writes B, passes a full fence and reads A. So at least one of them sees what the other has written.
 
-1. To ring is to set the bit, unless it is set already. A writer that finds it set has published before (A) and reads
-   the bells (B); the reader takes the bells (B) and reads the ring after it (A). So either the writer sees that the
-   bells were taken, and rings, or the reader has what was published.
-2. A writer that has set the bit (A) reads whether the other sleeps (B); the reader says that it sleeps (B) and reads
-   the bells (A). So either the writer signals, or the reader does not block. Who finds its bit set need not ask: only
-   it sets that bit, it has asked then, and a reader that blocks has seen no bell since it said that it sleeps, or it
-   was signalled for this one and is about to take it.
+1. A writer sets its bit only if it is clear. If it finds the bit set, it has published before (A) and then read the
+   doorbells (B). The reader takes the doorbells (B) and then reads the ring (A). So either the writer sees that the
+   doorbells were taken, and sets its bit again, or the reader sees what was published.
+2. A writer that has set its bit (A) reads whether the other sleeps (B). The reader states that it sleeps (B) and then
+reads
+   the doorbells (A). So either the writer signals, or the reader does not block. A writer that finds its bit set need
+   not check: only it sets that bit, and it checked then. A reader that blocks has seen no doorbell since it stated
+   that it sleeps, or it was signalled for this one and is about to take it.
 
-A writer may also ring and leave it at that, if it asks (`worker_sleeps`) later: see `Outbox.owed`.
+A writer may also set its bit and check later whether the other sleeps (`worker_sleeps`): see `Outbox.owed`.
 
-A reader that stops in the middle of a ring, or whose port is not up yet, has taken the bell: it keeps that in mind
+A reader that stops in the middle of a ring, or whose port is not up yet, has taken the doorbell. It remembers that
 (`PortWork.rung`), and does not block either.
 
-The eventfd is watched for edges and never read: every signal is one, whatever its counter says. An edge that a wait
-takes which was not meant to block is one of a reader that takes the bells after it.
+The eventfd is watched for edges (EPOLLET) and never read: each signal is an edge, whatever the counter says. If a wait
+that was not meant to block consumes an edge, its worker takes the doorbells afterwards.
 
-Producer with a full ring: set_producer_waits; go on unless ring_reserve still finds no room; clear_producer_waits once
-it has found some. Its consumer: publish the room as often as needed; producer_is_waiting; ring as above. What was
-reserved before is published by the end of the wake: a consumer that sleeps hears of it, and makes room.
+Producer with a full ring: set_producer_waits; continue unless ring_reserve still finds no room; clear_producer_waits
+once it has found some. Its consumer: publish room as often as needed; producer_is_waiting; set the doorbell as above.
+Records reserved before are published by the end of the wake, so a consumer that sleeps is woken for them, and makes
+room.
 """
 from libc.stdint cimport uint64_t
 
@@ -40,30 +43,31 @@ from router.interworker.layout cimport RingHeader, WorkerSlot
 
 
 cdef inline void set_sleeping(WorkerSlot* own) noexcept nogil:
-    """Worker, before it blocks: from now on those who ring signal. Look at the bells once more after it."""
+    """Worker, before it blocks: state that it sleeps, so that others signal it. Check the doorbells once more
+    afterwards."""
     store32(&own.sleeping, 1, RELAXED)
     fence(SEQUENTIAL)
 
 
 cdef inline void clear_sleeping(WorkerSlot* own) noexcept nogil:
-    """Worker, awake again. Take the bells after it."""
+    """Worker, after it has woken up: state that it is awake. Take the doorbells afterwards."""
     store32(&own.sleeping, 0, RELAXED)
 
 
 cdef inline bint worker_sleeps(WorkerSlot* peer) noexcept nogil:
-    """Who has rung: does the other need a signal?"""
+    """Writer, after it has set its doorbell: return True if the other worker needs a signal."""
     fence(SEQUENTIAL)
     return load32(&peer.sleeping, RELAXED) != 0
 
 
 cdef inline bint bell_rung(WorkerSlot* peer, uint64_t bit) noexcept nogil:
-    """Who has published something: has the other not yet taken the bell that we rang before?"""
+    """Writer, after it has published: return True if the doorbell set before is not taken yet."""
     fence(SEQUENTIAL)
     return (load64(&peer.doorbells, RELAXED) & bit) != 0
 
 
 cdef inline bint ring_bell(WorkerSlot* peer, uint64_t bit) noexcept nogil:
-    """Who has published something. True: the other sleeps, and needs a signal."""
+    """Writer, after it has published: set the doorbell. True: the other worker sleeps, and needs a signal."""
     if bell_rung(peer, bit):
         return False
     fetch_or64(&peer.doorbells, bit, SEQUENTIAL)
@@ -71,33 +75,35 @@ cdef inline bint ring_bell(WorkerSlot* peer, uint64_t bit) noexcept nogil:
 
 
 cdef inline bint any_bell(WorkerSlot* own) noexcept nogil:
-    """Worker: has anybody rung? After set_sleeping: it must not block then."""
+    """Worker: return True if any doorbell is set. After set_sleeping: then it must not block."""
     return load64(&own.doorbells, RELAXED) != 0
 
 
 cdef inline uint64_t take_bells(WorkerSlot* own) noexcept nogil:
-    """Worker: who has rung. Look at the rings of all of these after it."""
+    """Worker: take the doorbells. Read the rings of all workers in the result afterwards."""
     cdef uint64_t rung = exchange64(&own.doorbells, 0, ACQUIRE)
     fence(SEQUENTIAL)
     return rung
 
 
 cdef inline void set_producer_waits(RingHeader* ring) noexcept nogil:
-    """Producer without room: from now on the consumer rings. Try to reserve once more after it."""
+    """Producer without room: ask the consumer to set the doorbell when there is room. Try to reserve once more
+    afterwards."""
     store32(&ring.producer_waits, 1, RELAXED)
     fence(SEQUENTIAL)
 
 
 cdef inline void clear_producer_waits(RingHeader* ring) noexcept nogil:
-    """Producer, with room again."""
+    """Producer with room again: withdraw that request."""
     store32(&ring.producer_waits, 0, RELAXED)
 
 
 cdef inline bint producer_is_waiting(RingHeader* ring) noexcept nogil:
-    """Consumer, after it has published room: is the producer to be told?"""
+    """Consumer, after it has published room: return True if the producer must be notified."""
     fence(SEQUENTIAL)
     return load32(&ring.producer_waits, RELAXED) != 0
 
 
-# Make `eventfd` (EFD_NONBLOCK) readable. 0, or the negative errno: the descriptor is not an eventfd of a worker.
+# Make `eventfd` (EFD_NONBLOCK) readable. Returns 0, or the negative errno: the descriptor is not an eventfd of a
+# worker.
 cdef int wake(int eventfd) noexcept nogil

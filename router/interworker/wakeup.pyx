@@ -1,4 +1,4 @@
-"""The system call of a wake-up; everything else is inline in wakeup.pxd."""
+"""System call that wakes another worker; everything else is inline in wakeup.pxd."""
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint64_t
 from posix.unistd cimport write
