@@ -1,22 +1,23 @@
-"""Message-annotations as they go out: those of users as they came, those of routers anew."""
+"""Composition of outgoing message-annotations: users' annotations are kept, router annotations are written anew."""
 from libc.stdint cimport uint8_t
 
 from router.message.content cimport Content
 
-# Most octets of the annotations section that compose writes for this content.
+# Return the most octets that `compose` may write for this content.
 cdef size_t compose_room(const Content* c) noexcept nogil
-# Writes the message-annotations section for a way out; router: with router annotations. Returns octets, 0: no section.
+# Write the message-annotations section of an outgoing copy. router: with router annotations. Returns its octets; 0:
+# there is no section.
 cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil
 
 cdef enum:
-    COMPOSED_MOST = 1024       # octets of what is kept; longer ones are composed each time
+    COMPOSED_MOST = 1024       # octets of the longest section that is kept; longer ones are composed each time
 
-# What `compose` has made for a way out with router annotations, for messages that say the same. Plain struct: embedded
-# in its user, who frees `octets`.
+# Section composed by `compose` with router annotations, kept for messages with identical leading sections. Plain
+# struct: embedded in its user, which calls `composed_drop`.
 cdef struct Composed:
-    uint8_t* octets            # NULL: nothing is kept
+    uint8_t* octets            # owned; NULL: nothing is kept
     size_t size
 
-# Compose for this content and keep that. False: it is not kept.
+# Compose the section for this content and keep it. False: it is not kept.
 cdef bint composed_keep(Composed* kept, const Content* c) noexcept nogil
 cdef void composed_drop(Composed* kept) noexcept nogil

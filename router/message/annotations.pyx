@@ -1,4 +1,4 @@
-"""Message-annotations as they go out: those of users as they came, those of routers anew.
+"""Composition of outgoing message-annotations: users' annotations are kept, router annotations are written anew.
 
 routing-semantics.md 11.4; inter-router.md 10.
 """
@@ -20,12 +20,14 @@ cdef const uint8_t* node = node_holder
 cdef size_t node_size = 5
 
 
-# Ingress and trace of every message, or (False) only of the router's own: an edge router (inter-router.md 10.3).
+# Write ingress and trace for every message. False, at an edge router: only for the router's own (inter-router.md
+# 10.3).
 cdef bint follows = True
 
 
 def use_node(str text not None, *, bint forwarded=True):
-    """This router's node id ("0/ID"), for ingress and trace. forwarded: also of messages that it forwards."""
+    """Set this router's node id ("0/ID") for ingress and trace. forwarded: write these for forwarded messages as
+    well."""
     global node_holder, node, node_size, follows
     follows = forwarded
     node_holder = codec.encode_string(text)
@@ -34,7 +36,7 @@ def use_node(str text not None, *, bint forwarded=True):
 
 
 cdef size_t compose_room(const Content* c) noexcept nogil:
-    # 12 for the section's own header; keys of 9 to 19 octets with 2 of their header; 9 for a list's header.
+    # 12 for the header of the section; keys of 9 to 19 octets, with 2 for their header; 9 for the header of a list.
     return c.sections.map.size + c.to.size + c.sections.ingress.size + c.sections.trace.size + c.served.size \
         + 2 * node_size + 224
 
@@ -52,7 +54,7 @@ cdef inline uint8_t* put_slice(uint8_t* w, const uint8_t* data, size_t size) noe
 
 
 cdef uint8_t* put_trace(uint8_t* w, const Slice* trace) noexcept nogil:
-    """The list that came, and this router behind it."""
+    """Write the incoming trace with this router added."""
     cdef uint32_t count = 0
     cdef const uint8_t* stop = NULL
     cdef const uint8_t* items = NULL
@@ -79,6 +81,7 @@ cdef uint8_t* put_trace(uint8_t* w, const Slice* trace) noexcept nogil:
 
 
 cdef uint8_t* put_user_pairs(uint8_t* w, const Sections* s) noexcept nogil:
+    """Write the annotations of users."""
     cdef const uint8_t* p = s.map.data
     cdef const uint8_t* end = s.map.data + s.map.size
     cdef const uint8_t* value
@@ -170,7 +173,7 @@ cdef bint composed_keep(Composed* kept, const Content* c) noexcept nogil:
         return False
     kept.octets = <uint8_t*>malloc(room)
     if kept.octets is NULL:
-        return False               # it will be composed each time
+        return False               # composed each time then
     kept.size = compose(kept.octets, c, True)
     return True
 
@@ -182,7 +185,9 @@ cdef void composed_drop(Composed* kept) noexcept nogil:
 
 
 def rewritten(bytes data not None, router=False, honour=False, bytes to=b"", phase=0, bytes served=b""):
-    """`data` with its annotations as a way out would send them, or None when its first sections are malformed."""
+    """Return `data` with its annotations as an outgoing copy has them; None: its leading sections are malformed. For
+    tests.
+    """
     cdef Content c
     cdef const uint8_t* p = data
     memset(&c, 0, sizeof(Content))

@@ -1,4 +1,4 @@
-"""Content of messages: octets in chunks that deliveries share by reference, and readers of them."""
+"""Content of messages: octets in chunks that the copies of a message share, and cursors of their readers."""
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -6,28 +6,29 @@ from router.amqp.zero cimport zero
 from router.amqp.meter cimport Meter, meter_add, meter_changed, meter_release, meter_subtract
 
 cdef enum:
-    CHUNKS_KEPT = 64           # chunks without a user that are kept for the next message: 4 MiB
-    # Small chunks have room for a multiple of so many octets, and are kept by size …
+    CHUNKS_KEPT = 64           # unused chunks of CHUNK_OCTETS kept for further messages: 4 MiB
+    # Small chunks have room for a multiple of SMALL_STEP octets, up to 1,024. Unused ones are kept by size, up to
+    # SMALL_KEPT octets in all.
     SMALL_STEP = 64
-    SMALL_SIZES = 17           # … up to 1,024 …
-    SMALL_KEPT = 16777216      # … and so many octets together
-    MESSAGES_KEPT = 65536      # as many as wait for credit on some busy links
-    ROOM_FOR_ONE = 4           # octets of room that a chunk behind the first has for each octet of its message, at most
-    DROPS = 8192               # of chunks and messages that one call of chunks_drop frees, at most: a fraction of a ms
+    SMALL_SIZES = 17
+    SMALL_KEPT = 16777216
+    MESSAGES_KEPT = 65536      # unused Message structs kept: as many as wait for credit on a few busy links
+    ROOM_FOR_ONE = 4           # octets of room in a chunk behind the first for each octet received, at most
+    DROPS = 8192               # chunks and messages that one call of chunks_drop frees, at most: a fraction of a ms
 
 cdef uint64_t stored = 0       # octets in chunks of this process
 uncharged = 0
 cdef uint64_t linearised = 0   # octets that message_linearise has copied
-cdef Chunk* spare_chunks = NULL  # of CHUNK_OCTETS each
+cdef Chunk* spare_chunks = NULL  # unused chunks of CHUNK_OCTETS
 cdef int spares = 0
 cdef Chunk* small_chunks[SMALL_SIZES]   # by room / SMALL_STEP
 cdef size_t small_kept = 0
-cdef Message* spare_messages = NULL      # linked by `next_spare`
+cdef Message* spare_messages = NULL      # unused structs, linked by `next_spare`
 cdef int messages_kept = 0
 
 
 cdef uint64_t stored_octets() noexcept:
-    """Octets of message content that this process holds in chunks."""
+    """Return the octets of message content that this process holds in chunks."""
     return stored
 
 
@@ -75,9 +76,10 @@ cdef inline void chunk_filled(Chunk* c, size_t size) noexcept nogil:
 
 
 cdef inline void chunk_passed(Chunk* c) noexcept:
-    """When all readers are at the end of the last chunk, or all have gone, its octets are held for nobody.
+    """Stop metering the octets of the last chunk if all readers are at its end, or gone.
 
-    Whoever is not there yet holds a reference to it, or to the chunk before, which does; one is the message's.
+    A reader that is not there yet holds a reference to the chunk, or to an earlier one. One reference is the
+    message's.
     """
     cdef Meter* meter = c.meter
     cdef uint32_t octets = c.size - c.passed
@@ -89,15 +91,15 @@ cdef inline void chunk_passed(Chunk* c) noexcept:
 
 
 cdef inline void chunk_read(Chunk* c) noexcept:
-    """A reader has come to the end of the last chunk."""
+    """Note that a reader has reached the end of the last chunk."""
     c.at_end += 1
     if c.refs != 1 + c.at_end and c.at_end == 1 and c.meter is not NULL:
-        meter_changed(c.meter)         # the others are not there yet, but it waits for more
+        meter_changed(c.meter)         # this reader waits for more, although others are behind
     chunk_passed(c)
 
 
 cdef void chunk_release(Chunk* c) noexcept:
-    """Give one reference up; frees the chain behind as far as nobody else needs it."""
+    """Release one reference; free the chain of chunks as far as it has no other references."""
     global stored, spare_chunks, spares, small_kept
     cdef Chunk* following
     cdef Meter* meter
@@ -144,7 +146,7 @@ cdef bint chunks_drop() noexcept:
 
 
 cdef void free_chunks(Chunk** first, int* left) noexcept:
-    """At most so many."""
+    """Free at most `left` chunks of a list, and count `left` down."""
     global spares, small_kept
     cdef Chunk* c
     while first[0] is not NULL and left[0]:
@@ -159,7 +161,7 @@ cdef void free_chunks(Chunk** first, int* left) noexcept:
 
 
 cdef inline int message_reserve() except -1:
-    """From now on there is a spare one: the next message_new does not fail."""
+    """Reserve a struct: the next message_new cannot fail."""
     global spare_messages, messages_kept
     cdef Message* m
     if spare_messages is NULL:
@@ -173,7 +175,7 @@ cdef inline int message_reserve() except -1:
 
 
 cdef Message* message_new(uint32_t format) except NULL:
-    """An empty message with one reference."""
+    """Return an empty message with one reference."""
     global spare_messages, messages_kept
     cdef Message* m
     message_reserve()
@@ -187,7 +189,7 @@ cdef Message* message_new(uint32_t format) except NULL:
 
 
 cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
-    """References of a chunk: its predecessor's `next`, cursors, and the message's `head` and `tail`."""
+    """Append octets to a message, in the last chunk or a new one."""
     cdef Chunk* c = m.tail
     cdef size_t part, room
     if not size:
@@ -209,7 +211,8 @@ cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
         m.head = c
         c.refs = 2
     else:
-        # The meter counts octets, not room, and a peer may send few and no more.
+        # Room is bounded by octets received: the meter does not count room, and a peer may send few octets and no
+        # more.
         room = min(<size_t>CHUNK_OCTETS, ROOM_FOR_ONE * <size_t>m.size)
         c = chunk_new(size if size > room else room, m.meter)
         c.refs = 2
@@ -223,7 +226,8 @@ cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
 
 
 cdef int message_linearise(Message* m, size_t room) except -1:
-    """Make all octets contiguous in the first chunk, which has `room` for more. Before any cursor is opened."""
+    """Make all octets contiguous in the first chunk, with `room` octets in all. To be called before any cursor is
+    opened."""
     global linearised
     cdef Chunk* whole
     cdef Chunk* c
@@ -245,8 +249,8 @@ cdef int message_linearise(Message* m, size_t room) except -1:
 
 
 cdef int message_meter(Message* m, Meter* meter) except -1:
-    """From now on `meter` counts the message's octets, instead of the meter that did: those that no reader has passed,
-    and those to come. Of a routed message only the last chunk is moved."""
+    """Make `meter` count the message's octets from now on, instead of its present meter: those that no reader has
+    passed, and those to come. Of a routed message only the last chunk is moved."""
     global uncharged
     cdef Chunk* c = m.head if m.head is not NULL else m.tail
     cdef Meter* before = m.meter
@@ -270,7 +274,7 @@ cdef int message_meter(Message* m, Meter* meter) except -1:
             meter_add(meter, octets)
             if before is not NULL:
                 moved += octets
-                before.refs -= 1           # the message has another reference, until the end
+                before.refs -= 1           # the message holds another reference until the end
         c = c.next
     if before is not NULL:
         if moved:
@@ -280,7 +284,7 @@ cdef int message_meter(Message* m, Meter* meter) except -1:
 
 
 cdef void message_routed(Message* m) noexcept:
-    """Every reader has its cursor: octets that all have read need not be kept."""
+    """Drop `head`: every reader has its cursor, so octets that all have read are freed."""
     if m.head is not NULL:
         chunk_release(m.head)
         m.head = NULL
@@ -324,7 +328,7 @@ cdef Message* message_whole(uint32_t format, size_t size, Meter* meter, Cursor* 
     message_reserve()
     c = chunk_new(size, meter)
     m = message_new(format)
-    c.refs = 2                             # the message's `tail`, the cursor
+    c.refs = 2                             # references: the message's `tail`, and the cursor
     chunk_filled(c, size)
     meter.refs += 1
     m.meter = meter
@@ -337,7 +341,8 @@ cdef Message* message_whole(uint32_t format, size_t size, Meter* meter, Cursor* 
 
 
 cdef Message* content_store(Content* c) except NULL:
-    """The content as a stored message (one reference, the caller's), copied when it was only in the input buffer."""
+    """Return the content as a stored message, copied if it is only in the read buffer. The reference is the
+    caller's."""
     if c.stored is NULL:
         c.stored = message_new(c.format)
         message_append(c.stored, c.data, c.size)
@@ -348,7 +353,7 @@ cdef Message* content_store(Content* c) except NULL:
 
 
 cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept:
-    """At `offset`, which is within the first chunk. Only before message_routed."""
+    """Open a cursor at `offset`, which must be within the first chunk. To be called before message_routed."""
     cursor.chunk = m.head
     cursor.offset = <uint32_t>offset
     if cursor.chunk is not NULL:
@@ -358,7 +363,7 @@ cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept:
 
 
 cdef size_t cursor_ready(Cursor* cursor) noexcept nogil:
-    """Octets that can be read now without a gap, at least: what is left of this chunk and the next one."""
+    """Return the octets that can be read now, at least: the rest of this chunk, and the next chunk."""
     cdef Chunk* c = cursor.chunk
     if c is NULL:
         return 0
@@ -368,7 +373,7 @@ cdef size_t cursor_ready(Cursor* cursor) noexcept nogil:
 
 
 cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept:
-    """Copies up to `size` octets to w and moves on. Returns how many there were."""
+    """Copy up to `size` octets to w and advance the cursor. Returns the number of octets."""
     cdef Chunk* c = cursor.chunk
     cdef Chunk* following
     cdef size_t part, done = 0

@@ -1,7 +1,7 @@
-"""What was found in the first sections of the last message, for one that begins with the same octets.
+"""Cached prefix of a message: its sections up to the message-annotations, and what a scan has found in them.
 
-Between routers messages have annotations with their address, where they entered, and the way that they came: those of
-one producer are the same in each.
+Between routers, messages have annotations with their address, their ingress and their trace. Those of one producer are
+the same in each message.
 """
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
@@ -11,22 +11,23 @@ from router.amqp.spec cimport S_PROPERTIES, T_SMALLULONG
 from router.message.sections cimport Sections
 
 cdef enum:
-    LAST_OCTETS = 256          # of the sections that are kept; longer ones are read each time
+    LAST_OCTETS = 256          # octets of the longest prefix that is kept; longer ones are scanned each time
 
 # Plain struct: embedded by value in its user.
 cdef struct LastSections:
-    size_t size                # of `octets`, 0: there is none
+    size_t size                # octets of the prefix; 0: none is kept
     Sections sections          # its slices point into `octets`
-    uint8_t[LAST_OCTETS] octets  # up to and with the message-annotations
+    uint8_t[LAST_OCTETS] octets  # sections up to and including the message-annotations
 
 
 cdef inline bint ends_at(const uint8_t* data, size_t size, size_t at) noexcept nogil:
-    """The octets from `at` are the message's properties or what comes behind them: nothing that `scan` reads."""
+    """Return True if the message's properties or body start at `at`: sections that `scan` without properties skips."""
     return size >= at + 3 and data[at] == 0 and data[at + 1] == T_SMALLULONG and data[at + 2] >= S_PROPERTIES
 
 
 cdef inline bint is_last(const LastSections* last, const uint8_t* data, size_t size) noexcept nogil:
-    """Whether a message is like the last one; then `last.sections` is what `scan` without properties would find."""
+    """Return True if the message has this prefix. Then `last.sections` is what `scan` without properties would
+    find."""
     return last.size != 0 and ends_at(data, size, last.size) and memcmp(data, &last.octets[0], last.size) == 0
 
 
@@ -36,8 +37,10 @@ cdef inline void move_slice(Slice* slice, const uint8_t* data, const LastSection
 
 
 cdef inline bint last_keep(LastSections* last, const uint8_t* data, size_t size, const Sections* found) noexcept nogil:
-    """The message, in which `scan` without properties has found this, takes the place of the last one. False: it is not
-    such that others can be compared with it."""
+    """Keep the prefix of a message, in which `scan` without properties has found `found`.
+
+    False: it is not kept, since other messages cannot be compared with it.
+    """
     if found.end == 0 or found.end > LAST_OCTETS or not ends_at(data, size, found.end):
         return False
     last.size = found.end

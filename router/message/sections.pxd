@@ -1,4 +1,4 @@
-"""The first sections of a message (AMQP 1.0 part 3, 3.2): scanned, not decoded."""
+"""Leading sections of a message (AMQP 1.0 part 3, 3.2): scanned, not decoded."""
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
@@ -10,31 +10,31 @@ cdef enum:
     SERVED_SIZE = 19           # octets of "x-opt-sluice.served"
     NO_PRIORITY = -1
 
-# What the first sections say. Slices point into the scanned octets.
+# Results of a scan. Slices point into the scanned octets.
 cdef struct Sections:
-    size_t at                  # offset of the message-annotations, or where they would be
+    size_t at                  # offset of the message-annotations, or of the place where they would be
     size_t end                 # offset behind them (== at: there are none)
     Slice map                  # items of the annotations map (without its header)
-    uint32_t pairs             # key-value pairs of users
-    bint router                # it has router annotations (x-opt-qd.*)
-    bint rewrite               # the section cannot go out as it is
-    Slice ingress              # encoded string
-    Slice trace                # encoded list
-    uint32_t hops              # items of it
-    Slice to_override          # encoded string
-    int phase
-    bint stream
-    bint settled               # x-opt-qd.settled: sent settled, and a router wants to hear when it has left
-    Slice served               # encoded list: edge routers that have had a copy from the one where it entered
-    int priority               # 0…9, or -1 when the message does not say
-    bint has_properties
+    uint32_t pairs             # number of users' annotations
+    bint router                # there are router annotations (x-opt-qd.*)
+    bint rewrite               # the section must not be forwarded unchanged
+    Slice ingress              # x-opt-qd.ingress, encoded string
+    Slice trace                # x-opt-qd.trace, encoded list
+    uint32_t hops              # items of the trace
+    Slice to_override          # x-opt-qd.to, encoded string
+    int phase                  # x-opt-qd.phase; 0: none
+    bint stream                # x-opt-qd.stream
+    bint settled               # x-opt-qd.settled: sent settled, and tracked by a router (Content.checkpoint)
+    Slice served               # x-opt-sluice.served, encoded list: edge routers served by the router where it entered
+    int priority               # 0…9; -1: the header has none
+    bint has_properties        # the properties were scanned
     Slice to                   # text of properties.to; data NULL when absent
     Slice subject              # text of properties.subject; data NULL when absent
     Slice user_id              # octets of properties.user-id; data NULL when absent
 
 cdef enum ScanResult:
     SCAN_OK = 0
-    SCAN_MORE = 1              # as far as it goes; the octets end where another section could begin
+    SCAN_MORE = 1              # sections so far are complete; the octets end where another section could start
     SCAN_TRUNCATED = 2         # the octets end within a section
     SCAN_MALFORMED = 8         # amqp:decode-error, invalid message format
     SCAN_BAD_TO = 3            # amqp:invalid-field, see scan_description
@@ -45,15 +45,16 @@ cdef enum ScanResult:
 
 cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties, bint honour,
                               Sections* out) noexcept nogil
-# Size that a message must have before another scan can find more than one of these octets has, which are too few.
-# SIZE_MAX: no scan ever does.
+# Return the length that a message must have before another scan can find more than in these octets, which are too few.
+# SIZE_MAX: no scan ever can.
 cdef size_t scan_needs(const uint8_t* data, size_t size) noexcept nogil
 cdef bint scan_any_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil
 cdef str scan_description(ScanResult result)
 
 
 cdef inline bint scan_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil:
-    """The user-id of properties that begin at p; data NULL: there is none. False: for `scan` they are malformed."""
+    """Find the user-id of properties that start at p; data NULL: there is none. False: `scan` would call them
+    malformed."""
     cdef const uint8_t* stop
     cdef const uint8_t* q
     cdef uint32_t i
@@ -78,24 +79,25 @@ cdef inline bint scan_user(const uint8_t* p, const uint8_t* end, Slice* user_id)
 
 cdef inline ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour,
                             Sections* out) noexcept nogil:
-    """Walks the sections at `data` through message-annotations, through properties when asked for.
+    """Scan the sections at `data` up to the message-annotations, or up to the properties if asked for.
 
-    `out` is zero before.
-
-    honour: router annotations are meant for us and must be well formed. SCAN_MORE: the octets end where another section
-    could begin; SCAN_TRUNCATED: they end within one (malformed, unless more will come).
+    `out` must be zero. honour: router annotations are meant for this router and must be well-formed. Octets that end
+    within a section (SCAN_TRUNCATED) are malformed, unless more will come.
     """
     if size > 3 and data[0] == 0 and data[1] == T_SMALLULONG \
             and data[2] >= (S_PROPERTIES + 1 if properties else S_PROPERTIES):
-        # The common case: nothing that concerns us stands before the body.
+        # The common case: nothing before the body that a router reads.
         out.priority = NO_PRIORITY
         return SCAN_OK
     return scan_sections(data, size, properties, honour, out)
 
 
 cdef inline bint is_router_key(const uint8_t* key, const uint8_t* end, Slice* name) noexcept nogil:
-    """A symbol that begins with x-opt-qd. ; `name` is what follows. Or that of served edge routers, which is whole: to
-    routers of 1.19 it is one of users, so that they pass it on."""
+    """Return True for a router annotation's key: a symbol that starts with x-opt-qd., or x-opt-sluice.served.
+
+    name: the text behind that prefix, or all of the other key. Routers of 1.19 take that one for a user's annotation,
+    so they pass it on.
+    """
     if key[0] != T_SYM8 and key[0] != T_SYM32:
         return False
     if open_variable(key, end, name) is NULL or name.size < ROUTER_PREFIX:

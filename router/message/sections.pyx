@@ -1,4 +1,4 @@
-"""The first sections of a message (AMQP 1.0 part 3, 3.2): scanned, not decoded.
+"""Leading sections of a message (AMQP 1.0 part 3, 3.2): scanned, not decoded.
 
 routing-semantics.md 11.3; inter-router.md 10.
 """
@@ -30,7 +30,7 @@ cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties,
     if size == 0:
         return SCAN_TRUNCATED
     while p < end:
-        # The common case first: a section behind the annotations, or none of ours.
+        # The common case first: a descriptor in its short encoding.
         if end - p > 3 and p[0] == 0 and p[1] == T_SMALLULONG:
             code = p[2]
             body = p + 3
@@ -108,7 +108,7 @@ cdef ScanResult scan_header(const uint8_t* p, const uint8_t* end, Sections* out)
 
 
 cdef ScanResult scan_properties(const uint8_t* p, const uint8_t* end, Sections* out) noexcept nogil:
-    """message-id, user-id, to, subject … (AMQP 1.0 part 3, 3.2.4)"""
+    """Scan message-id, user-id, to and subject (AMQP 1.0 part 3, 3.2.4)."""
     cdef uint32_t count, i
     cdef const uint8_t* stop
     cdef const uint8_t* q
@@ -228,7 +228,7 @@ cdef ScanResult scan_router_annotation(const Slice* name, const uint8_t* value, 
 
 
 cdef int small_int(const uint8_t* p, const uint8_t* end) noexcept nogil:
-    """An integer of any width as phase; 0 when it is none or out of range."""
+    """Return an integer of any width as phase; 0 for anything else, or out of range."""
     cdef uint64_t value
     if p[0] == T_SMALLINT or p[0] == 0x55 or p[0] == 0x51:
         return p[1] if p[1] < 128 else 0
@@ -257,7 +257,7 @@ def needs(bytes data not None):
 
 
 def scan_dict(bytes data not None, properties=True, honour=True):
-    """(result, dict of what was found) for tests and property tests against a full decoder."""
+    """Return (result, fields of Sections as a dict), for tests, also against a full decoder."""
     cdef Sections s
     cdef const uint8_t* p = data
     memset(&s, 0, sizeof(Sections))
