@@ -45,8 +45,10 @@ cdef int in_report_known(InDelivery* d) except -1:
 
 
 cdef int in_update(InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
-    """Pass a state or settlement of the producer to every copy. After a settlement the caller finishes the
-    delivery."""
+    """Pass a state or settlement of the producer to every copy.
+
+    After a settlement the caller finishes the delivery.
+    """
     cdef OutDelivery* o = d.copies
     cdef OutDelivery* following
     while o is not NULL:

@@ -21,8 +21,9 @@ cdef class ControlHandler(DeliveryHandler):
     cdef object too_long
 
     def __cinit__(self, Table table not None, str key not None, too_long not None):
-        """key: address key of such messages at the supervisor. too_long: called when a message is refused for its
-        length.
+        """key: address key of such messages at the supervisor.
+
+        too_long: called when a message is refused for its length.
         """
         self.table = table
         self.key = key

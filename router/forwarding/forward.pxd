@@ -62,8 +62,10 @@ cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
 
 
 cdef inline int overflow_of(Address address, const Content* c) noexcept:
-    """Return the overflow policy (Overflow) for a copy of this message. Settled messages from other routers get a
-    bound in octets as well (ConsumerLink.make_routed_room)."""
+    """Return the overflow policy (Overflow) for a copy of this message.
+
+    Settled messages from other routers get a bound in octets as well (ConsumerLink.make_routed_room).
+    """
     if not c.came_by or address.overflow == OVERFLOW_DROP_OLDEST or not (c.settled or c.checkpoint):
         return address.overflow
     return OVERFLOW_REMOTE if c.unbounded else address.overflow | OVERFLOW_TRACKED

@@ -230,8 +230,7 @@ cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
 
 
 cdef inline void compare(void* at, uint32_t came_by, Best* best) noexcept:
-    """Compare one more consumer: the lower score wins, the earlier one if equal; one below its capacity is
-    preferred."""
+    """Compare one more consumer: first by room below its capacity, then by score; the earlier one wins if equal."""
     cdef Consumer consumer = <Consumer>at
     cdef uint32_t value
     cdef bint eligible
@@ -296,8 +295,7 @@ cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept:
 
 
 cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
-    """Forward to the consumer with the lowest score, the earlier one if equal; an idle first choice rotates the
-    list."""
+    """Forward to the consumer with the lowest score, the earlier one if equal; if it is idle, rotate the list."""
     cdef Best best
     best_consumer(address, c.came_by, n, &best)
     if best.consumer is NULL:
@@ -372,8 +370,7 @@ cdef uint32_t uplink_cost(Address address) noexcept:
 
 
 cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) except -1:
-    """Forward in strict rotation over the consumers of this router, or, with other edge routers, over the nearest
-    ones."""
+    """Forward in strict rotation over the consumers here, or, if other edge routers have some, over the nearest."""
     cdef Consumer consumer
     cdef bint nearest = address.served is not None
     cdef uint32_t least = least_distance(address, c) if nearest else 0

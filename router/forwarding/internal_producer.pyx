@@ -73,10 +73,9 @@ cdef class InternalProducer(NodeOwner):
         return copies
 
     def send_on(self, ConsumerLink link not None, bytes octets not None):
-        """Send a whole message on one link, presettled and unchanged. When too many wait there, it replaces older
-        ones.
+        """Send a whole message on one link, presettled and unchanged.
 
-        Returns False if there is no room at all.
+        When too many messages wait there, it replaces older ones. Returns False if there is no room at all.
         """
         cdef Content c
         cdef InDelivery* d

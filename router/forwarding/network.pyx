@@ -38,8 +38,9 @@ cdef class Router:
         return word < self.words and (self.origins[word] >> (<uint32_t>origin % WORD_BITS)) & 1
 
     def use_origins(self, str text not None):
-        """Set the valid origins from a hexadecimal number, in which bit i is the router with index i. Raises
-        ValueError.
+        """Set the valid origins from a hexadecimal number, in which bit i is the router with index i.
+
+        Raises ValueError.
         """
         bits = int(text, 16) if text else 0
         words = (bits.bit_length() + WORD_BITS - 1) // WORD_BITS
@@ -66,8 +67,7 @@ cdef class Outstanding:
 
 cdef class RemoteDestination:
     cdef uint64_t unsettled(self) noexcept:
-        """Return the unsettled deliveries of all workers: of this one by now, of the others by the start of the
-        wake."""
+        """Return the unsettled deliveries of all workers: of this one now, of the others at the start of the wake."""
         cdef uint64_t wake = self.wakes[0]
         cdef uint64_t total = 0
         cdef const uint8_t* p
@@ -90,8 +90,7 @@ cdef class Path:
         return total
 
     cdef void* pick(self, int priority, uint64_t producer) noexcept:
-        """Choose one of several connections by rendezvous hashing: producer and connection make a weight, the heaviest
-        wins.
+        """Choose one of several connections by rendezvous hashing: the heaviest hash of producer and connection wins.
 
         A new connection moves no producer, because a producer chooses only among connections that are older than
         itself. A lost one moves only its own producers. A producer older than all of them takes the oldest connection.
@@ -235,8 +234,10 @@ cdef class Network:
         self.hop_limit = radius + 1
 
     def destination(self, Region region not None, int worker, int index, uint32_t counters):
-        """Make the destination of an address that a router announced. Newly used counters start at 0 for this
-        worker."""
+        """Make the destination of an address that a router announced.
+
+        Newly used counters start at 0 for this worker.
+        """
         cdef RemoteDestination destination = RemoteDestination()
         cdef Outstanding counter = self.counters.get(counters)
         cdef RemoteSlot* slot
@@ -257,8 +258,7 @@ cdef class Network:
         return destination
 
     def drop_destination(self, RemoteDestination destination not None):
-        """Release the counters of a destination that its address has lost: they may be reused from the next epoch
-        on."""
+        """Release the counters of a destination that its address has lost; the next epoch may reuse them."""
         destination.own.uses -= 1
         if not destination.own.uses:
             destination.own.end()

@@ -141,8 +141,9 @@ cdef class ProducerHandler(DeliveryHandler):
         return ROUTED
 
     cdef bint deliver_edge(self, InDelivery* d, Content* c) except -1:
-        """At an edge router: forward to the other edge router that the message names, if it is connected. False: it is
-        not.
+        """At an edge router: forward to the other edge router that the message names.
+
+        Returns False if that router is not connected, or takes no copy.
         """
         cdef Address beyond = self.edge_of(c)
         if beyond is None or not forward(beyond, d, c):
@@ -151,8 +152,7 @@ cdef class ProducerHandler(DeliveryHandler):
         return True
 
     cdef Address edge_of(self, const Content* c):
-        """At an edge router: return the address of the other edge router that the message names; None: not
-        connected."""
+        """At an edge router: return the address of the other edge router that the message names, if connected."""
         cdef Slice text = c.sections.to
         if c.to.data is not NULL:
             open_variable(c.to.data, c.to.data + c.to.size, &text)
@@ -162,8 +162,7 @@ cdef class ProducerHandler(DeliveryHandler):
         return self.table.network.edges.get(addresses.edge_id(addresses.normalise(plain)))
 
     cdef bint has_come(self, ProducerLink link, InDelivery* d, const Content* c) except -1:
-        """Refuse a message that this edge router has already served at the router where it entered; return True if
-        so."""
+        """Return True, after refusing it, for a message that was copied to this edge router where it entered."""
         cdef const uint8_t* p
         cdef const uint8_t* stop = NULL
         cdef uint32_t count
@@ -282,8 +281,9 @@ cdef inline void* recall(ProducerHandler handler, Content* c) noexcept:
 
 
 cdef int remember(ProducerHandler handler, const Content* c) except -1:
-    """Consider caching the prefix of a message. Called if it is not cached, and a scan without properties found
-    annotations.
+    """Cache the prefix of one in BEGINNING_EVERY messages.
+
+    Called for a message whose prefix is not cached, and in which a scan without properties found annotations.
     """
     if handler.others % BEGINNING_EVERY == 0:
         handler.beginnings = keep_beginning(handler.beginnings, c.data, c.size, &c.sections)

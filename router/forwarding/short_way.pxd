@@ -64,11 +64,10 @@ cdef inline bint is_section(const uint8_t* p) noexcept nogil:
 
 
 cdef inline bint says_nothing(const uint8_t* p, size_t size, Said* said) noexcept nogil:
-    """Return True if the message needs no scan: it starts with its properties or body, or with a simple header before
-    these.
+    """Return True if the message needs no scan: it has neither delivery-annotations nor message-annotations.
 
-    A header is simple if `durable` and `priority` have their short encodings. Sets `said`. The properties matter only
-    where the address or the policy asks for them.
+    A header before its properties or body must have `durable` and `priority` in their short encodings. Sets `said`.
+    The properties matter only where the address or the policy asks for them.
     """
     said.sections = NULL
     said.at = 0

@@ -59,8 +59,10 @@ cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const
 
 
 cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, uint64_t producer, Way* way) noexcept:
-    """Choose the consumer of this worker that gets the next delivery, as `deliver` and `forward` do. False: slow
-    path."""
+    """Choose the consumer of this worker that gets the next delivery, as `deliver` and `forward` do.
+
+    Returns False if the address needs the slow path, or the consumer is on another worker.
+    """
     cdef void* consumers = <void*>address.consumers
     cdef void* chosen
     cdef Step step
@@ -105,8 +107,10 @@ cdef bint keep_composed(Composed* kept, const Said* said, const Slice* to, int p
 
 cdef inline bint find_annotations(void* consumer, const Said* said, Composed* kept, const Slice* to, int phase,
                                   Replacement* other) noexcept:
-    """Set the edit that gives the message the consumer's annotations. False: they must be composed for each
-    message."""
+    """Set the edit that gives the message the consumer's annotations.
+
+    Returns False if they must be composed for each message.
+    """
     other.at = other.end = said.at
     other.octets = NULL
     other.size = 0

@@ -116,8 +116,10 @@ cdef class Table:
 
     def __cinit__(self, Region region not None, int worker, str router_id not None, ports, dict links not None,
                   on_local, str mode="standalone"):
-        """ports: WorkerPort by worker; None for this one: multicast copies are not spread. links: slot index ->
-        ConsumerLink, maintained by the worker. on_local: as of the field. mode: of the router."""
+        """ports: WorkerPort by worker; None for this one: multicast copies are not spread.
+
+        links: slot index -> ConsumerLink, maintained by the worker. on_local: as of the field. mode: of the router.
+        """
         self.mode = mode
         self.region = region
         self.worker = worker
@@ -469,8 +471,9 @@ cdef class Table:
         return 0
 
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address):
-        """Unbind a consumer from its slot and return it; its address still lists it. None: not bound. address: None
-        for any.
+        """Unbind a consumer from its slot and return it; its address still lists it.
+
+        None: not bound. address: None for any.
         """
         cdef Consumer before = None
         cdef Consumer consumer = self.consumers.get(key)
@@ -502,8 +505,10 @@ cdef class Table:
             consumer = self.unbind_consumer(key, generation, None)
 
     def bind_producer(self, Address address not None, ProducerLink link not None, bint fallback):
-        """Bind a producer of this worker and grant it credit if the address is reachable. fallback: as of
-        `reachable`."""
+        """Bind a producer of this worker and grant it credit if the address is reachable.
+
+        fallback: as of `reachable`.
+        """
         address.producers[link] = fallback
         self.bound.add(address)
         if link.initiated:
@@ -547,8 +552,10 @@ cdef inline uint64_t slot_key(int worker, uint32_t slot_index) noexcept:
 
 
 cdef int remove_consumer(Address address, Consumer consumer) except -1:
-    """Remove a consumer (None: nothing) from its address. Compares pointers only: an address may have 100,000
-    consumers."""
+    """Remove a consumer (None: nothing) from its address.
+
+    Compares pointers only: an address may have 100,000 consumers.
+    """
     cdef Py_ssize_t i
     cdef list consumers = address.consumers
     if consumer is None:

@@ -42,8 +42,10 @@ cdef class Outbox:
     # -- notifying the peer -------------------------------------------------------------------------------------------
 
     cdef void announce(self) noexcept:
-        """Publish the committed records and set the peer's doorbell. For outcomes alone a sleeping peer is not
-        signalled at once: it may wake up by itself, for the next transfer."""
+        """Publish the committed records and set the peer's doorbell.
+
+        For outcomes alone a sleeping peer is not signalled at once: it may wake up by itself, for the next transfer.
+        """
         if self.urgent or not self.work.patient or self.at_once:
             if not self.urgent and self.at_once:
                 self.at_once -= 1

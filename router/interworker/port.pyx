@@ -61,8 +61,10 @@ cdef class WorkerPort:
         self.work.rung |= self.bit         # the peer may have set its doorbell before
 
     def down(self):
-        """End the port's deliveries: the peer has exited. Its records are processed first, unless the port was
-        closed."""
+        """End the port's deliveries: the peer has exited.
+
+        Its records are processed first, unless the port was closed.
+        """
         if not self.alive:
             return
         while self.receive():

@@ -67,8 +67,10 @@ cdef int refuse_transfer(uint32_t size) except -1:
 
 
 cdef int count_queued(ConsumerLink link, Message* m) except -1:
-    """Count a message that waits for a consumer against the quota of the consumer's connection. The quota of its
-    producer's connection is counted on the other worker."""
+    """Count a message that waits for a consumer against the quota of the consumer's connection.
+
+    The quota of its producer's connection is counted on the other worker.
+    """
     cdef Quota quota = None if link is None else link.session.connection.quota
     if quota is not None:
         message_meter(m, quota.queued_meter())
@@ -196,10 +198,9 @@ cdef class PortIn(ReportingNode):
 
     @cython.final
     cdef void* taker(self, const TransferRecord* r) noexcept:
-        """Return the consumer of a record for one, if it takes the message now and unchanged; NULL: `take_one` is
-        needed.
+        """Return the consumer of a record for one, if it takes the message now and unchanged, for `pass_on`.
 
-        Has no effect; the result is borrowed.
+        NULL: `take_one` is needed. Has no effect; the result is borrowed.
         """
         cdef void* found = link_at(self.places, r.targets.slot, r.targets.generation)
         if not r.head.kind & K_AS_IS or found is NULL or is_detached(<ConsumerLink>found) \
@@ -210,10 +211,10 @@ cdef class PortIn(ReportingNode):
 
     @cython.final
     cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1:
-        """Send the message of a record on by the fast path: what `take_one`, `offer` and `returned` do for such a
-        message.
+        """Send the message of a record to its consumer by the fast path.
 
-        `takes_now` must hold (docs/internals/engine.md, "The short way").
+        Has the effects of `take_one`, `offer` and `returned`. `takes_now` must hold (docs/internals/engine.md, "The
+        short way").
         """
         cdef const Head* head = r.head
         cdef uint64_t now = self.scheduler.now_ns
@@ -326,8 +327,10 @@ cdef class PortIn(ReportingNode):
         return 0
 
     cdef int on_continue(self, const DeliveryRecord* r) except -1:
-        """Process a CONTINUE: more octets of a delivery, or its end. Raises MalformedRecordError if it was
-        complete."""
+        """Process a CONTINUE: more octets of a delivery, or its end.
+
+        Raises MalformedRecordError if it was complete.
+        """
         cdef const Head* head = r.head
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef Inflow inflow = self.inflows.get(head.key)

@@ -131,8 +131,10 @@ cdef class PortOut(NodeOwner):
         return 0
 
     cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL:
-        """Return the message of a copy whose record has to wait, or an empty one. Frees the copy if there is no
-        memory."""
+        """Return the message of a copy whose record has to wait, or an empty one.
+
+        Frees the copy if there is no memory.
+        """
         cdef Message* m
         try:
             if dropped:
@@ -298,8 +300,10 @@ cdef class PortOut(NodeOwner):
         return 1
 
     cdef int write_part(self, OutDelivery* o) except? -2:
-        """Write one record of a delivery. Returns 1: written; 0: it waits for octets or window; -1: the ring is
-        full."""
+        """Write one record of a delivery.
+
+        Returns 1: written; 0: it waits for octets or window; -1: the ring is full.
+        """
         cdef uint8_t* room
         cdef size_t part
         cdef size_t left = <size_t>(o.message.size - o.taken)
@@ -361,8 +365,10 @@ cdef class PortOut(NodeOwner):
     # -- from the peer's consumers ------------------------------------------------------------------------------------
 
     cdef int on_settled(self, const DeliveryRecord* r) except -1:
-        """Process a SETTLED or RETURNED about our deliveries. Raises MalformedRecordError for keys that were never
-        sent."""
+        """Process a SETTLED or RETURNED about our deliveries.
+
+        Raises MalformedRecordError for keys that were never sent.
+        """
         cdef const Head* head = r.head
         cdef Slice state = r.body if r.body.size else plain_state(head.kind)
         cdef uint32_t n
@@ -380,8 +386,10 @@ cdef class PortOut(NodeOwner):
         return 0
 
     cdef uint32_t settle_run(self, const Head* head, const Slice* state) except 0xFFFFFFFF:
-        """Settle the next deliveries, as far as they are a run (settlement.pxd); return how many. 0: use
-        `settle_one`."""
+        """Settle the next deliveries, as far as they are a run (settlement.pxd).
+
+        Returns their number; 0: the next one needs `settle_one`.
+        """
         cdef OutDelivery* run[RUN_MOST]
         cdef DeliveryNode* upstream
         cdef uint64_t first = head.key + self.progress
@@ -436,8 +444,10 @@ cdef class PortOut(NodeOwner):
         return 0
 
     cdef int on_window(self, const DeliveryRecord* r) except -1:
-        """Process a WINDOW: octets of a stream have left the peer. Raises MalformedRecordError for more than were
-        sent."""
+        """Process a WINDOW: octets of a stream have left the peer.
+
+        Raises MalformedRecordError for more than were sent.
+        """
         cdef const Head* head = r.head
         cdef OutDelivery* o = <OutDelivery*>map_get(&self.sent, head.key)
         if o is not NULL:

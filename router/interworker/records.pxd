@@ -211,8 +211,9 @@ cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* 
 
 cdef inline void delivery_record(Head* head, uint8_t type, uint8_t flags, uint8_t kind, uint64_t key, uint32_t count,
                                  const Slice* state) noexcept nogil:
-    """Fill the head of an UPDATE, SETTLED or RETURNED, which the octets of `state` follow. For a CONTINUE, state is
-    NULL.
+    """Fill the head of an UPDATE, SETTLED or RETURNED, which the octets of `state` follow.
+
+    For a CONTINUE, state is NULL.
     """
     memset(head, 0, sizeof(Head))
     head.type = type

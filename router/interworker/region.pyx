@@ -403,8 +403,10 @@ cdef class Region:
         return totals
 
     def set_worker_state(self, int worker, int state, uint32_t generation, uint32_t pid):
-        """Set the state of a worker (WorkerState). Called by the supervisor. A reader of the new state sees the new
-        generation and pid."""
+        """Set the state of a worker (WorkerState).
+
+        Called by the supervisor. A reader of the new state sees the new generation and pid.
+        """
         cdef WorkerSlot* slot
         check_worker(self, worker)
         WorkerState(state)  # raises ValueError for an unknown state
@@ -425,7 +427,9 @@ cdef class Region:
 
     def worker_heard(self, int worker):
         """Return the time at which the worker last read from an established client, CLOCK_MONOTONIC ms; 0: never.
-        Raises IndexError."""
+
+        Raises IndexError.
+        """
         check_worker(self, worker)
         return load64(&self.worker_slot(worker).heard, RELAXED)
 
@@ -458,8 +462,9 @@ cdef class Region:
             store32(&slot.sleeping, 0, RELEASE)
 
     def reset_address(self, int address):
-        """Zero an address's counters in all workers, before its id is reused. Called by the supervisor. Raises
-        IndexError.
+        """Zero an address's counters in all workers, before its id is reused.
+
+        Called by the supervisor. Raises IndexError.
         """
         cdef size_t i
         check_address(self, address)
@@ -478,8 +483,9 @@ cdef class Region:
         store64(&self.quota_slot(index).links, links, RELAXED)
 
     def reset_quota_worker(self, int index, int worker):
-        """Clear the octets that a worker which has exited held against a quota. Called by the supervisor. Raises
-        IndexError.
+        """Clear the octets that a worker which has exited held against a quota.
+
+        Called by the supervisor. Raises IndexError.
         """
         check_quota(self, index)
         check_worker(self, worker)
@@ -487,7 +493,9 @@ cdef class Region:
 
     def quota_counters(self, int index):
         """Return the use of a quota by name: `messages`, `octets`, `held_back`, and `buffered` (octets held now).
-        Raises IndexError."""
+
+        Raises IndexError.
+        """
         cdef QuotaSlot copy
         check_quota(self, index)
         read_words(&copy, self.quota_slot(index), sizeof(QuotaSlot))

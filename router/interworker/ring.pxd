@@ -53,8 +53,10 @@ cdef inline uint64_t ring_longest(const Ring* ring) noexcept nogil:
 
 
 cdef inline uint8_t* ring_reserve(Ring* ring, uint32_t length) noexcept nogil:
-    """Producer: reserve contiguous room, 8-aligned, which is valid until the next call. NULL: there is none now, or,
-    for more than `ring_longest` octets, there never will be."""
+    """Producer: reserve contiguous room, 8-aligned, which is valid until the next call.
+
+    NULL: there is none now, or, for more than `ring_longest` octets, there never will be.
+    """
     cdef uint64_t needed = record_octets(length)
     if ring.position + needed - ring.seen > ring.size or needed > octets_to_wrap(ring, ring.position) \
             or length > ring_longest(ring):
@@ -64,8 +66,10 @@ cdef inline uint8_t* ring_reserve(Ring* ring, uint32_t length) noexcept nogil:
 
 
 cdef inline void ring_commit(Ring* ring, uint32_t length) noexcept nogil:
-    """Producer: complete a record in the first `length` octets of the reserved room. The consumer sees it when it is
-    published."""
+    """Producer: complete a record in the first `length` octets of the reserved room.
+
+    The consumer sees it when it is published.
+    """
     cdef RecordHeader* record = record_at(ring, ring.reserved)
     record.length = length
     record.kind = KIND_RECORD

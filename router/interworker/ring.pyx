@@ -43,8 +43,10 @@ cdef uint64_t ring_room(Ring* ring) noexcept nogil:
 
 
 cdef uint8_t* ring_peek_any(Ring* ring, uint32_t* length) noexcept nogil:
-    """Peek behind a skip record, which is published together with the record behind it. Anything else is malformed:
-    the length is then one that no record has."""
+    """Peek behind a skip record, which is published together with the record behind it.
+
+    Anything else is malformed: the length is then one that no record has.
+    """
     cdef RecordHeader* record = record_at(ring, ring.position)
     if record.kind != KIND_SKIP or ring.seen - ring.position < octets_to_wrap(ring, ring.position) + RECORD_HEADER:
         length[0] = 0xFFFFFFFF

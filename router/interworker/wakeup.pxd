@@ -43,8 +43,10 @@ from router.interworker.layout cimport RingHeader, WorkerSlot
 
 
 cdef inline void set_sleeping(WorkerSlot* own) noexcept nogil:
-    """Worker, before it blocks: state that it sleeps, so that others signal it. Check the doorbells once more
-    afterwards."""
+    """Worker, before it blocks: state that it sleeps, so that others signal it.
+
+    Check the doorbells once more afterwards.
+    """
     store32(&own.sleeping, 1, RELAXED)
     fence(SEQUENTIAL)
 
@@ -87,8 +89,10 @@ cdef inline uint64_t take_bells(WorkerSlot* own) noexcept nogil:
 
 
 cdef inline void set_producer_waits(RingHeader* ring) noexcept nogil:
-    """Producer without room: ask the consumer to set the doorbell when there is room. Try to reserve once more
-    afterwards."""
+    """Producer without room: ask the consumer to set the doorbell when there is room.
+
+    Try to reserve once more afterwards.
+    """
     store32(&ring.producer_waits, 1, RELAXED)
     fence(SEQUENTIAL)
 

@@ -61,8 +61,9 @@ cdef void remote_freed(void* owner) noexcept:
 
 
 cdef class RemoteEnd(OtherEnd):
-    """Other end of a routed link, on the peer of `port`. slot, generation: of that link; own_slot, own_generation: of
-    ours.
+    """Other end of a routed link, on the peer of `port`.
+
+    slot, generation: of that link; own_slot, own_generation: of ours.
     """
 
     def __cinit__(self, WorkerPort port not None, uint32_t slot, uint32_t generation, uint32_t own_slot,
@@ -528,8 +529,7 @@ cdef class RemoteEnd(OtherEnd):
         return 0
 
     cdef int leave(self) except -1:
-        """Outlive our link, which has ended: post waiting records as the other worker makes room, then later
-        events."""
+        """Outlive our link: post waiting records as the other worker makes room, then later events."""
         cdef OutDelivery* o = self.node.queue_first
         while o is not NULL:
             map_take(&self.sent, o.tag_octets)

@@ -99,8 +99,9 @@ cdef inline void use_credit(ConsumerLink link) noexcept:
 
 
 cdef inline void note_written(ConsumerLink link, size_t size, uint64_t now) noexcept:
-    """Update credit, window and counters for a copy whose only frame is in the write buffer. size: octets of the
-    message.
+    """Update credit, window and counters for a copy whose only frame is in the write buffer.
+
+    size: octets of the message.
     """
     tags.next += 1
     link.session.next_delivery_id += 1
@@ -133,8 +134,7 @@ cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcep
 
 
 cdef inline bint waits(ConsumerLink link) noexcept:
-    """Return True if an unsettled message may be queued here as it will leave: nothing of it may leave now, or not all
-    of it in one frame."""
+    """Return True if an unsettled message that cannot leave now in one frame may be queued here as it will leave."""
     return link.life == LIFE_ATTACHED and not link.logged and not link.settles
 
 

@@ -117,8 +117,10 @@ cdef bint of_nobody(const Meter* meter, const Meter* connection) noexcept nogil:
 
 
 cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t composed) except -1:
-    """Write one frame, straight from where the message is, with annotations and state. composed: octets in
-    `scratch`."""
+    """Write one frame, straight from where the message is, with annotations and state.
+
+    composed: octets in `scratch`.
+    """
     cdef Session session = link.session
     cdef Connection connection = session.connection
     cdef LinkSlot* slot = link.slot

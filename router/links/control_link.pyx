@@ -12,8 +12,10 @@ cdef Meter* collecting = meter_new(NULL, NULL)
 
 
 cdef class ControlOut(ConsumerLink):
-    """Outgoing control link: messages leave unchanged, before deliveries of other links of the connection. Owner: its
-    session."""
+    """Outgoing control link: messages leave unchanged, before deliveries of other links of the connection.
+
+    Owner: its session.
+    """
 
     def __cinit__(self, **options):
         self.urgent = True

@@ -78,8 +78,7 @@ cdef inline int check_continues(const InDelivery* d, const Transfer* t) except -
 # since a local variable for an object would count references.
 
 cdef inline bint goes_now(DeliveryLink link) noexcept:
-    """Return True if a frame may be written now: nothing that must leave earlier waits, and there is window and
-    room."""
+    """Return True if a frame may be written now: nothing has to leave before it, and there is window and room."""
     return link.node.queue_first is NULL and link.session.remote_incoming_window and not link.session.contended \
         and buffer_used(&link.session.connection.out) < link.output_high
 

@@ -66,8 +66,10 @@ cdef class DeliveryLink(Link):
         raise NotImplementedError
 
     cdef int producer_lost(self, OutDelivery* o) except -1:
-        """Settle a sent copy as modified: its consumer learns that its settlement reaches nobody. A queued copy is
-        still delivered."""
+        """Settle a sent copy as modified: its consumer learns that its settlement reaches nobody.
+
+        A queued copy is still delivered.
+        """
         cdef Slice state
         if o.flags & OUT_QUEUED:
             return 0

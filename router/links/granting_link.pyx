@@ -71,8 +71,10 @@ cdef class GrantingLink(DeliveryLink):
         return self.send_state(self.credit, self.draining and not self.called)
 
     cdef uint32_t within_quota(self, uint32_t free) except? 0xFFFFFFFF:
-        """Return the credit that the quota of the connection allows, at most `free`. Granted credit is not
-        withdrawn."""
+        """Return the credit that the quota of the connection allows, at most `free`.
+
+        Granted credit is not withdrawn.
+        """
         cdef Quota quota = self.session.connection.quota
         cdef uint64_t mean = self.slot.octets // self.slot.deliveries if self.slot.deliveries else 0
         cdef uint32_t allowed = quota.deliveries(mean)

@@ -41,8 +41,10 @@ cdef bint runs_used() noexcept:
 
 
 cdef inline bint is_whole(DeliveryLink link, const OutDelivery* o) noexcept nogil:
-    """Return True if the copy itself is usual, and its delivery arrived by a link, whose report has no effect on this
-    link's copies."""
+    """Return True if the copy itself is usual, and a report to its delivery's upstream cannot affect the run.
+
+    The latter holds if that upstream is a link.
+    """
     return (o.flags == OUT_STARTED and o.downstream is &link.node
             and (o.source is NULL or o.source.upstream.calls is link.node.calls))
 

@@ -26,8 +26,10 @@ cdef bint follows = True
 
 
 def use_node(str text not None, *, bint forwarded=True):
-    """Set this router's node id ("0/ID") for ingress and trace. forwarded: write these for forwarded messages as
-    well."""
+    """Set this router's node id ("0/ID") for ingress and trace.
+
+    forwarded: write these for forwarded messages as well.
+    """
     global node_holder, node, node_size, follows
     follows = forwarded
     node_holder = codec.encode_string(text)
@@ -185,8 +187,9 @@ cdef void composed_drop(Composed* kept) noexcept nogil:
 
 
 def rewritten(bytes data not None, router=False, honour=False, bytes to=b"", phase=0, bytes served=b""):
-    """Return `data` with its annotations as an outgoing copy has them; None: its leading sections are malformed. For
-    tests.
+    """Return `data` with its annotations as an outgoing copy has them; None: its leading sections are malformed.
+
+    For tests.
     """
     cdef Content c
     cdef const uint8_t* p = data

@@ -226,8 +226,10 @@ cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
 
 
 cdef int message_linearise(Message* m, size_t room) except -1:
-    """Make all octets contiguous in the first chunk, with `room` octets in all. To be called before any cursor is
-    opened."""
+    """Make all octets contiguous in the first chunk, with `room` octets in all.
+
+    To be called before any cursor is opened.
+    """
     global linearised
     cdef Chunk* whole
     cdef Chunk* c
@@ -341,8 +343,10 @@ cdef Message* message_whole(uint32_t format, size_t size, Meter* meter, Cursor* 
 
 
 cdef Message* content_store(Content* c) except NULL:
-    """Return the content as a stored message, copied if it is only in the read buffer. The reference is the
-    caller's."""
+    """Return the content as a stored message, copied if it is only in the read buffer.
+
+    The reference is the caller's.
+    """
     if c.stored is NULL:
         c.stored = message_new(c.format)
         message_append(c.stored, c.data, c.size)

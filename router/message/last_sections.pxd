@@ -26,8 +26,10 @@ cdef inline bint ends_at(const uint8_t* data, size_t size, size_t at) noexcept n
 
 
 cdef inline bint is_last(const LastSections* last, const uint8_t* data, size_t size) noexcept nogil:
-    """Return True if the message has this prefix. Then `last.sections` is what `scan` without properties would
-    find."""
+    """Return True if the message has this prefix.
+
+    Then `last.sections` is what `scan` without properties would find.
+    """
     return last.size != 0 and ends_at(data, size, last.size) and memcmp(data, &last.octets[0], last.size) == 0
 
 

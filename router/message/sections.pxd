@@ -53,8 +53,10 @@ cdef str scan_description(ScanResult result)
 
 
 cdef inline bint scan_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil:
-    """Find the user-id of properties that start at p; data NULL: there is none. False: `scan` would call them
-    malformed."""
+    """Find the user-id of properties that start at p; data NULL: there is none.
+
+    False: `scan` would call them malformed.
+    """
     cdef const uint8_t* stop
     cdef const uint8_t* q
     cdef uint32_t i
