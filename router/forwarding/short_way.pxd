@@ -1,6 +1,6 @@
 """Fast path of a delivery: from its incoming frame into the consumer's write buffer, or into the ring to its worker.
 
-docs/internals/engine.md, "The short way", lists the steps of the slow path that the fast path replaces. This file has
+docs/internals/engine.md, "The fast path", lists the steps of the slow path that the fast path replaces. This file has
 the fast path for unchanged messages to a client of this worker. short_way.pyx has the fast path into a ring, and the
 one for messages from or to other routers, whose annotations are rewritten. Each first checks its conditions without
 any effect. Once it has a consumer, it does everything the slow path would do for this delivery, counter by counter.
