@@ -1,5 +1,5 @@
 """The short ways do what the general ways do: random scenarios go through both, and every octet that peers get and
-every counter of the router is compared (docs/internals/engine.md, "The short way")."""
+every counter of the router is compared (docs/internals/engine.md, "The fast path")."""
 
 from collections.abc import Sequence
 from typing import Any
