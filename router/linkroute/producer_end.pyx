@@ -69,11 +69,11 @@ cdef class ProducerEnd(RoutedLink):
             note_delivery(session, t)
         if t.state.size > STATE_MOST // 2:
             # It might not fit into frames of other connections.
-            self.close_with(RESOURCE_LIMIT, "a delivery state that is too long")
+            self.close_with(RESOURCE_LIMIT, "delivery state too long for a routed link")
             return 0
         if first:
             if self.node.in_count >= 2 * ROUTED_MOST:
-                self.close_with("amqp:link:transfer-limit-exceeded", "far more transfers than credit")
+                self.close_with("amqp:link:transfer-limit-exceeded", "far more transfers than link credit")
                 return 0
             d = delivery_begins(self, t, IN_ROUTED)
             totals.ingress += 1
@@ -131,7 +131,7 @@ cdef class ProducerEnd(RoutedLink):
             if d.copies is not NULL and d.copies.flags & OUT_QUEUED:
                 d.copies.downstream.calls.abandon(d.copies.downstream.owner, d.copies)
             d = d.next
-        self.close_with(RESOURCE_LIMIT, "the receiver does not take its messages, and others wait for that")
+        self.close_with(RESOURCE_LIMIT, "memory limit reached: the receiver does not take its messages")
         return "the link was closed"
 
     cdef void content_freed(self) noexcept:

@@ -640,7 +640,7 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef str give_up(self):
-        self.close_with(RESOURCE_LIMIT, "this consumer does not take its messages, and others wait for that")
+        self.close_with(RESOURCE_LIMIT, "memory limit reached: this consumer does not take its messages")
         return "the link was closed"
 
     # -- end ----------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ cdef class RouterOut(ConsumerLink):
         """Release the waiting messages but keep the link: everybody uses it."""
         self.release_waiting()
         self.rest()
-        return "its messages that wait were released"
+        return "its waiting messages were released"
 
     cdef int rest(self) except -1:
         """Return a streaming link that has nothing to send to its pool."""

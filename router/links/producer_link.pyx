@@ -323,8 +323,8 @@ cdef class ProducerLink(GrantingLink):
             d = following
         if self.inter_router:
             self.give_up_unrouted()
-            return "its messages that wait were released"
-        self.close_with(RESOURCE_LIMIT, "the consumers of this link do not take its messages, and others wait for that")
+            return "its waiting messages were released"
+        self.close_with(RESOURCE_LIMIT, "memory limit reached: the consumers of this link do not take its messages")
         return "the link was closed"
 
     cdef int give_up_unrouted(self) except -1:
@@ -520,7 +520,7 @@ cdef class ProducerLink(GrantingLink):
 
     def overrun(self):
         """Detach the link: it used far more than its credit (2.6.12 leaves the limit to the router)."""
-        self.close_with("amqp:link:transfer-limit-exceeded", f"more than {OVERRUN} times the credit was used")
+        self.close_with("amqp:link:transfer-limit-exceeded", f"transfers exceed {OVERRUN} times the link's capacity")
 
     # -- outcomes -----------------------------------------------------------------------------------------------------
 
