@@ -14,7 +14,7 @@ from router.policy.names cimport NameRules
 # Switch the fast path on or off. For tests: off, every delivery takes the slow path.
 cdef void use_short_way(bint on) noexcept
 
-# Router of an incoming link's deliveries. Owner: the link.
+# Base of the handlers that route an incoming link's deliveries. Owner: the link.
 cdef class ProducerHandler(DeliveryHandler):
     cdef readonly Table table
     cdef readonly bint honour              # router annotations of messages are used (the listener does not strip them)

@@ -68,9 +68,9 @@ cdef bytes FORGED = rejection("amqp:unauthorized-access", "user_id proxy violati
 
 
 cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult result, uint32_t most) except -1:
-    """Return WANTS_MORE, or ROUTED; refuse the delivery if its leading sections are malformed or too large.
+    """Refuse a delivery whose leading sections are malformed or too large, and leave any other untouched.
 
-    most: routers in a trace, at most.
+    Returns ROUTED, or WANTS_MORE if that cannot be told yet. most: routers in a trace, at most.
     """
     if result == SCAN_OK or (result == SCAN_MORE and c.whole):
         if c.sections.hops > most:
@@ -86,7 +86,7 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
 
 
 cdef class ProducerHandler(DeliveryHandler):
-    """Router of an incoming link's deliveries; subclasses find the address."""
+    """Base of the handlers that route an incoming link's deliveries; subclasses find the address."""
     def __dealloc__(self):
         composed_drop(&self.plain.composed)
 

@@ -8,7 +8,7 @@ from router.message.content cimport Content, Message
 from router.links.granting_link cimport GrantingLink
 from router.stats.counters cimport note_presettled, totals
 
-# Router of an incoming link's deliveries. One object for each link. Owner: the worker.
+# Handler that routes an incoming link's deliveries. One object for each link. Owner: the worker.
 cdef class DeliveryHandler:
     # Offer copies of d, whose content is c, to consumers, or refuse it (ProducerLink.refuse, unreachable …). Exactly
     # one of these has happened on return. The exception is content that is not whole and of which more is needed:
