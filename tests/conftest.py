@@ -1,4 +1,4 @@
-"""What all tests share: the flavour of the engine, the choice of long tests, the time for each fuzz target."""
+"""Options and hooks for all tests: flavour of the engine, choice of long tests, time for each fuzz target."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ BUILT = ROOT if FLAVOUR == "release" else ROOT / "build" / FLAVOUR
 # Seconds for each fuzz target when pytest is started by hand.
 DEFAULT_FUZZ_SECONDS = 5.0
 
-# Tests import their helpers as tests.…; the built tree has to come before the checkout.
+# Tests import their helpers as `tests.…`. The built tree has to come before the checkout.
 for folder in (ROOT, BUILT):
     sys.path.insert(0, str(folder))
 
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to test another flavour than the one asked for; in each process of pytest-xdist."""
+    """Stop pytest, in each process of pytest-xdist, if another flavour of the engine is imported than requested."""
     import router
 
     folder = Path(str(router.__file__)).parent.parent
@@ -41,7 +41,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse to spread tests that belong together: with pytest 9.2 pytest-xdist 3.8 does, and says nothing."""
+    """Stop pytest if pytest-xdist would spread a group of tests over processes.
+
+    pytest-xdist 3.8 does so with pytest 9.2, without a message.
+    """
     if getattr(session.config.option, "loadgroup", False):
         for item in session.items:
             if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
@@ -49,12 +52,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_report_header() -> str:
-    """Say where the engine comes from."""
+    """Report where the engine comes from."""
     return f"engine: {FLAVOUR} flavour, {BUILT / 'router'}"
 
 
 class LongTests:
-    """Runs either the tests marked `long` or all others, and reports the number skipped."""
+    """Plugin that runs either the tests marked `long` or all others, and reports the number left out."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -70,13 +73,14 @@ class LongTests:
             self.config.hook.pytest_deselected(items=other)
 
     def pytest_sessionfinish(self) -> None:
-        output = getattr(self.config, "workeroutput", None)  # of a process of pytest-xdist
+        output = getattr(self.config, "workeroutput", None)  # only in processes of pytest-xdist
         if output is not None:
             output["left_out"] = self.left_out
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self.left_out = getattr(node, "workeroutput", {}).get("left_out", self.left_out)  # each collects all tests
+        # Each process collects all tests, so any of them knows the total.
+        self.left_out = getattr(node, "workeroutput", {}).get("left_out", self.left_out)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.left_out and not self.long:
@@ -84,11 +88,11 @@ class LongTests:
 
 
 def seconds_of_a_target() -> float:
-    """Return the seconds that one fuzz target runs."""
+    """Return the run time of one fuzz target in seconds."""
     return float(os.environ.get("SLUICE_FUZZ_SECONDS", DEFAULT_FUZZ_SECONDS))
 
 
 @pytest.fixture(scope="session")
 def fuzz_seconds() -> float:
-    """Seconds that one fuzz target runs."""
+    """Run time of one fuzz target in seconds."""
     return seconds_of_a_target()

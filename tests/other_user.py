@@ -1,4 +1,4 @@
-"""Programs that run the router as another user, where the tests' own interpreter may be out of that user's reach."""
+"""Commands that run the router as another user. The tests' own interpreter may be out of that user's reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @cache
 def _found(user: str) -> str | None:
-    """Path of an interpreter of this version that the user can run, with the installed modules."""
+    """Return the path of an interpreter of this version that `user` can run with the installed modules."""
     name = f"python3.{sys.version_info.minor}"
     for path in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{name}", f"/usr/local/bin/{name}"):
         words = [path, "-P", "-c", "import zmq, router.interworker.region"]
@@ -34,12 +34,12 @@ def _environment() -> dict[str, str]:
 
 
 def modules() -> str:
-    """PYTHONPATH for an interpreter of another place."""
+    """Return the PYTHONPATH for an interpreter in another place."""
     return os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])
 
 
 def python_for(user: str) -> str:
-    """Path of a Python that this user can run, with `modules`. Skips the test where there is none."""
+    """Return the path of a Python that `user` can run with `modules`. Skip the test if there is none."""
     if os.getuid() != 0:
         pytest.skip("only root can switch users")
     path = _found(user)
@@ -49,12 +49,15 @@ def python_for(user: str) -> str:
 
 
 def program_for(user: str) -> tuple[str, ...]:
-    """Words that start `sluice` so that this user can run all of it. Skips the test where there is no such Python."""
+    """Return the command with which `user` can run all of `sluice`. Skip the test if there is no suitable Python."""
     return ("env", f"PYTHONPATH={modules()}", python_for(user), "-P", "-m", "router.cli.main")
 
 
 def program_out_of_reach(user: str) -> tuple[str, ...]:
-    """Words that start `sluice` with a Python that this user cannot run. Skips the test where there is none."""
+    """Return a command for `sluice` with a Python that `user` cannot run; empty if `user` cannot run this Python.
+
+    Skip the test if `user` can run it.
+    """
     if os.getuid() != 0:
         pytest.skip("only root can switch users")
     try:

@@ -1,4 +1,4 @@
-"""Passwords for libsasl2: a sasldb file as `saslpasswd2` writes it, by the library itself."""
+"""Password files for libsasl2. The library itself writes the sasldb file, as `saslpasswd2` does."""
 
 import ctypes
 import ctypes.util
@@ -12,7 +12,7 @@ import pytest
 LIBRARY = "libsasl2.so.2"
 PLUGINS = [Path("/usr/lib/x86_64-linux-gnu/sasl2"), Path("/usr/lib/aarch64-linux-gnu/sasl2"), Path("/usr/lib/sasl2")]
 
-# The library reads its configuration once in a process, so it is used in another one.
+# A process can read the configuration of the library only once, so the library runs in another process.
 SCRIPT = """
 import ctypes, sys
 library = ctypes.CDLL("libsasl2.so.2")
@@ -31,12 +31,12 @@ for user, password in zip(sys.argv[4::2], sys.argv[5::2]):
 
 
 def proton_has_scram() -> bool:
-    """Whether proton's clients can use SCRAM: by Cyrus SASL and its plugin."""
+    """Return True if proton's clients can use SCRAM, which needs Cyrus SASL and its plugin."""
     return proton.SASL.extended() and any(any(each.glob("libscram.so*")) for each in PLUGINS if each.is_dir())
 
 
 def needed() -> pytest.MarkDecorator:
-    """Skips tests where the library or its sasldb is missing."""
+    """Return a mark that skips tests if the library or its sasldb plugin is missing."""
     try:
         ctypes.CDLL(LIBRARY)
         missing = "" if any(folder.glob("libsasldb.so*") for folder in PLUGINS if folder.is_dir()) else "libsasldb"
@@ -48,7 +48,7 @@ def needed() -> pytest.MarkDecorator:
 def make(
     folder: Path, users: dict[str, str], *, mechanisms: str = "", name: str = "qdrouterd", realm: str = ""
 ) -> None:
-    """Write `NAME.conf`, and the passwords of users; `realm` empty: that of this host."""
+    """Write `NAME.conf` and the passwords of `users`. An empty `realm` means the realm of this host."""
     lines = ["pwcheck_method: auxprop", "auxprop_plugin: sasldb", f"sasldb_path: {folder / 'users.sasldb'}"]
     if mechanisms:
         lines.append(f"mech_list: {mechanisms}")

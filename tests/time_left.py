@@ -1,10 +1,10 @@
-"""Pytest plugin for a run with a deadline: rotates the tests, and leaves out those that could run beyond it.
+"""Pytest plugin for a run with a deadline: rotate the modules and leave out tests that could run beyond it.
 
-From the environment, set by scripts/long_tests.py:
+scripts/long_tests.py sets these environment variables:
 
-    SLUICE_TESTS_UNTIL     the deadline, in seconds since the epoch; without it the plugin is not registered
-    SLUICE_TESTS_ROTATE    a number: the module at this index (modulo their number) comes first
-    SLUICE_TESTS_LEFT_OUT  a file to which the modules with tests that were left out are appended
+    SLUICE_TESTS_UNTIL     deadline in seconds since the epoch; without it the plugin is not registered
+    SLUICE_TESTS_ROTATE    index (modulo the number of modules) of the module that comes first
+    SLUICE_TESTS_LEFT_OUT  file to which modules with left-out tests are appended
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 NO_TIME = "no time left"
-#: Seconds that a test without a time limit of its own runs beyond `fuzz_seconds`: shortening a case that failed.
+#: Seconds beyond `fuzz_seconds` for a test without a time limit of its own: time to shorten a failed case.
 UNLIMITED_MARGIN = 30.0
 
 
@@ -32,13 +32,17 @@ def rotate_modules(items: list[pytest.Item], by: int) -> None:
 
 
 class TimeLeft:
-    """Leaves out tests whose time limit does not fit before the deadline.
+    """Plugin that leaves out tests whose time limit does not fit before the deadline.
 
-    Registered in each process of pytest-xdist; the one that reports lists the tests left out.
+    Each process of pytest-xdist registers it. The reporting process lists the tests left out.
     """
 
     def __init__(self, until: float, rotate: int, limit: float, fuzz_seconds: float, reports: bool) -> None:
-        """until: the deadline. limit: seconds of a test that has no mark. fuzz_seconds: of a test without a limit."""
+        """Create the plugin.
+
+        until: deadline in seconds since the epoch. limit: seconds for a test without a timeout mark.
+        fuzz_seconds: seconds for a test whose timeout is 0. reports: this process reports the tests left out.
+        """
         self.until = until
         self.rotate = rotate
         self.limit = limit
@@ -86,5 +90,5 @@ def from_environment(config: pytest.Config, fuzz_seconds: float) -> TimeLeft | N
     if until is None:
         return None
     rotate = int(os.environ.get("SLUICE_TESTS_ROTATE", "0"))
-    reports = not hasattr(config, "workerinput")  # a process of pytest-xdist has it
+    reports = not hasattr(config, "workerinput")  # set in processes of pytest-xdist only
     return TimeLeft(float(until), rotate, float(config.getini("timeout")), fuzz_seconds, reports)

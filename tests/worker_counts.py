@@ -1,8 +1,8 @@
-"""How many workers the routers of a test have, and which tests run in one process of pytest-xdist.
+"""Worker counts of the routers in a test, and grouping of tests by process of pytest-xdist.
 
-Routers have three workers. A module in which it matters whether deliveries cross workers (credit, outcomes, forwarding,
-streams, loss) says `WORKER_COUNTS = (1, 3)`, and its tests run once with each. The system and the interoperability
-tests import both hooks in their conftest.py.
+Routers have three workers. A module in which crossing workers matters (credit, outcomes, forwarding, streams, loss)
+sets `WORKER_COUNTS = (1, 3)`, and its tests run once with each count. The system and the interoperability tests import
+both hooks in their conftest.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ IN_PROCESS = frozenset({"_chain", "_middle", "_triangle", "_solo", "artemis", "r
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests with each worker count of their module; a test may parametrize these fixtures itself."""
+    """Run tests with each worker count of their module. A test may parametrize these fixtures itself."""
     counts = getattr(metafunc.module, "WORKER_COUNTS", (3,))
     chosen: set[str] = set()
     for mark in metafunc.definition.iter_markers("parametrize"):
@@ -30,7 +30,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share what a module or a process starts in one process (--dist loadgroup); spread all others."""
+    """Group tests that share a module's or a process's fixtures in one process (--dist loadgroup). Spread all others.
+    """
     for item in items:
         if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
             continue

@@ -1,7 +1,6 @@
-"""Unit tests start nothing: a test that starts a process is marked `starts`, or fails.
+"""Hooks for unit tests: a test that starts a process must be marked `starts`.
 
-The Hypothesis profile `quick` (make test-quick and make test) tries fewer examples, also where a
-test asks for many.
+The Hypothesis profile `quick` (make test-quick and make test) tries fewer examples, even where a test requests more.
 """
 
 import gc
@@ -18,7 +17,10 @@ STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posi
 
 
 class Watch:
-    """Notes each start of a process while an unmarked test runs. Python removes no audit hook, so there is one."""
+    """Recorder of process starts during unmarked tests.
+
+    One serves the whole session because Python cannot remove an audit hook.
+    """
 
     def __init__(self) -> None:
         self.on = False
@@ -45,14 +47,17 @@ def _starts_nothing(request: pytest.FixtureRequest, _watch: Watch) -> Iterator[N
 
 
 class Descriptors:
-    """Of tests that leave loops, logs and regions to the garbage collector, which does not know that they are few."""
+    """Bound for the file descriptors that tests leave open in loops, logs and regions.
+
+    The garbage collector frees these, but does not know that descriptors are scarce.
+    """
 
     def __init__(self) -> None:
         self.left = self.lowest()
 
     @staticmethod
     def lowest() -> int:
-        """The number of the next one."""
+        """Return the number that the next opened descriptor gets."""
         with open(os.devnull, "rb") as file:
             return file.fileno()
 
@@ -83,9 +88,9 @@ def _open_routers() -> set[Any]:
 
 #: Examples of each property in the profile `quick`.
 QUICK_EXAMPLES: Final = 10
-#: Where Hypothesis keeps the settings of a test.
+#: Attribute in which Hypothesis keeps the settings of a test.
 OWN_SETTINGS: Final = "_hypothesis_internal_use_settings"
-#: How fast a machine that others use, too, makes examples says nothing of a test.
+#: Health check that is switched off: on a shared machine the speed of generation says nothing about a test.
 SLOW: Final = (HealthCheck.too_slow,)
 settings.register_profile("all", deadline=None, suppress_health_check=SLOW)
 settings.register_profile("quick", max_examples=QUICK_EXAMPLES, deadline=None, suppress_health_check=SLOW)
@@ -94,7 +99,7 @@ if settings.get_current_profile_name() == "default":
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's own settings come before those of a profile, so `quick` bounds them here."""
+    """Bound the examples of each test in the profile `quick`. A test's own settings precede those of a profile."""
     if settings.get_current_profile_name() != "quick":
         return
     for item in items:

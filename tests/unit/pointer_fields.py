@@ -1,4 +1,4 @@
-"""Fields of structs and extension types that are untyped pointers: `void*` and `PyObject*`."""
+"""Parser that finds untyped pointer fields (`void*` and `PyObject*`) of structs and extension types."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FIELD = re.compile(
 
 
 def pointer_fields(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (struct or type, field) for each such field of a .pxd or .pyx file. Local variables are none."""
+    """Yield (struct or type, field) for each such field of a .pxd or .pyx file. Local variables are not fields."""
     owner, depth = "", 0
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):

@@ -1,4 +1,4 @@
-"""Who imports whom: the rules of docs/internals/engine.md, read from the sources."""
+"""Import rules between packages (docs/internals/engine.md), checked by reading the sources."""
 
 import ast
 import re
@@ -16,7 +16,8 @@ def module_of(path: Path) -> str:
 
 
 def statements(path: Path) -> list[tuple[str, list[str]]]:
-    """(module, names) of each import and cimport that runs when the file is loaded, those for types left out."""
+    """Return (module, names) of each import and cimport executed when the file is loaded. Type-checking imports are
+    left out."""
     text = path.read_text()
     if path.suffix == ".py":
         return [*python_imports(ast.parse(text).body)]
@@ -32,7 +33,7 @@ def statements(path: Path) -> list[tuple[str, list[str]]]:
 
 
 def python_imports(body: list[ast.stmt]):
-    """Of the top level of a module; what stands in functions is loaded later."""
+    """Yield the imports at the top level of a module. Imports in functions run later."""
     for node in body:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
@@ -54,7 +55,7 @@ MODULES = {module_of(path) for path in sources(*PACKAGES)}
 
 
 def imported(path: Path) -> set[str]:
-    """Modules of the project that are loaded with this one."""
+    """Return the modules of the project that are loaded with this one."""
     found = set()
     for module, names in statements(path):
         if module.split(".")[0] in PACKAGES:
@@ -64,7 +65,7 @@ def imported(path: Path) -> set[str]:
 
 
 def everything_imported(path: Path) -> set[str]:
-    """… and with what it does: also in functions, and for types."""
+    """Return all modules that the file imports, including imports in functions and for type checking."""
     if path.suffix != ".py":
         return imported(path)
     found = set()
@@ -88,7 +89,7 @@ def test_the_reader_finds_imports_of_all_kinds(tmp_path):
 
 
 def test_the_protocol_stands_alone():
-    """router/amqp knows nothing of the project outside itself."""
+    """router/amqp imports nothing of the project outside itself."""
     paths = sources("router/amqp")
     assert len(paths) > 20
     foreign = {
@@ -122,14 +123,15 @@ def test_mechanisms_need_the_protocol_and_records_only():
 
 
 def test_processes_meet_in_the_library_only():
-    """`router` imports neither `workers` nor `supervisor`; those never each other, and nobody the pipeline."""
+    """`router` imports neither `workers` nor `supervisor`. These two never import each other. No other package imports
+    the pipeline."""
     allowed = {
         "router": {"router"},
         "workers": {"router", "workers"},
         "supervisor": {"router", "supervisor"},
         "pipeline": {"router", "pipeline"},
     }
-    # `sluice run` is the supervisor.
+    # Exception: `sluice run` starts the supervisor.
     verbs = {"router.cli.start"}
     wrong = {
         (module_of(path), name)
@@ -150,13 +152,13 @@ def test_the_router_never_imports_what_the_pipeline_brings():
         for name in {*everything_imported(path), *(module for module, _ in statements(path))}
         if name.split(".")[0] in extra or name == "router.telemetry.parquet"
     }
-    # The telemetry process writes Parquet where it can, and loads what it needs for that when it runs.
+    # Exception: the telemetry process writes Parquet if pyarrow is installed, and imports it at run time.
     loads = {("router.telemetry.parquet", "pyarrow"), ("router.telemetry.parquet", "pyarrow.parquet")}
     assert {module for module, name in wrong if (module, name) not in loads} <= {"supervisor.telemetry.process"}
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Groups of modules that load each other (strongly connected components; Tarjan)."""
+    """Return groups of modules that import each other (strongly connected components, by Tarjan's algorithm)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -191,6 +193,6 @@ def test_no_modules_load_each_other():
     graph: dict[str, set[str]] = {}
     for path in sources(*PACKAGES):
         module = module_of(path)
-        # A .pyx loads its own .pxd, which is the same module.
+        # A .pyx file cimports its own .pxd, which is the same module.
         graph.setdefault(module, set()).update(imported(path) - {module})
     assert circles(graph) == []

@@ -1,4 +1,4 @@
-"""The files that decide what is built and installed agree with the tree."""
+"""Agreement between the source tree and the files that control building and installing."""
 
 import os
 import re
@@ -16,19 +16,19 @@ PACKAGES = [name for name in ("router", "workers", "supervisor", "pipeline") if 
 
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
-    """The [project] table of pyproject.toml."""
+    """`[project]` table of pyproject.toml."""
     table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return table
 
 
 def distribution(requirement: str) -> str:
-    """The normalised name in a requirement such as `pyzmq>=26` or `name[extra]`."""
+    """Return the normalised name in a requirement such as `pyzmq>=26` or `name[extra]`."""
     return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]).lower()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_folder_of_code_is_a_package(package: str) -> None:
-    """A folder without __init__.py works in a checkout and is missing from the wheel."""
+    """A folder without __init__.py works in a checkout but is missing from the wheel."""
     code = [path for suffix in ("*.py", "*.pyx") for path in (ROOT / package).rglob(suffix)]
     assert [path.parent for path in code if not (path.parent / "__init__.py").exists()] == []
 
@@ -37,7 +37,7 @@ def test_each_folder_of_code_is_a_package(package: str) -> None:
 def test_each_package_has_its_line_in_the_page_about_the_tree(package: str) -> None:
     page = (ROOT / "docs" / "internals" / "tree.md").read_text("utf-8")
     packages = [path.parent.relative_to(ROOT) for path in (ROOT / package).rglob("__init__.py")]
-    named = {"router", "router/cli/stat"}  # in the text
+    named = {"router", "router/cli/stat"}  # in the text of the page, outside its table
     assert [str(path) for path in packages if f"| `{path}` |" not in page and str(path) not in named] == []
 
 

@@ -1,4 +1,4 @@
-"""Untyped pointers are held only where something sees to it that the object lives (principles.md, 18)."""
+"""List of untyped pointers and of the reason why each object outlives its pointer (principles.md, 18)."""
 
 from pathlib import Path
 from typing import Final
@@ -8,13 +8,13 @@ from tests.unit.pointer_fields import pointer_fields
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("router", "workers", "pipeline")
 
-#: Within the object itself, or in something that the object frees before it ends.
+#: The pointer refers into the object itself, or to something that the object frees before it ends.
 PART_OF_IT: Final = "part of the object"
-#: The object takes itself out, or sets the pointer to NULL, when its memory is freed.
+#: The object removes itself, or sets the pointer to NULL, when its memory is freed.
 LEAVES: Final = "the object leaves when its memory is freed"
-#: Beside a number that is compared before the pointer is followed.
+#: A generation is stored beside the pointer and compared before the pointer is followed.
 GENERATION: Final = "compared with a generation first"
-#: Of a variable on the stack, while nothing ends.
+#: The pointer is a variable on the stack, used while no object can be freed.
 ONE_CALL: Final = "lives for one call"
 
 ALLOWED: Final = {

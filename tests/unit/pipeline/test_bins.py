@@ -1,4 +1,4 @@
-"""How many tasks a batch has, and what each of them reads."""
+"""Number of tasks in a batch, and the segments that each task reads."""
 
 import pytest
 

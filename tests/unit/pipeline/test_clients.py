@@ -1,4 +1,4 @@
-"""Clients of connections: what stays of a container id when its client starts again, and joins with sums."""
+"""Client names derived from container ids, and joins of clients with sums."""
 
 import pytest
 
@@ -27,12 +27,12 @@ def test_numbers_go(container: str, stays: str):
 
 
 def connections(*rows):
-    """As they are read: router, boot_id, connection_id, container, user, peer, listener."""
+    """Return the distinct clients of `rows`: router, boot_id, connection_id, container, user, peer, listener."""
     names = ["router", *clients.READS]
     columns = zip(*rows, strict=True)
     table = pa.table([pa.array(each) for each in columns], names=names)
     texts = [name for name in names if name != "connection_id"]
-    for name in texts:  # as Parquet files give them
+    for name in texts:  # as in Parquet files
         at = table.schema.get_field_index(name)
         table = table.set_column(at, name, table.column(name).cast(pa.string()).dictionary_encode())
     return clients.distinct(clients.named(table))
@@ -41,7 +41,7 @@ def connections(*rows):
 def test_names():
     found = connections(
         ("R", "b", 1, "sensor-17", "alice", "10.0.0.1:40001", "amqp"),
-        ("R", "b", 1, "sensor-17", "alice", "10.0.0.1:40001", "amqp"),  # said twice
+        ("R", "b", 1, "sensor-17", "alice", "10.0.0.1:40001", "amqp"),  # a repeated row
         ("R", "b", 2, "store-3", "anonymous", "[::1]:5", None),
         ("R", "b", 3, None, None, None, None),
         ("R", "b", 4, None, "bob", "local", ""),
@@ -52,7 +52,7 @@ def test_names():
 
 
 def test_a_join():
-    """By router, run and number; null and unknown connections stay, without a client."""
+    """The join is by router, boot id and connection id. Null and unknown connections stay, without a client."""
     known = connections(
         ("R", "b", 1, "a", None, "h:1", "amqp"), ("S", "b", 1, "s", None, "h:1", "amqp"),
         ("R", "c", 1, "later", None, "h:1", "amqp"),

@@ -1,4 +1,4 @@
-"""The command line: verbs, units, and what is said when something is missing."""
+"""Command line of the pipeline: verbs, units, and messages about missing dependencies."""
 
 import argparse
 import importlib.util

@@ -1,4 +1,4 @@
-"""Large files of small ones, also when it is interrupted."""
+"""Merging of small files into large ones, including interrupted runs."""
 
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ START = 1_700_000_000_000 // HOUR * HOUR
 
 
 class Killed(Exception):
-    """In place of the end of the process."""
+    """Exception that stands for the death of the process."""
 
 
 def segment(landing: Landing, number: int, landed: int, key: str = KEY) -> Segment:
@@ -104,7 +104,7 @@ def test_telemetry_of_past_hours_is_merged(tmp_path, monkeypatch):
         pq.write_table(pa.table({"n": [minute, minute]}), folder / f"{minute:02}.parquet")
     url = str(tmp_path / "telemetry")
     at = datetime(2026, 3, 1, 8, 59, tzinfo=UTC)
-    assert merge_telemetry(url, at=at) == (0, 0)  # it may still be written to
+    assert merge_telemetry(url, at=at) == (0, 0)  # this hour may still be written to
     at = at.replace(hour=9)
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "delete", lambda *_: (_ for _ in ()).throw(Killed))
@@ -113,7 +113,7 @@ def test_telemetry_of_past_hours_is_merged(tmp_path, monkeypatch):
     assert merge_telemetry(url, at=at) == (4, 0)
     (file,) = folder.iterdir()
     assert pq.read_table(file, partitioning=None)["n"].to_pylist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    pq.write_table(pa.table({"n": [4]}), folder / "99.parquet")  # a late one
+    pq.write_table(pa.table({"n": [4]}), folder / "99.parquet")  # a late file
     assert merge_telemetry(url, at=at) == (2, 1)
     (file,) = folder.iterdir()
     assert sorted(pq.read_table(file, partitioning=None)["n"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3, 4]

@@ -1,5 +1,5 @@
-"""Messages to columns: against the client's codec, Apache Qpid Proton's octets, and what the page promises for odd
-ones."""
+"""Decoding of messages into columns, compared with the client's codec, with octets of Apache Qpid Proton, and with the
+documented treatment of unusual messages."""
 
 import json
 import uuid
@@ -24,7 +24,7 @@ UUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 
 
 def rows(*messages: bytes, names: list[str] | None = None) -> list[dict[str, Any]]:
-    """All columns of these messages."""
+    """Return the rows that these messages decode to, with all columns unless `names` are given."""
     array = pa.array(messages, pa.binary())
     found = columns.decoded(array, names or list(columns.DECODED))
     for name, column in found.items():
@@ -40,7 +40,7 @@ def row(octets: bytes) -> dict[str, Any]:
 
 
 def said(octets: bytes) -> dict[str, Any]:
-    """What is not null."""
+    """Return the columns that are not null."""
     return {name: value for name, value in row(octets).items() if value is not None}
 
 
@@ -127,7 +127,7 @@ def test_bodies(octets: bytes, body: bytes | None, kind: str):
     ],
 )
 def test_a_malformed_message_is_given_whole(octets: bytes):
-    """… and nothing else of it, not even what came before the damage."""
+    """Columns decoded before the damage are null as well."""
     assert said(section(0x74, b"\xc1\x01\0") + octets) == {
         "body": section(0x74, b"\xc1\x01\0") + octets, "body_kind": "malformed",
     }  # fmt: skip

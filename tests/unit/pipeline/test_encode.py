@@ -1,4 +1,4 @@
-"""Columns to messages: against the client's codec, and back by `decode`."""
+"""Encoding of columns into messages, checked against the client's codec and by `decode`."""
 
 import datetime
 from typing import Any
@@ -72,7 +72,7 @@ def test_an_id_that_is_null_is_a_number():
 
 
 def test_slices_begin_where_they_do():
-    """Buffers of a slice are those of the whole array."""
+    """A slice shares the buffers of the whole array, so offsets count."""
     texts = [None if number % 3 == 0 else f"t{number}" for number in range(40)]
     pairs = [None if number % 4 == 0 else [("n", number)] for number in range(40)]
     flags = [None if number % 5 == 0 else number % 2 == 0 for number in range(40)]

@@ -1,4 +1,4 @@
-"""Sums of an hour by Arrow, against the same sums in Python."""
+"""Hourly sums by Arrow, compared with the same sums in Python."""
 
 from itertools import chain
 from typing import Any
@@ -39,7 +39,7 @@ LINKS = st.fixed_dictionaries(
 
 
 def written(folder, table, *files):
-    """The paths of files with these rows."""
+    """Write each of `files`, a list of rows, and return the paths."""
     paths = []
     for number, rows in enumerate(files):
         path = folder / f"{number}.parquet"
@@ -49,7 +49,7 @@ def written(folder, table, *files):
 
 
 def found(wanted, paths, period=ALL, router="R"):
-    """Sums by key; the same key comes several times where rows were not summed at once."""
+    """Return the sums by key. `sums_of_files` may return a key several times; the values are combined."""
     result: dict[Any, Any] = {}
     keys = 2 + len(wanted.keys)
     for name, rows in sums_of_files({"wanted": wanted}, [Part(router, paths)], period):
@@ -64,7 +64,7 @@ def found(wanted, paths, period=ALL, router="R"):
 
 
 def total(values):
-    """As SQL has it."""
+    """Return the sum as SQL defines it: None if all values are null."""
     given = [value for value in values if value is not None]
     return sum(given) if given else None
 
@@ -146,7 +146,7 @@ def test_workers(tmp_path):
 
 
 def test_a_file_of_an_older_router(tmp_path):
-    """It lacks columns, and has another type for one."""
+    """The file lacks columns and has another type for one."""
     paths = written(tmp_path, "fact_link", [{"interval_start": 0, "dir": "in", "address": "a", "deliveries": 7}])
     table = pq.read_table(paths[0]).drop_columns(["octets", "capacity", "boot_id"])
     at = table.schema.get_field_index("deliveries")
@@ -171,7 +171,7 @@ def test_every_column_is_one_of_the_table():
 
 
 def test_several_sums_of_one_table(tmp_path):
-    """Each file is read once, and gives what it gives to each alone."""
+    """Each file is read once, and each sum is the same as if it were computed alone."""
     rows = [
         {"interval_start": at * HOUR, "interval_ms": 1, "dir": "in", "address": "a", "deliveries": at,
          "settle_hist": {3: at}} for at in range(1, 4)
@@ -186,7 +186,7 @@ def test_several_sums_of_one_table(tmp_path):
 
 
 def test_a_table_for_each_date(tmp_path):
-    """Hours of three dates, one of them before 1970, become a packed table each."""
+    """Hours of three dates, one of them before 1970, become one packed table per date."""
     starts = [-HOUR, 23 * HOUR, 24 * HOUR, 0]
     paths = written(tmp_path, "fact_flow", [flow(at, 1 << n) for n, at in enumerate(starts)])
     ((_, rows),) = sums_of_files({"flows": sums.FLOWS}, [Part("R", paths)], Period(-(1 << 60), 1 << 60))

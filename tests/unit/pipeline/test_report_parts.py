@@ -1,4 +1,4 @@
-"""Parts of the report, as text."""
+"""Parts of the report as text."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Names, holes, groups and what is deleted, in real folders."""
+"""Names, holes, groups and deletion of segments, in real folders."""
 
 import json
 import os
@@ -28,7 +28,7 @@ KEY = "l/a"
 
 
 def put(landing: Landing, *numbers: int, key: str = KEY, landed: int = 1_700_000_000_000) -> list[Segment]:
-    """Segments of as many octets as their number says, plus 1."""
+    """Publish segments with these numbers. Segment n has n + 1 octets."""
     landing.store.make_folder(key)
     made = [Segment(key, number, landed + number, 10, number + 1) for number in numbers]
     for segment in made:
@@ -155,7 +155,7 @@ def test_what_is_consumed_is_what_all_have_read_who_want_it():
     assert consumed(log, []) == 0
     assert consumed(log, [everything, some, other]) == 3
     assert consumed(log, [everything, Group("p", {KEY: 4}, pattern="[ab]")]) == 4
-    assert consumed(log, [everything, none]) == 0  # it has not come to this one
+    assert consumed(log, [everything, none]) == 0  # group `none` has no offset for this log yet
     assert consumed(log, [other]) == 0
 
 

@@ -1,4 +1,4 @@
-"""Numbers, and what becomes of them when writing fails."""
+"""Segment numbers and staged octets of the writer, including failed writes."""
 
 import time
 
@@ -36,7 +36,7 @@ def test_a_number_whose_segment_may_be_there_is_not_used_twice(landing, monkeypa
 
     def failing(self, path, octets):
         if there:
-            publish(self, path, octets)  # and the folder cannot be synchronised
+            publish(self, path, octets)  # synchronising the folder fails afterwards
         raise OSError("no")
 
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""scripts/check_docs.py finds links that lead nowhere, and only those."""
+"""Checks of documentation: broken links and broken citations, without false alarms."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_broken(page: Path, text: str, problem: str) -> None:
     assert check_docs.broken_links(page) == [problem]
 
 
-# -- Citations. Names are put together here, so that the check does not take this file's own texts for citations.
+# -- Citations. The names are concatenated here, so that the check of this repository does not read them as citations.
 
 SEMANTICS = "routing-" + "semantics"
 ROUTER = "inter-" + "router"

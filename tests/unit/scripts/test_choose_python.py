@@ -1,4 +1,4 @@
-"""scripts/choose-python takes a Python that can carry the build, and says why it takes none."""
+"""Choice of the Python interpreter for the build by scripts/choose-python."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "choose-python"
 pytestmark = pytest.mark.starts
 
-# Says that it is 3.10, whatever runs it.
+# Python that reports version 3.10, whatever interpreter runs it.
 OLD_PYTHON = f"""#!/bin/sh
 (echo 'import sys; sys.version_info = (3, 10, 0); sys.version = "3.10.0"'; cat) >"$0.py"
 exec {sys.executable} "$0.py" "$2"

@@ -1,4 +1,4 @@
-"""scripts/long_tests.py and tests/time_left.py: the long tests within a deadline."""
+"""Long tests within a deadline: scripts/long_tests.py and tests/time_left.py."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def pytest_configure(config):
 
 
 def long_tests(folder: Path, *parts: str, seconds: float | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run the script in a folder with a Makefile of its own, with that many seconds left."""
+    """Run the script in a folder with its own Makefile, with `seconds` left (None: no deadline)."""
     (folder / "Makefile").write_text(MAKEFILE)
     of_ci = ("SLUICE_TESTS_", "SLUICE_TIMES")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(of_ci)}
@@ -54,7 +54,7 @@ def long_tests(folder: Path, *parts: str, seconds: float | None = None) -> "subp
 
 
 def commit(folder: Path) -> int:
-    """Make a commit in the folder and return the number that the order of the parts depends on."""
+    """Make a commit in the folder and return the number that determines the order of the parts."""
     git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org"]
     subprocess.run([*git, "init", "-q"], cwd=folder, check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "A commit"], cwd=folder, check=True)

@@ -1,4 +1,4 @@
-"""scripts/run_tests.py: when failed tests run once more."""
+"""Second run of failed tests by scripts/run_tests.py."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ def test_fails_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_too_many(tmp_path: Path, again: int) -> None:
-    """None when nobody asked for it."""
+    """With a limit of 0 or 1, none of the two failed tests runs again."""
     result = run(tmp_path, ALWAYS, again)
     assert result.returncode == 1
     assert "Once more" not in result.stdout
