@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @cache
-def _found(user: str) -> str | None:
+def _find_python(user: str) -> str | None:
     """Return the path of an interpreter of this version that `user` can run with the installed modules."""
     name = f"python3.{sys.version_info.minor}"
     for path in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{name}", f"/usr/local/bin/{name}"):
@@ -42,7 +42,7 @@ def python_for(user: str) -> str:
     """Return the path of a Python that `user` can run with `modules`. Skip the test if there is none."""
     if os.getuid() != 0:
         pytest.skip("only root can switch users")
-    path = _found(user)
+    path = _find_python(user)
     if path is None:
         pytest.skip(f"there is no Python that user {user} can run with the modules of this one")
     return path

@@ -16,69 +16,71 @@ MANY_DESCRIPTORS: Final = 100
 STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 
 
-class Watch:
+class ProcessStartRecorder:
     """Recorder of process starts during unmarked tests.
 
     One serves the whole session because Python cannot remove an audit hook.
     """
 
     def __init__(self) -> None:
-        self.on = False
-        self.seen: list[str] = []
+        self.recording = False
+        self.starts: list[str] = []
         sys.addaudithook(self._audit)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.on and event in STARTS:
-            self.seen.append(event)
+        if self.recording and event in STARTS:
+            self.starts.append(event)
 
 
 @pytest.fixture(scope="session")
-def _watch() -> Watch:
-    return Watch()
+def _start_recorder() -> ProcessStartRecorder:
+    return ProcessStartRecorder()
 
 
 @pytest.fixture(autouse=True)
-def _starts_nothing(request: pytest.FixtureRequest, _watch: Watch) -> Iterator[None]:
-    _watch.seen.clear()
-    _watch.on = request.node.get_closest_marker("starts") is None
+def _fail_on_process_start(request: pytest.FixtureRequest, _start_recorder: ProcessStartRecorder) -> Iterator[None]:
+    _start_recorder.starts.clear()
+    _start_recorder.recording = request.node.get_closest_marker("starts") is None
     yield
-    _watch.on = False
-    assert not _watch.seen, f"a unit test without the mark `starts` started a process: {_watch.seen}"
+    _start_recorder.recording = False
+    assert not _start_recorder.starts, (
+        f"a unit test without the mark `starts` started a process: {_start_recorder.starts}"
+    )
 
 
-class Descriptors:
+class DescriptorBound:
     """Bound for the file descriptors that tests leave open in loops, logs and regions.
 
     The garbage collector frees these, but does not know that descriptors are scarce.
     """
 
     def __init__(self) -> None:
-        self.left = self.lowest()
+        self.baseline = self.next_descriptor()
 
     @staticmethod
-    def lowest() -> int:
+    def next_descriptor() -> int:
         """Return the number that the next opened descriptor gets."""
         with open(os.devnull, "rb") as file:
             return file.fileno()
 
-    def bound(self) -> None:
-        if self.lowest() > self.left + MANY_DESCRIPTORS:
+    def collect_if_many(self) -> None:
+        if self.next_descriptor() > self.baseline + MANY_DESCRIPTORS:
             gc.collect()
-            self.left = self.lowest()
+            self.baseline = self.next_descriptor()
 
 
 @pytest.fixture(scope="session")
-def _descriptors() -> Descriptors:
-    return Descriptors()
+def _descriptor_bound() -> DescriptorBound:
+    return DescriptorBound()
 
 
 @pytest.fixture(autouse=True)
-def _leaves_no_router(_descriptors: Descriptors) -> Iterator[None]:
+def _close_routers(_descriptor_bound: DescriptorBound) -> Iterator[None]:
     before = _open_routers()
     yield
     for router in _open_routers() - before:
         router.abandon()
-    _descriptors.bound()
+    _descriptor_bound.collect_if_many()
 
 
 def _open_routers() -> set[Any]:

@@ -64,7 +64,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def everything_imported(path: Path) -> set[str]:
+def all_imports(path: Path) -> set[str]:
     """Return all modules that the file imports, including imports in functions and for type checking."""
     if path.suffix != ".py":
         return imported(path)
@@ -77,7 +77,7 @@ def everything_imported(path: Path) -> set[str]:
     return found
 
 
-def test_the_reader_finds_imports_of_all_kinds(tmp_path):
+def test_reader_finds_all_kinds_of_imports(tmp_path):
     source = tmp_path / "one.pyx"
     source.write_text("from a.b cimport (\n    C, d,\n)\nfrom e import f  # why\nimport g, h as i\ncimport j\nx = 1\n")
     assert statements(source) == [("a.b", ["C", "d"]), ("e", ["f"]), ("g", []), ("h", []), ("j", [])]
@@ -88,41 +88,41 @@ def test_the_reader_finds_imports_of_all_kinds(tmp_path):
     assert statements(source) == [("a", ["b"]), ("d.e", [])]
 
 
-def test_the_protocol_stands_alone():
+def test_amqp_package_imports_only_itself():
     """router/amqp imports nothing of the project outside itself."""
     paths = sources("router/amqp")
     assert len(paths) > 20
     foreign = {
         (module_of(path), name)
         for path in paths
-        for name in everything_imported(path)
+        for name in all_imports(path)
         if name.split(".")[0] in PACKAGES and not name.startswith("router.amqp")
     }
     assert not foreign
 
 
-def test_the_client_needs_the_protocol_mechanisms_and_records_only():
+def test_client_imports_only_amqp_sasl_and_records():
     foreign = {
         (module_of(path), name)
         for path in sources("router/client")
-        for name in everything_imported(path)
+        for name in all_imports(path)
         if name.split(".")[0] in PACKAGES
         and not name.startswith(("router.amqp", "router.client", "router.record", "router.sasl"))
     }
     assert not foreign
 
 
-def test_mechanisms_need_the_protocol_and_records_only():
+def test_sasl_imports_only_amqp_and_records():
     foreign = {
         (module_of(path), name)
         for path in sources("router/sasl")
-        for name in everything_imported(path)
+        for name in all_imports(path)
         if name.split(".")[0] in PACKAGES and not name.startswith(("router.amqp", "router.record", "router.sasl"))
     }
     assert not foreign
 
 
-def test_processes_meet_in_the_library_only():
+def test_workers_and_supervisor_share_only_router_package():
     """`router` imports neither `workers` nor `supervisor`. These two never import each other. No other package imports
     the pipeline."""
     allowed = {
@@ -136,7 +136,7 @@ def test_processes_meet_in_the_library_only():
     wrong = {
         (module_of(path), name)
         for path in sources(*PACKAGES)
-        for name in everything_imported(path)
+        for name in all_imports(path)
         if name.split(".")[0] in PACKAGES
         and name.split(".")[0] not in allowed[path.relative_to(ROOT).parts[0]]
         and module_of(path) not in verbs
@@ -144,12 +144,12 @@ def test_processes_meet_in_the_library_only():
     assert not wrong
 
 
-def test_the_router_never_imports_what_the_pipeline_brings():
+def test_router_imports_no_pipeline_dependencies():
     extra = {"pyspark", "pyarrow", "pandas", "numpy", "py4j"}
     wrong = {
         (module_of(path), name)
         for path in sources("router", "workers", "supervisor")
-        for name in {*everything_imported(path), *(module for module, _ in statements(path))}
+        for name in {*all_imports(path), *(module for module, _ in statements(path))}
         if name.split(".")[0] in extra or name == "router.telemetry.parquet"
     }
     # Exception: the telemetry process writes Parquet if pyarrow is installed, and imports it at run time.
@@ -157,7 +157,7 @@ def test_the_router_never_imports_what_the_pipeline_brings():
     assert {module for module, name in wrong if (module, name) not in loads} <= {"supervisor.telemetry.process"}
 
 
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+def import_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Return groups of modules that import each other (strongly connected components, by Tarjan's algorithm)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
@@ -185,14 +185,14 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def test_circles_are_found():
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == [["b", "c"], ["d"]]
+def test_import_cycles_are_found():
+    assert import_cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == [["b", "c"], ["d"]]
 
 
-def test_no_modules_load_each_other():
+def test_modules_have_no_import_cycles():
     graph: dict[str, set[str]] = {}
     for path in sources(*PACKAGES):
         module = module_of(path)
         # A .pyx file cimports its own .pxd, which is the same module.
         graph.setdefault(module, set()).update(imported(path) - {module})
-    assert circles(graph) == []
+    assert import_cycles(graph) == []

@@ -27,14 +27,14 @@ def distribution(requirement: str) -> str:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_each_folder_of_code_is_a_package(package: str) -> None:
+def test_code_folders_are_packages(package: str) -> None:
     """A folder without __init__.py works in a checkout but is missing from the wheel."""
     code = [path for suffix in ("*.py", "*.pyx") for path in (ROOT / package).rglob(suffix)]
     assert [path.parent for path in code if not (path.parent / "__init__.py").exists()] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_each_package_has_its_line_in_the_page_about_the_tree(package: str) -> None:
+def test_packages_are_listed_in_tree_page(package: str) -> None:
     page = (ROOT / "docs" / "internals" / "tree.md").read_text("utf-8")
     packages = [path.parent.relative_to(ROOT) for path in (ROOT / package).rglob("__init__.py")]
     named = {"router", "router/cli/stat"}  # in the text of the page, outside its table
@@ -42,7 +42,7 @@ def test_each_package_has_its_line_in_the_page_about_the_tree(package: str) -> N
 
 
 @pytest.mark.starts
-def test_what_only_tests_need_is_not_installed(tmp_path: Path) -> None:
+def test_testing_modules_are_not_installed(tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if name != "SLUICE_TESTING"}
     subprocess.run(command, cwd=ROOT, check=True, env={**environment, "SLUICE_EXTENSIONS": "0"})
@@ -51,14 +51,14 @@ def test_what_only_tests_need_is_not_installed(tmp_path: Path) -> None:
     assert [path for path in installed if path.stem == "testing"] == []
 
 
-def test_commands_lead_to_functions(project: dict[str, Any]) -> None:
+def test_command_entry_points_exist(project: dict[str, Any]) -> None:
     for target in project["scripts"].values():
         module, function = target.split(":")
         source = ROOT.joinpath(*module.split(".")).with_suffix(".py")
         assert f"def {function}(" in source.read_text("utf-8"), target
 
 
-def test_tools_of_dispatch_are_installed(project: dict[str, Any]) -> None:
+def test_dispatch_tools_are_installed(project: dict[str, Any]) -> None:
     assert {"sluice", "qdrouterd", "qdstat", "qdmanage"} <= set(project["scripts"])
 
 

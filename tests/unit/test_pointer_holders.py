@@ -36,25 +36,25 @@ ALLOWED: Final = {
 }
 
 
-def test_untyped_pointers_are_held_where_they_are_allowed() -> None:
+def test_untyped_pointers_are_listed() -> None:
     found = {
         (str(path.relative_to(ROOT)), owner, field)
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*.p[xy][dx]")
         for owner, field in pointer_fields(path.read_text())
     }
-    assert found - set(ALLOWED) == set(), "who sees to it that the object is alive?"
-    assert set(ALLOWED) - found == set(), "these are gone: take them off the list"
+    assert found - set(ALLOWED) == set(), "what keeps the object alive?"
+    assert set(ALLOWED) - found == set(), "remove these fields from ALLOWED: they no longer exist"
 
 
-def test_field_of_a_struct_or_type_is_found() -> None:
+def test_pointer_field_is_found() -> None:
     text = """
 cdef struct Place:
     uint32_t number
     void* link                 # borrowed (for ever)
     PyObject*[4] near
 
-cdef class Table:
+cdef class Slots:
     cdef readonly int size
     cdef void** places         # of links
     cdef const void* last
@@ -65,4 +65,4 @@ cdef class Table:
 cdef void* free_function(void* link)
 cdef void* module_variable
 """
-    assert list(pointer_fields(text)) == [("Place", "link"), ("Place", "near"), ("Table", "places"), ("Table", "last")]
+    assert list(pointer_fields(text)) == [("Place", "link"), ("Place", "near"), ("Slots", "places"), ("Slots", "last")]

@@ -22,12 +22,12 @@ def segments(count: int, rows: int, octets: int) -> list[Segment]:
         ([], 0),
     ],
 )
-def test_tasks_are_as_many_as_are_worth_their_while(given: list[Segment], tasks: int):
+def test_bins_grow_with_rows_and_octets(given: list[Segment], tasks: int):
     made = bins(given, None)
     assert len(made) == tasks
     assert sorted(segment for each in made for segment in each.segments) == given
 
 
-def test_tasks_are_as_many_as_the_option_says():
+def test_bins_with_option_have_requested_number():
     assert len(bins(segments(20, 1, 1000), 8)) == 8
     assert len(bins(segments(3, 1, 1000), 8)) == 3

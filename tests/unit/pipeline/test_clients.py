@@ -10,7 +10,7 @@ from pipeline.telemetry.hourly import schema
 
 
 @pytest.mark.parametrize(
-    ("container", "stays"),
+    ("container", "pattern"),
     [
         ("vm-25001-6e8a1b2c", "vm-*-*"),
         ("vm-25001-e1a2b3c4", "vm-*-*"),
@@ -22,8 +22,8 @@ from pipeline.telemetry.hourly import schema
         ("deadbeefs", "deadbeefs"),
     ],
 )
-def test_numbers_go(container: str, stays: str):
-    assert clients.pattern(container) == stays
+def test_container_pattern_replaces_numbers(container: str, pattern: str):
+    assert clients.pattern(container) == pattern
 
 
 def connections(*rows):
@@ -38,7 +38,7 @@ def connections(*rows):
     return clients.distinct(clients.named(table))
 
 
-def test_names():
+def test_client_names_combine_user_and_container():
     found = connections(
         ("R", "b", 1, "sensor-17", "alice", "10.0.0.1:40001", "amqp"),
         ("R", "b", 1, "sensor-17", "alice", "10.0.0.1:40001", "amqp"),  # a repeated row
@@ -51,7 +51,7 @@ def test_names():
     assert found["host"].to_pylist() == ["10.0.0.1", "[::1]", None, "local"]
 
 
-def test_a_join():
+def test_client_join_keeps_unknown_connections():
     """The join is by router, boot id and connection id. Null and unknown connections stay, without a client."""
     known = connections(
         ("R", "b", 1, "a", None, "h:1", "amqp"), ("S", "b", 1, "s", None, "h:1", "amqp"),
@@ -67,6 +67,6 @@ def test_a_join():
     assert none["client_in"].to_pylist() == [None] * 4
 
 
-def test_no_connections():
+def test_clients_without_connections_are_empty():
     nothing = clients.distinct(schema(clients.COLUMNS).empty_table())
     assert nothing.schema.names == list(clients.COLUMNS)

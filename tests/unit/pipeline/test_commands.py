@@ -17,10 +17,10 @@ from pipeline.errors import MissingError
 from pipeline.jobs import period
 from pipeline.segments import Group, Landing
 from pipeline.units import count, minutes, octets_text, size
-from tests.unit.pipeline.test_segments import KEY, put
+from tests.unit.pipeline.test_segments import KEY, publish_segments
 
 
-def test_each_verb_is_whole():
+def test_verb_modules_are_complete():
     assert {"gc", "land"} <= set(verbs())
     for verb in verbs():
         module = load(verb)
@@ -30,7 +30,7 @@ def test_each_verb_is_whole():
 
 
 @pytest.mark.starts
-def test_the_command_line_needs_nothing_of_the_extra():
+def test_command_line_imports_no_optional_packages():
     code = (
         "import sys\n"
         "from pipeline.cli import load, verbs\n"
@@ -42,30 +42,30 @@ def test_the_command_line_needs_nothing_of_the_extra():
     assert ran.stdout == "[]\n"
 
 
-def test_what_is_not_installed_is_named(monkeypatch):
+def test_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pyarrow not installed: pip install 'sluice-router\[pipeline\]'"):
         needs.require("pyarrow")
 
 
 @pytest.mark.starts
-def test_java_is_looked_for_and_asked(monkeypatch, tmp_path):
+def test_java_version_is_checked(monkeypatch, tmp_path):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
 
-    def says(script: str) -> None:
+    def write_java(script: str) -> None:
         java.write_text(f"#!/bin/sh\n{script}\n")
         java.chmod(stat.S_IRWXU)
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingError, match="which has no bin/java"):
         needs.java()
-    says("""echo 'openjdk version "17.0.15" 2025-04-15' >&2""")
+    write_java("""echo 'openjdk version "17.0.15" 2025-04-15' >&2""")
     assert needs.java() == str(java)
-    says("""echo 'java version "1.8.0_402"' >&2""")
+    write_java("""echo 'java version "1.8.0_402"' >&2""")
     with pytest.raises(MissingError, match="is Java 8: Spark needs 17 or later"):
         needs.java()
-    says("echo broken >&2; exit 3")
+    write_java("echo broken >&2; exit 3")
     with pytest.raises(MissingError, match="-version fails: broken"):
         needs.java()
     monkeypatch.delenv("JAVA_HOME")
@@ -74,7 +74,7 @@ def test_java_is_looked_for_and_asked(monkeypatch, tmp_path):
         needs.java()
 
 
-def test_units():
+def test_units_are_parsed():
     assert [size(text) for text in ("0", "512", "32m", "4G", "1tb")] == [0, 512, 32 << 20, 4 << 30, 1 << 40]
     assert [minutes(text) for text in ("60", "90s", "1.5h", "7d")] == [3600, 90, 5400, 604800]
     assert count("7") == 7
@@ -84,10 +84,10 @@ def test_units():
             read(text)
 
 
-def test_gc_says_what_it_deletes(tmp_path, capsys):
+def test_gc_reports_deleted_segments(tmp_path, capsys):
     landing = Landing.create(str(tmp_path))
     words = ["gc", "--path", str(tmp_path), "--retention", "0"]
-    put(landing, 0, 1, 2)
+    publish_segments(landing, 0, 1, 2)
     assert main(words, "p") == 0
     assert "no group has read anything" in capsys.readouterr().out
     landing.commit(Group("g", {KEY: 2}))
@@ -98,7 +98,7 @@ def test_gc_says_what_it_deletes(tmp_path, capsys):
     assert [each.number for each in landing.listing(KEY).segments] == [2]
 
 
-def test_errors_are_one_line(tmp_path, capsys):
+def test_errors_are_printed_on_one_line(tmp_path, capsys):
     assert main(["gc", "--path", str(tmp_path)], "p") == 1
     assert capsys.readouterr().err.startswith("p gc: ")
     with pytest.raises(SystemExit) as ended:
@@ -106,7 +106,7 @@ def test_errors_are_one_line(tmp_path, capsys):
     assert ended.value.code == 2
 
 
-def test_bench_measures_and_leaves_nothing(tmp_path, capsys):
+def test_bench_reports_rates_and_deletes_segments(tmp_path, capsys):
     assert main(["bench", "--path", str(tmp_path), "--rows", "100", "--segments", "2", "--size", "10"], "p") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "2 segments of 100 messages with bodies of 10 random octets"
@@ -120,16 +120,16 @@ def test_bench_measures_and_leaves_nothing(tmp_path, capsys):
 
 
 @pytest.mark.starts
-def test_doctor_names_what_is_wrong(tmp_path, capsys):
+def test_doctor_names_problems(tmp_path, capsys):
     landing = Landing.create(str(tmp_path))
-    put(landing, 0, 1)
+    publish_segments(landing, 0, 1)
     landing.store.publish(f"{KEY}/notes.txt", b"?")
     assert main(["doctor", "--path", str(tmp_path), "--url", "amqp://127.0.0.1:1"], "p") == 1
     out = capsys.readouterr().out
     assert "ok     folder    l/a: 2 segments, 20 messages, not read: 3 B" in out
     assert "not segments, and not looked at: notes.txt" in out
     assert "wrong  router    127.0.0.1:1: " in out
-    put(landing, 3)
+    publish_segments(landing, 3)
     assert main(["doctor", "--path", str(tmp_path)], "p") == 1
     assert "wrong  folder    l/a: segment 2 is missing, readers stop there" in capsys.readouterr().out
     landing.commit(Group("g", {KEY: 3}))
@@ -140,18 +140,18 @@ def test_doctor_names_what_is_wrong(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "summary"),
     [
         ("[STREAM_FAILED] Query [id = 1] terminated\n  more", "[STREAM_FAILED] Query [id = 1] terminated"),
         ("job aborted\npipeline.errors.DataLossError: segment 7 is gone", "segment 7 is gone"),
         ("[STREAM_FAILED] it ended: No space left on device", "No space left on device, for the checkpoint"),
     ],
 )
-def test_what_is_said_of_a_query_that_failed(text, said):
-    assert last_line(RuntimeError(text)).startswith(said)
+def test_failed_query_is_summarised(text, summary):
+    assert last_line(RuntimeError(text)).startswith(summary)
 
 
-def test_a_period_with_few_rows_of_json(tmp_path):
+def test_period_with_little_json_is_little(tmp_path):
     day = datetime(2026, 3, 1, tzinfo=UTC)
     for table, date in (("fact_flow", "2026-03-01"), ("fact_link", "2026-03-02"), ("dim_link", "2026-03-01")):
         folder = tmp_path / "v1" / table / "router=R" / f"date={date}" / "hour=08"

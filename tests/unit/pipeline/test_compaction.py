@@ -53,7 +53,7 @@ def archived(path) -> list[tuple[bytes, int]]:
 WHOLE = [(b"%d.%d" % (number, each), number) for number in range(5) for each in range(3)]
 
 
-def test_segments_of_an_hour_become_one_file(landing, tmp_path):
+def test_archive_merges_segments_of_an_hour(landing, tmp_path):
     into = tmp_path / "archive"
     assert archive(landing, str(into), 0, at=START + 10 * HOUR) == (5, 2)
     assert archived(into) == WHOLE
@@ -65,7 +65,7 @@ def test_segments_of_an_hour_become_one_file(landing, tmp_path):
     assert (row["lander"], row["landed_time"]) == ("l", datetime.fromtimestamp(START / 1000, UTC))
 
 
-def test_what_somebody_has_not_read_stays(landing, tmp_path):
+def test_archive_keeps_unread_segments(landing, tmp_path):
     landing.commit(Group("h", {KEY: 1}))
     assert archive(landing, str(tmp_path / "archive"), 0, at=START + 10 * HOUR) == (1, 1)
     assert [each.number for each in landing.listing(KEY).segments] == [1, 2, 3, 4, 5]
@@ -73,12 +73,12 @@ def test_what_somebody_has_not_read_stays(landing, tmp_path):
 
 @pytest.mark.parametrize("publications", [0, 1, 2])
 @pytest.mark.parametrize("deletions", [0, 2])
-def test_an_archive_that_was_interrupted_has_each_row_once(landing, tmp_path, monkeypatch, publications, deletions):
+def test_interrupted_archive_has_each_row_once(landing, tmp_path, monkeypatch, publications, deletions):
     into = tmp_path / "archive"
     publish, delete = LocalStore.publish, LocalStore.delete
     left = {"publish": publications, "delete": deletions}
 
-    def dying(name, method):
+    def kill_after(name, method):
         def call(self, *arguments):
             if left[name] == 0:
                 raise Killed
@@ -88,8 +88,8 @@ def test_an_archive_that_was_interrupted_has_each_row_once(landing, tmp_path, mo
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "publish", dying("publish", publish))
-        patch.setattr(LocalStore, "delete", dying("delete", delete))
+        patch.setattr(LocalStore, "publish", kill_after("publish", publish))
+        patch.setattr(LocalStore, "delete", kill_after("delete", delete))
         with pytest.raises(Killed):
             archive(landing, str(into), 0, at=START + 10 * HOUR)
     archive(landing, str(into), 0, at=START + 10 * HOUR)
@@ -97,7 +97,7 @@ def test_an_archive_that_was_interrupted_has_each_row_once(landing, tmp_path, mo
     assert [each.number for each in landing.listing(KEY).segments] == [5]
 
 
-def test_telemetry_of_past_hours_is_merged(tmp_path, monkeypatch):
+def test_telemetry_merge_covers_past_hours(tmp_path, monkeypatch):
     folder = tmp_path / "telemetry" / "v1" / "fact_flow" / "router=A" / "date=2026-03-01" / "hour=07"
     folder.mkdir(parents=True)
     for minute in range(4):
@@ -120,7 +120,7 @@ def test_telemetry_of_past_hours_is_merged(tmp_path, monkeypatch):
     assert merge_telemetry(url, at=at) == (0, 0)
 
 
-def test_the_command(landing, tmp_path, capsys):
+def test_compact_command_reports_files_and_errors(landing, tmp_path, capsys):
     assert main(["compact", "--path", landing.url, "--into", str(tmp_path / "x"), "--retention", "0"], "p") == 0
     assert "5 segments are 2 files in" in capsys.readouterr().out
     assert main(["compact", "--path", landing.url], "p") == 1

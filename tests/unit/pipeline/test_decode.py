@@ -39,7 +39,7 @@ def row(octets: bytes) -> dict[str, Any]:
     return only
 
 
-def said(octets: bytes) -> dict[str, Any]:
+def present_fields(octets: bytes) -> dict[str, Any]:
     """Return the columns that are not null."""
     return {name: value for name, value in row(octets).items() if value is not None}
 
@@ -53,7 +53,7 @@ def value_body(value: bytes) -> tuple[bytes | None, str]:
     return found["body"], found["body_kind"]
 
 
-def test_all_fields():
+def test_message_with_all_fields_is_decoded():
     message = Message(
         b"octets", durable=True, priority=7, ttl=5000, delivery_count=2, annotations={"x-opt-a": 1},
         message_id="m", user_id=b"u", to="t", subject="s", reply_to="r", correlation_id="c", content_type="text/plain",
@@ -75,8 +75,8 @@ def test_all_fields():
     }  # fmt: skip
 
 
-def test_what_a_message_does_not_say_is_null():
-    assert said(Message(b"x").encode()) == {"body": b"x", "body_kind": "data"}
+def test_absent_fields_are_null():
+    assert present_fields(Message(b"x").encode()) == {"body": b"x", "body_kind": "data"}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_a_message_does_not_say_is_null():
         (b"\0\xa3\x17amqp:amqp-sequence:list\x45", b"[[]]", "sequence"),
     ],
 )  # fmt: skip
-def test_bodies(octets: bytes, body: bytes | None, kind: str):
+def test_body_kinds_are_decoded(octets: bytes, body: bytes | None, kind: str):
     found = row(octets)
     assert (found["body"], found["body_kind"]) == (body, kind)
 
@@ -126,9 +126,9 @@ def test_bodies(octets: bytes, body: bytes | None, kind: str):
         section(0x77, b"\0\x40" * 40 + NULL),
     ],
 )
-def test_a_malformed_message_is_given_whole(octets: bytes):
+def test_malformed_message_becomes_one_body(octets: bytes):
     """Columns decoded before the damage are null as well."""
-    assert said(section(0x74, b"\xc1\x01\0") + octets) == {
+    assert present_fields(section(0x74, b"\xc1\x01\0") + octets) == {
         "body": section(0x74, b"\xc1\x01\0") + octets, "body_kind": "malformed",
     }  # fmt: skip
 
@@ -148,35 +148,35 @@ def test_a_malformed_message_is_given_whole(octets: bytes):
         (codec.encode_value([1]), "odd:[1]"),
     ],
 )
-def test_ids(encoded: bytes, text: str):
+def test_message_ids_keep_their_type(encoded: bytes, text: str):
     octets = section(0x73, codec.encode_list([encoded, NULL, NULL, NULL, NULL, encoded]))
-    assert said(octets) == {"message_id": text, "correlation_id": text, "body_kind": "none"}
+    assert present_fields(octets) == {"message_id": text, "correlation_id": text, "body_kind": "none"}
 
 
-def test_fields_of_odd_types():
+def test_fields_of_unexpected_type_become_text():
     odd = codec.encode_value([1, "x"])
     octets = section(0x73, codec.encode_list([NULL, odd, odd, codec.encode_value(3), *[odd] * 5, odd, NULL, odd]))
-    assert said(octets) == {
+    assert present_fields(octets) == {
         "to": '[1,"x"]', "subject": "3", "reply_to": '[1,"x"]', "correlation_id": 'odd:[1,"x"]',
         "content_type": '[1,"x"]', "content_encoding": '[1,"x"]', "body_kind": "none",
     }  # fmt: skip
-    assert said(section(0x70, codec.encode_list([odd] * 5))) == {"body_kind": "none"}
+    assert present_fields(section(0x70, codec.encode_list([odd] * 5))) == {"body_kind": "none"}
 
 
-def test_times_that_no_calendar_has_are_null():
+def test_times_outside_calendar_are_null():
     for ms in (-(2**63), 2**63 - 1, 253402300800000):
         octets = Message(b"", creation_time=ms).encode()
         assert row(octets)["creation_time"] is None
     assert row(Message(b"", creation_time=253402300799999).encode())["creation_time"].year == 9999
 
 
-def test_numbers_that_no_column_holds_are_null():
+def test_numbers_outside_column_range_are_null():
     octets = section(0x73, codec.encode_list([NULL] * 11 + [codec.encode_ulong(2**63)]))
     assert row(octets)["group_sequence"] is None
 
 
 @pytest.mark.parametrize("others", [0, 40])
-def test_of_equal_keys_the_first_counts(others: int):
+def test_duplicate_keys_keep_first_value(others: int):
     items = [b"\xa1\x01a", b"\xa1\x011", b"\xa3\x01a", b"\xa1\x012"]
     for number in range(others):
         items += [codec.encode_string(f"k{number}"), NULL]
@@ -185,7 +185,7 @@ def test_of_equal_keys_the_first_counts(others: int):
     assert found == dict.fromkeys((f"k{number}" for number in range(others)), None)
 
 
-def test_maps_of_many_rows_do_not_mix():
+def test_maps_of_many_rows_stay_separate():
     messages = [Message(b"", properties={f"k{i}": i for i in range(n)}).encode() for n in (0, 3, 0, 1)]
     found = rows(*messages, names=["application_properties"])
     assert [each["application_properties"] for each in found] == [
@@ -193,23 +193,23 @@ def test_maps_of_many_rows_do_not_mix():
     ]  # fmt: skip
 
 
-def test_text_that_is_no_utf8():
+def test_invalid_utf8_is_replaced():
     octets = section(0x73, codec.encode_list([NULL, NULL, b"\xa1\x02a\xff"]))
     assert row(octets)["to"] == "a�"
 
 
-def test_a_slice_of_an_array():
+def test_array_slice_is_decoded():
     array = pa.array([Message(str(i)).encode() for i in range(5)], pa.binary())[2:4]
     assert columns.decoded(array, ["body"])["body"].to_pylist() == [b"2", b"3"]
 
 
-def test_only_what_is_asked_for():
+def test_requested_columns_are_decoded():
     assert list(columns.decoded(pa.array([b""], pa.binary()), ["subject"])) == ["subject"]
     with pytest.raises(KeyError, match="nothing"):
         columns.decoded(pa.array([b""], pa.binary()), ["nothing"])
 
 
-def test_octets_of_proton():
+def test_proton_message_is_decoded():
     message = ProtonMessage(
         body={"temperature": 21.5}, id=ulong(7), correlation_id=UUID, address="sensors/1", subject="reading",
         reply_to="answers", content_type=symbol("application/x"), creation_time=3.0, durable=True, priority=5, ttl=2.0,
@@ -228,7 +228,7 @@ def test_octets_of_proton():
 
 
 @pytest.mark.parametrize("path", sorted(VECTORS.glob("*.json")), ids=lambda path: path.stem)
-def test_vectors(path: Path):
+def test_message_vectors_are_decoded(path: Path):
     octets = bytes.fromhex(json.loads(path.read_text())["octets"])
     found = row(octets)
     assert found["body_kind"] in decode.BODY_KINDS
@@ -251,7 +251,7 @@ SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text
         max_size=5,
     )
 )
-def test_as_the_client_encodes(messages: list[Message]):
+def test_client_encoding_is_decoded(messages: list[Message]):
     found = rows(*(message.encode() for message in messages))
     assert len(found) == len(messages)
     for message, each in zip(messages, found, strict=True):
@@ -263,7 +263,7 @@ def test_as_the_client_encodes(messages: list[Message]):
 
 
 @given(st.lists(st.binary(max_size=60), max_size=4))
-def test_any_octets(messages: list[bytes]):
+def test_arbitrary_octets_are_decoded(messages: list[bytes]):
     for octets, each in zip(messages, rows(*messages), strict=True):
         if each["body_kind"] == "malformed":
             assert each["body"] == octets

@@ -27,7 +27,7 @@ def maps(kind: Any, *values: Any) -> Any:
     return pa.array(values, pa.map_(pa.string(), kind))
 
 
-def test_all_fields():
+def test_row_with_all_fields_is_encoded():
     (message,) = messages(
         1, body=pa.array([b"octets"]), durable=pa.array([True]), priority=pa.array([7]), ttl_ms=pa.array([5000]),
         message_id=pa.array(["m"]), user_id=pa.array([b"u"]), to=pa.array(["t"]), subject=pa.array(["s"]),
@@ -46,7 +46,7 @@ def test_all_fields():
     )  # fmt: skip
 
 
-def test_bodies():
+def test_bodies_are_encoded():
     assert [each.body for each in messages(3, body=pa.array([b"", None, b"x" * 300]))] == [b"", None, b"x" * 300]
     assert [each.body for each in messages(3, body=pa.array(["grün", None, ""]))] == ["grün", None, ""]
 
@@ -60,18 +60,18 @@ def test_bodies():
         (pa.string(), ["", "x" * 255, "x" * 256, None]),
     ],
 )
-def test_values_of_maps(kind: Any, values: list[Any]):
+def test_map_values_keep_type(kind: Any, values: list[Any]):
     given_ = {str(number): value for number, value in enumerate(values)}
     (message,) = messages(1, application_properties=maps(kind, list(given_.items())), body=pa.array(["b"]))
     assert message.properties == given_
 
 
-def test_an_id_that_is_null_is_a_number():
+def test_null_id_becomes_numbered_id():
     made = encode({"message_id": pa.array(["a", None, None]), "body": pa.array(["x"] * 3)}, 3, "q/1/0", 70)
     assert [decode(made[row]).message_id for row in range(3)] == ["a", "q/1/0/71", "q/1/0/72"]
 
 
-def test_slices_begin_where_they_do():
+def test_array_slices_respect_offset():
     """A slice shares the buffers of the whole array, so offsets count."""
     texts = [None if number % 3 == 0 else f"t{number}" for number in range(40)]
     pairs = [None if number % 4 == 0 else [("n", number)] for number in range(40)]
@@ -87,7 +87,7 @@ def test_slices_begin_where_they_do():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("priority", 256, "column 'priority': 256 is out of range: 0 to 255"),
         ("ttl_ms", -1, "column 'ttl_ms': -1 is out of range: 0 to 4294967295"),
@@ -96,18 +96,18 @@ def test_slices_begin_where_they_do():
         ("message_annotations", [("ä", "x")], "column 'message_annotations': 'ä' is not ASCII"),
     ],
 )
-def test_values_that_a_field_cannot_have(name: str, value: Any, said: str):
+def test_values_outside_field_range_are_refused(name: str, value: Any, message: str):
     array = maps(pa.string(), value) if isinstance(value, list) else pa.array([value])
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         encode({name: array, "body": pa.array(["x"])}, 1, "p", 0)
 
 
-def test_columns_are_as_long_as_each_other():
+def test_columns_of_different_length_are_refused():
     with pytest.raises(ValueError, match="column 'body' has 2 values for 1 rows"):
         encode({"body": pa.array(["x", "y"])}, 1, "p", 0)
 
 
-def test_whole_messages_stay_as_they_are():
+def test_whole_messages_stay_unchanged():
     octets = [Message("a").encode(), b"", b"no message"]
     made = whole(pa.array([b"skipped", *octets])[1:], 3)
     assert [made[row] for row in range(3)] == octets
@@ -122,7 +122,7 @@ ids = st.one_of(
 
 @given(st.lists(st.tuples(st.none() | st.text(max_size=300), ids, st.none() | st.datetimes(
     datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30))), max_size=20))  # fmt: skip
-def test_decode_gives_back_what_was_encoded(rows: list[tuple[Any, Any, Any]]):
+def test_decode_reverses_encode(rows: list[tuple[Any, Any, Any]]):
     arrays = {
         **{name: pa.array([row[0] for row in rows], pa.string()) for name in TEXTS if name != "correlation_id"},
         "message_id": pa.array([row[1] for row in rows], pa.string()),

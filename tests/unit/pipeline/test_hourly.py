@@ -38,7 +38,7 @@ LINKS = st.fixed_dictionaries(
 )
 
 
-def written(folder, table, *files):
+def write_files(folder, table, *files):
     """Write each of `files`, a list of rows, and return the paths."""
     paths = []
     for number, rows in enumerate(files):
@@ -48,7 +48,7 @@ def written(folder, table, *files):
     return paths
 
 
-def found(wanted, paths, period=ALL, router="R"):
+def sums_by_key(wanted, paths, period=ALL, router="R"):
     """Return the sums by key. `sums_of_files` may return a key several times; the values are combined."""
     result: dict[Any, Any] = {}
     keys = 2 + len(wanted.keys)
@@ -69,7 +69,7 @@ def total(values):
     return sum(given) if given else None
 
 
-def most(values):
+def largest(values):
     return max((value for value in values if value is not None), default=None)
 
 
@@ -83,11 +83,11 @@ def grouped(rows, *names):
 
 @settings(max_examples=60, deadline=None)
 @given(files=st.lists(st.lists(LINKS, min_size=1, max_size=12), min_size=1, max_size=4), at_once=st.integers(1, 9))
-def test_links(tmp_path_factory, files, at_once):
+def test_link_sums_match_python(tmp_path_factory, files, at_once):
     folder = tmp_path_factory.mktemp("links")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hourly, "MOST", at_once)
-        made = found(sums.LINKS, written(folder, "fact_link", *files))
+        made = sums_by_key(sums.LINKS, write_files(folder, "fact_link", *files))
     wanted: dict[Any, Any] = {}
     for key, rows in grouped(chain(*files), *sums.LINKS.keys).items():
         full = [row for row in rows if (row["zero_credit_ms"] or 0) > 0]
@@ -100,19 +100,19 @@ def test_links(tmp_path_factory, files, at_once):
             "link_ms": total([row["interval_ms"] for row in rows]),
             "full_ms": total([row["interval_ms"] if row in full else 0 for row in rows]),
             "full_deliveries": total([row["deliveries"] if row in full else 0 for row in rows]),
-            **{peak: most([row.get(gauge) for row in rows]) for peak, gauge in LINK_GAUGES.items()},
-            "rate_peak": most(rates),
+            **{peak: largest([row.get(gauge) for row in rows]) for peak, gauge in LINK_GAUGES.items()},
+            "rate_peak": largest(rates),
         }
     assert made == wanted
 
 
 @settings(max_examples=60, deadline=None)
 @given(files=st.lists(st.lists(LINKS, min_size=1, max_size=12), min_size=1, max_size=4), at_once=st.integers(1, 9))
-def test_times_to_settlement(tmp_path_factory, files, at_once):
+def test_settlement_histograms_match_python(tmp_path_factory, files, at_once):
     folder = tmp_path_factory.mktemp("settles")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hourly, "MOST", at_once)
-        made = found(sums.SETTLES, written(folder, "fact_link", *files))
+        made = sums_by_key(sums.SETTLES, write_files(folder, "fact_link", *files))
     wanted: dict[Any, Any] = {}
     for (hour, router, address), rows in grouped(chain(*files), "address").items():
         for row in rows:
@@ -127,56 +127,56 @@ def flow(start, deliveries, address="a", **others):
             "address": address, **others}  # fmt: skip
 
 
-def test_only_what_begins_in_the_period(tmp_path):
+def test_sums_cover_intervals_that_begin_in_period(tmp_path):
     rows = [flow(at * HOUR // 2, 1 << at) for at in range(6)]
-    paths = written(tmp_path, "fact_flow", rows[:3], rows[3:])
-    made = found(sums.FLOWS, paths, Period(HOUR // 2, 2 * HOUR))
+    paths = write_files(tmp_path, "fact_flow", rows[:3], rows[3:])
+    made = sums_by_key(sums.FLOWS, paths, Period(HOUR // 2, 2 * HOUR))
     assert [(key[0], each["deliveries"]) for key, each in made.items()] == [(0, 2), (HOUR, 4 + 8)]
-    assert not found(sums.FLOWS, paths, Period(9 * HOUR, 10 * HOUR))
+    assert not sums_by_key(sums.FLOWS, paths, Period(9 * HOUR, 10 * HOUR))
 
 
-def test_workers(tmp_path):
+def test_worker_sums_include_cpu(tmp_path):
     rows = [
         {"interval_start": at, "interval_ms": 1000, "worker": 3, "cpu_user_us": cpu, "cpu_sys_us": 1, "links": at}
         for at, cpu in ((1, 199_999), (2, 499_999))
     ]
-    ((key, made),) = found(sums.WORKERS, written(tmp_path, "fact_worker", rows)).items()
+    ((key, made),) = sums_by_key(sums.WORKERS, write_files(tmp_path, "fact_worker", rows)).items()
     assert key == (0, "R", 3)
     assert (made["cpu_us"], made["busiest"], made["links"], made["ingress"]) == (700_000, 0.5, 2, None)
 
 
-def test_a_file_of_an_older_router(tmp_path):
+def test_file_of_older_router_is_read(tmp_path):
     """The file lacks columns and has another type for one."""
-    paths = written(tmp_path, "fact_link", [{"interval_start": 0, "dir": "in", "address": "a", "deliveries": 7}])
+    paths = write_files(tmp_path, "fact_link", [{"interval_start": 0, "dir": "in", "address": "a", "deliveries": 7}])
     table = pq.read_table(paths[0]).drop_columns(["octets", "capacity", "boot_id"])
     at = table.schema.get_field_index("deliveries")
     pq.write_table(table.set_column(at, "deliveries", table.column(at).cast(pa.int32())), paths[0])
-    ((key, made),) = found(sums.LINKS, paths).items()
+    ((key, made),) = sums_by_key(sums.LINKS, paths).items()
     assert key == (0, "R", None, None, "a", "in")
     assert (made["deliveries"], made["octets"], made["capacity"]) == (7, None, None)
 
 
-def test_files_that_cannot_be_read(tmp_path):
-    (path,) = written(tmp_path, "fact_flow", [flow(0, 1)])
+def test_unreadable_files_are_named(tmp_path):
+    (path,) = write_files(tmp_path, "fact_flow", [flow(0, 1)])
     with pytest.raises(FileError, match=r"1\.parquet was deleted or merged"):
-        found(sums.FLOWS, [path, str(tmp_path / "1.parquet")])
+        sums_by_key(sums.FLOWS, [path, str(tmp_path / "1.parquet")])
     (tmp_path / "0.parquet").write_bytes((tmp_path / "0.parquet").read_bytes()[:-20])
     with pytest.raises(FileError, match=r"0\.parquet cannot be read"):
-        found(sums.FLOWS, [path])
+        sums_by_key(sums.FLOWS, [path])
 
 
-def test_every_column_is_one_of_the_table():
+def test_summed_columns_exist_in_table():
     for each in (sums.FLOWS, sums.LINKS, sums.SETTLES, sums.WORKERS):
         assert set(each.reads) <= set(TABLES[each.table])
 
 
-def test_several_sums_of_one_table(tmp_path):
+def test_several_sums_share_one_read(tmp_path):
     """Each file is read once, and each sum is the same as if it were computed alone."""
     rows = [
         {"interval_start": at * HOUR, "interval_ms": 1, "dir": "in", "address": "a", "deliveries": at,
          "settle_hist": {3: at}} for at in range(1, 4)
     ]  # fmt: skip
-    paths = written(tmp_path, "fact_link", rows[:2], rows[2:])
+    paths = write_files(tmp_path, "fact_link", rows[:2], rows[2:])
     wanted = {"links": sums.LINKS, "settles": sums.SETTLES}
     made = list(sums_of_files(wanted, [Part("R", paths)], ALL))
     assert [name for name, _ in made] == ["links", "settles"]
@@ -185,12 +185,12 @@ def test_several_sums_of_one_table(tmp_path):
         assert together.equals(alone)
 
 
-def test_a_table_for_each_date(tmp_path):
+def test_packed_table_per_date(tmp_path):
     """Hours of three dates, one of them before 1970, become one packed table per date."""
     starts = [-HOUR, 23 * HOUR, 24 * HOUR, 0]
-    paths = written(tmp_path, "fact_flow", [flow(at, 1 << n) for n, at in enumerate(starts)])
+    paths = write_files(tmp_path, "fact_flow", [flow(at, 1 << n) for n, at in enumerate(starts)])
     ((_, rows),) = sums_of_files({"flows": sums.FLOWS}, [Part("R", paths)], Period(-(1 << 60), 1 << 60))
-    found = {batch["date"][0].as_py(): unpacked(batch["data"][0].as_py()) for batch in packed("flows", rows)}
-    assert {f"{day}": sorted(each["deliveries"].to_pylist()) for day, each in found.items()} == {
+    dates = {batch["date"][0].as_py(): unpacked(batch["data"][0].as_py()) for batch in packed("flows", rows)}
+    assert {f"{day}": sorted(each["deliveries"].to_pylist()) for day, each in dates.items()} == {
         "1969-12-31": [1], "1970-01-01": [2, 8], "1970-01-02": [4],
     }  # fmt: skip

@@ -12,12 +12,12 @@ def times(chart: str) -> list[str]:
     return re.findall(r">(\d\d:\d\d)<", chart)
 
 
-def test_a_chart_of_one_hour_names_it_once():
+def test_chart_of_one_hour_labels_it_once():
     chart = lines("load", [("a", [(NOON, 1.0)]), ("b", [(NOON, 2.0)])])
     assert times(chart) == ["12:00"]
     assert len(set(re.findall(r'cx="([\d.]+)"', chart))) == 1
 
 
-def test_a_chart_names_five_times():
+def test_chart_labels_five_times():
     hours = [(NOON + timedelta(hours=each), float(each)) for each in range(5)]
     assert times(lines("load", [("a", hours)])) == ["12:00", "13:00", "14:00", "15:00", "16:00"]

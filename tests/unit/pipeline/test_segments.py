@@ -27,7 +27,7 @@ from pipeline.segments import (
 KEY = "l/a"
 
 
-def put(landing: Landing, *numbers: int, key: str = KEY, landed: int = 1_700_000_000_000) -> list[Segment]:
+def publish_segments(landing: Landing, *numbers: int, key: str = KEY, landed: int = 1_700_000_000_000) -> list[Segment]:
     """Publish segments with these numbers. Segment n has n + 1 octets."""
     landing.store.make_folder(key)
     made = [Segment(key, number, landed + number, 10, number + 1) for number in numbers]
@@ -41,7 +41,7 @@ def landing(tmp_path):
     return Landing.create(str(tmp_path / "deep" / "landing"))
 
 
-def test_a_folder_is_made_once_and_its_format_is_checked(tmp_path):
+def test_landing_folder_format_is_checked(tmp_path):
     url = str(tmp_path / "x")
     with pytest.raises(LandingError, match="is no landing folder"):
         Landing.open(url)
@@ -57,18 +57,18 @@ def test_a_folder_is_made_once_and_its_format_is_checked(tmp_path):
 
 
 @given(st.integers(0, 10**12 - 1), st.integers(10**12, 10**13), st.integers(1, 10**9), st.integers(1, 10**12))
-def test_names_say_what_they_say(number, landed, rows, octets):
+def test_segment_name_round_trips(number, landed, rows, octets):
     segment = Segment(KEY, number, landed, rows, octets)
     assert read_name(KEY, segment.name) == segment
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "1-2-3-4.parquet", ".000000000001-1700000000000-1-2.parquet.tmp", ""])
-def test_other_names_are_no_segments(name):
+def test_foreign_names_are_no_segments(name):
     assert read_name(KEY, name) is None
 
 
 @given(st.text(min_size=1, max_size=15))
-def test_addresses_are_folders_and_back(address):
+def test_address_folder_round_trips(address):
     folder = quote_address(address) if address.isprintable() and address.isascii() else None
     if folder is None:
         return
@@ -79,19 +79,19 @@ def test_addresses_are_folders_and_back(address):
 
 
 @pytest.mark.parametrize("address", ["", "x" * 201, "/" * 70])
-def test_addresses_that_are_no_folders_are_refused(address):
+def test_address_without_folder_name_is_refused(address):
     with pytest.raises(LandingError, match="is no name for a folder"):
         quote_address(address)
 
 
 @pytest.mark.parametrize("key", ["", "l", "l/", "/a", "../a", "l/a/b"])
-def test_other_keys_are_refused(key):
+def test_invalid_log_keys_are_refused(key):
     with pytest.raises(LandingError, match="is no log"):
         log_of(key)
 
 
-def test_a_listing_has_segments_by_number_and_names_others(landing):
-    made = put(landing, 2, 0, 1)
+def test_listing_sorts_segments_and_names_foreign_files(landing):
+    made = publish_segments(landing, 2, 0, 1)
     landing.store.publish(f"{KEY}/notes.txt", b"?")
     landing.store.publish(f"{KEY}/_SUCCESS", b"")
     landing.store.publish(f"{KEY}/.hidden", b"")
@@ -104,23 +104,23 @@ def test_a_listing_has_segments_by_number_and_names_others(landing):
     assert landing.listing("l/nothing") == Listing("l/nothing", [])
 
 
-def test_a_file_that_is_cut_short_is_named(landing):
-    (segment,) = put(landing, 5)
+def test_truncated_segment_is_named(landing):
+    (segment,) = publish_segments(landing, 5)
     path = landing.store.root / segment.path
     os.truncate(path, 3)
     with pytest.raises(LandingError, match=rf"{segment.name} has 3 octets in place of 6: it is damaged"):
         landing.listing(KEY)
 
 
-def test_two_segments_of_one_number_are_named(landing):
-    put(landing, 1)
-    put(landing, 1, landed=1_800_000_000_000)
+def test_duplicate_segment_numbers_are_named(landing):
+    publish_segments(landing, 1)
+    publish_segments(landing, 1, landed=1_800_000_000_000)
     with pytest.raises(LandingError, match="has two segments 1: "):
         landing.listing(KEY)
 
 
-def test_holes(landing):
-    zero, one, three = put(landing, 0, 1, 3)
+def test_listing_with_hole_ends_before_hole(landing):
+    zero, one, three = publish_segments(landing, 0, 1, 3)
     listing = landing.listing(KEY)
     assert listing.until_hole() == [zero, one]
     assert listing.until_hole(1) == [one]
@@ -130,7 +130,7 @@ def test_holes(landing):
     assert staged(listing, 1) == 2 + 4
 
 
-def test_groups_are_written_and_read(landing):
+def test_groups_round_trip(landing):
     assert landing.groups() == []
     a = Group("a", {KEY: 3, "l/b": 1}, committed=5)
     b = Group("b", {}, subscribe=("x",), pattern="y.*", committed=6)
@@ -148,7 +148,7 @@ def test_groups_are_written_and_read(landing):
         landing.commit(Group("../x", {}))
 
 
-def test_what_is_consumed_is_what_all_have_read_who_want_it():
+def test_consumed_is_minimum_over_interested_groups():
     log = Log("l", "a")
     everything, some, none = Group("e", {KEY: 5}), Group("s", {KEY: 3}, subscribe=("a",)), Group("n", {})
     other = Group("o", {"l/b": 9}, subscribe=("b",))
@@ -159,8 +159,8 @@ def test_what_is_consumed_is_what_all_have_read_who_want_it():
     assert consumed(log, [other]) == 0
 
 
-def test_collect_keeps_what_is_new_what_somebody_wants_and_the_last(landing):
-    made = put(landing, 0, 1, 2, 3, 4)
+def test_collect_keeps_recent_unread_and_last_segments(landing):
+    made = publish_segments(landing, 0, 1, 2, 3, 4)
     at = made[3].landed + 60_000
     assert collect(landing, 60, at=at) == []
     landing.commit(Group("g", {KEY: 3}))
@@ -173,8 +173,8 @@ def test_collect_keeps_what_is_new_what_somebody_wants_and_the_last(landing):
     assert landing.listing(KEY).segments == made[4:]
 
 
-def test_what_a_killed_publisher_left_is_not_seen_and_is_cleared(landing):
-    put(landing, 0)
+def test_leftovers_of_killed_publisher_are_ignored_and_cleared(landing):
+    publish_segments(landing, 0)
     left = landing.store.root / KEY / ".000000000001-1700000000000-1-2.parquet.tmp"
     left.write_bytes(b"half")
     assert len(landing.listing(KEY).segments) == 1
@@ -183,7 +183,7 @@ def test_what_a_killed_publisher_left_is_not_seen_and_is_cleared(landing):
     assert not left.exists()
 
 
-def test_a_publication_that_fails_leaves_nothing(landing, monkeypatch):
+def test_failed_publication_leaves_no_file(landing, monkeypatch):
     landing.store.make_folder(KEY)
     with pytest.raises(OSError, match="File name too long"):
         landing.store.publish(f"{KEY}/{'x' * 300}", b"")
@@ -192,7 +192,7 @@ def test_a_publication_that_fails_leaves_nothing(landing, monkeypatch):
     assert [name for name, _ in landing.store.files(KEY) if not name.startswith(".")] == []
 
 
-def test_a_lock_is_held_by_one(landing):
+def test_lock_is_exclusive(landing):
     landing.store.make_folder("l")
     first = landing.store.lock("l/.lock")
     with pytest.raises(LockedError, match=rf"process {os.getpid()} on .* has this lock"):

@@ -8,7 +8,7 @@ from pipeline.commands.bench import LOG, deliveries
 from pipeline.segments import Group, Landing
 from pipeline.stores import LocalStore
 from pipeline.writer import SegmentWriter
-from tests.unit.pipeline.test_segments import put
+from tests.unit.pipeline.test_segments import publish_segments
 
 
 @pytest.fixture
@@ -20,22 +20,22 @@ def numbers(landing: Landing) -> list[int]:
     return [segment.number for segment in landing.listing(LOG.key).segments]
 
 
-def test_a_clock_that_goes_back_does_not_put_segments_out_of_order(landing):
+def test_clock_going_back_keeps_segment_order(landing):
     ahead = time.time_ns() // 10**6 + 10**8
-    put(landing, 0, key=LOG.key, landed=ahead)
+    publish_segments(landing, 0, key=LOG.key, landed=ahead)
     writer = SegmentWriter(landing, LOG, "l")
     segment = writer.write(deliveries(3, 4))
     assert (segment.number, segment.landed) == (1, ahead)
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_a_number_whose_segment_may_be_there_is_not_used_twice(landing, monkeypatch, there):
+@pytest.mark.parametrize("published", [False, True])
+def test_number_of_possibly_published_segment_is_not_reused(landing, monkeypatch, published):
     writer = SegmentWriter(landing, LOG, "l")
     writer.write(deliveries(3, 4))
     publish = LocalStore.publish
 
     def failing(self, path, octets):
-        if there:
+        if published:
             publish(self, path, octets)  # synchronising the folder fails afterwards
         raise OSError("no")
 
@@ -44,10 +44,10 @@ def test_a_number_whose_segment_may_be_there_is_not_used_twice(landing, monkeypa
         with pytest.raises(OSError, match="no"):
             writer.write(deliveries(3, 4))
     writer.write(deliveries(3, 4))
-    assert numbers(landing) == list(range(3 if there else 2))
+    assert numbers(landing) == list(range(3 if published else 2))
 
 
-def test_what_is_staged_is_what_some_group_has_not_read(landing):
+def test_staged_octets_are_unread_by_some_group(landing):
     writer = SegmentWriter(landing, LOG, "l")
     made = [writer.write(deliveries(3, 4)) for _ in range(3)]
     assert writer.staged() == sum(segment.octets for segment in made)

@@ -25,7 +25,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "```\n[block](nothing.md)\n```",
     ],
 )
-def test_good(page: Path, text: str) -> None:
+def test_valid_links_pass(page: Path, text: str) -> None:
     page.write_text(text)
     assert check_docs.broken_links(page) == []
 
@@ -38,7 +38,7 @@ def test_good(page: Path, text: str) -> None:
         ("[here](#own-part)", "page.md: no such heading: #own-part"),
     ],
 )
-def test_broken(page: Path, text: str, problem: str) -> None:
+def test_broken_links_are_reported(page: Path, text: str, problem: str) -> None:
     page.write_text(text)
     assert check_docs.broken_links(page) == [problem]
 
@@ -81,7 +81,7 @@ def source(page: Path, tmp_path: Path) -> Path:
         f"the {ROUTER} connections, 2 of them, SHA-256, UTF-8 and AMQP 1.0 part 2, 2.5.6",
     ],
 )
-def test_good_citations(source: Path, text: str) -> None:
+def test_valid_citations_pass(source: Path, text: str) -> None:
     source.write_text(text)
     assert check_docs.broken_citations(source) == []
 
@@ -101,12 +101,12 @@ def test_good_citations(source: Path, text: str) -> None:
         ("#\n\n# as Z-17 says", "source.py:3: rule without its document: Z-17"),
     ],
 )
-def test_broken_citations(source: Path, text: str, problem: str) -> None:
+def test_broken_citations_are_reported(source: Path, text: str, problem: str) -> None:
     source.write_text(text)
     assert check_docs.broken_citations(source) == [problem]
 
 
-def test_references_within_a_specification(source: Path, tmp_path: Path) -> None:
+def test_specification_references_are_checked(source: Path, tmp_path: Path) -> None:
     page = tmp_path / "docs" / "spec" / f"{SEMANTICS}.md"
     assert check_docs.broken_citations(page) == []
     page.write_text(RULES + "See §2.9, section 2 and Z-18.\n")
@@ -117,7 +117,7 @@ def test_references_within_a_specification(source: Path, tmp_path: Path) -> None
     ]
 
 
-def test_an_id_means_one_rule(source: Path, tmp_path: Path) -> None:
+def test_rule_defined_twice_is_reported(source: Path, tmp_path: Path) -> None:
     page = tmp_path / "docs" / "spec" / f"{SEMANTICS}.md"
     assert check_docs.ambiguous_rules(page) == []
     page.write_text(RULES + "* **Z-17** Once more.\n")

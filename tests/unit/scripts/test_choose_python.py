@@ -22,13 +22,13 @@ def choose(python: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_takes_the_one_asked_for() -> None:
+def test_requested_python_is_chosen() -> None:
     result = choose(sys.executable)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == sys.executable
 
 
-def test_refuses_an_old_one(tmp_path: Path) -> None:
+def test_old_python_is_refused(tmp_path: Path) -> None:
     old = tmp_path / "python3"
     old.write_text(OLD_PYTHON)
     old.chmod(0o755)
@@ -37,7 +37,7 @@ def test_refuses_an_old_one(tmp_path: Path) -> None:
     assert f"{old} is Python 3.10.0: too old" in result.stderr
 
 
-def test_refuses_one_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_python_is_refused(tmp_path: Path) -> None:
     result = choose(str(tmp_path / "python3"))
     assert result.returncode == 1
     assert "no Python 3.11 or newer" in result.stderr

@@ -20,13 +20,13 @@ broken:
 """
 TESTS = """
 import pytest
-def test_short():
+def test_module_short_test():
     pass
 @pytest.mark.timeout(500)
-def test_long():
+def test_module_long_test():
     pass
 @pytest.mark.timeout(0)
-def test_fuzz_target():
+def test_module_fuzz_target():
     pass
 """
 PLUGIN = f"""

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.starts
 
 ONCE = """
 import pathlib
-def test_fails_once():
+def test_module_fails_once():
     mark = pathlib.Path(__file__).with_name("ran")
     known = mark.exists()
     mark.touch()
@@ -22,7 +22,7 @@ def test_fails_once():
 ALWAYS = """
 import pytest
 @pytest.mark.parametrize("n", [1, 2])
-def test_fails(n):
+def test_module_always_fails(n):
     assert n == 0
 """
 GROUPED = "import pytest\npytestmark = pytest.mark.xdist_group('a/group')\n" + ONCE
@@ -39,13 +39,13 @@ def run(folder: Path, text: str, again: int, *arguments: str) -> "subprocess.Com
 @pytest.mark.parametrize(
     ("text", "arguments"), [(ONCE, ()), (GROUPED, ("-n", "1", "--dist", "loadgroup"))], ids=["alone", "in a group"]
 )
-def test_passes_the_second_time(tmp_path: Path, text: str, arguments: tuple[str, ...]) -> None:
+def test_failed_test_passes_alone(tmp_path: Path, text: str, arguments: tuple[str, ...]) -> None:
     result = run(tmp_path, text, 1, *arguments)
     assert result.returncode == 0, result.stdout
-    assert result.stdout.endswith("Passed only alone, find out why:\n    test_it.py::test_fails_once\n")
+    assert result.stdout.endswith("Passed only alone, find out why:\n    test_it.py::test_module_fails_once\n")
 
 
-def test_fails_again(tmp_path: Path) -> None:
+def test_failed_test_fails_twice(tmp_path: Path) -> None:
     result = run(tmp_path, ALWAYS, 2)
     assert result.returncode == 1
     assert "Once more, alone: 2 tests" in result.stdout
@@ -53,12 +53,12 @@ def test_fails_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [0, 1])
-def test_too_many(tmp_path: Path, again: int) -> None:
+def test_failures_beyond_limit_run_once(tmp_path: Path, again: int) -> None:
     """With a limit of 0 or 1, none of the two failed tests runs again."""
     result = run(tmp_path, ALWAYS, again)
     assert result.returncode == 1
     assert "Once more" not in result.stdout
 
 
-def test_nothing_to_run(tmp_path: Path) -> None:
+def test_module_without_tests_returns_5(tmp_path: Path) -> None:
     assert run(tmp_path, "", 1).returncode == 5
