@@ -1,4 +1,4 @@
-"""Routers without sockets for these tests."""
+"""Fixtures for routers without sockets."""
 
 from tests.unit.engine.fixture import networks, routers
 

@@ -1,4 +1,4 @@
-"""Routers in this process whose connections are real sockets."""
+"""In-process routers whose connections are real sockets."""
 
 import socket
 from typing import Any
@@ -11,7 +11,7 @@ from tests.unit.engine.host import InProcessWorker, Router
 
 
 class LoopWorker(InProcessWorker):
-    """A worker without process. The transports of its connections fail where they are told to."""
+    """Worker without a process. The transports of its connections fail on request."""
 
     transport = FaultyTransport
 
@@ -20,7 +20,7 @@ class LoopWorker(InProcessWorker):
 
 
 class SocketWorker(InProcessWorker):
-    """A worker without process. Only its time is the test's: it runs until it would sleep."""
+    """Worker without a process, whose time the test controls. Each wake runs until the loop would sleep."""
 
     transport = TcpTransport
 
@@ -29,7 +29,7 @@ class SocketWorker(InProcessWorker):
 
 
 class SocketPeer:
-    """A client at the other end of a socket: `feed`, `take` and `gone` as of the host's peer."""
+    """Client at the other end of a socket, with the `feed`, `take` and `gone` of the host's peer."""
 
     def __init__(self, router: "SocketRouter", ours: socket.socket, number: int, worker: InProcessWorker) -> None:
         self.router = router
@@ -43,11 +43,11 @@ class SocketPeer:
         return self.worker.clients[self.number]
 
     def feed(self, octets: bytes) -> None:
-        """Octets arrive; the worker has not read them yet."""
+        """Send octets. The worker has not read them yet."""
         self.socket.sendall(octets)
 
     def take(self) -> bytes:
-        """What has come since the last call."""
+        """Return the octets that have arrived since the last call."""
         octets = b""
         while not self.gone:
             try:
@@ -61,12 +61,12 @@ class SocketPeer:
         return octets
 
     def lose(self) -> None:
-        """The socket is gone."""
+        """Close the socket."""
         self.socket.close()
 
 
 class SocketRouter(Router):
-    """A whole router of workers with sockets."""
+    """Router whose workers have sockets."""
 
     worker_type: type[InProcessWorker] = SocketWorker
 
@@ -82,14 +82,15 @@ class SocketRouter(Router):
 
 
 class LoopRouter(SocketRouter):
-    """One whose workers have the system's clock and epoll. Faults are left with the worker that reported them."""
+    """Router whose workers use the system's clock and epoll. Faults stay with the worker that reported them."""
 
     worker_type = LoopWorker
 
     def settle(self) -> None:
-        """Until the supervisor hears nothing any more."""
+        """Run supervisor and workers until there is nothing left to exchange."""
         quiet = 0
-        while quiet < 3:  # what one worker has written, others take in their next wake
+        # Output of one worker reaches the others in their next wake.
+        while quiet < 3:
             moved = self.supervise()
             for worker in self.workers:
                 self.wake(worker)

@@ -1,4 +1,4 @@
-"""When a worker says that it has applied an epoch."""
+"""Time at which a worker acknowledges an epoch."""
 
 from router.control.messages import Ack
 from router.control.ops import DefaultOp, LaterOp

@@ -1,4 +1,5 @@
-"""Memory and output caused by an octet of each frame type: what docs/internals/threat-model.md states, and not half."""
+"""Memory and output caused by one octet of each frame type: within the limits of docs/internals/threat-model.md, and
+at least half of them."""
 
 import json
 import os
@@ -14,22 +15,22 @@ import pytest
 from tests.conftest import FLAVOUR
 from tests.unit.engine.amplification import Caused
 
-#: Their allocator adds to each object and keeps freed ones.
+#: Reason: the allocator of sanitizers adds to each object and keeps freed ones.
 pytestmark = pytest.mark.skipif(FLAVOUR == "debug", reason="memory is not measured under sanitizers")
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/internals/threat-model.md"
 HEADING = "### What an octet can cause"
 PATIENCE = 300.0
-#: Octets of memory that a measurement may be wrong by: tables that double, kept memory of freed objects.
+#: Tolerance of a measurement in octets of memory: tables that double, kept memory of freed objects.
 SLACK = 20_000
-#: Octets of output that any row may have: flows of a session, answers to headers.
+#: Octets of output allowed for any row: flows of a session, answers to headers.
 ANSWER = 64
 
 
 @dataclass(frozen=True)
 class Stated:
-    """Octets of memory and output: for each octet of frames, and more for each delivery or copy."""
+    """Limits of memory and output in octets: per octet of frames, and in addition per delivery or copy."""
 
     memory: int
     output: int
@@ -49,7 +50,7 @@ STATED = dict(_rows())
 
 @pytest.fixture(scope="module")
 def caused() -> dict[str, Caused]:
-    """Measure all rows in a process of their own, where objects of Python are allocated one by one."""
+    """Measurements of all rows, from a process of its own in which objects of Python are allocated one by one."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.unit.engine.amplification"],
         cwd=ROOT,
@@ -80,7 +81,7 @@ def test_no_row_causes_more_than_is_stated(caused: dict[str, Caused]) -> None:
 
 @pytest.mark.parametrize("frame", STATED)
 def test_what_is_stated_is_nearly_reached(caused: dict[str, Caused], frame: str) -> None:
-    """By the dearest row, at half; single octets are not divided."""
+    """The most expensive row of a frame type reaches at least half of each limit. Limits of one octet are exempt."""
     stated = STATED[frame]
     rows = [one for one in caused.values() if one.frame == frame]
 

@@ -1,4 +1,4 @@
-"""Attaches of clients of an edge router wait for answers that come by a connection of the same worker."""
+"""Attaches at an edge router that wait for answers arriving on a connection of the same worker."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LINKS = 6 * QUESTIONS
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
-    """Interior router A, and edge router E with one worker, which takes few attaches before it is answered."""
+    """Interior router A, and edge router E with one worker that takes few attaches before the supervisor answers."""
     monkeypatch.setattr("workers.worker.QUESTIONS_MOST", QUESTIONS)
     network = Network("A", 1, monkeypatch=monkeypatch, more=EDGE_LISTENER)
     edge = network.routers["E"] = Router(1, EDGE)

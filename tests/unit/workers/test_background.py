@@ -1,4 +1,4 @@
-"""Work beside the loop of a worker."""
+"""Work in a thread beside the loop of a worker."""
 
 import select
 import threading
@@ -7,7 +7,7 @@ from workers.background import Background
 
 
 class Loop:
-    """Watches descriptors, as a worker's loop does."""
+    """Loop that watches descriptors, as a worker's loop does."""
 
     def __init__(self):
         self.watched = {}

@@ -1,4 +1,4 @@
-"""The worker's end of the channels to the supervisor: connections that are handed over, and turns of what it says."""
+"""Worker's end of the channels to the supervisor: handed-over connections, batches of messages and deltas."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ from workers.control import HANDOVER_OCTETS, MESSAGES_A_WAKE, OPS_A_WAKE, Contro
 
 
 def worker_setup(handover, control, keys, directory):
-    """handover, control: the worker's ends of its pairs."""
+    """Return a setup with the worker's ends `handover` and `control` of its socket pairs."""
     return WorkerSetup(
         worker=0,
         generation=1,
@@ -46,7 +46,7 @@ def worker_setup(handover, control, keys, directory):
 
 
 class Setup:
-    """A control whose supervisor is only the other end of the hand-over pair."""
+    """Control channel of a worker, with the supervisor's end of the hand-over pair."""
 
     def __init__(self):
         self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -64,7 +64,7 @@ class Setup:
         )
 
     def give(self, data):
-        """Hand a connection over; its client's end."""
+        """Hand a connection over and return the client's end of it."""
         client, given = socket.socketpair()
         with given:
             socket.send_fds(self.near, [data], [given.fileno()])
@@ -124,7 +124,7 @@ def test_a_hand_over_without_a_number_is_told(setup):
 
 
 def test_octets_that_were_read_before_come_first(monkeypatch, setup):
-    """A worker takes them from the hand-over, then reads the socket: cut at every point of an opening."""
+    """The worker processes octets of the hand-over, then reads the socket. The opening is cut at every position."""
     router = LoopRouter()
     worker = router.workers[0]
     setup.control.on_connection = worker.adopt
@@ -158,7 +158,7 @@ def test_too_many_octets_that_were_read_before(setup):
 
 
 class Supervising:
-    """A control, and the other ends of its sockets."""
+    """Control channel of a worker, with the supervisor's ends of all its sockets."""
 
     def __init__(self):
         keys, directory = make_keys(), f"@test-{secrets.token_hex(8)}"
@@ -180,8 +180,8 @@ class Supervising:
             lambda ms, action: self.later.append(action),
             lambda: self.has_time,
         )
-        for _ in range(2):  # subscriptions
-            while not self.deltas.poll(1):  # the worker sends them once it has seen that somebody has connected
+        for _ in range(2):  # two subscriptions
+            while not self.deltas.poll(1):  # the worker sends them once the supervisor has connected
                 with contextlib.suppress(BlockingIOError):
                     self.control.channels.receive_delta()
             self.deltas.recv()
@@ -204,18 +204,18 @@ class Supervising:
         self.channel.sendall(pack([encode(messages)]))
 
     def part(self):
-        """The next that the worker has sent."""
+        """Return the next frame that the worker has sent."""
         while (parts := self.frames.take()) is None:
             self.frames.feed(self.channel.recv(65536))
         return parts
 
     def wakes(self, done):
-        """What each wake takes, until `done`: (messages, epochs)."""
+        """Return (messages, epochs) taken in each wake, until `done`."""
         taken = []
         while not done():
             before = len(self.messages), len(self.epochs)
             self.control.go_on()
-            self.control.poll()  # the descriptor says that there is something
+            self.control.poll()  # the descriptor is readable
             self.control.poll()
             assert self.control.busy
             taken.append((len(self.messages) - before[0], len(self.epochs) - before[1]))
@@ -248,7 +248,7 @@ def test_answers_are_taken_in_turns(supervising):
 
 
 def test_deltas_are_taken_in_turns(supervising):
-    """And do not keep answers from being taken."""
+    """Deltas do not keep answers from being processed."""
     ops: Any = [AddressGone(number) for number in range(OPS_A_WAKE // 2)]
     for epoch in range(10):
         supervising.deltas.send(encode_delta(epoch, ops))
@@ -269,7 +269,7 @@ def test_one_of_each_is_taken_when_there_is_no_time_for_more(supervising):
     control.poll_messages()
     assert (len(supervising.messages), len(supervising.epochs)) == (1, 1)
     assert control.more, "the loop does not sleep"
-    # The deltas come by another thread, which may not have brought them all yet.
+    # Deltas arrive through another thread, which may not have brought all of them yet.
     taken = supervising.wakes(lambda: len(supervising.epochs) == 3 and not control.more)
     assert len(supervising.messages) == 3
     assert max(epochs for _, epochs in taken) <= 3, "`wakes` asks three times"

@@ -1,4 +1,4 @@
-"""The answer to the end of a session waits until no worker knows its consumers."""
+"""Answer to the end of a session: delayed until no worker knows the session's consumers."""
 
 import pytest
 
@@ -7,14 +7,15 @@ from tests.unit.engine.talk import begin, consumer, frames, say, start
 
 @pytest.mark.parametrize("detached", [1, 2])
 def test_an_end_behind_a_detach_that_is_not_confirmed(routers, detached):
-    """The confirmation of the detach comes first: it is not that of the consumers that ended with the session."""
+    """The confirmation of the earlier detach arrives first. It must not count for the consumers that ended with the
+    session."""
     router = routers(2)
     peer = router.connect(0)
     peer.feed(start() + b"".join(consumer(handle, f"balanced.{handle}") for handle in range(2 * detached)))
     router.settle()
     frames(peer)
     peer.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(detached)))
-    router.decide()  # both workers have heard of it, and say so with the next
+    router.decide()  # both workers know of it, and acknowledge it with the next event
     slow, held = router.workers[1], []
     slow.control.on_delta = lambda *delta: held.append(delta)
     peer.feed(say("end"))

@@ -1,6 +1,6 @@
-"""Cost of each frame type with expensive legal arguments: one wake spends a slice and one frame more, at most.
+"""Cost of each frame type with expensive legal arguments: one wake spends at most a slice and one further frame.
 
-What is not charged in units would show in processor time only, which is compared with that of small transfers.
+Work that is not charged in cost units shows in processor time only, which is compared with that of small transfers.
 """
 
 import gc
@@ -16,13 +16,13 @@ from tests.peer.codec import encode
 from tests.unit.engine.dear_frames import MAP, ROWS
 from tests.unit.engine.host import Peer, Router
 
-#: Slices that one connection has in a wake: one when its octets are read, one when it resumes at the end.
+#: Slices of one connection in a wake: one when its octets are read, one when it resumes at the end.
 SLICES_A_WAKE = 2
-#: Units of the dearest frame, of which nothing can be left for later: its state is decoded, at 2 units an octet.
+#: Cost of the most expensive frame that cannot be interrupted: its state is decoded at 2 units an octet.
 UNITS_A_FRAME = 2 * 16384
-#: Units of a wake: a frame is charged after its work, so each slice is exceeded by one frame at most.
+#: Bound for the cost of a wake. A frame is charged after its work, so each slice is exceeded by one frame at most.
 UNITS_A_WAKE = SLICES_A_WAKE * (Work.WORK_A_SLICE + UNITS_A_FRAME)
-#: Processor time of a wake, compared with the longest wake of small transfers in the same process.
+#: Bound for the processor time of a wake, relative to the longest wake of small transfers in the same process.
 TIMES_A_REFERENCE = 20
 REFERENCE = "small transfers"
 REFERENCE_RUNS = 3
@@ -31,19 +31,19 @@ WAKES_MOST = 10_000
 
 @pytest.fixture(autouse=True)
 def no_collection() -> Iterator[None]:
-    """Routers of earlier tests are garbage that a worker would not have: collecting it is no cost of a frame."""
+    """Disable garbage collection: collecting routers of earlier tests is no cost of a frame."""
     gc.disable()
     yield
     gc.enable()
 
 
 def unread(peer: Peer) -> bool:
-    """True if octets of the peer wait in its socket or in the router."""
+    """Return True if octets of the peer wait in its socket or in the router."""
     return bool(peer.transport.readable_now()) or peer.connection.paused != 0
 
 
 def costs(router: Router, peer: Peer) -> list[tuple[int, float]]:
-    """Wake the worker until all octets are taken; return units and processor seconds of each wake."""
+    """Wake the worker until all octets are read; return cost units and processor seconds of each wake."""
     worker = router.workers[0]
     scheduler = worker.loop.scheduler
     found: list[tuple[int, float]] = []
@@ -75,7 +75,7 @@ def test_frame_with_expensive_arguments_stays_within_a_slice(routers: Any, name:
     found = play(routers, name)
     assert max(units for units, _ in found) <= UNITS_A_WAKE
     if FLAVOUR == "debug":
-        return  # sanitizers slow each kind of work by a factor of its own
+        return  # sanitizers slow each kind of work by a different factor
     assert max(seconds for _, seconds in found) <= TIMES_A_REFERENCE * reference
 
 

@@ -1,4 +1,4 @@
-"""Messages for and from the router itself: whole, bounded, and routed as those of clients are."""
+"""Messages for and from the router itself: arrival as a whole, bounds, and routing like messages of clients."""
 
 import pytest
 from router.links.pause import RouterPause
@@ -26,14 +26,14 @@ from workers.inprocess import CONFIRM_MS, CONFIRM_OCTETS, CONNECTION_MESSAGES, H
 
 KEY = "M0inner"
 MOST = 1 << 20  # octets of a message for the router itself
-COLLECTING = 32 << 20  # … of those that are not complete
-OWN_QUEUED = 8 << 20  # octets of the router's own for a link without credit
-OWN_FLOWING = 32 << 20  # … or waiting to go to another worker
+COLLECTING = 32 << 20  # octets of incomplete messages in a worker
+OWN_QUEUED = 8 << 20  # octets of the router's own messages for a link without credit
+OWN_FLOWING = 32 << 20  # octets of the router's own messages for another worker
 CREDIT = 250
 
 
 class Host:
-    """A router whose address "inner" is served: what came is in `taken`."""
+    """Router that serves the address "inner". Messages that it has received are in `taken`."""
 
     def __init__(self, router):
         self.router = router
@@ -72,7 +72,7 @@ def host(routers):
 
 @pytest.fixture
 def pair(routers):
-    """With two workers."""
+    """Router with two workers."""
     return Host(routers(2))
 
 
@@ -83,11 +83,11 @@ def but_the_last_frame(octets):
     return octets[:at]
 
 
-# -- for the router itself --------------------------------------------------------------------------------------------
+# -- Messages for the router itself
 
 
 def ids(frame):
-    """Of the deliveries that a disposition is about."""
+    """Return the delivery-ids that a disposition covers."""
     return range(frame.first, (frame.first if frame.last is None else frame.last) + 1)
 
 
@@ -144,7 +144,7 @@ def test_a_frame_that_is_too_large_is_rejected(routers):
 
 
 def test_messages_that_are_collected_are_bounded_together(host):
-    """Each link may have one that is not complete."""
+    """Each link may have one incomplete message."""
     peer = host.router.connect()
     links = COLLECTING // MOST + 4
     peer.feed(start() + b"".join(producer(n, "inner") for n in range(links)))
@@ -169,7 +169,7 @@ def test_an_aborted_message_is_forgotten(host):
 
 
 def test_a_connection_waits_while_the_supervisor_is_behind(host):
-    """Nobody else waits for it."""
+    """No other connection waits."""
     greedy, modest = host.sender(), host.sender()
     host.router.work = False
     for n in range(CREDIT):
@@ -184,7 +184,7 @@ def test_a_connection_waits_while_the_supervisor_is_behind(host):
     assert [taken.octets for taken in host.taken if taken.connection_number == greedy.known.number] == [
         message(b"%d" % n) for n in range(CREDIT)
     ]
-    # The modest one had its turn among the first.
+    # The modest sender gets its turn among the first two.
     assert message(b"me, too") in [taken.octets for taken in host.taken[:2]]
     assert not host.router.pause_reasons(greedy)
     assert of(frames(greedy), "disposition")[-1].last == CREDIT - 1
@@ -232,7 +232,7 @@ def test_the_supervisor_hears_now_and_then_how_much_was_forwarded(host):
     known = host.router.core.workers[0]
 
     def forward(octets):
-        worker.on_message(control.Send("M0nowhere", 0), bytes(octets))  # it is dropped, which counts, too
+        worker.on_message(control.Send("M0nowhere", 0), bytes(octets))  # dropped, and counted as forwarded
         host.router.settle()
 
     forward(100)
@@ -256,7 +256,7 @@ def test_a_connection_that_is_gone_is_nobodys_bother(host):
     assert len(host.taken) == CONNECTION_MESSAGES
 
 
-# -- of the router itself ---------------------------------------------------------------------------------------------
+# -- Messages of the router itself
 
 
 @pytest.mark.parametrize("near", [None, 0, 1])
@@ -347,11 +347,11 @@ def test_a_large_message_leaves_in_frames(pair, worker):
     assert pair.heard(there) == [octets]
 
 
-@pytest.mark.timeout(300)  # the sanitizers map and unmap each large message anew
+@pytest.mark.timeout(300)  # sanitizers map and unmap each large message anew
 @pytest.mark.parametrize("size", [100, 20_000, 1_000_000, 3 * OWN_QUEUED])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_link_without_credit_holds_little(routers, size, workers):
-    """Of a link of the worker that was asked, and of one to which the messages cross a ring."""
+    """The bound holds for a link of the requested worker, and for a link to which the messages cross a ring."""
     host = Host(routers(workers))
     deaf = host.consumer("multicast.a", credit=0, worker=workers - 1)
     hearing = host.consumer("multicast.a")
@@ -359,7 +359,7 @@ def test_a_link_without_credit_holds_little(routers, size, workers):
     count = 12 * OWN_QUEUED // size if size > 100 else 2 * OWN_QUEUED // 612
     before = engine.alive()[2]
     arrived = 0
-    together = max(1, 20_000 // size)  # between two looks
+    together = max(1, 20_000 // size)  # messages between two checks
     for sent in range(0, count, together):
         for _ in range(sent, min(sent + together, count)):
             assert host.inner.send("multicast.a", octets, 0)
@@ -376,7 +376,7 @@ def test_a_link_without_credit_holds_little(routers, size, workers):
 
 
 def test_a_message_waits_for_the_change_that_it_was_sent_by(host):
-    """The two travel on different channels."""
+    """Message and change of the table travel on different channels."""
     there = host.consumer("temp.x")
     worker = host.router.workers[0]
     epoch = worker.table.epoch
@@ -384,7 +384,7 @@ def test_a_message_waits_for_the_change_that_it_was_sent_by(host):
         order = control.Send("M0temp.x", epoch + later)
         worker.on_message(order, message(b"%d" % n))
     assert host.heard(there) == []
-    host.consumer("temp.y")  # two changes, or one
+    host.consumer("temp.y")  # one or two changes
     while worker.table.epoch < epoch + 2:
         host.consumer(f"temp.z{worker.table.epoch}")
     assert host.heard(there) == [message(b"0"), message(b"1"), message(b"2")]
@@ -408,7 +408,7 @@ def test_a_consumer_in_another_worker_that_goes(pair):
 
 @pytest.mark.parametrize("size", [100, 20_000, 1_000_000])
 def test_another_worker_dies_with_messages_on_their_way(pair, size):
-    """Some are in its ring, some wait for room there, some were dropped before."""
+    """Some messages are in the ring of the lost worker, some wait for room in it, some were dropped before."""
     here = pair.consumer("multicast.a", worker=0)
     pair.consumer("multicast.a", credit=0, worker=1)
     count = min(2 * OWN_FLOWING // size, 2000) // 4 * 4

@@ -1,4 +1,4 @@
-"""A frame far longer than a read costs what its octets cost, and its memory grows with what has come."""
+"""Cost of frames far longer than one read: time in proportion to their octets, memory to what has arrived."""
 
 import time
 
@@ -18,7 +18,7 @@ SLACK = 0.02  # seconds
 
 
 class Heard:
-    """What a client has got in all."""
+    """Source of all octets that a client has received, for `frames`."""
 
     def __init__(self, octets):
         self.octets = octets
@@ -53,7 +53,7 @@ def pair(router):
 
 
 def feed(router, sending, octets):
-    """In pieces, each read before the next one comes; the CPU seconds."""
+    """Send octets in chunks, each read before the next is sent. Return the CPU seconds."""
     began = time.process_time()
     for at in range(0, len(octets), PIECE):
         sending.feed(octets[at : at + PIECE])
@@ -72,7 +72,7 @@ def test_the_last_octets_cost_what_the_first_cost(router):
 @pytest.mark.parametrize("size", [70_000, 300_000, 3 * MIB])
 @pytest.mark.parametrize("behind", [0, 1, 7, 8, 100, 80_000])
 def test_nothing_is_lost_around_a_large_frame(router, size, behind):
-    """Frames before and behind, cut anywhere."""
+    """Frames before and behind the large one, cut at all positions."""
     consuming, sending = pair(router)
     bodies = [b"a", bytes(size), b"b" * max(1, behind), b"c"]
     octets = b"".join(

@@ -1,4 +1,4 @@
-"""What is too long for a record between workers stops nobody: states, addresses, and what configuration names."""
+"""States, addresses and configured names that are too long for a record between workers. They stall nobody."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.peer.types import Described, Symbol, ULong
 from tests.unit.engine.host import configuration
 from tests.unit.engine.talk import consumer, frames, message, messages, of, producer, say, settle, start, transfer
 
-RING = 1 << 20  # octets, as in production: a record has a quarter of it at most
+RING = 1 << 20  # octets, as in production; a record takes at most a quarter of it
 LONG = 300_000
 CONFIGURATION = configuration("maxFrameSize: 1048576; linkCapacity: 10").replace(
     "multiTenant: yes", "multiTenant: yes\nmaxFrameSize: 1048576"
@@ -36,7 +36,7 @@ def pair(router, consuming_worker, sending_worker, address) -> tuple[Any, Any]:
 
 
 def outcome(router, consuming, sending, state, settled=True):
-    """What the producer hears when the consumer says this of a message."""
+    """Return the state that the producer receives when the consumer reports `state` for a message."""
     sending.feed(transfer(0, 0, message(b"x")))
     router.settle()
     consuming.feed(settle(0, state=state, settled=settled))
@@ -57,7 +57,7 @@ def test_a_state_that_is_too_long_is_told_without_its_words(router, size, settle
     state = rejected("amqp:internal-error", "e" * size)
     heard = outcome(router, *pair(router, 0, 1, "balanced.a"), state, settled)
     assert heard == (state if size < LONG else Described(ULong(0x25), []))
-    assert outcome(router, *pair(router, 0, 0, "balanced.b"), state, settled) == state  # no record is needed
+    assert outcome(router, *pair(router, 0, 0, "balanced.b"), state, settled) == state  # needs no record
     others_are_served(router)
 
 
@@ -104,7 +104,7 @@ def test_the_longest_address_is_served(router, place: tuple[int, int]):
 
 
 def test_the_longest_address_with_the_longest_sections_to_the_most_consumers(router):
-    """The first record has all of them; multicast, so that it has many targets."""
+    """The first record carries all of them. The address is multicast, so that the record has many targets."""
     address = "multicast/" + "z" * (LONGEST - len("multicast/M0"))
     opened = start(max_frame_size=1 << 20)
     consuming, sending = router.connect(0), router.connect(1)

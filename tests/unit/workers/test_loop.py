@@ -1,4 +1,4 @@
-"""The real event loop, with sockets and other workers' rings, one wake at a time."""
+"""The real event loop with sockets and rings of other workers, one wake at a time."""
 
 import contextlib
 import itertools
@@ -21,17 +21,17 @@ from tests.unit.engine.host import LINKS, RING_OCTETS
 from tests.unit.engine.talk import begin, consumer, message, producer, say, start, transfer
 from workers import lingering
 
-# The process keeps a pointer to the slot of the last loop: the region is never given back.
+# The process keeps a pointer to the slot of the last loop, so the region is never released.
 REGION = Region.create(1, LINKS, 16, RING_OCTETS)
 EMPTY = frame_octets(b"")
 EVENTS_A_WAKE = 256
 PATIENCE = 10.0
 SOCKET_OCTETS = 50_000
-STOP = 1000  # a descriptor of a poller that only a test knows
+STOP = 1000  # descriptor of a test in its poller
 
 
 class Handler:
-    """Of a connection that only opens."""
+    """Handler of a connection that only opens."""
 
     def __init__(self):
         self.closed = False
@@ -53,7 +53,7 @@ class Handler:
 
 
 def read_all(far):
-    """What lies in a socket now: octets."""
+    """Read a socket until it is empty; return the number of octets."""
     size = 0
     with contextlib.suppress(BlockingIOError):
         while octets := far.recv(1 << 20):
@@ -62,7 +62,7 @@ def read_all(far):
 
 
 def tcp_pair():
-    """Two connected sockets; unlike those of a socketpair they are reset by octets for one that is closed."""
+    """Return two connected TCP sockets. Unlike a socketpair, these get a reset when octets arrive for a closed one."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         far = socket.create_connection(server.getsockname())
         return server.accept()[0], far
@@ -78,10 +78,10 @@ class Crowd:
         self.transports = []
 
     def connect(self, pair=socket.socketpair):
-        """One that has opened, when the loop has made a few steps."""
+        """Connect a client, which opens during the next steps of the loop."""
         near, far = pair()
         near.setblocking(False)
-        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_OCTETS)  # Linux takes twice that
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_OCTETS)  # Linux doubles this value
         handler = Handler()
         transport = TcpTransport(self.loop, near.detach(), Connection(self.loop.scheduler, handler))
         self.loop.add(transport.fd, transport)
@@ -92,14 +92,14 @@ class Crowd:
         return transport
 
     def steps(self, count=4):
-        """So many wakes, behind those in which all open: a wake takes few that come in."""
+        """Run `count` wakes after those in which all clients open. One wake admits only a few clients."""
         while any(each.fd >= 0 and each.connection.remote_open is None for each in self.transports):
             self.loop.step()
         for _ in range(count):
             self.loop.step()
 
     def run(self, seconds):
-        """Let the loop run by itself."""
+        """Run the loop for so long."""
         self.loop.call_at(self.loop.scheduler.now + int(seconds * 1000), lambda: setattr(self.loop, "running", False))
         self.loop.run()
 
@@ -123,7 +123,7 @@ def test_what_the_protocol_counts_is_in_the_slot_after_a_wake(crowd):
     for shut, given_up in ((3, 2), (1, 0)):
         scheduler.memory.windows_shut = shut
         scheduler.memory.given_up = given_up
-        crowd.connect()  # a wake with something to do
+        crowd.connect()  # gives the wake something to do
         crowd.steps()
         assert REGION.worker_counters(0)["windows_shut"] == shut
         assert scheduler.memory.given_up == 0
@@ -132,7 +132,8 @@ def test_what_the_protocol_counts_is_in_the_slot_after_a_wake(crowd):
 
 
 def test_who_has_said_something_unread_is_not_called_silent(crowd):
-    """More of them than one wake has events for, and a loop that was held up for longer than their time."""
+    """More connections are readable than one wake has events for, and the loop was held up for longer than their idle
+    timeout."""
     idle = 400
     for number in range(EVENTS_A_WAKE + 100):
         crowd.connect()
@@ -153,7 +154,7 @@ def test_who_has_said_something_unread_is_not_called_silent(crowd):
 
 
 def test_a_long_wake_ends_before_all_have_had_their_turn(crowd):
-    """What was said leaves, and nobody is left out for ever."""
+    """Output of the wake is sent, and the other connections follow in later wakes."""
     slow = 0.03
 
     def on_open(connection, remote):
@@ -169,15 +170,15 @@ def test_a_long_wake_ends_before_all_have_had_their_turn(crowd):
         handler.on_open = on_open
     crowd.loop.step()
     assert len(opened) == 1
-    assert crowd.far[opened[0]].recv(1000)  # it did not wait for the others
+    assert crowd.far[opened[0]].recv(1000)  # did not wait for the others
     crowd.far[opened[0]].send(EMPTY)
     crowd.steps(0)
     assert sorted(opened) == [0, 1, 2, 3]
 
 
 class Entrance(Crowd):
-    """One client that is in and is heard in each wake, and others that come in, by the clock of a test: each takes
-    `STEP_NS`."""
+    """One established client that is active in each wake, and connecting clients. On the clock of the test each
+    admission step takes `STEP_NS`."""
 
     STEP_NS = 200_000
     WAKE_NS = 50_000
@@ -239,7 +240,7 @@ def test_clients_that_come_in_have_a_small_part_of_the_time_while_others_are_hea
 
 def test_clients_that_come_in_have_all_the_time_that_nobody_else_wants(entrance):
     begun = entrance.poller.time_ns
-    entrance.poller.time_ns += 200_000_000  # nobody has been heard for a while
+    entrance.poller.time_ns += 200_000_000  # no established client has been active for a while
     entrance.come(100)
     while len(entrance.opened) < 100:
         entrance.wake(heard=False)
@@ -256,7 +257,7 @@ def test_a_client_that_only_lives_keeps_nobody_waiting(entrance):
 
 
 def test_those_who_come_in_do_not_keep_each_other_waiting(entrance):
-    """Each attaches its links behind its open."""
+    """Each client begins a session after its open."""
     begun = entrance.poller.time_ns = entrance.poller.time_ns + 200_000_000
     entrance.come(100)
     waiting = list(zip(entrance.transports[1:], entrance.far[1:], strict=True))
@@ -272,7 +273,7 @@ def test_those_who_come_in_do_not_keep_each_other_waiting(entrance):
 
 
 def test_clients_that_have_waited_for_long_come_in_faster(entrance):
-    """They would give up, and come again."""
+    """A client that waits for too long would abort and reconnect."""
     begun = entrance.poller.time_ns
     entrance.come(900)
     while entrance.poller.time_ns < begun + 2_150_000_000:
@@ -313,7 +314,7 @@ def test_the_loop_sleeps_until_the_next_may_come_in(entrance):
 
 
 def test_a_paused_connection_does_not_wake_the_loop(crowd):
-    """Whoever paused it did not tell the transport, and there is something to read."""
+    """The code that paused the connection did not notify the transport, and the socket is readable."""
     transport = crowd.connect()
     crowd.steps()
     transport.connection.pause(1)
@@ -326,7 +327,7 @@ def test_a_paused_connection_does_not_wake_the_loop(crowd):
 
 
 def test_a_peer_that_goes_while_its_connection_has_no_turn_does_not_wake_the_loop(crowd):
-    """It is broken, and what it has sent is to be read first: the loop is told so once, not at each wait."""
+    """The socket is broken, but its octets have to be read first. epoll reports that once, not at each wait."""
     transport = crowd.connect()
     crowd.steps()
     transport.connection.pause(Pause.PAUSE_TURN)
@@ -344,7 +345,7 @@ def test_a_peer_that_goes_while_its_connection_has_no_turn_does_not_wake_the_loo
 
 
 def pair_at(descriptor):
-    """Two sockets, the first of which has this descriptor, which is free."""
+    """Return two connected sockets, the first of which has `descriptor`. The descriptor must be free."""
     near, far = socket.socketpair()
     if far.fileno() == descriptor:
         return far, near
@@ -356,7 +357,7 @@ def pair_at(descriptor):
 
 
 def test_a_socket_that_another_process_has_too_ends_nobody_else(crowd):
-    """The supervisor has it until it goes on after the hand-over, and the next connection gets the descriptor."""
+    """The supervisor still holds the socket after the hand-over, and the next connection gets its descriptor."""
     gone = crowd.connect()
     crowd.steps()
     descriptor = gone.fd
@@ -366,7 +367,7 @@ def test_a_socket_that_another_process_has_too_ends_nobody_else(crowd):
         assert gone.fd < 0
         transport = crowd.connect(lambda: pair_at(descriptor))
         crowd.steps()
-        transport.connection.pause(Pause.PAUSE_OPEN)  # nothing is read: that it is broken ends it
+        transport.connection.pause(Pause.PAUSE_OPEN)  # nothing is read: a broken socket ends it
         crowd.steps()
         assert transport.fd == descriptor
         transport.connection.resume(Pause.PAUSE_OPEN)
@@ -381,7 +382,7 @@ def test_a_peer_that_still_writes_reads_why_it_was_closed(crowd):
     crowd.steps()
     assert transport.fd < 0
     for _ in range(3):
-        far.send(EMPTY)  # after a reset this fails, and what has come before is not read
+        far.send(EMPTY)  # fails after a reset, and earlier octets are lost
         crowd.steps()
     heard = b""
     while octets := far.recv(1000):
@@ -408,13 +409,13 @@ def test_few_sockets_wait_for_their_peers(crowd, monkeypatch):
         crowd.connect(tcp_pair).connection.close()
         crowd.steps()
     assert len(crowd.loop.lingering) == 2
-    crowd.far[0].send(EMPTY)  # the oldest was closed
+    crowd.far[0].send(EMPTY)  # the oldest socket was closed
     with pytest.raises(ConnectionError):
         crowd.far[0].send(EMPTY)
 
 
 def test_an_end_that_was_read_late_leaves_before_its_time_is_up(crowd):
-    """The peer read while this process was held up; and the timer may find that all has left."""
+    """The peer read while this process was held up. The timer may find that all octets have left."""
     transport = crowd.connect()
     crowd.steps()
     far = crowd.far[0]
@@ -427,11 +428,11 @@ def test_an_end_that_was_read_late_leaves_before_its_time_is_up(crowd):
     transport.give_up()
     size += read_all(far)
     assert size > 2 * SOCKET_OCTETS + 20_000
-    transport.give_up()  # it is closed already
+    transport.give_up()  # already closed
 
 
 def test_a_starved_link_is_looked_at_before_the_loop_sleeps(crowd):
-    """Also one that came up when the wake had looked already."""
+    """A link that starves after the check of this wake is checked, too."""
     loop = crowd.loop
 
     class Starved:
@@ -455,7 +456,7 @@ def readable(eventfd):
 
 
 def test_what_was_kept_while_paused_wakes_the_other_worker(routers):
-    """A delivery that stood behind a detach which waited for the decision on its attach."""
+    """The delivery followed a detach that waited for the decision on its attach."""
     router = routers(2)
     consuming, sending = router.connect(0), router.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -467,7 +468,7 @@ def test_what_was_kept_while_paused_wakes_the_other_worker(routers):
     while router.decide() and router.pause_reasons(sending):  # until the attach is answered
         for worker in router.workers:
             router.wake(worker)
-    router.run(router.workers[0])  # it sleeps
+    router.run(router.workers[0])  # worker 0 sleeps
     assert not readable(router.eventfds[0])
     router.wake(router.workers[1])
     assert readable(router.eventfds[0])
@@ -490,7 +491,7 @@ def test_a_producer_that_has_found_room_is_not_signalled_any_more(routers):
     assert ring.producer_waits()
     assert not bells.rung(0)
     router.wake(router.workers[0])
-    assert bells.rung(0)  # it hears of room while it waits …
+    assert bells.rung(0)  # worker 1 is notified of room while it waits
     router.settle()
     assert not port.outbox.waits
-    assert not ring.producer_waits()  # … and not afterwards
+    assert not ring.producer_waits()  # but not afterwards

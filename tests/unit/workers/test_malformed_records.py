@@ -1,4 +1,4 @@
-"""A malformed record of another worker closes the port, whose deliveries end as when a worker is lost."""
+"""Malformed records of another worker: the port closes, and its deliveries end as when a worker is lost."""
 
 import gc
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ MALFORMED = {
 
 @pytest.fixture
 def router() -> Iterator[Router]:
-    """A router that a worker is lost of, with what it holds."""
+    """Router that loses a worker, with whatever it holds then."""
     made = Router(3)
     yield made
     made.abandon()
@@ -80,18 +80,18 @@ def test_malformed_record_closes_the_port_and_ends_its_deliveries(router: Router
     reader, writer = router.workers[0], router.workers[1]
     counted = router.region.worker_counters(0)["checks_failed"]
     engine.post(writer.ports[0], record)
-    engine.post(writer.ports[0], PLAIN)  # nothing behind the malformed record is read
+    engine.post(writer.ports[0], PLAIN)  # never read, behind a malformed record
     router.settle_with_faults()
     assert [type(fault) for fault in reader.faults] == [MalformedRecordError]
     reader.faults.clear()
     assert router.region.worker_counters(0)["checks_failed"] == counted + 1
-    # The supervisor has ended the writer of the record; what was with it may have been delivered.
+    # The supervisor has ended the writer of the record. Deliveries to that worker may have been delivered.
     assert writer not in router.workers
     (report,) = of(frames(sender), "disposition")
     assert (report.first, report.settled, report.state) == (0, True, FAILED_DELIVERY)
     assert messages(frames(here)) == []
     here.feed(settle(0, state=ACCEPTED))
-    # Others are served as before.
+    # Other clients are served.
     other_sender.feed(transfer(0, 0, message(b"x")))
     router.settle()
     assert messages(frames(bystander)) == [message(b"x")]
@@ -100,12 +100,12 @@ def test_malformed_record_closes_the_port_and_ends_its_deliveries(router: Router
     assert of(frames(other_sender), "disposition")[-1].state == ACCEPTED
 
 
-#: Slot and generation of the consumer of the test below.
+#: Slot and generation of the consumer in the test below.
 HERE = (0, (1 << 20) + 1)
 STATE = b"\x00S$E"
 SECRET = b"octets of another client"
-HEADS = 200  # octets of the frames around what a record delivers, at most
-#: Records that a worker may write in the state that the test below makes, for all kinds of records.
+HEADS = 200  # bound for the octets of the frames around what a record delivers
+#: Valid records of all kinds, for the state that the test below creates.
 VALID = [
     records.transfer(0, 32, 0, 0, 7, [HERE], b"", b"", b"", message(b"x" * 50)),
     records.transfer(16, 0, 1, 0, 7, [HERE, (0, 1)], b"\xa1\x01a", b"\xc0\x01\x00", STATE, message(b"x" * 50)),
@@ -140,7 +140,7 @@ def test_changed_record_is_refused_or_delivers_octets_of_its_own(
     here, _ = pair(router, 0, 1, "balanced.here")
     there, sender = pair(router, 1, 0, "balanced.there")
     sender.feed(transfer(0, 0, message(b"for the other worker")))
-    # What another client sends to another consumer lies in the same ring, behind and in front of the record.
+    # Deliveries of another client to another consumer are in the same ring, behind and in front of the record.
     elsewhere, other_sender = pair(router, 0, 1, "balanced.elsewhere")
     other_sender.feed(b"".join(transfer(0, number, message(SECRET)) for number in range(20)))
     router.settle()
@@ -150,13 +150,13 @@ def test_changed_record_is_refused_or_delivers_octets_of_its_own(
     assert (link.slot.index, link.slot.generation) == HERE
     engine.post(router.workers[1].ports[0], bytes(octets))
     router.settle_with_faults()
-    # Frames are not parsed: a state of changed octets is the writer's fault, not the decoder's.
+    # The frames are not parsed: the writer, not the decoder, is to blame for a state of changed octets.
     written = here.take()
     assert len(written) <= len(octets) + HEADS
     assert SECRET not in written
     reader = router.workers[0]
     assert all(isinstance(fault, MalformedRecordError) for fault in reader.faults), reader.faults
-    # Deliveries that are left behind would count in the bounds of memory of later tests: all workers share a process.
+    # Deliveries left behind would count in the memory bounds of later tests, because all workers share a process.
     for peer in list(router.peers):
         peer.lose()
     router.settle_with_faults()

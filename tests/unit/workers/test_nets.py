@@ -1,4 +1,4 @@
-"""Whatever goes wrong ends one link or connection; others of the same worker go on."""
+"""Error nets: an internal error ends one link or connection, and other clients of the worker are not affected."""
 
 import gc
 import socket
@@ -62,11 +62,11 @@ listener {
 
 
 class InjectedError(Exception):
-    """The fault of a test."""
+    """Error raised by a test."""
 
 
 class Others:
-    """A producer and a consumer on connections of their own, which what happens beside them does not concern."""
+    """Producer and consumer on connections of their own, which faults beside them must not affect."""
 
     def __init__(self, router, consuming=0, sending=0):
         self.router = router
@@ -79,7 +79,7 @@ class Others:
         frames(self.consuming)
 
     def check(self):
-        """They still work."""
+        """Check that a message and its outcome pass."""
         octets = message(b"%d" % self.sent)
         self.sending.feed(transfer(0, self.sent, octets))
         self.router.settle()
@@ -91,13 +91,13 @@ class Others:
 
 
 def faults(router, worker=0):
-    """What the worker has reported, as by the handler of its log."""
+    """Return the faults that the worker has reported since the last call."""
     found, router.workers[worker].faults = router.workers[worker].faults, []
     return found
 
 
 def closed_with(peer):
-    """The condition by which the router has closed a connection."""
+    """Return the condition with which the router has closed the connection."""
     (close,) = of(frames(peer), "close")
     return str(close.error.value[0])
 
@@ -135,7 +135,7 @@ def router_link(handle, capability):
 @pytest.mark.parametrize("where", ["unbinding", "behind it"])
 @pytest.mark.parametrize("how", ["close", "bad frame", "socket lost", "end", "detach"])
 def test_a_fault_while_links_are_lost_ends_their_connection(routers, monkeypatch, how, where):
-    """The other links of that connection are lost properly all the same."""
+    """The other links of the connection are released nevertheless."""
     router = routers(1)
     others = Others(router)
     peer = router.connect()
@@ -169,7 +169,7 @@ def test_a_fault_while_links_are_lost_ends_their_connection(routers, monkeypatch
     others.check()
 
 
-# -- the event loop, on sockets ---------------------------------------------------------------------------------------
+# -- The event loop, on sockets
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def test_a_fault_that_is_nobodys_ends_the_worker_with_a_line(looping, monkeypatc
         writing.close()
 
 
-# -- messages of the supervisor ---------------------------------------------------------------------------------------
+# -- Messages of the supervisor
 
 
 def test_a_fault_of_a_message_of_the_supervisor_ends_the_connection_it_is_about(routers, monkeypatch):
@@ -346,7 +346,7 @@ def test_a_change_of_the_table_that_does_not_fit_is_answered_by_a_whole_table(ro
 
 
 def test_a_consumer_is_no_last_choice_after_a_whole_table_that_came_meanwhile(routers):
-    """Deliveries that were on their way to it when the table came do not count as if it had more than any other."""
+    """Deliveries that were on their way to the consumer when the snapshot arrived do not count against it."""
     router = routers(2)
     near, far, sending = router.connect(0), router.connect(1), router.connect(0)
     for peer in (near, far):
@@ -369,12 +369,12 @@ def test_a_consumer_is_no_last_choice_after_a_whole_table_that_came_meanwhile(ro
     assert len(messages(frames(far))) > 5, before
 
 
-# -- records of other workers -----------------------------------------------------------------------------------------
+# -- Records of other workers
 
 
 @pytest.fixture
 def far(routers, monkeypatch):
-    """A router of two workers whose links fail where they are told to."""
+    """Router with two workers, whose links fail on request."""
     monkeypatch.setattr(workers.links.record, "ProducerLink", engine.FaultyIn)
     monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
     return routers(2)
@@ -471,7 +471,7 @@ def test_a_disposition_of_the_producer_that_cannot_be_taken_ends_its_consumer(fa
 
 @pytest.mark.parametrize("faulty_one", [0, 1, 2])
 def test_an_outcome_that_cannot_be_taken_ends_its_producer(far, faulty_one):
-    """Three producers, whose outcomes come in one record: the other two hear theirs."""
+    """Outcomes of three producers arrive in one record. The other two producers receive theirs."""
     others = Others(far, 0, 1)
     consuming = far.connect(0)
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -495,8 +495,8 @@ def test_an_outcome_that_cannot_be_taken_ends_its_producer(far, faulty_one):
 
 @pytest.mark.parametrize("consumer_at", [0, 1])
 def test_a_run_of_outcomes_that_cannot_be_taken(far, consumer_at):
-    """On one worker it ends the consumer, whose disposition it is; across workers the producer. The other producer
-    hears its outcomes."""
+    """On one worker the fault ends the consumer that sent the disposition; across workers it ends the producer. The
+    other producer receives its outcomes."""
     others = Others(far, 0, 1)
     consuming = far.connect(consumer_at)
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -530,7 +530,7 @@ def test_a_record_that_is_nobodys_ends_the_worker(monkeypatch):
     far.settle()
     link = link_of(consuming, "c0")
     link.fails = "offer"
-    monkeypatch.setattr(far.workers[0], "report_fault", faulty)  # a net that does not hold
+    monkeypatch.setattr(far.workers[0], "report_fault", faulty)  # an error net that fails
     sending.feed(transfer(0, 0, message(b"x")))
     with pytest.raises(FatalFault, match="a record .* of worker 1 could not be taken"):
         far.wake(far.workers[0])

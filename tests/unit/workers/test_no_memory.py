@@ -1,6 +1,8 @@
-"""An allocation fails, each in its turn: the connection it was for ends, others go on, and nothing is left behind.
+"""Allocation failures, one allocation at a time: the connection concerned ends, other clients make progress, and
+nothing is left behind.
 
-Where a record of another worker cannot be taken, the worker ends by FatalFault: the supervisor starts another one.
+Where a record of another worker cannot be processed, the worker ends with FatalFault, and the supervisor starts
+another one.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from tests.unit.engine.network import Network, client
 from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, settle, start, transfer
 from tests.unit.workers.test_nets import Others
 
-MOST = 400  # allocations of a scenario: more is one without end
+MOST = 400  # bound for the allocations of a scenario; more would not terminate
 LARGE = 100_000
 
 
@@ -100,7 +102,7 @@ def rejected(number: int) -> object:
 
 
 def closings(peers: list[Peer]) -> list[str]:
-    """Conditions by which the router has closed connections."""
+    """Return the conditions with which the router has closed connections."""
     found = [frame.error for peer in peers for frame in of(frames(peer), "close")]
     return [str(error.value[0]) for error in found if error is not None]
 
@@ -147,7 +149,7 @@ def test_each_allocation_that_fails(scenario: Callable[[Router], None], workers:
 
 
 class Between(Network):
-    """Two routers whose faults are kept."""
+    """Network of two routers that keep their faults."""
 
     def settle(self) -> None:
         moved = True
@@ -158,7 +160,7 @@ class Between(Network):
 
 
 def test_each_allocation_between_routers_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of messages that go on at once, and of such as wait for credit on the link between the routers."""
+    """Failures hit messages that are forwarded at once, and messages that wait for credit between the routers."""
     number = 0
     failed = True
     while failed:

@@ -1,6 +1,7 @@
-"""The frames in docs/spec/inter-router-protocol.md are what our routers say to each other, octet for octet.
+"""Comparison of the frames in docs/spec/inter-router-protocol.md with the frames that Sluice routers exchange, octet
+for octet.
 
-Routers A, B and C of this process hold the conversation that the document shows; A connects to B, B to C.
+Routers A, B and C in this process hold the documented conversation. A connects to B, B connects to C.
 """
 
 import re
@@ -32,10 +33,10 @@ from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, p
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "spec" / "inter-router-protocol.md"
 BLOCK = re.compile(r"^```(frame|message) ([\w-]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINE = re.compile(r"((?:[0-9a-f]{2})+(?: (?:[0-9a-f]{2})+)*)(?: {2,}\S.*)?")
-TAG = re.compile(rb"(?<=\xa0\x08).{8}", re.DOTALL)  # of a delivery: a counter of the process
+TAG = re.compile(rb"(?<=\xa0\x08).{8}", re.DOTALL)  # delivery-tag: a counter of the process
 TRANSFER = 0x14
-INSTANCE = 1_700_001_001  # by the clock of the tests
-PROCESS = 0x1122334455667789  # and by their chance
+INSTANCE = 1_700_001_001  # from the clock of the tests
+PROCESS = 0x1122334455667789  # from the random numbers of the tests
 MORE = """
 listener {
     name: brokers
@@ -53,7 +54,7 @@ linkRoute {
 
 
 def blocks() -> dict[str, tuple[str, bytes]]:
-    """The examples of the document: name -> (frame or message, octets)."""
+    """Return the examples of the document: name -> (frame or message, octets)."""
     found: dict[str, tuple[str, bytes]] = {}
     for kind, name, text in BLOCK.findall(DOCUMENT.read_text("utf-8")):
         lines = [LINE.fullmatch(line) for line in text.splitlines()]
@@ -66,7 +67,7 @@ def blocks() -> dict[str, tuple[str, bytes]]:
 BLOCKS = blocks()
 FRAMES = {name: octets for name, (kind, octets) in BLOCKS.items() if kind == "frame"}
 MESSAGES = {name: octets for name, (kind, octets) in BLOCKS.items() if kind == "message"}
-# Frame -> when it is said, and by which router.
+# Frame -> step of the conversation, and the router that sends it.
 SAID = {
     "open-connector": ("connect", "A"),
     "open-listener": ("connect", "B"),
@@ -99,7 +100,7 @@ SAID = {
     "ra": ("half a minute", "A"),
     "ra-relayed": ("half a minute", "B"),
 }
-# Frame that carries a control message -> what it says.
+# Frame that carries a control message -> the decoded message.
 CONTROL: dict[str, Message] = {
     "hello-nobody-seen": Hello("A", 1, INSTANCE, (), PROCESS),
     "hello-seen": Hello("A", 1, INSTANCE, ("B",), PROCESS),
@@ -112,7 +113,7 @@ CONTROL: dict[str, Message] = {
     "ra-relayed": Advertisement("A", 1, INSTANCE, 1, 0),
 }
 A, B = codec.encode_string("0/A"), codec.encode_string("0/B")
-# Message -> who says it, what it says, what we write.
+# Message -> its sender, the decoded message, its octets as Sluice encodes them.
 WRITTEN: dict[str, tuple[bytes, Message, bytes]] = {
     "lsr": (A, LinkStateRequest("A", 1), messages.encode_link_state_request("A", messages.to_router_ls("B"))),
     "lsu-asked-for": (
@@ -140,7 +141,7 @@ WRITTEN: dict[str, tuple[bytes, Message, bytes]] = {
 
 
 class Conversation:
-    """What the routers said to each other."""
+    """Documented conversation, recorded by step and router."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = iter(character for number in range(10_000) for character in f"{number:015d}")
@@ -148,7 +149,7 @@ class Conversation:
         monkeypatch.setattr("supervisor.network.adapter.secrets.randbits", lambda _: PROCESS)
         text = engine_network.CONFIGURATION
         at = text.index("listener {\n    name: between")
-        # Connections between the routers announce their idle time-out.
+        # Connections between the routers announce an idle timeout.
         monkeypatch.setattr(
             engine_network, "CONFIGURATION", text[:at] + text[at:].replace("    idleTimeoutSeconds: 0\n", "")
         )
@@ -232,7 +233,7 @@ def conversation() -> Iterator[Conversation]:
 
 
 def plain(frame: bytes) -> bytes:
-    """A frame, without the tag of a delivery."""
+    """Return the frame without its delivery-tag."""
     return TAG.sub(bytes(8), frame, count=1) if frame[10:11] == bytes([TRANSFER]) else frame
 
 

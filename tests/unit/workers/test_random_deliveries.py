@@ -1,4 +1,4 @@
-"""Settlement in shuffled ranges, and delivery states bit for bit, against an exact model.
+"""Settlement in shuffled ranges and delivery states bit for bit, compared with an exact model.
 
 More of these conversations: tests/fuzz/test_deliveries.py, and `python -m tests.unit.engine.deliveries`.
 """
@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.engine.deliveries.conversation import TARGETS, run
 
-#: Outcomes of a consumer that detaches at once went over a ring, and its end over the supervisor, which was faster.
+#: Case in which outcomes of a consumer cross by a ring, and its detach by the supervisor, which is faster.
 SETTLED_AND_GONE = {
     "place": "edge",
     "workers": 3,

@@ -1,4 +1,4 @@
-"""Sessions for routed links, and the names that these have there: what one more costs does not grow."""
+"""Sessions for routed links, and link names in them: the cost of one more link does not grow with their number."""
 
 from router.amqp.codec import encode_uint
 from router.amqp.connection import Connection
@@ -12,7 +12,7 @@ LINKS = 200
 
 
 class Watched(Session):  # type: ignore[misc] # compiled
-    """Counts how often somebody asks whether it has room."""
+    """Session that counts the checks for room."""
 
     asked = 0
 
@@ -23,7 +23,7 @@ class Watched(Session):  # type: ignore[misc] # compiled
 
 
 class Name(str):
-    """Counts the names that are made of it."""
+    """Link name that counts the names derived from it."""
 
     made = 0
 
@@ -33,7 +33,7 @@ class Name(str):
 
 
 def session(kind=Session):
-    """One that the peer has begun."""
+    """Return a session that the peer has begun."""
     begin = [b"\x40", encode_uint(0), encode_uint(100), encode_uint(100)]
     return kind(Connection(Scheduler(), None), 0, begin, None)
 

@@ -1,4 +1,5 @@
-"""Settled messages over other routers to a consumer that takes hardly any: bounded in octets, and others go on."""
+"""Presettled messages over other routers to a consumer with little credit: bounded in octets, without harm to other
+clients."""
 
 from types import SimpleNamespace
 
@@ -11,29 +12,31 @@ from tests.unit.engine.network import Joint, Network, Quiet, client
 from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, start, transfer
 from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
 
-OCTETS = 10_000  # of a message
+OCTETS = 10_000  # octets of a message
 MEGABYTES = 16
 LIMIT = MEGABYTES << 20  # octets of messages that a connection may hold
 LIMITS = f"maxBufferedMegabytes: {MEGABYTES}"
 PRODUCERS = 8
 ROUNDS = 400
 EDGE_BOUND = LIMIT // 32 + 2 * OCTETS
-#: A producer may have its capacity on its way: messages of so many octets are all tracked.
+#: Capacity of a producer's link: that many messages may be under way before any is tracked.
 CAPACITY = 100
 WAIT_SECONDS = 2
 
 
 class Sender:
-    """A producer that uses all its credit for settled messages."""
+    """Producer that spends all its credit on presettled messages to `slow`."""
 
     def __init__(self, router: Router, *, steps_over: bool) -> None:
-        """router: where it sends to `slow`. steps_over: advances its delivery-count by a flow, so that it never sends a
-        number divisible by sixteen."""
+        """Connect to `router`.
+
+        steps_over: skip each delivery-count divisible by sixteen by a flow, so that no checkpoint is ever sent.
+        """
         self.peer = router.connect(0)
         self.peer.feed(start() + producer(0, "slow"))
         self.steps_over = steps_over
-        self.limit = 0  # the delivery-count at which its credit ends
-        self.count = 0  # its delivery-count
+        self.limit = 0  # delivery-count at which the credit ends
+        self.count = 0  # present delivery-count
         self.sent = 0
 
     def send(self, most: int, octets: int) -> None:
@@ -54,13 +57,13 @@ class Sender:
 
 
 def silent(patch: pytest.MonkeyPatch) -> None:
-    """Have routers say nothing of tracking settled messages."""
+    """Let routers announce no support for tracking presettled messages."""
     said = {**vars(edge_properties), "CHECKS": "nothing"}
     patch.setattr("workers.connections.open_properties.edge_properties", SimpleNamespace(**said))
 
 
 def made(patch: pytest.MonkeyPatch, workers: int) -> Network:
-    """Return two interior routers and an edge router at the second one."""
+    """Return two interior routers, and an edge router at the second one."""
     network = Network(
         "AB", workers, monkeypatch=patch, listener=f"linkCapacity: {CAPACITY}\n{LIMITS}", between=LIMITS,
         more=EDGE_LISTENER.replace("role:", f"{LIMITS}\n    role:"),
@@ -83,8 +86,8 @@ def made(patch: pytest.MonkeyPatch, workers: int) -> Network:
 def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(
     place, steps_over, old, octets, workers
 ) -> None:  # fmt: skip
-    """old: the edge router and the interior one do not know that they may track."""
-    # Chunks have room for up to twice their octets; what the uplink's own queues hold comes on top.
+    """old: the edge router and its interior router do not know that the other end tracks presettled messages."""
+    # Chunks have room for up to twice their octets, and the uplink's own queues come on top.
     bound = 2 * (EDGE_BOUND if old else LIMIT // 4 + PRODUCERS * OCTETS)
     with pytest.MonkeyPatch.context() as patch:
         if old:
@@ -127,7 +130,7 @@ def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(
     ],
 )
 def test_consumer_that_grants_credit_loses_no_settled_message(sends, receives, old, workers) -> None:
-    """The producer waits for it over an edge connection, too, but not where its ends do not know of that (old)."""
+    """The producer waits for the consumer, even over an edge connection, unless its ends lack support (`old`)."""
     total = 4000
     with pytest.MonkeyPatch.context() as patch:
         if old:

@@ -1,4 +1,4 @@
-"""Outcomes for another worker that sleeps: they wait for a while, for a wake that it has anyway."""
+"""Outcomes for a sleeping worker: delayed for a short time, so that they can share a wake with other records."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ class PatientWorker(InProcessWorker):
 
 
 class Pair:
-    """A consumer and a producer on two workers that sleep."""
+    """Consumer and producer on two workers that sleep."""
 
     def __init__(self) -> None:
         self.router = Router(2, worker_types=[PatientWorker, PatientWorker])
@@ -37,7 +37,7 @@ class Pair:
         return peer
 
     def sleep(self) -> None:
-        """Let each run until it would sleep, and no other one be woken than by what it does."""
+        """Run each worker until it would sleep. A worker is woken only by the other one."""
         self.router._run_all()
 
     def send(self) -> None:
@@ -89,7 +89,7 @@ def test_an_outcome_that_nothing_follows_comes_soon(pair: Pair) -> None:
 
 
 def test_who_waits_for_each_outcome_does_so_once_in_many(pair: Pair) -> None:
-    """After one that waited in vain the next ones do not wait."""
+    """After an outcome that waited in vain, the next outcomes do not wait."""
     pair.send()
     pair.accept()
     pair.router.workers[CONSUMING].poller.time_ns += 2_000_000

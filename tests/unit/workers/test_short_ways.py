@@ -1,5 +1,5 @@
-"""The short ways do what the general ways do: random scenarios go through both, and every octet that peers get and
-every counter of the router is compared (docs/internals/engine.md, "The fast path")."""
+"""Comparison of the fast paths with the slow path: random scenarios run through both, and all octets that peers
+receive and all counters of the router are compared (docs/internals/engine.md, "The short way")."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.scenario import CONSUMERS, PRODUCERS, Scenario, action, counted, spread
 from tests.unit.engine.talk import consumer, producer, start
 
-#: Messages bear no other name than that of their client.
+#: Policy under which a message may bear no other user-id than that of its client.
 POLICY = """
 policy {
     enableVhostPolicy: true
@@ -52,8 +52,11 @@ def play(
     brokers: Sequence[str] = (),
     more: str = "",
 ) -> tuple[list[list[Any]], list[dict[str, Any]], list[Any], list[Any]]:
-    """What each peer heard, and what the router has counted. credit: of the first consumer. brokers: which of the first
-    consumer and the first producer are route containers. more: sections of the configuration."""
+    """Return what each peer received, and the counters of the router.
+
+    credit: of the first consumer. brokers: which of the first consumer and the first producer are route containers.
+    more: further sections of the configuration.
+    """
 
     def listener(kind: str, number: int) -> str:
         return "broker" if number == 0 and kind in brokers else "main"
@@ -61,7 +64,7 @@ def play(
     router = Router(workers, configuration(more=more))
     engine.use_short_ways(short)
     try:
-        last = workers - 1  # with two workers the first consumer and the first producer are apart
+        last = workers - 1  # with two workers, the first consumer and the first producer are on different ones
         consuming = [
             attached(router, min(number, last), "kept" if number == 2 else listener("consumer", number),
                      consumer(0, address, 60 if number else credit, **attach))
@@ -130,7 +133,7 @@ def test_a_connection_that_is_lost_within_a_run(outcome: Any, lost: str, workers
 @pytest.mark.parametrize("lost", [0, CONSUMERS])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_messages_that_wait_for_credit(size: int, header: Any, attach: dict[str, Any], lost: int, workers: int) -> None:
-    """More than the consumer has credit for: it gives some, and is lost, or the producer is."""
+    """There are more messages than credit. The consumer grants some credit, then consumer or producer is lost."""
     what = {"size": size, "header": header, "to": None, "annotated": "none", "broken": False}
     actions = [
         ("send", 0, 60, False, what),
@@ -146,7 +149,7 @@ def test_messages_that_wait_for_credit(size: int, header: Any, attach: dict[str,
 
 
 def some(**what: Any) -> list[Any]:
-    """Messages, unsettled and settled, of which some are accepted."""
+    """Return actions that send unsettled and presettled messages, some of which are accepted."""
     content = {"size": 10, "header": None, "to": None, "annotated": "none", "broken": False, **what}
     return [("send", 0, 60, False, content), ("send", 0, 10, True, content), ("settle", 0, 30, ACCEPTED), ("time", 1)]
 
@@ -156,7 +159,7 @@ def some(**what: Any) -> list[Any]:
 @pytest.mark.parametrize("credit", [1000, 20])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_from_and_to_route_containers(brokers: Sequence[str], consumers: int, credit: int, workers: int) -> None:
-    """What comes from brokers, and goes to them, is counted."""
+    """Deliveries from and to brokers are counted as such."""
     short = play(True, "balanced.a", {}, consumers, some(), workers, credit, brokers)
     assert short == play(False, "balanced.a", {}, consumers, some(), workers, credit, brokers)
     assert sum(counters["ingress_container"] for counters in short[1]) == (70 if "producer" in brokers else 0)

@@ -1,5 +1,5 @@
-"""The same between routers, where annotations are changed (forwarding/short_way.pyx): random scenarios in a network of
-three interior routers in a line, A, B and C, and an edge router E of A."""
+"""Comparison of fast paths and slow path between routers, where annotations change (forwarding/short_way.pyx). Random
+scenarios run in a network of three interior routers in a line, A, B and C, and an edge router E at A."""
 
 from typing import Any
 
@@ -56,13 +56,14 @@ address {
     distribution: closest
 }
 """
-WAIT_SECONDS = 3  # until all routers know of all consumers
+WAIT_SECONDS = 3  # until all routers know all consumers
 TRANSFER = 0x14
-DESCRIPTOR_AT = 10  # in a frame of a performative: after the codes of described type and small ulong
-PROTOCOL = (b"/qd", b"_topo/")  # in addresses of what routers say themselves: with numbers of chance
-#: Octets of messages that wait: the short way stores them as they will leave, the general way as they came.
+DESCRIPTOR_AT = 10  # offset in the frame of a performative: behind the codes of described type and small ulong
+PROTOCOL = (b"/qd", b"_topo/")  # part of the addresses of routers' own messages, which contain random numbers
+#: Counter that differs: octets of waiting messages. The fast path stores them as they will leave, the slow path as
+#: they arrived.
 STORED = "buffered"
-MOST_MS = 1100  # at once: edge routers miss heartbeats otherwise
+MOST_MS = 1100  # bound for one passage of time: edge routers miss heartbeats otherwise
 
 places = st.tuples(st.sampled_from("ABCE"), st.sampled_from(["main", "main", "open"]))
 actions = st.one_of(
@@ -72,19 +73,18 @@ actions = st.one_of(
 
 
 class Between(Scenario):
-    """cut: a connection between routers breaks."""
+    """Scenario with the action `cut`, which breaks a connection between routers."""
 
     network: Network
 
     def cut(self, number: int) -> None:
-        # Seldom, and of those that there are.
+        # Most numbers name no existing connection, so cuts are rare.
         if number < len(self.network.joints):
             self.network.joints[number].cut()
 
 
 def transfers(octets: bytes) -> list[Any]:
-    """What a router has sent to another one of clients' messages: of each transfer all but its tag, which depends on
-    wakes."""
+    """Return the transfers of clients' messages in these octets, without tags, which depend on wakes."""
     found, at = [], 0
     while at < len(octets):
         if octets.startswith(b"AMQP", at):
@@ -104,8 +104,10 @@ def play(
     short: bool, address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any],
     between: str = "",
 ) -> list[Any]:  # fmt: skip
-    """What each peer heard, what each router has counted, and what each has sent to others. between: attributes of the
-    connections between interior routers. All that it needed is free again."""
+    """Return what each peer received, the counters of each router, and what each router has sent to others.
+
+    between: attributes of the connections between interior routers. All objects of the run must be freed afterwards.
+    """
     alive = engine.alive()
     with pytest.MonkeyPatch.context() as patch:
         network = Network("ABC", monkeypatch=patch, listener="linkCapacity: 90", between=between, more=EDGE_LISTENER)
@@ -179,14 +181,15 @@ def test_messages_that_begin_alike(there: str, back: str, listener: str, annotat
     same = short == play(False, "any.a", {}, [(back, listener)], sending, steps)
     assert same
     arrived = [one for one in short[0][0] if isinstance(one, bytes) and one[DESCRIPTOR_AT] == TRANSFER]
-    # A listener that does not strip takes a client's word for the way a message has come: too long a one.
+    # A listener that does not strip annotations trusts the trace of a client, here one that is too long.
     assert len(arrived) == 100 or (listener == "open" and annotated in ("routers", "both") and len(arrived) == 40)
 
 
 @pytest.mark.parametrize("size", [10, 2000])
 @pytest.mark.parametrize(("there", "back"), [("A", "B"), ("A", "C"), ("E", "C")])
 def test_messages_that_wait_for_credit(there: str, back: str, size: int) -> None:
-    """More than the link between two routers has credit for, and the consumer; some of both are lost meanwhile."""
+    """There are more messages than credit between two routers and at the consumer. Some peers and a connection are
+    lost meanwhile."""
     what = {"size": size, "header": None, "to": None, "annotated": "none", "broken": False}
     steps = [
         *[("send", who, 60, False, what) for who in (0, 1, 0, 1)],
@@ -209,7 +212,7 @@ def test_messages_that_wait_for_credit(there: str, back: str, size: int) -> None
     "kinds", [["none", "same"], ["none", "same", "routers"], ["none", "same", "others", "routers", "both"]]
 )
 def test_messages_that_begin_in_several_ways(kinds: list[str]) -> None:
-    """Those of some producers are interleaved on a link between routers."""
+    """Deliveries of several producers are interleaved on a link between routers."""
     whats = [{"size": 10, "header": None, "to": None, "annotated": one, "broken": False} for one in kinds]
     steps: list[Any] = [("send", who, 1, False, what) for _ in range(9) for what in whats for who in (0, 1)]
     steps += [("settle", 0, 200, ACCEPTED), ("lose", 0, True)]

@@ -1,4 +1,4 @@
-"""Frames that cause much work are taken in slices: the worst legal frame of one client delays nobody."""
+"""Expensive frames are processed in slices: the worst legal frame of one client delays no other client."""
 
 from collections.abc import Callable, Iterator
 
@@ -24,15 +24,15 @@ from tests.unit.engine.talk import (
     transfer,
 )
 
-DELIVERIES = 4 * Work.WORK_A_SLICE  # unsettled ones of one client
+DELIVERIES = 4 * Work.WORK_A_SLICE  # unsettled deliveries of one client
 BATCH = 1000
 LISTENER = f"linkCapacity: {DELIVERIES}; maxSessionFrames: {2 * DELIVERIES}"
-#: Slices that one connection has in a wake: one when its octets are read, one when it resumes at the end.
+#: Slices of one connection in a wake: one when its octets are read, one when it resumes at the end.
 SLICES_A_WAKE = 2
 
 
 class Pair:
-    """A producer and a consumer on one worker, by one connection each."""
+    """Producer and consumer on one worker, each on a connection of its own."""
 
     def __init__(self, router: Router, address: str, credit: int = MANY) -> None:
         self.router = router
@@ -46,12 +46,12 @@ class Pair:
         self.sent = 0
 
     def forget(self) -> None:
-        """Forget what both ends have received."""
+        """Drop what both ends have received."""
         frames(self.receiving)
         frames(self.sending)
 
     def send(self, count: int) -> None:
-        """Send unsettled messages, which the consumer gets."""
+        """Send unsettled messages, which the consumer receives."""
         for first in range(self.sent, self.sent + count, BATCH):
             last = min(first + BATCH, self.sent + count)
             self.sending.feed(b"".join(transfer(0, number, message(b"x")) for number in range(first, last)))
@@ -61,7 +61,7 @@ class Pair:
 
 
 def wakes(router: Router, done: Callable[[], bool]) -> Iterator[int]:
-    """Wake worker 0 until `done`; yields the units of work of each wake."""
+    """Wake worker 0 until `done`; yield the cost units of each wake."""
     scheduler = router.workers[0].loop.scheduler
     while not done():
         before = scheduler.charged + scheduler.work
@@ -70,7 +70,7 @@ def wakes(router: Router, done: Callable[[], bool]) -> Iterator[int]:
 
 
 def unread(peer: Peer) -> bool:
-    """Whether octets of the peer wait in its socket or in the router."""
+    """Return True if octets of the peer wait in its socket or in the router."""
     return bool(peer.transport.readable_now()) or peer.connection.paused != 0
 
 
@@ -92,7 +92,7 @@ def test_wide_disposition_of_a_consumer_is_applied_in_slices(routers, wide: byte
     attacker.receiving.put(wide)
     number = 0
     for units in wakes(router, lambda: not unread(attacker.receiving)):
-        # A frame is charged when it has been taken: the slice is passed by what one frame costs at most.
+        # A frame is charged after its work, so a slice is exceeded by the cost of one frame at most.
         assert units <= SLICES_A_WAKE * 2 * Work.WORK_A_SLICE
         bystander.sending.put(transfer(0, number, message(b"%d" % number)))
         number += 1
@@ -184,8 +184,8 @@ def test_detach_of_an_ended_link_does_not_ask_who_has_its_slot(routers) -> None:
 
 RECEIVERS = 200  # links of one connection
 MESSAGES = 240  # within the credit of one producer
-COPY_OCTETS = 256  # what a queued copy counts (router/message/content.pxd)
-DELIVERY_OCTETS = 512  # what a delivery with one copy counts (router/amqp/meter.pxd)
+COPY_OCTETS = 256  # octets charged for a queued copy (router/message/content.pxd)
+DELIVERY_OCTETS = 512  # octets charged for a delivery with one copy (router/amqp/meter.pxd)
 
 
 def test_multicast_copies_are_charged_and_counted(routers) -> None:
@@ -206,7 +206,7 @@ def test_multicast_copies_are_charged_and_counted(routers) -> None:
     assert octets_held(sending.connection) >= MESSAGES * RECEIVERS * COPY_OCTETS
     crowd.feed(b"".join(flow(handle, 100) for handle in range(RECEIVERS)))
     router.settle()
-    # Copies that are sent live until they are settled.
+    # Copies live until they are settled.
     assert octets_held(sending.connection) >= MESSAGES * RECEIVERS * COPY_OCTETS
     crowd.feed(settle(0, 100 * RECEIVERS - 1, ACCEPTED))
     router.settle()
@@ -220,8 +220,8 @@ def test_multicast_copies_are_charged_and_counted(routers) -> None:
 
 
 def test_a_stream_reaches_a_crowd_on_another_worker(routers) -> None:
-    """What waiting copies count is no part of the octets by which the stream's window opens."""
-    many = 1100  # their copies count more than the window of a stream between workers
+    """Octets charged for waiting copies do not count towards the octets that open the stream's window."""
+    many = 1100  # their copies are charged more than the window of a stream between workers
     router = routers(2, links=2 * many)
     crowd = router.connect(0)
     crowd.feed(start() + b"".join(consumer(handle, "multicast.crowd", 0) for handle in range(many)))

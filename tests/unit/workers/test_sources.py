@@ -1,4 +1,4 @@
-"""Endpoints of option -T that send, and one that rejects, on the real engine."""
+"""Endpoints of option -T on the real engine: sources of messages, and an address that rejects messages."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def receiver(router, name, credit, **fields):
 
 
 def numbers(heard):
-    """What the messages are numbered by."""
+    """Return the sequence numbers in the messages."""
     found = []
     for octets in messages(heard):
         properties, at = decode(octets, 0)

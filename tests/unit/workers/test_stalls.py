@@ -1,4 +1,4 @@
-"""Why links make no progress: what workers find, and what management makes of it, a scenario for each reason."""
+"""Stall reasons of links: what workers detect, and what management reports, with one scenario per reason."""
 
 import pytest
 from router.links.pause import RouterPause
@@ -44,7 +44,7 @@ vhost {
 
 
 def links(router):
-    """The links of clients in order of attach."""
+    """Return the links of clients in order of attach."""
     return list(router.core.links.by_identity.values())
 
 
@@ -55,13 +55,13 @@ def stall_of(router, link):
 
 
 def pass_checks(router, count=2):
-    """Pass the time of so many checks."""
+    """Pass the time of `count` checks."""
     for _ in range(count):
         router.pass_time(CHECK_MS)
 
 
 def pair(router, address="balanced.a", credit=100, workers=(0, 0), window=None, listeners=("main", "main")):
-    """A consumer and a producer on connections of their own, and their links."""
+    """Connect a consumer and a producer; return both peers and their links."""
     consuming, sending = router.connect(workers[0], listeners[0]), router.connect(workers[1], listeners[1])
     consuming.feed((start() if window is None else start(window)) + consumer(0, address, 0))
     if credit:
@@ -94,7 +94,7 @@ def test_credit(routers, workers):
     assert (found.reason, found.text.split(" (")[0]) == (Word.CREDIT, "client 'test'")
     assert found.text.endswith("grants no credit")
     assert found.seconds == 2
-    assert stall_of(router, into) is None  # it has credit
+    assert stall_of(router, into) is None  # has credit
     consuming.feed(flow(0, 5))
     router.settle()
     assert stall_of(router, out) is None  # at once, before the next check
@@ -113,7 +113,7 @@ def test_window(routers, workers):
     router = routers(2)
     consuming, sending, out, _into = pair(router, credit=100, window=5, workers=workers)
     send(router, sending, 40)
-    pass_checks(router, 1)  # something moved before
+    pass_checks(router, 1)  # there was progress before
     pass_checks(router, 1)
     assert router.region.link_counters(out.worker, out.slot)["stall"] == Reason.WINDOW | UNCONFIRMED
     assert stall_of(router, out) is None
@@ -144,7 +144,7 @@ def test_unread(routers):
     found = stall_of(router, out)
     assert (found.reason, found.seconds) == (Word.UNREAD, 2)
     assert found.text.endswith("does not read its connection")
-    send(router, sending, 1, begin=1)  # goes into the write buffer: no progress
+    send(router, sending, 1, begin=1)  # goes into the write buffer, which is no progress
     pass_checks(router, 1)
     found = stall_of(router, out)
     assert (found.reason, found.seconds) == (Word.UNREAD, 3)
@@ -226,11 +226,11 @@ def fill(router, sending, octets):
         if number == allowed:
             break
         send(router, sending, 1, octets, begin=number)
-        router.pass_time(20)  # quotas look at what is held now and then
+        router.pass_time(20)  # quotas measure the held octets periodically
 
 
 def test_memory(routers):
-    """A producer that keeps to its window, which the bound of memory shuts."""
+    """The producer keeps to its window, which the memory bound shuts."""
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
     _, sending, out, into = pair(router, credit=0)
     fill(router, sending, b"x" * 15_000)
@@ -241,7 +241,7 @@ def test_memory(routers):
 
 
 def test_quota(routers):
-    """Octets of the vhost's messages wait for a consumer, as many as its quota allows."""
+    """Octets of the vhost's messages wait for a consumer, up to its quota."""
     router = routers(text=configuration() + QUOTA)
     router.core.policy.measure(router.region)
     _, sending, _, into = pair(router, credit=0)
@@ -323,7 +323,7 @@ def test_link_routes(routers):
 
 
 def test_progress_is_no_stall(routers):
-    """A consumer that grants credit for one delivery at a time, and has none at each check."""
+    """The consumer grants credit for one delivery at a time, and has none at each check."""
     router = routers()
     consuming, sending, out, _into = pair(router, credit=0)
     send(router, sending, 20)

@@ -1,4 +1,4 @@
-"""Unsettled states on their way to the other end: the latest one of each delivery, within the bound of the buffer."""
+"""Unsettled states on their way to the other end: the latest state of each delivery, within the bound of the buffer."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.network import client
 from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
 
-OUTPUT_HIGH = 131_072  # octets of a write buffer above which nothing more is put into it (router/amqp/endpoint.pxd)
+OUTPUT_HIGH = 131_072  # octets of a write buffer above which nothing is added (router/amqp/endpoint.pxd)
 FRAME = 16_384  # octets of the longest frame
-REPORTS_OCTETS = 1_048_576  # of states that wait (router/amqp/state_reports.pxd)
+REPORTS_OCTETS = 1_048_576  # octets of waiting states (router/amqp/state_reports.pxd)
 DELIVERIES = 8_000
-SECOND = UByte(1)  # rcv-settle-mode: the producer settles, states are relayed
+SECOND = UByte(1)  # rcv-settle-mode second: the producer settles, states are relayed
 LISTENER = f"linkCapacity: {DELIVERIES}; maxSessionFrames: {2 * DELIVERIES}"
 PLAIN_MODIFIED = Described(ULong(0x27), [])
 PRIVATE = Described(ULong(0x99), [])
@@ -25,7 +25,7 @@ STATES = [ACCEPTED, RELEASED, PLAIN_MODIFIED, PRIVATE, modified(True, False), re
 
 
 def pair(router: Router, worker: int, address: str) -> tuple[Peer, Peer]:
-    """Return a consumer on worker 0 and a producer on the given one."""
+    """Return a consumer on worker 0, and a producer on `worker`."""
     receiving, sending = router.connect(0), router.connect(worker)
     receiving.feed(start() + consumer(0, address))
     router.settle()
@@ -42,7 +42,7 @@ def send(router: Router, sending: Peer, count: int) -> None:
 
 
 def split(octets: bytes) -> list[bytes]:
-    """Return the frames in these octets, one by one."""
+    """Return the frames in these octets."""
     found = []
     while octets:
         size = int.from_bytes(octets[:4], "big")
@@ -52,7 +52,7 @@ def split(octets: bytes) -> list[bytes]:
 
 
 def reported(peer: Peer, *, settled: bool = False) -> dict[int, Any]:
-    """Return the last state that the peer has received of each delivery."""
+    """Return the last state of each delivery that the peer has received."""
     found = {}
     for report in of(frames(peer), "disposition"):
         if bool(report.settled) == settled:
@@ -62,7 +62,7 @@ def reported(peer: Peer, *, settled: bool = False) -> dict[int, Any]:
 
 
 def flood(first_role: bool) -> bytes:
-    """Return frames that change the state of every delivery a hundred times; odd and even ones differ."""
+    """Return frames that change the state of each delivery a hundred times. Odd and even deliveries differ."""
     once = b"".join(
         settle(number, state=STATES[number % 2], settled=False, role=first_role) for number in range(0, DELIVERIES, 16)
     )
@@ -136,7 +136,7 @@ def test_disposition_without_state_or_settlement_keeps_the_state_that_waits(rout
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("address", ["balanced.a", "multicast.a"])
 def test_state_of_a_message_that_is_still_coming_in_goes_with_it(routers, workers: int, address: str) -> None:
-    """Nobody has a copy of it yet."""
+    """No consumer has a copy of the message yet."""
     router = routers(workers)
     receiving, sending = pair(router, workers - 1, address)
     first, second = split(transfer(0, 0, message(bytes(20_000))))
@@ -161,7 +161,8 @@ def test_outcome_behind_an_unsettled_state_is_the_last_report(routers) -> None:
 @given(st.lists(st.sampled_from(STATES), min_size=2, max_size=12), st.booleans())
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_outcomes_settled_in_one_wake_stay_what_they_are(routers, workers, address, states, two_steps) -> None:
-    """Outcomes of four octets were taken by their kind alone, unless they were the first ones of a wake."""
+    """Outcomes that are not the first of a wake must not be reported by their kind alone, even if they have four
+    octets."""
     if address == "multicast.a":
         states = [state for state in states if state is not PRIVATE] or [ACCEPTED]
     router = routers(workers)
@@ -216,7 +217,7 @@ def test_long_outcomes_beyond_the_bound_are_reported_by_their_kinds(routers) -> 
 
 
 def test_a_producer_that_does_not_read_gets_no_credit(routers) -> None:
-    """Its outcomes wait: more credit would mean more of them."""
+    """Outcomes for the producer wait, and more credit would mean more outcomes."""
     router = routers(1, configuration(LISTENER))
     receiving, sending = pair(router, 0, "balanced.a")
     send(router, sending, DELIVERIES)

@@ -1,4 +1,4 @@
-"""Deliveries that are stuck, links without credit, how links end, and times in their slots (management.md 7.3-7.6)."""
+"""Stuck deliveries, links without credit, ends of links, and times in their slots (management.md 7.3-7.6)."""
 
 import time
 
@@ -27,12 +27,12 @@ def slot(router, index, worker=0):
 
 
 def lines(router, text):
-    """Lines of the router's log with this text."""
+    """Return the lines of the router's log that contain this text."""
     return [entry.text for entry in router.log.recent() if text in entry.text]
 
 
 def pair(router, address="balanced.a", credit=100, workers=(0, 0)):
-    """A consumer (slot 0, [C1][L4]) and a producer (the next slot, [C2][L5]) on connections of their own."""
+    """Connect a consumer (slot 0, [C1][L4]) and a producer (the next slot, [C2][L5])."""
     consuming, sending = router.connect(workers[0]), router.connect(workers[1])
     consuming.feed(start() + consumer(0, address, credit))
     router.settle()
@@ -42,7 +42,7 @@ def pair(router, address="balanced.a", credit=100, workers=(0, 0)):
 
 
 def identities(router):
-    """[Cn][Ln] of all links, in order of attach."""
+    """Return [Cn][Ln] of all links, in order of attach."""
     return [line.split(" ")[0] for line in lines(router, "Link attached")]
 
 
@@ -61,7 +61,7 @@ def test_an_unsettled_delivery_is_stuck_on_both_its_links_until_it_finishes(rout
     router.settle()
     router.pass_time(SCAN_MS)
     assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (2, 2)
-    assert len(lines(router, "Stuck")) == 2  # the first one of each link is told
+    assert len(lines(router, "Stuck")) == 2  # only the first stuck delivery of a link is logged
     consuming.feed(settle(0, 0, ACCEPTED))
     router.settle()
     assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (1, 1)
@@ -94,7 +94,7 @@ def test_what_is_queued_is_stuck_presettled_included_and_leaves_with_its_link(ro
     router.settle()
     router.pass_time(SCAN_MS)
     assert (slot(router, 0)["undelivered"], slot(router, 0)["stuck"]) == (2, 2)
-    assert slot(router, 1)["stuck"] == 1  # the presettled one was settled when it came
+    assert slot(router, 1)["stuck"] == 1  # the presettled delivery was settled on arrival
     consuming.feed(say("detach", handle=0, closed=True))
     router.settle()
     assert slot(router, 1)["stuck"] == 0
@@ -154,7 +154,7 @@ def test_a_link_without_credit_is_blocked_until_credit_comes(routers):
 
 @pytest.mark.parametrize("workers", [(0, 0), (0, 1)])
 def test_a_consumer_that_had_credit_is_blocked_only_while_a_delivery_waits_for_long(routers, workers):
-    """A client that grants credit for each answer (Proton's SyncRequestResponse) is no blocked link between two."""
+    """A client that grants credit for each answer (Proton's SyncRequestResponse) is not blocked between two answers."""
     router = routers(1 + workers[1])
     consuming, sending = pair(router, credit=1, workers=workers)
     sending.feed(transfer(0, 0, message(b"answer")))
@@ -183,7 +183,7 @@ def test_a_link_that_nothing_waits_for_any_more_is_not_blocked(routers):
     router.settle()
     router.pass_time(SCAN_MS)
     assert slot(router, 0)["blocked"] == 1
-    sending.lose()  # what waits goes with its producer: it was not complete
+    sending.lose()  # the incomplete message is dropped with its producer
     router.settle()
     assert slot(router, 0)["undelivered"] == 0
     router.pass_time(SCAN_MS)
@@ -211,7 +211,7 @@ def test_nothing_is_looked_at_when_there_are_no_links(routers):
     peer = router.connect()
     peer.feed(start() + consumer(0, "balanced.a"))
     begun = poller.time_ns // MS
-    router.pass_time(LOOK_MS)  # nobody waits to open any more
+    router.pass_time(LOOK_MS)  # no client waits to open
     assert poller.until == begun + LOOK_MS + CHECK_MS  # for stalls
     peer.lose()
     router.settle()
@@ -229,7 +229,7 @@ def test_links_are_looked_at_in_steps(routers, monkeypatch):
     assert [slot(router, index)["blocked"] for index in range(10)] == [1] * 10
 
 
-# -- how a link ended -------------------------------------------------------------------------------------------------
+# -- End of a link
 
 
 def ends(router):
@@ -273,7 +273,7 @@ def test_links_of_a_connection_or_session_that_ends_are_lost(routers):
     assert ends(router) == [f"{out} Link lost: {zero} blocked=yes", f"{into} Link lost: {zero} blocked=no"]
 
 
-# -- time in a link's slot --------------------------------------------------------------------------------------------
+# -- Times in the slot of a link
 
 
 def test_when_the_last_delivery_was_outlives_its_link(routers):
@@ -294,7 +294,7 @@ def test_when_the_last_delivery_was_outlives_its_link(routers):
 
 
 def at_now(router):
-    """Let the router's clock be the machine's, which readers of rates look at, at the middle of a second."""
+    """Set the router's clock to the machine's, in the middle of a second. Readers of rates use the machine's clock."""
     now = time.monotonic_ns() // SECOND_NS * SECOND_NS + SECOND_NS // 2
     router.workers[0].poller.time_ns = now
     router.settle()

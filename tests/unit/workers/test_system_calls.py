@@ -1,4 +1,4 @@
-"""Sockets and epoll as the system may be: interrupted, busy, broken, with few octets at a time. Nothing is lost."""
+"""Unreliable system calls: interrupted, busy, broken, or moving few octets at a time. No octet is lost."""
 
 import itertools
 import random
@@ -29,15 +29,16 @@ def _calls() -> Iterator[None]:
 
 
 class Conversation:
-    """A producer and a consumer; what is sent arrives in order, is accepted, and the producer hears it."""
+    """Producer and consumer. Messages must arrive in order and be accepted, and the producer must receive the
+    outcomes."""
 
     def __init__(self, router: SocketRouter, sizes: list[int]) -> None:
         self.router = router
         last = len(router.workers) - 1
         self.consuming: SocketPeer = router.connect(0)  # type: ignore[assignment]
         self.sending: SocketPeer = router.connect(last)  # type: ignore[assignment]
-        self.octets = dict.fromkeys((self.consuming, self.sending), b"")  # not sent yet
-        self.heard = dict.fromkeys((self.consuming, self.sending), b"")  # an incomplete frame
+        self.octets = dict.fromkeys((self.consuming, self.sending), b"")  # octets not sent yet
+        self.heard = dict.fromkeys((self.consuming, self.sending), b"")  # incomplete frames
         self.messages = [message(bytes([number]) * size) for number, size in enumerate(sizes)]
         self.got: list[bytes] = []
         self.partial = b""
@@ -52,7 +53,7 @@ class Conversation:
         self.octets[peer] += octets
 
     def run(self, done) -> None:
-        """Both write and read as far as their sockets go, until it is so."""
+        """Let both peers write and read as far as their sockets allow, until `done`."""
         for _ in range(ROUNDS):
             for peer in self.octets:
                 self.write(peer)
@@ -87,7 +88,7 @@ class Conversation:
                 self.outcomes.update(dict.fromkeys(range(frame.first, last + 1), frame.state))
 
     def check(self, after_each=lambda number: None) -> None:
-        """Send all, and say good-bye."""
+        """Send all messages and check that they arrive and are accepted."""
         for number, octets in enumerate(self.messages):
             self.say(self.sending, transfer(0, number, octets, part=PART))
             after_each(number)
@@ -97,7 +98,7 @@ class Conversation:
 
 
 class Whole:
-    """Octets as what a peer has heard."""
+    """Source of the octets that a peer has received, for `frames`."""
 
     def __init__(self, octets: bytes) -> None:
         self.octets = octets
@@ -107,7 +108,7 @@ class Whole:
 
 
 def cut(octets: bytes) -> tuple[bytes, bytes]:
-    """(Headers and whole frames, the rest.)"""
+    """Return (headers and complete frames, remaining octets)."""
     at = 0
     while len(octets) - at >= 8:
         size = 8 if octets.startswith(b"AMQP", at) else int.from_bytes(octets[at : at + 4], "big")
@@ -122,7 +123,7 @@ def routers_of(workers: int, ring_octets: int = RING_OCTETS) -> SocketRouter:
 
 
 def leave(router: SocketRouter) -> None:
-    """Everybody goes, and nothing is left."""
+    """Disconnect all peers and check that the router holds nothing."""
     faults.script()
     router.settle()
     router.check_quiet()
@@ -166,7 +167,7 @@ def test_a_wait_that_is_interrupted_or_says_little(pattern):
 
 @pytest.mark.parametrize("pattern", ["i.", "iii."])
 def test_a_wake_up_that_is_interrupted(pattern):
-    """Rings are small: those who read and those who write wake each other."""
+    """Rings are small, so that producers and consumers of records wake each other."""
     router = routers_of(3, SMALLEST_RING)
     faults.script(write=pattern)
     Conversation(router, [*LARGE, *MORE_THAN_A_RING]).check()
@@ -198,7 +199,7 @@ def test_a_connection_that_breaks_breaks_alone(call, workers):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_all_of_it_together_with_pauses(workers, seed):
-    """Rings are small; the test pauses both connections for other reasons, too."""
+    """Rings are small, and the test pauses both connections for other reasons at times."""
     choose = random.Random(seed)
     sizes = [choose.choice([*SMALL, 300, 5000]) for _ in range(12)] + MORE_THAN_A_RING
 

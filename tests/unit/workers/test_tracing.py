@@ -1,4 +1,4 @@
-"""Traces of frames and messages: who gets which lines, in what order, and how many."""
+"""Traces of frames and messages: recipients, order and number of the lines."""
 
 import re
 
@@ -23,12 +23,13 @@ def lines(router, module="PROTOCOL", worker=0):
 
 
 def short(texts):
-    """`<- open`, `-> AMQP`, ... of each line."""
+    """Return `<- open`, `-> AMQP`, … for each line."""
     return [" ".join(re.sub(r"@([a-z-]+)\(.*", r"\1", text.split("FRAME: ")[-1]).split()[-2:]) for text in texts]
 
 
 def watched(router):
-    """Makes the core tell watches; returns what was told: lists of lines, an empty one at the end."""
+    """Return a list of the batches of lines that a watch has received (an empty batch at its end), and the watch's
+    callback."""
     told = []
 
     def hear(batch):
@@ -64,7 +65,7 @@ def test_every_frame_is_written_once_in_the_order_they_pass(routers):
 
 
 def test_a_frame_that_waits_is_written_once(routers):
-    """A transfer before the answer to the attach is offered to the connection again."""
+    """A transfer before the answer to the attach is processed twice by the connection."""
     router = routers(log=TRACED)
     router.connect().feed(start() + consumer(0, "balanced.a"))
     router.settle()
@@ -140,7 +141,7 @@ def test_the_switch_of_one_connection_keeps_its_frames_out_of_the_log(routers):
 
 
 def test_a_worker_that_begins_anew_knows_the_switches(routers):
-    """Its snapshot says them, and of the others that the level decides."""
+    """The snapshot names the switches. For all other connections the level of the log decides."""
     router = routers(log=TRACED)
     never, silent = router.connect(), router.connect()
     for peer in (never, silent):
@@ -176,7 +177,7 @@ def test_changed_settings_reach_connections_that_are_there(routers):
     assert not peer.connection.traced
 
 
-# -- watching ---------------------------------------------------------------------------------------------------------
+# -- Watching
 
 
 def test_who_watches_is_told_until_the_connection_ends(routers):
@@ -299,7 +300,7 @@ def test_a_frame_of_a_char_that_no_text_holds_is_written_and_told(routers):
     assert of(frames(others), "begin")
 
 
-# -- messages ---------------------------------------------------------------------------------------------------------
+# -- Messages
 
 LOGGED = configuration("messageLoggingComponents: to,subject")
 
@@ -365,7 +366,7 @@ def test_the_trace_context_is_written_where_a_message_comes_and_goes(routers, wo
 
 
 class Spans:
-    """A second sink: what it saw of messages with a context, of connections of one listener."""
+    """Second sink, which records the messages with a trace context on connections of one listener."""
 
     def __init__(self, seen):
         self.seen = seen

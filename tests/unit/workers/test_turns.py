@@ -1,4 +1,4 @@
-"""What costs interpreter work is done in turns: a client with a thousand links is not a wake of all others."""
+"""Turns for interpreter work: a client with a thousand links does not occupy a whole wake."""
 
 import itertools
 
@@ -8,15 +8,15 @@ from supervisor.connections.registry import DROPS_A_WAKE
 from tests.peer.frames import RELEASED, SASL_HEADER
 from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, start, transfer
 
-LINKS = 200  # of one connection; LINKS of tests.unit.engine.host are all that a worker has
-A_WAKE = 128  # frames, or ends of links, in one wake: half of them of those that wait
+LINKS = 200  # links of one connection; LINKS of tests.unit.engine.host is the number for a worker
+A_WAKE = 128  # bound for frames, or ends of links, in one wake; half of it for listed connections
 HEALTHY = "balanced.healthy"
 LARGE = 100_000  # octets of a message
-MOST_WRITTEN = 4 * LARGE  # octets that a connection writes in one wake
+MOST_WRITTEN = 4 * LARGE  # bound for the octets that a connection writes in one wake
 
 
 def wakes(router, done):
-    """Wakes of worker 0, until `done`: frames and ends of links in each."""
+    """Wake worker 0 until `done`. Return (frames, ends of links) of each wake."""
     worker = router.workers[0]
     counts = []
     while not done():
@@ -28,7 +28,7 @@ def wakes(router, done):
 
 
 def opened(router, worker=0):
-    """A connection with a session."""
+    """Open a connection and a session."""
     peer = router.connect(worker)
     peer.feed(start())
     router.settle()
@@ -37,7 +37,7 @@ def opened(router, worker=0):
 
 
 def crowd(router, count=1, worker=0):
-    """Connections with LINKS receivers in all."""
+    """Open `count` connections with LINKS receivers in all."""
     peers = []
     for _ in range(count):
         peers.append(opened(router, worker))
@@ -60,7 +60,7 @@ def test_attaches_that_come_together(routers):
 
 
 def slow_links(monkeypatch, worker):
-    """A link that comes or goes takes this worker longer than a piece of its time."""
+    """Make each link that is attached or released cost this worker more than its time budget."""
     enter, release = worker.enter_link, worker.release_slot
 
     def entering(*given, **more):
@@ -76,7 +76,7 @@ def slow_links(monkeypatch, worker):
 
 
 def healthy(router):
-    """A receiver and a sender, which has sent one message."""
+    """Connect a receiver and a sender, which has sent one message."""
     receiver, sender = opened(router), opened(router)
     receiver.feed(consumer(0, HEALTHY))
     sender.feed(producer(0, HEALTHY))
@@ -88,7 +88,7 @@ def healthy(router):
 
 
 def test_attaches_go_by_the_clock_while_others_are_heard(routers, monkeypatch):
-    """One is a piece of the worker's time, if it takes long; deliveries of others pass in each wake."""
+    """A slow attach uses up the time budget of a wake. Deliveries of other clients pass in each wake."""
     router = routers()
     worker = router.workers[0]
     greedy, modest = opened(router), opened(router)
@@ -137,7 +137,8 @@ def test_lost_links_go_by_the_clock_while_others_are_heard(routers, monkeypatch)
 
 
 def test_clients_that_come_in_together(routers):
-    """One takes a step in a wake, whether it logs in or opens at once; who is there already is served in each."""
+    """One client takes an admission step per wake, whether it logs in or opens at once. Established clients are served
+    in each wake."""
     router = routers()
     receiver, sender = healthy(router)
     worker = router.workers[0]
@@ -167,7 +168,7 @@ def test_nobody_waits_for_ever_behind_others_that_attach(routers):
 
 
 def test_no_more_attaches_than_the_supervisor_decides(routers, monkeypatch):
-    """What else it has to hear stands behind a few of them."""
+    """Other events for the supervisor wait behind these few attaches only."""
     monkeypatch.setattr("workers.worker.QUESTIONS_MOST", 100)
     router = routers()
     worker = router.workers[0]
@@ -215,7 +216,7 @@ def test_deliveries_go_on_beside_attaches(routers):
 
 @pytest.mark.parametrize("how", ["lost", "close", "end"])
 def test_links_that_are_lost_together(routers, how):
-    """Their ends are told one after the other; the answer comes behind them."""
+    """The links end one after the other. The answer is sent after the last of them."""
     router = routers()
     (peer,) = crowd(router)
     other = router.connect()
@@ -247,7 +248,7 @@ def test_links_that_are_lost_together(routers, how):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("how", ["lost", "close", "end"])
 def test_a_delivery_for_a_link_that_is_lost_and_has_not_ended(routers, how, workers):
-    """It is released; nothing is written to the client any more."""
+    """The delivery is released. Nothing is written to the client."""
     router = routers(workers)
     (peer,) = crowd(router)
     last = LINKS - 1
@@ -283,7 +284,7 @@ def test_a_connection_that_is_lost_while_its_session_ends(routers):
 
 
 def test_a_session_that_ends_is_followed_by_another(routers):
-    """On the same channel, before the links of the first have ended."""
+    """The new session uses the same channel, and begins before the links of the first one have ended."""
     router = routers()
     (peer,) = crowd(router)
     frames(peer)
@@ -311,7 +312,7 @@ def test_the_answer_for_a_link_that_is_lost_and_has_not_ended(routers):
 
 
 def test_the_supervisor_drops_links_in_turns(routers):
-    """Of connections that are gone; meanwhile others are answered."""
+    """The supervisor drops links of lost connections in turns, and answers others meanwhile."""
     router = routers(links=6 * LINKS)
     peers = [peer for _ in range(4) for peer in crowd(router)]
     modest = opened(router)
@@ -320,7 +321,7 @@ def test_the_supervisor_drops_links_in_turns(routers):
     wakes(router, lambda: not router.workers[0].loop.scheduler.unfinished())
     modest.feed(consumer(0, HEALTHY, 0))
     left = [len(router.core.links.by_identity)]
-    answered = 0  # links that were left when modest heard of its own
+    answered = 0  # links that were left when `modest` was answered
     while router.core.connections.count > 1:
         router.decide()
         left.append(len(router.core.links.by_identity))
@@ -334,7 +335,7 @@ def test_the_supervisor_drops_links_in_turns(routers):
 
 
 def test_a_connection_with_much_to_write_has_one_turn_in_a_wake(routers):
-    """Others are read before it goes on."""
+    """Other connections are read before it continues to write."""
     router = routers()
     greedy, sender = opened(router), opened(router)
     greedy.feed(consumer(0, "balanced.a", 0))

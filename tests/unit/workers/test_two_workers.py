@@ -1,4 +1,4 @@
-"""Deliveries that cross from one worker to another: as if there were one."""
+"""Deliveries that cross from one worker to another, with the same result as within one worker."""
 
 from itertools import chain
 
@@ -32,7 +32,7 @@ PRODUCTION_RING = 1 << 20
 
 
 def pair(router, address="balanced.a", listener="main", credit=0x7FFFFFFF):
-    """A consumer on worker 0, a producer on the last."""
+    """Connect a consumer to worker 0 and a producer to the last worker."""
     last = len(router.workers) - 1
     consuming, sending = router.connect(0, listener), router.connect(last, listener)
     consuming.feed(start() + consumer(0, address, credit))
@@ -77,7 +77,7 @@ def test_a_stream_comes_whole_and_no_more_than_fits_is_on_its_way(routers):
 
 
 def test_streams_that_wait_are_not_looked_at(routers):
-    """Whether for octets of their producers or for their window."""
+    """The streams wait for octets of their producers, or for their window."""
     router = routers(2)
     pairs = [pair(router, f"balanced.{number}") for number in range(20)]
     octets = transfer(0, 0, message(bytes(2 * STREAMED)))
@@ -184,7 +184,7 @@ def test_a_worker_that_dies(routers):
     assert not port.alive
     router.settle()
     states = [(frame.first, frame.state.value[0]) for frame in of(frames(sending), "disposition")]
-    assert states == [(0, True), (2, True)]  # modified, delivery-failed: it may have been delivered
+    assert states == [(0, True), (2, True)]  # modified with delivery-failed: the delivery may have arrived
     consuming.lose()
     sending.lose()
     router.workers[0].peers[0].down()
@@ -193,7 +193,8 @@ def test_a_worker_that_dies(routers):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_the_error_of_a_rejection_is_heard_whoever_rejects_first(routers, workers, first):
-    """Without an error, another one with it; a worker tells the outcomes of its own consumers together."""
+    """States without and with an error arrive in each order. A worker reports the outcomes of its own consumers
+    together."""
     router = routers(workers)
     consuming = [router.connect(min(number, workers - 1)) for number in range(3)]
     for peer in consuming:
@@ -221,7 +222,7 @@ action = st.one_of(
 
 
 def play(workers, address, actions):
-    """A scenario; what each consumer got, and what each producer heard, when all is done."""
+    """Run a scenario. Return the messages of each consumer and the outcomes of each producer."""
     router = Router(workers)
     try:
         last = workers - 1
@@ -280,5 +281,5 @@ def test_two_workers_do_what_one_does(address, actions):
     if address == "multicast.a":
         assert two_got == one_got
         assert two_heard == one_heard
-    else:  # whose turn it is differs; everything arrives once
+    else:  # the choice of the consumer differs, but all messages arrive once
         assert sorted(chain(*two_got)) == sorted(chain(*one_got))

@@ -1,4 +1,4 @@
-"""The order in which a wake writes to its connections."""
+"""Order in which a wake writes to its connections."""
 
 import select
 
@@ -26,12 +26,12 @@ def test_a_delivery_leaves_before_an_outcome(delivery_first: bool) -> None:
     sender.feed(transfer(0, 0, message(b"x")))
     router.settle()
     assert of(frames(receiver), "transfer")
-    frames(sender)  # credit
+    frames(sender)  # drop the credit
 
     said = [(receiver, settle(0, state=ACCEPTED)), (other_sender, transfer(0, 0, message(b"y")))]
     for peer, octets in reversed(said) if delivery_first else said:
         peer.feed(octets)
-    with select.epoll() as heard:  # tells of sockets in the order in which something came
+    with select.epoll() as heard:  # reports sockets in the order in which they became readable
         for peer in (sender, other_receiver):
             heard.register(peer.socket, select.EPOLLIN)
         router.wake(router.workers[0])

@@ -1,4 +1,4 @@
-"""An open that waits for the supervisor's decision, and the limits that it brings (security.md P-16, P-20, P-52)."""
+"""Admission of connections by the supervisor, and the limits that the decision sets (security.md P-16, P-20, P-52)."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from tests.peer.frames import ACCEPTED, SASL_HEADER
 from tests.unit.engine.host import configuration
 from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
 
-LOOK = 5000  # ms between two looks at those that wait
+LOOK = 5000  # ms between two checks of waiting clients
 SECONDS = 60
 SASL_FRAME = 1  # type of a frame
 UNDECIDED = "the router has not decided in time"
@@ -21,13 +21,13 @@ DENIED = ("amqp:resource-limit-exceeded", "connection disallowed by local policy
 
 
 def error(described):
-    """Condition and description."""
+    """Return condition and description."""
     return tuple(str(each) for each in described.value)
 
 
 @pytest.fixture
 def decide(monkeypatch):
-    """Sets the decision about opens that come."""
+    """Function that sets the decision about each open."""
 
     def use(decision):
         monkeypatch.setattr(Policy, "decide", lambda admission, connection, message: decision)
@@ -37,7 +37,7 @@ def decide(monkeypatch):
 
 @pytest.fixture
 def limited(routers, decide):
-    """A router and a client with these limits, its session begun."""
+    """Function that connects a client under these limits and begins its session. Returns (router, client)."""
 
     def make(**limits):
         decide(Admit(Limits(**limits)))
@@ -86,7 +86,7 @@ def test_a_connection_that_ends_while_it_waits(routers, decide):
 
 
 def opening(router, count):
-    """Clients that want to open, the first of them first."""
+    """Return clients that have sent an open, in this order."""
     peers = [router.connect() for _ in range(count)]
     for peer in peers:
         peer.feed(start())
@@ -95,12 +95,13 @@ def opening(router, count):
 
 
 def asked(router):
-    """Numbers of the connections whose open the supervisor knows."""
+    """Return the numbers of the connections whose open the supervisor has received."""
     return [number for number, each in router.core.workers[0].connections.items() if each.container is not None]
 
 
 def test_so_many_opens_stand_before_the_supervisor(routers, decide, monkeypatch):
-    """What else it has to hear does not wait behind more; they come one after the other, and those that left do not."""
+    """At most OPENS_MOST opens wait at the supervisor, so that its other events do not wait behind them. The others
+    follow in order; lost connections are skipped."""
     monkeypatch.setattr("workers.connections.admissions.OPENS_MOST", 2)
     router = routers()
     decide(None)
@@ -122,7 +123,7 @@ def test_so_many_opens_stand_before_the_supervisor(routers, decide, monkeypatch)
 
 
 def test_nobody_waits_for_ever(routers, decide, monkeypatch):
-    """Whether the supervisor was asked or not. Who has its answer is not concerned."""
+    """The time limit holds whether the supervisor has received the open or not. An admitted client is not affected."""
     monkeypatch.setattr("workers.connections.admissions.OPENS_MOST", 1)
     router = routers()
     (other,) = opening(router, 1)
@@ -157,7 +158,7 @@ def test_time_in_which_the_router_does_not_run_is_not_counted(routers, decide):
 
 @pytest.mark.parametrize("offered", [False, True])
 def test_who_logs_in_does_not_wait_for_ever(routers, monkeypatch, offered):
-    """Each answer begins the time anew; without one the client is refused."""
+    """Each answer restarts the time limit. A client without an answer is refused."""
     heard = []
     for name in ("_begin", "_init"):
         monkeypatch.setattr(Authentication, name, lambda _, worker, message: heard.append((worker, message.conn)))
@@ -190,7 +191,7 @@ def test_who_logs_in_does_not_wait_for_ever(routers, monkeypatch, offered):
 
 
 def test_a_connection_that_is_denied(routers, decide):
-    """The listener's open, then the close (security.md P-16)."""
+    """The peer receives the listener's open, then a close (security.md P-16)."""
     router = routers(text=configuration(listener="maxFrameSize: 4096"))
     decide(Deny(*DENIED))
     peer = router.connect()
@@ -219,7 +220,7 @@ BODY = message(b"x" * 100)
 
 @pytest.fixture
 def sending(limited):
-    """A producer whose messages are limited to `BODY`'s octets, and a consumer: (router, producer, consumer)."""
+    """(router, producer, consumer). Messages of the producer are limited to the size of `BODY`."""
     router, sender = limited(message=len(BODY))
     receiver = router.connect()
     receiver.feed(start() + consumer(0, "balanced.a", 10))
@@ -244,7 +245,7 @@ def test_a_message_of_just_the_size(sending):
 @pytest.mark.parametrize("part", [1000, 40, 1])
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_message_that_is_too_long(sending, part, settled):
-    """Rejected when its last octet has come, then link and connection end."""
+    """The message is rejected when its last octet has arrived, then link and connection end."""
     router, sender, receiver = sending
     sender.feed(transfer(0, 0, BODY + b"y", part=part, settled=settled))
     router.settle()
@@ -262,7 +263,7 @@ def test_a_message_that_is_too_long(sending, part, settled):
 
 @pytest.mark.parametrize("part", [1000, 40])
 def test_a_message_that_is_too_long_on_a_link_route(routers, decide, part):
-    """As on other links, also before the container has answered."""
+    """The limit holds as on other links, even before the container has answered."""
     router = routers()
     broker = router.connect(listener="broker")
     broker.feed(start())
@@ -282,7 +283,7 @@ def test_a_message_that_is_too_long_on_a_link_route(routers, decide, part):
 
 
 def test_an_end_that_never_comes(sending):
-    """Of a message that is too long: nothing of it is kept, and nothing else of the link passes."""
+    """Nothing of an unfinished message beyond the limit is kept, and nothing else of its link passes."""
     router, sender, receiver = sending
     part = say("transfer", payload=BODY, handle=0, delivery_id=0, delivery_tag=b"0", message_format=0, more=True)
     sender.feed(part * 50)

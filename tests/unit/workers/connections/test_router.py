@@ -1,4 +1,5 @@
-"""Links between routers in the engine: priorities, control messages both ways, bounds, what the supervisor knows."""
+"""Inter-router connections in the engine: priorities, control messages in both directions, bounds, and the state that
+the supervisor keeps."""
 
 import pytest
 from router.links.pause import RouterPause
@@ -52,7 +53,7 @@ QUEUED = 250  # control messages that wait for a peer without credit
 
 
 class Recorder:
-    """In the place of the network."""
+    """Network protocol that records the calls of its neighbours."""
 
     def __init__(self):
         self.heard = []
@@ -68,7 +69,7 @@ class Recorder:
 
 
 class Host:
-    """A router and the network that it tells of its neighbours."""
+    """Interior router with a recording network protocol."""
 
     def __init__(self, router):
         self.router = router
@@ -76,7 +77,7 @@ class Host:
         router.core.neighbours.join(self.network)
 
     def peer(self, links=PRIORITIES, worker=0, credit=MANY, **fields):
-        """A router that has connected and attached a control pair and `links` data pairs, on one session."""
+        """Connect a router that attaches a control pair and `links` data pairs in one session."""
         peer = self.router.connect(worker, "net")
         peer.feed(start(**fields) + attach(0, True, CONTROL) + attach(1, False, CONTROL))
         for number in range(links):
@@ -87,7 +88,7 @@ class Host:
         return peer
 
     def hop(self, peer):
-        """What the workers would be told of the next hop in a snapshot."""
+        """Return the op for the next hop in a snapshot."""
         return next((op for op in wire(self.router.core.snapshot()) if op[:2] == ["hop", peer.client.number]), None)
 
 
@@ -144,7 +145,7 @@ def test_the_next_hop_has_the_outgoing_links_by_priority(host):
     peer = host.peer()
     slots = [record.slot for record in peer.client.links.values() if record.outgoing and record.capability == DATA]
     assert host.hop(peer) == ["hop", peer.client.number, 0, [(slot.index, slot.generation) for slot in slots], None]
-    peer.feed(say("detach", handle=4, closed=True))  # that of priority 1
+    peer.feed(say("detach", handle=4, closed=True))  # priority 1
     host.router.settle()
     assert host.hop(peer)[3][1] is None
     assert sum(entry is None for entry in host.hop(peer)[3]) == 1
@@ -259,7 +260,7 @@ def test_what_waits_of_one_router_is_bounded_and_nothing_is_lost(host):
 
 
 def test_messages_for_the_router_that_others_relay_hold_up_no_control_messages(host):
-    """The agent is not ready: what waits for it waits alone, and stops no connection to another router."""
+    """The agent is not ready. Messages for it wait on their own and stall no connection to another router."""
     taken: list[object] = []
     host.router.core.in_process.serve("M0inner", taken.append, lambda connection: False)
     host.router.settle()
@@ -312,7 +313,7 @@ def test_what_waits_for_a_router_that_takes_nothing_is_bounded(host):
     peer.feed(flow(0, MANY))
     host.router.settle()
     heard = messages(frames(peer))
-    assert heard[0] == message(b"00000")  # as 1.19: the head stays
+    assert heard[0] == message(b"00000")  # as 1.19 does: the head stays
     assert heard[-1] == message(b"%05d" % (4 * QUEUED - 1))
     assert len(heard) <= QUEUED + 1
 
@@ -330,7 +331,7 @@ def test_octets_that_wait_for_a_router_that_takes_nothing_are_bounded(host):
 
 @pytest.mark.parametrize("size", [10, 40_000], ids=["one-frame", "several-frames"])
 def test_control_messages_overtake_a_full_connection(host, size):
-    """Data fills the write buffer of a peer that reads slowly; a control message is in it next."""
+    """Data fills the write buffer of a slow peer. A control message is next in the buffer."""
     peer = host.peer(links=1, max_frame_size=16384)
     record = next(each for each in peer.client.links.values() if each.outgoing and each.capability == DATA)
     peer.feed(flow(2, MANY))

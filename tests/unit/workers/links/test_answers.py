@@ -1,4 +1,5 @@
-"""Answers to attaches come in the order of the attaches, and no credit before them (routing-semantics.md A-16a)."""
+"""Order of answers to attaches: in the order of the attaches, with credit after the answer (routing-semantics.md
+A-16a)."""
 
 from typing import Any
 
@@ -12,19 +13,19 @@ MANAGEMENT = "$management"
 
 
 def dynamic(handle, channel=0):
-    """Attach a receiver to an address that the router makes up."""
+    """Attach a receiver to an address that the router generates."""
     wanted = source(None, dynamic=True)
     return say("attach", channel=channel, name=f"d{handle}", handle=handle, role=True, source=wanted, target=target())
 
 
 def told(peer):
-    """Names of the links that were answered, and `flow` and `detach` with the handle of theirs."""
+    """Return the names of answered links, and (`flow` or `detach`, handle) for these frames."""
     heard = [frame for frame in frames(peer) if frame.name in ("attach", "flow", "detach")]
     return [frame.fields["name"] if frame.name == "attach" else (frame.name, frame.handle) for frame in heard]
 
 
 class Held:
-    """A worker that takes no news of the supervisor for a while."""
+    """Worker whose deltas are held back until `release`."""
 
     def __init__(self, worker, monkeypatch):
         self.worker = worker
@@ -116,7 +117,7 @@ def test_a_session_that_ends_meanwhile_has_no_answers(router, client, monkeypatc
         assert told(client) == ["p1", ("flow", 0)]
 
 
-# -- links that a container has ---------------------------------------------------------------------------------------
+# -- Links of a container
 
 
 @pytest.fixture

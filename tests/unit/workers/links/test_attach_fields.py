@@ -1,4 +1,4 @@
-"""What routers add to routed links' properties, and what they leave out."""
+"""Properties that routers add to routed links, and fields that they leave out."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sessions and links that the router begins itself, on the real engine; and connections that it initiates."""
+"""Sessions, links and connections that the router initiates, on the real engine."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ from tests.unit.router.linkroute.test_routed_links import link_route
 MANY = 0x7FFFFFFF
 CONTAINERS = "listener { name: containers; host: 127.0.0.1; port: 3; role: route-container; idleTimeoutSeconds: 0 }"
 FALLBACK = Symbol("qd.fallback")
-LINKS = 256  # of a worker, in this host
+LINKS = 256  # links of a worker in this host
 
 
 class Owner:
-    """Who asks for links, bound to an address of the test."""
+    """Owner of initiated links, bound to an address of the test. `heard` records its callbacks."""
 
     def __init__(self, router, address, fallback=True):
         self.router = router
@@ -52,7 +52,7 @@ def router(routers):
 
 @pytest.fixture
 def container(router):
-    """A peer on a route-container listener, without sessions of its own."""
+    """Peer on a route-container listener, without sessions of its own."""
     peer = router.connect(listener="containers")
     peer.feed(AMQP_HEADER + say("open", container_id="broker"))
     router.settle()
@@ -61,7 +61,7 @@ def container(router):
 
 
 def ask(router, peer, way, address="balanced.own", fallback=True):
-    """Ask for a link; its owner, reference, and what goes out."""
+    """Request a link; return its owner, its reference and the frames that the router sends."""
     owner = Owner(router, address, fallback)
     reference = router.core.initiated_links.attach(peer.known, way == "out", address, owner)
     router.settle()
@@ -90,7 +90,7 @@ def test_one_session_carries_them_all(router, container):
 
 
 def test_an_early_sender_octet_for_octet(router, container, monkeypatch):
-    """docs/internals/edge.md, "The first message\""""
+    """Octets of an early sender, as in docs/internals/edge.md, "The first message"."""
     monkeypatch.setattr("supervisor.links.initiated.make_name", lambda: "qdlink.qSzVa9-LfJ4M3pE")
     ask(router, container, "in")
     container.feed(begin(0, 0))
@@ -141,7 +141,7 @@ def test_an_incoming_link_counts_from_where_the_peer_begins(router, container):
 
 
 class Given:
-    """What a container may send by a link that the router has attached, as its flows say."""
+    """Producer of a container on a link that the router has attached, with the credit that the flows give it."""
 
     def __init__(self, router, container, **bound):
         self.router = router
@@ -153,7 +153,7 @@ class Given:
         self.flows = self.heard()
 
     def heard(self):
-        """(delivery-count, link-credit) of the flows that came."""
+        """Return (delivery-count, link-credit) of the flows since the last call."""
         self.router.settle()
         flows = of(frames(self.container), "flow")
         assert all(each.handle == self.handle and not each.drain for each in flows), "brokers take a drain badly"
@@ -161,7 +161,7 @@ class Given:
 
 
 def receiver(router, address="balanced.own", worker=0, capabilities=None):
-    """A client that receives, without credit."""
+    """Connect a client that receives, without credit."""
     consuming = router.connect(worker)
     wanted = source(address, capabilities=capabilities)
     consuming.feed(start() + say("attach", name="c", handle=0, role=True, source=wanted, target=target()))
@@ -171,7 +171,8 @@ def receiver(router, address="balanced.own", worker=0, capabilities=None):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_container_sends_while_somebody_receives(routers, workers):
-    """A message that nobody takes would be released: a broker counts that as tried, and gives it up some time."""
+    """Without a consumer the message would be released. A broker counts that as a delivery attempt and finally
+    discards the message."""
     router = routers(workers, configuration(more=CONTAINERS))
     container = router.connect(listener="containers")
     container.feed(AMQP_HEADER + say("open", container_id="broker"))
@@ -212,7 +213,7 @@ def test_a_consumer_of_the_fallback_counts(router, container):
 
 
 def test_what_comes_from_a_fallback_waits_for_other_consumers(router, container):
-    """It would not be given back there, but released."""
+    """The router would not return the messages to the fallback consumer, but release them."""
     receiver(router, "spare.a", capabilities=FALLBACK)
     given = Given(router, container, address="spare.a", fallback=False)
     assert given.flows == []
@@ -261,7 +262,7 @@ def test_a_link_that_is_not_wanted_any_more_before_it_is_answered(router, contai
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_a_link_that_is_not_wanted_any_more_while_its_answer_is_decided(router, container, way, early):
-    """The peer has answered, the supervisor has not; `early`: the peer's next frame waits already."""
+    """The peer has answered, the supervisor has not decided. `early`: the peer's detach waits already."""
     _, reference, heard = ask(router, container, way)
     (attach,) = of(heard, "attach")
     detach = say("detach", handle=7, closed=True)
@@ -341,11 +342,11 @@ def test_no_room_for_another_link(router, container):
     assert all(len(owner.heard) == 1 and owner.heard[0][0] == "begun" for owner in owners[:-1])
 
 
-# -- connections that the router initiates ---------------------------------------------------------------------------
+# -- Connections that the router initiates
 
 
 class Quiet:
-    """Nobody cares what becomes of the connection."""
+    """Initiator of a connection that records how it opened and ended."""
 
     def opened(self, connection):
         self.connection = connection
@@ -358,7 +359,7 @@ CONNECTOR = "connector { name: out; host: broker.example; port: 1; idleTimeoutSe
 
 
 def initiated(router, quiet):
-    """A connection to the peer that the test plays; nothing has been said yet."""
+    """Initiate a connection to the peer that the test plays; no frame has been exchanged yet."""
     (config,) = router.configuration.connectors
     peer = router.initiate(0, config, quiet)
     router.settle()
@@ -366,7 +367,7 @@ def initiated(router, quiet):
 
 
 def sasl(name, **fields):
-    """A SASL frame."""
+    """Return a SASL frame."""
     octets = bytearray(say(name, **fields))
     octets[5] = 1
     return bytes(octets)
@@ -403,7 +404,7 @@ def test_an_initiated_connection_opens_however_the_octets_come(calling, size):
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_no_peer_harms_the_router(data):
-    """Whatever a peer answers, at whatever point: the connection ends or goes on, and the worker lives."""
+    """Whatever a peer answers at any point, the connection ends or makes progress, and the worker survives."""
     before = engine.alive()
     calling = Router(1, configuration(more=CONNECTOR))
     quiet = Quiet()
@@ -427,7 +428,7 @@ def test_no_peer_harms_the_router(data):
 
 
 class Narrow:
-    """A container that allows few links in a session; it answers all begins and attaches, and notes the handles."""
+    """Container with a low handle-max. It answers all begins and attaches, and records the handles."""
 
     def __init__(self, router, peer, handle_max):
         self.router, self.peer, self.handle_max = router, peer, handle_max
@@ -523,7 +524,7 @@ def test_a_routed_link_that_waits_for_the_answer_to_a_begin_is_not_wanted_any_mo
     client.lose()
     router.settle()
     narrow = Narrow(router, container, 5)
-    narrow.handles[0] = [0]  # the first one's attach and detach are there already
+    narrow.handles[0] = [0]  # attach and detach of the first link have been sent already
     container.feed(begin_narrow(100, 0, 5))
     narrow.answer()
     assert not [handle for handles in narrow.handles.values() for handle in handles]

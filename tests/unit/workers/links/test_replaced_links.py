@@ -1,4 +1,4 @@
-"""A link object that is replaced when its attach is routed, whatever its peer says meanwhile."""
+"""Replacement of a link object when its attach is routed, whatever frames its peer sends meanwhile."""
 
 import pytest
 
@@ -31,7 +31,8 @@ def answers(heard: list[Frame]) -> bytes:
 
 
 def advance(router: Router, client: Peer, octets: bytes) -> None:
-    """One round of everybody in which octets of the client and orders of the supervisor meet in one wake."""
+    """Run the supervisor and each worker once, so that octets of the client and orders of the supervisor meet in one
+    wake."""
     router.supervise()
     client.put(octets)
     for worker in router.workers:

@@ -12,14 +12,14 @@ from router.websocket.site import Site
 from tests.unit.workers.loops import SocketPeer, SocketRouter
 
 HANDSHAKE_MS = 10_000
-ANSWER_MS = 30_000  # when the supervisor gives up an answer
+ANSWER_MS = 30_000  # ms after which the supervisor abandons an answer
 PAGE_MS = 35_000
 PAGE = b"GET /big HTTP/1.1\r\nHost: h\r\n\r\n"
-MUCH = bytes(1 << 20)  # octets that no socket takes without a reader
+MUCH = bytes(1 << 20)  # more octets than any socket takes without a reader
 
 
 class WebRouter(SocketRouter):
-    """A router whose clients speak HTTP or WebSocket. `pages`: the supervisor's ends of answers."""
+    """Router whose clients speak HTTP or WebSocket. `pages`: the supervisor's ends of the answers."""
 
     def __init__(self) -> None:
         self.pages: list[socket.socket] = []
@@ -32,7 +32,7 @@ class WebRouter(SocketRouter):
         return WebSocketTransport(loop, descriptor, connection, below, ServerSide(Site(""), False, self.answer))
 
     def answer(self, request: bytes) -> int:
-        """The descriptor that the answer to a request for a page comes from."""
+        """Return the descriptor from which the answer to a page request is read."""
         assert request == PAGE
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -53,7 +53,7 @@ def router() -> Iterator[WebRouter]:
 
 
 def write(page: socket.socket, octets: bytes) -> int:
-    """Write as many octets of a page as the socket takes; returns how many."""
+    """Write as many octets of a page as the socket takes; return their number."""
     try:
         return page.send(octets)
     except BlockingIOError:
@@ -61,7 +61,7 @@ def write(page: socket.socket, octets: bytes) -> int:
 
 
 def ask(router: WebRouter) -> tuple[SocketPeer, socket.socket]:
-    """A client that has asked for a page, and the supervisor's end of the answer."""
+    """Connect a client that requests a page; return it and the supervisor's end of the answer."""
     peer: Any = router.connect()
     peer.feed(PAGE)
     router.settle()

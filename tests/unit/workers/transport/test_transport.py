@@ -1,7 +1,7 @@
-"""A second transport in a real loop: a handshake of two messages, octets that stay inside, odd pieces, other events.
+"""Second transport in a real loop: handshake of two messages, buffered octets, odd chunks, other events.
 
-It stands for TLS and WebSocket. Each octet of AMQP is turned around (xor 0xFF), and travels in records of a length and
-that many octets, so that octets on the socket are never octets of AMQP.
+The transport stands for TLS and WebSocket. Each octet of AMQP is inverted (xor 0xFF) and travels in records of a
+length and that many octets, so that octets on the socket are never octets of AMQP.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.unit.engine.talk import consumer, frames, message, messages, of, prod
 from tests.unit.workers.loops import LoopRouter, SocketPeer
 
 HELLO, WELCOME, GO = b"HELLO", b"WELCOME", b"GO"
-RECORD = 251  # octets of AMQP in a record, at most
+RECORD = 251  # bound for the octets of AMQP in a record
 
 
 def masked(octets: bytes) -> bytes:
@@ -27,18 +27,18 @@ def masked(octets: bytes) -> bytes:
 
 
 def records(octets: bytes) -> bytes:
-    """Octets as they travel."""
+    """Return the octets as they travel."""
     parts = [octets[at : at + RECORD] for at in range(0, len(octets), RECORD)]
     return b"".join(bytes((len(part),)) + masked(part) for part in parts)
 
 
 class Records:
-    """The router's end: what a ScriptedTransport does on a socket."""
+    """Router's end of the transport: the behaviour of a ScriptedTransport on a socket."""
 
     def __init__(self, ours: socket.socket, read_most: int, write_most: int) -> None:
         self.socket = ours
-        self.read_most = read_most  # octets that one read gives to the loop
-        self.write_most = write_most  # octets that one write gives to the socket
+        self.read_most = read_most  # bound for the octets that one read gives to the loop
+        self.write_most = write_most  # bound for the octets that one write gives to the socket
         self.raw = b""
         self.plain = b""  # decoded, not read
         self.out = b""  # encoded, not sent
@@ -62,7 +62,7 @@ class Records:
             except BlockingIOError:
                 return
             if self.write_most < 1000:
-                return  # as a socket that has room for no more
+                return  # like a socket without further room
 
     def handshake(self) -> bool | None:
         self.handshakes += 1
@@ -123,7 +123,7 @@ class Records:
 
 
 class RecordsPeer(SocketPeer):
-    """A client that speaks records."""
+    """Client that speaks records."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -146,7 +146,7 @@ class RecordsPeer(SocketPeer):
 
 
 class RecordsRouter(LoopRouter):
-    """A router whose connections are all of that transport."""
+    """Router whose connections all use that transport."""
 
     read_most, write_most = 7, 1 << 20
     scripts: list[Records]
@@ -192,12 +192,12 @@ def router(monkeypatch, request):
 
 
 def settle(router):
-    """Until nothing is inside any more, which wakes of the loop end and no event does."""
+    """Run the router until no octets are buffered. Wakes of the loop, not events, take them out."""
     quiet = 0
     for _ in range(5000):
         router.settle()
         for peer in router.peers:
-            peer.collect()  # a socket holds few pieces, however small they are
+            peer.collect()  # a socket holds few chunks, however small they are
         busy = any(script.pending() or script.unsent() for script in router.scripts)
         quiet = 0 if busy or not router.workers[0].loop.idle() else quiet + 1
         if quiet == 3:
@@ -281,7 +281,7 @@ def settle_rounds(router):
 
 
 def test_the_loop_does_not_sleep_while_octets_are_inside(monkeypatch):
-    """The loop runs by itself: epoll says nothing of the octets that one read has left inside."""
+    """The loop runs by itself. epoll does not report octets that a read has left in the transport."""
     monkeypatch.setattr(RecordsRouter, "read_most", 1)
     router = RecordsRouter()
     try:
@@ -301,13 +301,13 @@ def test_the_loop_does_not_sleep_while_octets_are_inside(monkeypatch):
         loop.call_at(loop.scheduler.now + 10_000, lambda: setattr(loop, "running", False))
         loop.run()
         assert peer.client.connection.remote_open is not None
-        opening = 8 + int.from_bytes(start()[8:12], "big")  # the header and the open; what follows may be unread
+        opening = 8 + int.from_bytes(start()[8:12], "big")  # header and open; later octets may be unread
         assert router.region.worker_counters(0)["wakes"] - before >= opening - 1, "one octet a wake"
     finally:
         router.close()
 
 
-# -- pollers ----------------------------------------------------------------------------------------------------------
+# -- Pollers
 
 REGION = Region.create(1, 16, 16, 1 << 12)  # the process keeps a pointer to the slot of the last loop
 
@@ -351,7 +351,7 @@ def test_without_one_it_is_epoll():
 
 
 def test_a_loop_in_memory_runs_until_it_would_sleep(routers):
-    """And is woken by what would wake it."""
+    """Whatever would wake the loop makes it run again."""
     router = routers(2)
     called: list[int] = []
     worker = router.workers[0]
