@@ -4,7 +4,7 @@ from router.control.messages import Ack
 from router.control.ops import DefaultOp, LaterOp
 
 
-def test_an_epoch_that_nobody_waits_for_does_not_wake_the_supervisor(routers):
+def test_acknowledgement_of_later_epoch_does_not_wake_supervisor(routers):
     (worker,) = routers(1).workers
     control, epoch = worker.control, worker.table.epoch
     worker.on_delta(epoch + 1, [DefaultOp("closest"), LaterOp()])

@@ -29,7 +29,7 @@ ANSWER = 64
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedLimits:
     """Limits of memory and output in octets: per octet of frames, and in addition per delivery or copy."""
 
     memory: int
@@ -38,11 +38,11 @@ class Stated:
     output_of_delivery: int
 
 
-def _rows() -> Iterator[tuple[str, Stated]]:
+def _rows() -> Iterator[tuple[str, StatedLimits]]:
     text = PAGE.read_text()
     section = text[text.index(HEADING) :]
     for name, *numbers in re.findall(r"^\| `([a-z]+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", section, re.MULTILINE):
-        yield name, Stated(*map(int, numbers))
+        yield name, StatedLimits(*map(int, numbers))
 
 
 STATED = dict(_rows())
@@ -64,11 +64,11 @@ def caused() -> dict[str, Caused]:
     return {name: Caused(**values) for name, values in json.loads(ended.stdout).items()}
 
 
-def test_every_frame_type_is_stated(caused: dict[str, Caused]) -> None:
+def test_frame_types_are_stated(caused: dict[str, Caused]) -> None:
     assert {one.frame for one in caused.values()} == set(STATED)
 
 
-def test_no_row_causes_more_than_is_stated(caused: dict[str, Caused]) -> None:
+def test_rows_stay_within_stated_limits(caused: dict[str, Caused]) -> None:
     wrong = []
     for name, one in caused.items():
         stated = STATED[one.frame]
@@ -80,7 +80,7 @@ def test_no_row_causes_more_than_is_stated(caused: dict[str, Caused]) -> None:
 
 
 @pytest.mark.parametrize("frame", STATED)
-def test_what_is_stated_is_nearly_reached(caused: dict[str, Caused], frame: str) -> None:
+def test_stated_limits_are_nearly_reached(caused: dict[str, Caused], frame: str) -> None:
     """The most expensive row of a frame type reaches at least half of each limit. Limits of one octet are exempt."""
     stated = STATED[frame]
     rows = [one for one in caused.values() if one.frame == frame]

@@ -24,7 +24,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     return network
 
 
-def test_more_attaches_than_a_worker_has_undecided_wait_for_no_time_out(network: Network) -> None:
+def test_attaches_beyond_undecided_limit_need_no_timeout(network: Network) -> None:
     edge = network["E"]
     assert edge.core.uplink is not None
     peer = client(network, "E")

@@ -6,7 +6,7 @@ import threading
 from workers.background import Background
 
 
-class Loop:
+class FakeLoop:
     """Loop that watches descriptors, as a worker's loop does."""
 
     def __init__(self):
@@ -22,8 +22,8 @@ class Loop:
             self.watched[fd]()
 
 
-def test_results_come_in_the_loop():
-    loop, seen = Loop(), []
+def test_results_are_delivered_in_loop():
+    loop, seen = FakeLoop(), []
     background = Background(loop)
 
     def work():
@@ -46,7 +46,7 @@ def test_results_come_in_the_loop():
     assert len(loop.watched) == 1
 
 
-def test_nothing_is_there_before_it_is_needed():
-    loop = Loop()
+def test_background_without_work_watches_nothing():
+    loop = FakeLoop()
     Background(loop)
     assert loop.watched == {}

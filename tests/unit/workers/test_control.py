@@ -45,7 +45,7 @@ def worker_setup(handover, control, keys, directory):
     )
 
 
-class Setup:
+class HandoverPair:
     """Control channel of a worker, with the supervisor's end of the hand-over pair."""
 
     def __init__(self):
@@ -78,8 +78,8 @@ class Setup:
 
 
 @pytest.fixture
-def setup():
-    made = Setup()
+def handover_pair():
+    made = HandoverPair()
     yield made
     made.close()
 
@@ -88,13 +88,13 @@ def handover(**more):
     return encode_handover(Handover(7, "main", "127.0.0.1:1", **more))
 
 
-def test_a_connection_that_can_be_read(setup):
-    with setup.give(handover()) as client:
-        ((message, descriptor),) = setup.adopted
+def test_handed_over_connection_is_adopted(handover_pair):
+    with handover_pair.give(handover()) as client:
+        ((message, descriptor),) = handover_pair.adopted
         assert message == Handover(7, "main", "127.0.0.1:1")
         os.close(descriptor)
         assert client.recv(1) == b""
-    assert setup.control.pending == []
+    assert handover_pair.control.pending == []
 
 
 @pytest.mark.parametrize(
@@ -102,32 +102,32 @@ def test_a_connection_that_can_be_read(setup):
     [handover(initiate=Initiate("h", "u" * HANDOVER_OCTETS)), handover()[:-1], b'{"conn":7,"profile":1}'],
     ids=["too long", "cut", "incomplete"],
 )
-def test_a_connection_that_cannot_be_read_is_closed(setup, data):
-    with setup.give(data) as client:
+def test_unreadable_handover_closes_connection(handover_pair, data):
+    with handover_pair.give(data) as client:
         assert client.recv(1) == b"", "its descriptor is closed"
-    ((message, _),) = setup.control.pending
+    ((message, _),) = handover_pair.control.pending
     assert isinstance(message, Closed)
     assert message.error is not None
     assert (message.conn, message.error[0]) == (7, "amqp:internal-error")
-    assert setup.adopted == []
-    setup.give(handover()).close()
-    assert len(setup.adopted) == 1
-    os.close(setup.adopted[0][1])
+    assert handover_pair.adopted == []
+    handover_pair.give(handover()).close()
+    assert len(handover_pair.adopted) == 1
+    os.close(handover_pair.adopted[0][1])
 
 
-def test_a_hand_over_without_a_number_is_told(setup):
-    with setup.give(b"\xff") as client:
+def test_handover_without_number_is_logged(handover_pair):
+    with handover_pair.give(b"\xff") as client:
         assert client.recv(1) == b""
-    ((message, _),) = setup.control.pending
+    ((message, _),) = handover_pair.control.pending
     assert isinstance(message, Log)
     assert message.level == "error"
 
 
-def test_octets_that_were_read_before_come_first(monkeypatch, setup):
+def test_octets_of_handover_precede_socket(monkeypatch, handover_pair):
     """The worker processes octets of the hand-over, then reads the socket. The opening is cut at every position."""
     router = LoopRouter()
     worker = router.workers[0]
-    setup.control.on_connection = worker.adopt
+    handover_pair.control.on_connection = worker.adopt
     opening = start() + producer(0, "balanced.a")
     try:
         for cut in range(len(opening) + 1):
@@ -135,7 +135,7 @@ def test_octets_that_were_read_before_come_first(monkeypatch, setup):
                 router.core.workers[0], router.listeners["main"], "127.0.0.1:0", "127.0.0.1:1"
             )
             read = Handover(known.number, "main", known.peer, octets=opening[:cut])
-            with setup.give(encode_handover(read)) as client:
+            with handover_pair.give(encode_handover(read)) as client:
                 client.setblocking(False)
                 peer: Any = SocketPeer(router, client, known.number, worker)
                 client.send(opening[cut:])
@@ -148,16 +148,16 @@ def test_octets_that_were_read_before_come_first(monkeypatch, setup):
         router.close()
 
 
-def test_too_many_octets_that_were_read_before(setup):
+def test_handover_with_too_many_octets_is_refused(handover_pair):
     data = msgspec.json.encode(Handover(7, "main", "127.0.0.1:1", octets=bytes(MOST_READ_BEFORE + 1)))
-    with setup.give(data) as client:
+    with handover_pair.give(data) as client:
         assert client.recv(1) == b""
-    ((message, _),) = setup.control.pending
+    ((message, _),) = handover_pair.control.pending
     assert isinstance(message, Closed)
     assert message.error == ("amqp:internal-error", "hand-over: 32769 octets that were read before, at most 32768")
 
 
-class Supervising:
+class ControlPair:
     """Control channel of a worker, with the supervisor's ends of all its sockets."""
 
     def __init__(self):
@@ -199,17 +199,17 @@ class Supervising:
         made.connect(f"ipc://{deltas_path(directory, b'w0.1')}")
         return made
 
-    def answers(self, first, count):
+    def send_answers(self, first, count):
         messages: Any = [Gone(number) for number in range(first, first + count)]
         self.channel.sendall(pack([encode(messages)]))
 
-    def part(self):
+    def receive_frame(self):
         """Return the next frame that the worker has sent."""
         while (parts := self.frames.take()) is None:
             self.frames.feed(self.channel.recv(65536))
         return parts
 
-    def wakes(self, done):
+    def taken_per_wake(self, done):
         """Return (messages, epochs) taken in each wake, until `done`."""
         taken = []
         while not done():
@@ -230,96 +230,96 @@ class Supervising:
 
 
 @pytest.fixture
-def supervising():
-    made = Supervising()
+def control_pair():
+    made = ControlPair()
     yield made
     made.close()
 
 
-def test_answers_are_taken_in_turns(supervising):
-    supervising.answers(0, 3 * MESSAGES_A_WAKE)
+def test_answers_are_taken_in_batches(control_pair):
+    control_pair.send_answers(0, 3 * MESSAGES_A_WAKE)
     more: Any = [Order(100), Gone(101), Order(102)]
-    supervising.channel.sendall(pack([encode(more), b"first", b"second"]))
-    taken = supervising.wakes(lambda: len(supervising.messages) == 3 * MESSAGES_A_WAKE + 3)
+    control_pair.channel.sendall(pack([encode(more), b"first", b"second"]))
+    taken = control_pair.taken_per_wake(lambda: len(control_pair.messages) == 3 * MESSAGES_A_WAKE + 3)
     assert max(messages for messages, _ in taken) == MESSAGES_A_WAKE
-    assert supervising.messages[:-3] == [(number, None) for number in range(3 * MESSAGES_A_WAKE)]
-    assert supervising.messages[-3:] == [(100, b"first"), (101, None), (102, b"second")]
-    supervising.wakes(lambda: not supervising.control.more)
+    assert control_pair.messages[:-3] == [(number, None) for number in range(3 * MESSAGES_A_WAKE)]
+    assert control_pair.messages[-3:] == [(100, b"first"), (101, None), (102, b"second")]
+    control_pair.taken_per_wake(lambda: not control_pair.control.more)
 
 
-def test_deltas_are_taken_in_turns(supervising):
+def test_deltas_are_taken_in_batches(control_pair):
     """Deltas do not keep answers from being processed."""
     ops: Any = [AddressGone(number) for number in range(OPS_A_WAKE // 2)]
     for epoch in range(10):
-        supervising.deltas.send(encode_delta(epoch, ops))
-    supervising.answers(0, 1)
-    taken = supervising.wakes(lambda: len(supervising.epochs) == 10 and supervising.messages)
+        control_pair.deltas.send(encode_delta(epoch, ops))
+    control_pair.send_answers(0, 1)
+    taken = control_pair.taken_per_wake(lambda: len(control_pair.epochs) == 10 and control_pair.messages)
     assert max(epochs for _, epochs in taken) == 2
-    assert supervising.epochs == list(range(10))
+    assert control_pair.epochs == list(range(10))
 
 
-def test_one_of_each_is_taken_when_there_is_no_time_for_more(supervising):
-    supervising.has_time = False
-    supervising.answers(0, 3)
+def test_messages_and_deltas_without_time_are_taken_singly(control_pair):
+    control_pair.has_time = False
+    control_pair.send_answers(0, 3)
     for epoch in range(3):
-        supervising.deltas.send(encode_delta(epoch, []))
-    control = supervising.control
-    while not supervising.epochs:
+        control_pair.deltas.send(encode_delta(epoch, []))
+    control = control_pair.control
+    while not control_pair.epochs:
         control.poll_deltas()
     control.poll_messages()
-    assert (len(supervising.messages), len(supervising.epochs)) == (1, 1)
+    assert (len(control_pair.messages), len(control_pair.epochs)) == (1, 1)
     assert control.more, "the loop does not sleep"
     # Deltas arrive through another thread, which may not have brought all of them yet.
-    taken = supervising.wakes(lambda: len(supervising.epochs) == 3 and not control.more)
-    assert len(supervising.messages) == 3
-    assert max(epochs for _, epochs in taken) <= 3, "`wakes` asks three times"
+    taken = control_pair.taken_per_wake(lambda: len(control_pair.epochs) == 3 and not control.more)
+    assert len(control_pair.messages) == 3
+    assert max(epochs for _, epochs in taken) <= 3, "`taken_per_wake` polls three times"
 
 
-def test_questions_are_told_in_parts(supervising):
+def test_events_are_sent_in_limited_frames(control_pair):
     for number in range(2 * MESSAGES_A_PART + 1):
-        supervising.control.send_event(Ack(number))
-    supervising.control.send()
-    parts = [decode_events(supervising.part()[0]) for _ in range(3)]
+        control_pair.control.send_event(Ack(number))
+    control_pair.control.send()
+    parts = [decode_events(control_pair.receive_frame()[0]) for _ in range(3)]
     assert [len(part) for part in parts] == [MESSAGES_A_PART, MESSAGES_A_PART, 1]
     assert [message.epoch for part in parts for message in part if isinstance(message, Ack)] == list(
         range(2 * MESSAGES_A_PART + 1)
     )
 
 
-def test_octets_go_behind_the_messages_of_their_part(supervising):
+def test_octets_follow_messages_of_their_frame(control_pair):
     for number in range(MESSAGES_A_PART):
-        supervising.control.send_event(Ack(number))
-        supervising.control.send_event(Local("M0a", number), b"%d" % number)
-    supervising.control.send()
+        control_pair.control.send_event(Ack(number))
+        control_pair.control.send_event(Local("M0a", number), b"%d" % number)
+    control_pair.control.send()
     taken = []
     for _ in range(2):
-        encoded, *octets = supervising.part()
+        encoded, *octets = control_pair.receive_frame()
         taken += join_octets(decode_events(encoded), octets)
     locals_ = [(message.conn, octets) for message, octets in taken if isinstance(message, Local)]
     assert locals_ == [(number, b"%d" % number) for number in range(MESSAGES_A_PART)]
     assert [octets for message, octets in taken if isinstance(message, Ack)] == [None] * MESSAGES_A_PART
 
 
-def test_an_event_in_company_waits_for_another(supervising):
-    control = supervising.control
+def test_deferred_event_waits_for_another(control_pair):
+    control = control_pair.control
     control.send_in_company(Forwarded(1))
     control.send_in_company(Forwarded(2))
     assert not control.dirty
-    assert len(supervising.later) == 1
+    assert len(control_pair.later) == 1
     control.send_event(Ack(3))
     assert control.dirty
     control.send()
-    assert decode_events(supervising.part()[0]) == [Forwarded(1), Forwarded(2), Ack(3)]
-    supervising.later.pop()()
+    assert decode_events(control_pair.receive_frame()[0]) == [Forwarded(1), Forwarded(2), Ack(3)]
+    control_pair.later.pop()()
     assert not control.dirty, "nothing waits any more"
 
 
-def test_an_event_without_company_is_sent_soon(supervising):
-    control = supervising.control
+def test_deferred_event_alone_is_sent_by_timer(control_pair):
+    control = control_pair.control
     control.send_in_company(Forwarded(1))
-    supervising.later.pop()()
+    control_pair.later.pop()()
     assert control.dirty
     control.send()
-    assert decode_events(supervising.part()[0]) == [Forwarded(1)]
+    assert decode_events(control_pair.receive_frame()[0]) == [Forwarded(1)]
     control.send_in_company(Forwarded(2))
-    assert len(supervising.later) == 1, "the next one waits anew"
+    assert len(control_pair.later) == 1, "the next one waits anew"

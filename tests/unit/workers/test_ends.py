@@ -6,7 +6,7 @@ from tests.unit.engine.talk import begin, consumer, frames, say, start
 
 
 @pytest.mark.parametrize("detached", [1, 2])
-def test_an_end_behind_a_detach_that_is_not_confirmed(routers, detached):
+def test_end_after_unconfirmed_detach_waits_for_its_consumers(routers, detached):
     """The confirmation of the earlier detach arrives first. It must not count for the consumers that ended with the
     session."""
     router = routers(2)

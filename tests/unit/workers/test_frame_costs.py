@@ -80,6 +80,6 @@ def test_frame_with_expensive_arguments_stays_within_a_slice(routers: Any, name:
 
 
 @pytest.mark.parametrize("name", ["dispositions with maps", "transfers with maps"])
-def test_state_that_is_decoded_is_charged(routers: Any, name: str) -> None:
+def test_decoded_state_is_charged(routers: Any, name: str) -> None:
     found = play(routers, name)
     assert sum(units for units, _ in found) >= 200 * len(encode(MAP))

@@ -32,7 +32,7 @@ OWN_FLOWING = 32 << 20  # octets of the router's own messages for another worker
 CREDIT = 250
 
 
-class Host:
+class ServedAddressRouter:
     """Router that serves the address "inner". Messages that it has received are in `taken`."""
 
     def __init__(self, router):
@@ -56,7 +56,7 @@ class Host:
         frames(peer)
         return peer
 
-    def heard(self, peer):
+    def received(self, peer):
         self.router.settle()
         return messages(frames(peer))
 
@@ -67,16 +67,16 @@ class Host:
 
 @pytest.fixture
 def host(routers):
-    return Host(routers())
+    return ServedAddressRouter(routers())
 
 
 @pytest.fixture
-def pair(routers):
+def two_workers(routers):
     """Router with two workers."""
-    return Host(routers(2))
+    return ServedAddressRouter(routers(2))
 
 
-def but_the_last_frame(octets):
+def without_last_frame(octets):
     at = 0
     while at + (size := int.from_bytes(octets[at : at + 4], "big")) < len(octets):
         at += size
@@ -86,7 +86,7 @@ def but_the_last_frame(octets):
 # -- Messages for the router itself
 
 
-def ids(frame):
+def delivery_ids(frame):
     """Return the delivery-ids that a disposition covers."""
     return range(frame.first, (frame.first if frame.last is None else frame.last) + 1)
 
@@ -94,56 +94,56 @@ def ids(frame):
 @pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
 @pytest.mark.parametrize("size", [0, 10, 100_000, 131_072, 300_000, MOST - 300])
-def test_a_message_arrives_whole(pair, size, anonymous, settled):
+def test_message_for_router_arrives_whole(two_workers, size, anonymous, settled):
     octets = message(b"x" * size, to="amqp:/inner")
-    sender = pair.sender(None if anonymous else "inner", worker=1)
+    sender = two_workers.sender(None if anonymous else "inner", worker=1)
     sender.feed(transfer(0, 0, octets, settled=settled) + transfer(0, 1, octets, part=5000, settled=settled))
-    pair.router.settle()
-    number = pair.router.peers[0].known.number
-    assert pair.taken == [LocalMessage(1, number, octets)] * 2
-    heard = frames(sender)
-    told = of(heard, "disposition")
-    assert all((frame.state, frame.settled) == (ACCEPTED, True) for frame in told)
-    assert [number for frame in told for number in ids(frame)] == ([] if settled else [0, 1])
-    assert of(heard, "flow")[-1].link_credit == CREDIT
-    counters = pair.counters(KEY)
+    two_workers.router.settle()
+    number = two_workers.router.peers[0].known.number
+    assert two_workers.taken == [LocalMessage(1, number, octets)] * 2
+    received = frames(sender)
+    outcomes = of(received, "disposition")
+    assert all((frame.state, frame.settled) == (ACCEPTED, True) for frame in outcomes)
+    assert [number for frame in outcomes for number in delivery_ids(frame)] == ([] if settled else [0, 1])
+    assert of(received, "flow")[-1].link_credit == CREDIT
+    counters = two_workers.counters(KEY)
     assert (counters["ingress"], counters["to_container"], counters["egress"]) == (2, 2, 0)
 
 
 @pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
-def test_a_message_that_is_too_large_is_rejected_and_not_kept(host, settled):
+def test_oversized_message_is_rejected_and_dropped(host, settled):
     sender = host.sender()
     before = engine.alive()[2]
     octets = transfer(0, 0, message(b"x" * (2 * MOST)), settled=settled)
-    part = but_the_last_frame(octets)
+    part = without_last_frame(octets)
     sender.feed(part)
     host.router.settle()
     assert engine.alive()[2] == before
     sender.feed(octets[len(part) :] + transfer(0, 1, message(b"next")))
     host.router.settle()
-    heard = frames(sender)
+    received = frames(sender)
     assert [taken.octets for taken in host.taken] == [message(b"next")]
-    reports = of(heard, "disposition")
+    reports = of(received, "disposition")
     rejections = [frame for frame in reports if frame.first == 0]
     if settled:
         assert rejections == []
     else:
         assert [bool(frame.settled) for frame in rejections] == [False, True]
         assert all(frame.state.value[0].value[0] == "amqp:link:message-size-exceeded" for frame in rejections)
-    assert of(heard, "flow")[-1].link_credit == CREDIT
+    assert of(received, "flow")[-1].link_credit == CREDIT
 
 
-def test_a_frame_that_is_too_large_is_rejected(routers):
-    host = Host(routers(text=configuration(listener="maxFrameSize: 4000000")))
+def test_oversized_message_in_one_frame_is_rejected(routers):
+    host = ServedAddressRouter(routers(text=configuration(listener="maxFrameSize: 4000000")))
     sender = host.sender()
     sender.feed(transfer(0, 0, message(b"x" * MOST), part=2 * MOST) + transfer(0, 1, message(b"next"), part=2 * MOST))
     host.router.settle()
     assert [taken.octets for taken in host.taken] == [message(b"next")]
-    told = [(frame.first, frame.state.descriptor) for frame in of(frames(sender), "disposition")]
-    assert told == [(0, 0x25), (1, 0x24)]
+    outcomes = [(frame.first, frame.state.descriptor) for frame in of(frames(sender), "disposition")]
+    assert outcomes == [(0, 0x25), (1, 0x24)]
 
 
-def test_messages_that_are_collected_are_bounded_together(host):
+def test_incomplete_messages_are_bounded_together(host):
     """Each link may have one incomplete message."""
     peer = host.router.connect()
     links = COLLECTING // MOST + 4
@@ -151,7 +151,7 @@ def test_messages_that_are_collected_are_bounded_together(host):
     host.router.settle()
     frames(peer)
     for n in range(links):
-        peer.feed(but_the_last_frame(transfer(n, n, message(b"x" * (MOST - 1000)))))
+        peer.feed(without_last_frame(transfer(n, n, message(b"x" * (MOST - 1000)))))
         host.router.settle()
         assert engine.alive()[2] <= COLLECTING + 2 * MOST
     released = {frame.first for frame in of(frames(peer), "disposition") if frame.state == RELEASED}
@@ -159,7 +159,7 @@ def test_messages_that_are_collected_are_bounded_together(host):
     assert host.taken == []
 
 
-def test_an_aborted_message_is_forgotten(host):
+def test_message_of_lost_connection_is_dropped(host):
     sender = host.sender()
     whole = transfer(0, 0, message(b"x" * 500_000))
     sender.feed(whole[:300_000])
@@ -168,7 +168,7 @@ def test_an_aborted_message_is_forgotten(host):
     assert host.taken == []
 
 
-def test_a_connection_waits_while_the_supervisor_is_behind(host):
+def test_sender_is_paused_while_supervisor_is_behind(host):
     """No other connection waits."""
     greedy, modest = host.sender(), host.sender()
     host.router.work = False
@@ -190,7 +190,7 @@ def test_a_connection_waits_while_the_supervisor_is_behind(host):
     assert of(frames(greedy), "disposition")[-1].last == CREDIT - 1
 
 
-def test_octets_for_the_supervisor_are_bounded(host):
+def test_octets_for_supervisor_are_bounded(host):
     host.router.work = False
     octets = message(b"x" * 400_000)
     peers = [host.sender() for _ in range(2 * MOST_OCTETS // len(octets))]
@@ -208,8 +208,8 @@ def test_octets_for_the_supervisor_are_bounded(host):
     assert not any(host.router.pause_reasons(peer) for peer in peers)
 
 
-def test_who_is_not_read_is_not_called_silent(routers):
-    host = Host(routers(text=None))
+def test_paused_sender_misses_no_heartbeat(routers):
+    host = ServedAddressRouter(routers(text=None))
     sender = host.sender()
     sender.connection.local_idle = 1000
     sender.transport.schedule()
@@ -227,7 +227,7 @@ def test_who_is_not_read_is_not_called_silent(routers):
     assert sender.gone
 
 
-def test_the_supervisor_hears_now_and_then_how_much_was_forwarded(host):
+def test_forwarded_octets_are_confirmed_periodically(host):
     (worker,) = host.router.workers
     known = host.router.core.workers[0]
 
@@ -244,7 +244,7 @@ def test_the_supervisor_hears_now_and_then_how_much_was_forwarded(host):
     assert known.unconfirmed == -300 - CONFIRM_OCTETS
 
 
-def test_a_connection_that_is_gone_is_nobodys_bother(host):
+def test_messages_of_lost_connection_are_taken_once(host):
     sender = host.sender()
     host.router.work = False
     for n in range(CREDIT):
@@ -259,31 +259,31 @@ def test_a_connection_that_is_gone_is_nobodys_bother(host):
 # -- Messages of the router itself
 
 
-@pytest.mark.parametrize("near", [None, 0, 1])
-def test_a_message_reaches_a_consumer_wherever_it_is(pair, near):
-    there = pair.consumer("temp.x", worker=1)
-    assert pair.inner.send("amqp:/temp.x", message(b"hello"), near)
-    pair.router.settle()
-    heard = frames(there)
-    (frame,) = of(heard, "transfer")
+@pytest.mark.parametrize("requested_worker", [None, 0, 1])
+def test_message_of_router_reaches_consumer_on_other_worker(two_workers, requested_worker):
+    there = two_workers.consumer("temp.x", worker=1)
+    assert two_workers.inner.send("amqp:/temp.x", message(b"hello"), requested_worker)
+    two_workers.router.settle()
+    received = frames(there)
+    (frame,) = of(received, "transfer")
     assert (frame.settled, frame.payload) == (True, message(b"hello"))
-    counters = pair.counters("M0temp.x")
+    counters = two_workers.counters("M0temp.x")
     assert (counters["ingress"], counters["egress"], counters["from_container"]) == (0, 1, 1)
 
 
 @pytest.mark.parametrize(
     "text", ["_local/t", "_topo/0/QDR/t", "amqp:/_topo/0/QDR/t", "amqp://host:1/_edge/QDR/t", "/_local/t"]
 )
-def test_an_address_of_this_router_is_local(host, text):
+def test_address_of_this_router_is_local(host, text):
     there = host.consumer("_local/t")
     assert host.inner.send(text, message(b"x"))
-    assert host.heard(there) == [message(b"x")]
+    assert host.received(there) == [message(b"x")]
 
 
 @pytest.mark.parametrize(
     "text", ["", "nobody", "unheard", "_topo/0/OTHER/t", "_topo/0/all/t", "inner", "$management", "//"]
 )
-def test_nobody_is_there(host, text):
+def test_message_without_consumer_is_refused(host, text):
     host.sender("unheard")
     assert not host.inner.send(text, message(b"x"))
     host.router.settle()
@@ -293,21 +293,21 @@ def test_nobody_is_there(host, text):
 @pytest.mark.parametrize(
     ("address", "least", "together"), [("balanced.a", 1, 10), ("closest.a", 1, 10), ("multicast.a", 10, 20)]
 )
-def test_treatments_hold(pair, address, least, together):
-    one, other = pair.consumer(address, worker=0), pair.consumer(address, worker=1)
+def test_address_treatments_apply_to_router_messages(two_workers, address, least, together):
+    one, other = two_workers.consumer(address, worker=0), two_workers.consumer(address, worker=1)
     for n in range(10):
-        assert pair.inner.send(address, message(b"%d" % n), n % 2)
-        pair.router.settle()
-    heard = [messages(frames(peer)) for peer in (one, other)]
-    assert all(len(got) >= least and got == sorted(got) for got in heard)
-    assert len(heard[0] + heard[1]) == together
-    assert {*heard[0], *heard[1]} == {message(b"%d" % n) for n in range(10)}
+        assert two_workers.inner.send(address, message(b"%d" % n), n % 2)
+        two_workers.router.settle()
+    received = [messages(frames(peer)) for peer in (one, other)]
+    assert all(len(got) >= least and got == sorted(got) for got in received)
+    assert len(received[0] + received[1]) == together
+    assert {*received[0], *received[1]} == {message(b"%d" % n) for n in range(10)}
 
 
-def test_annotations_are_those_of_this_router(host):
+def test_annotations_name_this_router(host):
     there = host.consumer("temp.x", listener="kept")
     host.inner.send("temp.x", message(b"x", annotations=[("mine", 1)]))
-    (octets,) = host.heard(there)
+    (octets,) = host.received(there)
     annotations = dict(sections(octets)[0][1].pairs)
     assert annotations["x-opt-qd.ingress"].startswith("0/")
     assert annotations["x-opt-qd.trace"] == [annotations["x-opt-qd.ingress"]]
@@ -315,44 +315,49 @@ def test_annotations_are_those_of_this_router(host):
     assert "x-opt-qd.to" not in annotations
 
 
-def test_a_fallback_stands_in(host):
+def test_fallback_consumer_receives_router_message(host):
     peer = host.router.connect()
     standing_in = source("spare.a", capabilities=key("qd.fallback"))
     attach = say("attach", name="f", handle=0, role=True, source=standing_in, target=target())
     peer.feed(start() + attach + flow(0, 10))
-    assert host.heard(peer) == []
+    assert host.received(peer) == []
     assert host.inner.send("spare.a", message(b"1"))
-    assert host.heard(peer) == [message(b"1")]
+    assert host.received(peer) == [message(b"1")]
     assert host.counters("M0spare.a")["redirected"] == 1
 
 
-def test_to_an_exchange(pair):
-    direct = pair.consumer("exchange", worker=0)
-    hop, alternate = pair.consumer("balanced.hop", worker=1), pair.consumer("balanced.alternate", worker=1)
+def test_exchange_receives_router_message(two_workers):
+    direct = two_workers.consumer("exchange", worker=0)
+    hop, alternate = (
+        two_workers.consumer("balanced.hop", worker=1),
+        two_workers.consumer("balanced.alternate", worker=1),
+    )
     for subject in ("a/b", "c"):
-        assert pair.inner.send("exchange", message(b"x", subject=subject))
-    heard = {name: pair.heard(peer) for name, peer in (("direct", direct), ("hop", hop), ("alternate", alternate))}
-    assert {name: len(got) for name, got in heard.items()} == {"direct": 2, "hop": 1, "alternate": 0}
+        assert two_workers.inner.send("exchange", message(b"x", subject=subject))
+    received = {
+        name: two_workers.received(peer) for name, peer in (("direct", direct), ("hop", hop), ("alternate", alternate))
+    }
+    assert {name: len(got) for name, got in received.items()} == {"direct": 2, "hop": 1, "alternate": 0}
     direct.lose()
-    pair.router.settle()
-    assert pair.inner.send("exchange", message(b"x", subject="c"))
-    assert len(pair.heard(alternate)) == 1
+    two_workers.router.settle()
+    assert two_workers.inner.send("exchange", message(b"x", subject="c"))
+    assert len(two_workers.received(alternate)) == 1
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_a_large_message_leaves_in_frames(pair, worker):
-    there = pair.consumer("multicast.a", worker=worker)
+def test_large_message_leaves_in_frames(two_workers, worker):
+    there = two_workers.consumer("multicast.a", worker=worker)
     octets = message(bytes(range(256)) * 80_000)  # 20 MB
-    assert pair.inner.send("multicast.a", octets)
-    assert pair.heard(there) == [octets]
+    assert two_workers.inner.send("multicast.a", octets)
+    assert two_workers.received(there) == [octets]
 
 
 @pytest.mark.timeout(300)  # sanitizers map and unmap each large message anew
 @pytest.mark.parametrize("size", [100, 20_000, 1_000_000, 3 * OWN_QUEUED])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_link_without_credit_holds_little(routers, size, workers):
+def test_link_without_credit_holds_bounded_octets(routers, size, workers):
     """The bound holds for a link of the requested worker, and for a link to which the messages cross a ring."""
-    host = Host(routers(workers))
+    host = ServedAddressRouter(routers(workers))
     deaf = host.consumer("multicast.a", credit=0, worker=workers - 1)
     hearing = host.consumer("multicast.a")
     octets = message(b"x" * size)
@@ -363,19 +368,19 @@ def test_a_link_without_credit_holds_little(routers, size, workers):
     for sent in range(0, count, together):
         for _ in range(sent, min(sent + together, count)):
             assert host.inner.send("multicast.a", octets, 0)
-        arrived += len(host.heard(hearing))
+        arrived += len(host.received(hearing))
         assert engine.alive()[2] - before <= OWN_QUEUED + (workers - 1) * OWN_FLOWING + 3 * size + 2_000_000
     assert arrived == count
     deaf.feed(flow(0, 0x7FFFFFFF))
-    late = host.heard(deaf)
+    late = host.received(deaf)
     assert 0 < len(late) <= arrived
     assert all(got == octets for got in late)
     assert len(late) < arrived or arrived == 1
     assert host.inner.send("multicast.a", octets, 0)
-    assert host.heard(deaf) == [octets]
+    assert host.received(deaf) == [octets]
 
 
-def test_a_message_waits_for_the_change_that_it_was_sent_by(host):
+def test_message_waits_for_epoch_of_its_address(host):
     """Message and change of the table travel on different channels."""
     there = host.consumer("temp.x")
     worker = host.router.workers[0]
@@ -383,51 +388,51 @@ def test_a_message_waits_for_the_change_that_it_was_sent_by(host):
     for n, later in enumerate((1, 2, 0)):
         order = control.Send("M0temp.x", epoch + later)
         worker.on_message(order, message(b"%d" % n))
-    assert host.heard(there) == []
+    assert host.received(there) == []
     host.consumer("temp.y")  # one or two changes
     while worker.table.epoch < epoch + 2:
         host.consumer(f"temp.z{worker.table.epoch}")
-    assert host.heard(there) == [message(b"0"), message(b"1"), message(b"2")]
+    assert host.received(there) == [message(b"0"), message(b"1"), message(b"2")]
 
 
-def test_an_address_that_is_gone_meanwhile(host):
+def test_message_for_removed_address_is_dropped(host):
     worker = host.router.workers[0]
     worker.on_message(control.Send("M0gone", worker.table.epoch), message(b"x"))
     host.router.settle()
 
 
-def test_a_consumer_in_another_worker_that_goes(pair):
-    here, there = pair.consumer("multicast.a", worker=0), pair.consumer("multicast.a", credit=0, worker=1)
+def test_lost_consumer_on_other_worker_frees_messages(two_workers):
+    here, there = two_workers.consumer("multicast.a", worker=0), two_workers.consumer("multicast.a", credit=0, worker=1)
     for _ in range(20):
-        assert pair.inner.send("multicast.a", message(b"x" * 1_000_000), 0)
-    pair.router.settle()
+        assert two_workers.inner.send("multicast.a", message(b"x" * 1_000_000), 0)
+    two_workers.router.settle()
     there.lose()
-    assert len(pair.heard(here)) == 20
-    assert pair.router.workers[0].in_process.held() == (0, 0, 0, 0)
+    assert len(two_workers.received(here)) == 20
+    assert two_workers.router.workers[0].in_process.held() == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("size", [100, 20_000, 1_000_000])
-def test_another_worker_dies_with_messages_on_their_way(pair, size):
+def test_lost_worker_frees_messages_on_their_way(two_workers, size):
     """Some messages are in the ring of the lost worker, some wait for room in it, some were dropped before."""
-    here = pair.consumer("multicast.a", worker=0)
-    pair.consumer("multicast.a", credit=0, worker=1)
+    here = two_workers.consumer("multicast.a", worker=0)
+    two_workers.consumer("multicast.a", credit=0, worker=1)
     count = min(2 * OWN_FLOWING // size, 2000) // 4 * 4
     for n in range(count):
-        assert pair.inner.send("multicast.a", message(b"x" * size), 0)
+        assert two_workers.inner.send("multicast.a", message(b"x" * size), 0)
         if n % 4 == 3:
-            pair.router.decide()  # worker 1 takes nothing from its ring meanwhile
-            pair.router.wake(pair.router.workers[0])
-    (port,) = pair.router.workers[0].peers
+            two_workers.router.decide()  # worker 1 takes nothing from its ring meanwhile
+            two_workers.router.wake(two_workers.router.workers[0])
+    (port,) = two_workers.router.workers[0].peers
     assert port.counts()[0]
     port.down()
-    pair.router.settle()
-    assert pair.router.workers[0].in_process.held() == (0, 0, 0, 0)
+    two_workers.router.settle()
+    assert two_workers.router.workers[0].in_process.held() == (0, 0, 0, 0)
     assert 0 < len(messages(frames(here))) <= count
-    for other in pair.router.workers[1].peers:
+    for other in two_workers.router.workers[1].peers:
         other.down()
 
 
-def test_what_makes_no_message_is_reported(host):
+def test_malformed_router_message_is_reported(host):
     host.consumer("temp.x")
     host.inner.send("temp.x", b"\x00\x53\x72\xc1\x03\x01\x40\x40")
     with pytest.raises(AssertionError, match="malformed message for M0temp.x"):

@@ -10,14 +10,14 @@ from tests.unit.engine.host import configuration
 from tests.unit.engine.talk import consumer, frames, message, messages, producer, start, transfer
 from tests.unit.workers.loops import SocketRouter
 
-PIECE = 65536
+CHUNK = 65536
 MIB = 1 << 20
 MOST_KEPT = 64 * MIB
 QUIET_NS = 6_000_000_000
 SLACK = 0.02  # seconds
 
 
-class Heard:
+class ReceivedOctets:
     """Source of all octets that a client has received, for `frames`."""
 
     def __init__(self, octets):
@@ -41,7 +41,7 @@ def router():
     made.close()
 
 
-def pair(router):
+def connect_pair(router):
     listener = router.configuration.listeners[0].name
     consuming, sending = (router.connect(listener=listener) for _ in range(2))
     consuming.feed(start(max_frame_size=16 * MIB) + consumer(0, "balanced.a"))
@@ -55,51 +55,51 @@ def pair(router):
 def feed(router, sending, octets):
     """Send octets in chunks, each read before the next is sent. Return the CPU seconds."""
     began = time.process_time()
-    for at in range(0, len(octets), PIECE):
-        sending.feed(octets[at : at + PIECE])
+    for at in range(0, len(octets), CHUNK):
+        sending.feed(octets[at : at + CHUNK])
         router.settle()
     return time.process_time() - began
 
 
-def test_the_last_octets_cost_what_the_first_cost(router):
-    _, sending = pair(router)
+def test_large_frame_costs_the_same_per_octet(router):
+    _, sending = connect_pair(router)
     frame = transfer(0, 0, message(bytes(15 * MIB)), part=16 * MIB, settled=True)
     quarter = len(frame) // 4
-    took = [feed(router, sending, frame[n * quarter : (n + 1) * quarter - PIECE * (n == 3)]) for n in range(4)]
+    took = [feed(router, sending, frame[n * quarter : (n + 1) * quarter - CHUNK * (n == 3)]) for n in range(4)]
     assert took[3] <= 3 * took[0] + SLACK, took
 
 
 @pytest.mark.parametrize("size", [70_000, 300_000, 3 * MIB])
 @pytest.mark.parametrize("behind", [0, 1, 7, 8, 100, 80_000])
-def test_nothing_is_lost_around_a_large_frame(router, size, behind):
+def test_frames_around_large_frame_arrive(router, size, behind):
     """Frames before and behind the large one, cut at all positions."""
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     bodies = [b"a", bytes(size), b"b" * max(1, behind), b"c"]
     octets = b"".join(
         transfer(0, number, message(body), part=16 * MIB, settled=True) for number, body in enumerate(bodies)
     )
-    heard = b""
-    for cut in range(0, len(octets), PIECE - 5):
-        sending.feed(octets[cut : cut + PIECE - 5])
+    received = b""
+    for cut in range(0, len(octets), CHUNK - 5):
+        sending.feed(octets[cut : cut + CHUNK - 5])
         router.settle()
         while more := consuming.take():
-            heard += more
+            received += more
             router.settle()
-    assert messages(frames(Heard(heard))) == [message(body) for body in bodies]
+    assert messages(frames(ReceivedOctets(received))) == [message(body) for body in bodies]
 
 
-def test_memory_is_kept_for_the_next_frame_until_it_is_quiet(router):
-    consuming, sending = pair(router)
+def test_large_block_is_kept_until_quiet(router):
+    consuming, sending = connect_pair(router)
     drop_pools()
     kept = []
     for number, size in enumerate([15, 15, 15, 2, 3, 2, 15, 15]):
         body = bytes([number]) * size * MIB
         feed(router, sending, transfer(0, number, message(body), part=16 * MIB, settled=True))
-        heard = b""
+        received = b""
         while more := consuming.take():
-            heard += more
+            received += more
             router.settle()
-        assert messages(frames(Heard(heard))) == [message(body)]
+        assert messages(frames(ReceivedOctets(received))) == [message(body)]
         kept.append(kept_blocks())
     assert all(MIB < octets <= MOST_KEPT for octets in kept), kept
     assert kept[2] == kept[1], "the third frame used what the second one had left"

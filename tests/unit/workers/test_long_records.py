@@ -23,7 +23,7 @@ def router(routers):
     return routers(2, CONFIGURATION, RING)
 
 
-def pair(router, consuming_worker, sending_worker, address) -> tuple[Any, Any]:
+def connect_pair(router, consuming_worker, sending_worker, address) -> tuple[Any, Any]:
     consuming, sending = router.connect(consuming_worker), router.connect(sending_worker)
     opened = start(max_frame_size=1 << 20)
     consuming.feed(opened + consumer(0, address))
@@ -44,41 +44,43 @@ def outcome(router, consuming, sending, state, settled=True):
     return of(frames(sending), "disposition")[-1].state
 
 
-def others_are_served(router):
+def check_other_clients(router):
     for consuming_worker in (0, 1):
         for sending_worker in (0, 1):
-            peers = pair(router, consuming_worker, sending_worker, f"balanced.{consuming_worker}{sending_worker}")
+            peers = connect_pair(
+                router, consuming_worker, sending_worker, f"balanced.{consuming_worker}{sending_worker}"
+            )
             assert outcome(router, *peers, ACCEPTED) == ACCEPTED
 
 
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("size", [250_000, LONG])
-def test_a_state_that_is_too_long_is_told_without_its_words(router, size, settled):
+def test_long_state_crosses_without_its_error(router, size, settled):
     state = rejected("amqp:internal-error", "e" * size)
-    heard = outcome(router, *pair(router, 0, 1, "balanced.a"), state, settled)
-    assert heard == (state if size < LONG else Described(ULong(0x25), []))
-    assert outcome(router, *pair(router, 0, 0, "balanced.b"), state, settled) == state  # needs no record
-    others_are_served(router)
+    received = outcome(router, *connect_pair(router, 0, 1, "balanced.a"), state, settled)
+    assert received == (state if size < LONG else Described(ULong(0x25), []))
+    assert outcome(router, *connect_pair(router, 0, 0, "balanced.b"), state, settled) == state  # needs no record
+    check_other_clients(router)
 
 
-def test_other_states_that_are_too_long(router):
+def test_long_modified_and_unknown_states_are_shortened(router):
     failed = Described(ULong(0x27), [True, False, {Symbol("x"): "e" * LONG}])
-    assert outcome(router, *pair(router, 0, 1, "balanced.a"), failed).value == [True, False]
+    assert outcome(router, *connect_pair(router, 0, 1, "balanced.a"), failed).value == [True, False]
     unknown = Described(ULong(0x34), ["e" * LONG])
-    assert outcome(router, *pair(router, 0, 1, "balanced.b"), unknown) is None
-    others_are_served(router)
+    assert outcome(router, *connect_pair(router, 0, 1, "balanced.b"), unknown) is None
+    check_other_clients(router)
 
 
-def test_a_state_of_the_producer_that_is_too_long(router):
-    consuming, sending = pair(router, 0, 1, "balanced.a")
+def test_long_state_of_producer_is_shortened(router):
+    consuming, sending = connect_pair(router, 0, 1, "balanced.a")
     sending.feed(transfer(0, 0, message(b"x")))
     router.settle()
     frames(consuming)
     sending.feed(settle(0, role=False, state=rejected("a:b", "e" * LONG)))
     router.settle()
-    (told,) = of(frames(consuming), "disposition")
-    assert (told.settled, told.state) == (True, Described(ULong(0x25), []))
-    others_are_served(router)
+    (disposition,) = of(frames(consuming), "disposition")
+    assert (disposition.settled, disposition.state) == (True, Described(ULong(0x25), []))
+    check_other_clients(router)
 
 
 @pytest.mark.parametrize("role", ["consumer", "producer"])
@@ -87,23 +89,23 @@ def test_a_state_of_the_producer_that_is_too_long(router):
     ["balanced/" + "z" * LONG, "balanced/" + "z" * LONGEST, "amqp://" + "h" * LONG + "/balanced.a"],
     ids=["far too long", "too long", "a short name in a long text"],
 )
-def test_an_attach_to_an_address_that_is_too_long_is_refused(router, role, text):
+def test_attach_to_long_address_is_refused(router, role, text):
     peer = router.connect(0)
     peer.feed(start(max_frame_size=1 << 20) + (consumer if role == "consumer" else producer)(0, text))
     router.settle()
     (detach,) = of(frames(peer), "detach")
     assert detach.error.value == ["amqp:resource-limit-exceeded", f"The address is longer than {LONGEST} octets"]
-    others_are_served(router)
+    check_other_clients(router)
 
 
 @pytest.mark.parametrize("place", [(0, 1), (0, 0)])
-def test_the_longest_address_is_served(router, place: tuple[int, int]):
+def test_longest_address_is_served(router, place: tuple[int, int]):
     address = "balanced/" + "z" * (LONGEST - len("balanced/M0"))
-    assert outcome(router, *pair(router, *place, address), ACCEPTED) == ACCEPTED
-    others_are_served(router)
+    assert outcome(router, *connect_pair(router, *place, address), ACCEPTED) == ACCEPTED
+    check_other_clients(router)
 
 
-def test_the_longest_address_with_the_longest_sections_to_the_most_consumers(router):
+def test_longest_address_and_sections_reach_many_consumers(router):
     """The first record carries all of them. The address is multicast, so that the record has many targets."""
     address = "multicast/" + "z" * (LONGEST - len("multicast/M0"))
     opened = start(max_frame_size=1 << 20)
@@ -119,10 +121,10 @@ def test_the_longest_address_with_the_longest_sections_to_the_most_consumers(rou
     assert len(messages(frames(consuming))) == 100
     sending.feed(say("close"))
     router.settle()
-    others_are_served(router)
+    check_other_clients(router)
 
 
-def test_a_tenant_makes_an_address_too_long(router):
+def test_tenant_prefix_beyond_length_is_refused(router):
     peer = router.connect(0, "tenants")
     peer.feed(start(max_frame_size=1 << 20, hostname="h" * 40_000) + producer(0, "balanced/" + "z" * 40_000))
     router.settle()
@@ -130,7 +132,7 @@ def test_a_tenant_makes_an_address_too_long(router):
     assert detach.error.value[0] == "amqp:resource-limit-exceeded"
 
 
-def test_a_record_that_never_fits_is_an_error_and_waits_nowhere(router):
+def test_record_beyond_limit_is_an_error(router):
     port = router.workers[0].peers[0]
     with pytest.raises(Exception, match="a record of 262145 octets for another worker"):
         engine.post(port, bytes(262_145))

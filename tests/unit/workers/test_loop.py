@@ -30,7 +30,7 @@ SOCKET_OCTETS = 50_000
 STOP = 1000  # descriptor of a test in its poller
 
 
-class Handler:
+class OpeningHandler:
     """Handler of a connection that only opens."""
 
     def __init__(self):
@@ -68,7 +68,7 @@ def tcp_pair():
         return server.accept()[0], far
 
 
-class Crowd:
+class LoopConnections:
     """Connections of one loop."""
 
     def __init__(self):
@@ -82,7 +82,7 @@ class Crowd:
         near, far = pair()
         near.setblocking(False)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_OCTETS)  # Linux doubles this value
-        handler = Handler()
+        handler = OpeningHandler()
         transport = TcpTransport(self.loop, near.detach(), Connection(self.loop.scheduler, handler))
         self.loop.add(transport.fd, transport)
         far.send(AMQP_HEADER + say("open", container_id="test"))
@@ -111,49 +111,49 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd():
-    made = Crowd()
+def connections():
+    made = LoopConnections()
     yield made
     made.close()
 
 
-def test_what_the_protocol_counts_is_in_the_slot_after_a_wake(crowd):
+def test_memory_counters_are_in_slot_after_wake(connections):
     before = REGION.worker_counters(0)["given_up"]
-    scheduler = crowd.loop.scheduler
+    scheduler = connections.loop.scheduler
     for shut, given_up in ((3, 2), (1, 0)):
         scheduler.memory.windows_shut = shut
         scheduler.memory.given_up = given_up
-        crowd.connect()  # gives the wake something to do
-        crowd.steps()
+        connections.connect()  # gives the wake something to do
+        connections.steps()
         assert REGION.worker_counters(0)["windows_shut"] == shut
         assert scheduler.memory.given_up == 0
     assert REGION.worker_counters(0)["given_up"] == before + 2
     scheduler.memory.windows_shut = 0
 
 
-def test_who_has_said_something_unread_is_not_called_silent(crowd):
+def test_peer_with_unread_octets_is_not_silent(connections):
     """More connections are readable than one wake has events for, and the loop was held up for longer than their idle
     timeout."""
     idle = 400
     for number in range(EVENTS_A_WAKE + 100):
-        crowd.connect()
+        connections.connect()
         if number % 100 == 0:
-            crowd.steps()
-    crowd.steps()
-    for far in crowd.far:
+            connections.steps()
+    connections.steps()
+    for far in connections.far:
         far.send(EMPTY)
-    crowd.steps()
-    for transport in crowd.transports:
+    connections.steps()
+    for transport in connections.transports:
         transport.connection.local_idle = idle
         transport.schedule()
-    for far in crowd.far[:-1]:
+    for far in connections.far[:-1]:
         far.send(EMPTY)
     time.sleep(1.2 * idle / 1000)
-    crowd.loop.step()
-    assert [handler.closed for handler in crowd.handlers] == [False] * (len(crowd.handlers) - 1) + [True]
+    connections.loop.step()
+    assert [handler.closed for handler in connections.handlers] == [False] * (len(connections.handlers) - 1) + [True]
 
 
-def test_a_long_wake_ends_before_all_have_had_their_turn(crowd):
+def test_long_wake_leaves_connections_to_next_wake(connections):
     """Output of the wake is sent, and the other connections follow in later wakes."""
     slow = 0.03
 
@@ -164,19 +164,19 @@ def test_a_long_wake_ends_before_all_have_had_their_turn(crowd):
 
     opened: list[int] = []
     for _ in range(4):
-        crowd.connect()
-    handlers = crowd.handlers
+        connections.connect()
+    handlers = connections.handlers
     for handler in handlers:
         handler.on_open = on_open
-    crowd.loop.step()
+    connections.loop.step()
     assert len(opened) == 1
-    assert crowd.far[opened[0]].recv(1000)  # did not wait for the others
-    crowd.far[opened[0]].send(EMPTY)
-    crowd.steps(0)
+    assert connections.far[opened[0]].recv(1000)  # did not wait for the others
+    connections.far[opened[0]].send(EMPTY)
+    connections.steps(0)
     assert sorted(opened) == [0, 1, 2, 3]
 
 
-class Entrance(Crowd):
+class BurstConnections(LoopConnections):
     """One established client that is active in each wake, and connecting clients. On the clock of the test each
     admission step takes `STEP_NS`."""
 
@@ -192,7 +192,7 @@ class Entrance(Crowd):
         self.wake()
         self.opened: list[int] = []
 
-    def come(self, count):
+    def connect_burst(self, count):
         for _ in range(count):
             self.connect()
             self.handlers[-1].on_open = self.on_open
@@ -202,12 +202,14 @@ class Entrance(Crowd):
         self.poller.time_ns += self.STEP_NS
         self.opened.append(self.poller.time_ns)
 
-    def wake(self, heard=True, says=2 * EMPTY):
-        come = [each for each in self.transports if self.poller.interest[each.fd] and not each.connection.remote_open]
-        if heard and self.transports[0] not in come:
-            self.far[0].send(says)
-            come.append(self.transports[0])
-        self.poller.events = [(each.fd, 1) for each in come]
+    def wake(self, active=True, octets=2 * EMPTY):
+        readable_transports = [
+            each for each in self.transports if self.poller.interest[each.fd] and not each.connection.remote_open
+        ]
+        if active and self.transports[0] not in readable_transports:
+            self.far[0].send(octets)
+            readable_transports.append(self.transports[0])
+        self.poller.events = [(each.fd, 1) for each in readable_transports]
         self.loop.step()
         self.poller.time_ns += self.WAKE_NS
 
@@ -219,129 +221,129 @@ class Entrance(Crowd):
 
 
 @pytest.fixture
-def entrance():
-    made = Entrance()
+def burst():
+    made = BurstConnections()
     yield made
     made.close()
 
 
-def test_clients_that_come_in_have_a_small_part_of_the_time_while_others_are_heard(entrance):
-    begun = entrance.poller.time_ns
-    entrance.come(100)
+def test_connecting_clients_get_small_share_beside_active_clients(burst):
+    begun = burst.poller.time_ns
+    burst.connect_burst(100)
     most = 0
-    while entrance.poller.time_ns < begun + 200_000_000:
-        before = len(entrance.opened)
-        entrance.wake()
-        most = max(most, len(entrance.opened) - before)
+    while burst.poller.time_ns < begun + 200_000_000:
+        before = len(burst.opened)
+        burst.wake()
+        most = max(most, len(burst.opened) - before)
     assert most == 1, "and never two of them in a wake"
-    taken = len(entrance.opened) * entrance.STEP_NS
+    taken = len(burst.opened) * burst.STEP_NS
     assert 0.8 / 16 < taken / 200_000_000 < 1.2 / 16
 
 
-def test_clients_that_come_in_have_all_the_time_that_nobody_else_wants(entrance):
-    begun = entrance.poller.time_ns
-    entrance.poller.time_ns += 200_000_000  # no established client has been active for a while
-    entrance.come(100)
-    while len(entrance.opened) < 100:
-        entrance.wake(heard=False)
-    assert entrance.poller.time_ns - begun - 200_000_000 < 2 * 100 * entrance.STEP_NS
+def test_connecting_clients_get_all_idle_time(burst):
+    begun = burst.poller.time_ns
+    burst.poller.time_ns += 200_000_000  # no established client has been active for a while
+    burst.connect_burst(100)
+    while len(burst.opened) < 100:
+        burst.wake(active=False)
+    assert burst.poller.time_ns - begun - 200_000_000 < 2 * 100 * burst.STEP_NS
 
 
-def test_a_client_that_only_lives_keeps_nobody_waiting(entrance):
+def test_heartbeats_do_not_delay_connecting_clients(burst):
     """Thousands of idle connections send heartbeats all the time."""
-    begun = entrance.poller.time_ns = entrance.poller.time_ns + 200_000_000
-    entrance.come(100)
-    while len(entrance.opened) < 100:
-        entrance.wake(says=EMPTY)
-    assert entrance.poller.time_ns - begun < 2 * 100 * entrance.STEP_NS
+    begun = burst.poller.time_ns = burst.poller.time_ns + 200_000_000
+    burst.connect_burst(100)
+    while len(burst.opened) < 100:
+        burst.wake(octets=EMPTY)
+    assert burst.poller.time_ns - begun < 2 * 100 * burst.STEP_NS
 
 
-def test_those_who_come_in_do_not_keep_each_other_waiting(entrance):
+def test_connecting_clients_do_not_delay_each_other(burst):
     """Each client begins a session after its open."""
-    begun = entrance.poller.time_ns = entrance.poller.time_ns + 200_000_000
-    entrance.come(100)
-    waiting = list(zip(entrance.transports[1:], entrance.far[1:], strict=True))
-    while len(entrance.opened) < 100:
+    begun = burst.poller.time_ns = burst.poller.time_ns + 200_000_000
+    burst.connect_burst(100)
+    waiting = list(zip(burst.transports[1:], burst.far[1:], strict=True))
+    while len(burst.opened) < 100:
         came = [(transport, far) for transport, far in waiting if transport.connection.remote_open is not None]
         waiting = [each for each in waiting if each not in came]
         for transport, far in came:
             far.send(begin(0))
-            entrance.poller.events.append((transport.fd, 1))
-        entrance.loop.step()
-        entrance.wake(heard=False)
-    assert entrance.poller.time_ns - begun < 2 * 100 * entrance.STEP_NS
+            burst.poller.events.append((transport.fd, 1))
+        burst.loop.step()
+        burst.wake(active=False)
+    assert burst.poller.time_ns - begun < 2 * 100 * burst.STEP_NS
 
 
-def test_clients_that_have_waited_for_long_come_in_faster(entrance):
+def test_long_waiting_clients_are_admitted_faster(burst):
     """A client that waits for too long would abort and reconnect."""
-    begun = entrance.poller.time_ns
-    entrance.come(900)
-    while entrance.poller.time_ns < begun + 2_150_000_000:
-        entrance.wake()
-    early = sum(each < begun + 2_000_000_000 for each in entrance.opened)
-    late = len(entrance.opened) - early
+    begun = burst.poller.time_ns
+    burst.connect_burst(900)
+    while burst.poller.time_ns < begun + 2_150_000_000:
+        burst.wake()
+    early = sum(each < begun + 2_000_000_000 for each in burst.opened)
+    late = len(burst.opened) - early
     assert late < 900 - early, "some still wait"
     assert 3 < late / 0.15 / (early / 2) < 5
 
 
-def test_clients_that_would_give_up_come_in_at_once(entrance):
-    entrance.come(400)
-    entrance.wake()
-    entrance.poller.time_ns += 4_100_000_000
-    begun, before = entrance.poller.time_ns, len(entrance.opened)
-    while entrance.poller.time_ns < begun + 50_000_000:
-        entrance.wake()
-    taken = (len(entrance.opened) - before) * entrance.STEP_NS
-    assert len(entrance.opened) < 400, "some still wait"
+def test_clients_near_timeout_are_admitted_at_once(burst):
+    burst.connect_burst(400)
+    burst.wake()
+    burst.poller.time_ns += 4_100_000_000
+    begun, before = burst.poller.time_ns, len(burst.opened)
+    while burst.poller.time_ns < begun + 50_000_000:
+        burst.wake()
+    taken = (len(burst.opened) - before) * burst.STEP_NS
+    assert len(burst.opened) < 400, "some still wait"
     assert taken / 50_000_000 > 0.5
 
 
-def test_the_loop_sleeps_until_the_next_may_come_in(entrance):
-    entrance.come(10)
-    come = -1
-    while len(entrance.opened) != come:
-        come = len(entrance.opened)
-        entrance.wake()
-        entrance.wake()
-    entrance.loop.add(STOP, lambda: setattr(entrance.loop, "running", False))
-    entrance.poller.events = [(STOP, 1)]
-    entrance.loop.run()
-    pause = entrance.poller.waits[-1]
-    assert pause > 0, "it does not ask again and again"
-    entrance.poller.time_ns += pause * 1_000_000
-    entrance.wake()
-    assert len(entrance.opened) == come + 1
+def test_loop_sleeps_until_next_admission(burst):
+    burst.connect_burst(10)
+    opened = -1
+    while len(burst.opened) != opened:
+        opened = len(burst.opened)
+        burst.wake()
+        burst.wake()
+    burst.loop.add(STOP, lambda: setattr(burst.loop, "running", False))
+    burst.poller.events = [(STOP, 1)]
+    burst.loop.run()
+    pause = burst.poller.waits[-1]
+    assert pause > 0, "the loop does not poll"
+    burst.poller.time_ns += pause * 1_000_000
+    burst.wake()
+    assert len(burst.opened) == opened + 1
 
 
-def test_a_paused_connection_does_not_wake_the_loop(crowd):
+def test_paused_connection_does_not_wake_loop(connections):
     """The code that paused the connection did not notify the transport, and the socket is readable."""
-    transport = crowd.connect()
-    crowd.steps()
+    transport = connections.connect()
+    connections.steps()
     transport.connection.pause(1)
-    crowd.far[0].send(EMPTY)
+    connections.far[0].send(EMPTY)
     before = REGION.worker_counters(0)["wakes"]
-    crowd.run(0.1)
+    connections.run(0.1)
     assert REGION.worker_counters(0)["wakes"] - before < 5
     transport.connection.resume(1)
-    crowd.steps()
+    connections.steps()
 
 
-def test_a_peer_that_goes_while_its_connection_has_no_turn_does_not_wake_the_loop(crowd):
+def test_lost_peer_of_paused_connection_does_not_wake_loop(connections):
     """The socket is broken, but its octets have to be read first. epoll reports that once, not at each wait."""
-    transport = crowd.connect()
-    crowd.steps()
+    transport = connections.connect()
+    connections.steps()
     transport.connection.pause(Pause.PAUSE_TURN)
-    crowd.far[0].send(EMPTY)
-    crowd.steps()
-    crowd.far[0].close()
+    connections.far[0].send(EMPTY)
+    connections.steps()
+    connections.far[0].close()
     before = REGION.worker_counters(0)["wakes"]
-    crowd.run(0.1)
+    connections.run(0.1)
     assert REGION.worker_counters(0)["wakes"] - before < 5
     assert transport.fd >= 0
     transport.connection.resume(Pause.PAUSE_TURN)
-    crowd.steps()
+    connections.steps()
     assert transport.fd < 0
-    assert crowd.handlers[0].closed
+    assert connections.handlers[0].closed
 
 
 def pair_at(descriptor):
@@ -356,73 +358,73 @@ def pair_at(descriptor):
     return near, far
 
 
-def test_a_socket_that_another_process_has_too_ends_nobody_else(crowd):
+def test_socket_shared_with_supervisor_ends_no_other_connection(connections):
     """The supervisor still holds the socket after the hand-over, and the next connection gets its descriptor."""
-    gone = crowd.connect()
-    crowd.steps()
+    gone = connections.connect()
+    connections.steps()
     descriptor = gone.fd
     with socket.socket(fileno=os.dup(descriptor)):
-        crowd.far[0].close()
-        crowd.steps()
+        connections.far[0].close()
+        connections.steps()
         assert gone.fd < 0
-        transport = crowd.connect(lambda: pair_at(descriptor))
-        crowd.steps()
+        transport = connections.connect(lambda: pair_at(descriptor))
+        connections.steps()
         transport.connection.pause(Pause.PAUSE_OPEN)  # nothing is read: a broken socket ends it
-        crowd.steps()
+        connections.steps()
         assert transport.fd == descriptor
         transport.connection.resume(Pause.PAUSE_OPEN)
 
 
-def test_a_peer_that_still_writes_reads_why_it_was_closed(crowd):
-    transport = crowd.connect(tcp_pair)
-    crowd.steps()
-    (far,) = crowd.far
+def test_writing_peer_receives_reason_of_close(connections):
+    transport = connections.connect(tcp_pair)
+    connections.steps()
+    (far,) = connections.far
     far.send(EMPTY)
     transport.connection.close("a:b", "because")
-    crowd.steps()
+    connections.steps()
     assert transport.fd < 0
     for _ in range(3):
         far.send(EMPTY)  # fails after a reset, and earlier octets are lost
-        crowd.steps()
-    heard = b""
+        connections.steps()
+    received = b""
     while octets := far.recv(1000):
-        heard += octets
-    assert b"because" in heard
-    assert len(crowd.loop.lingering) == 1
+        received += octets
+    assert b"because" in received
+    assert len(connections.loop.lingering) == 1
     far.close()
-    crowd.steps()
-    assert len(crowd.loop.lingering) == 0
+    connections.steps()
+    assert len(connections.loop.lingering) == 0
 
 
-def test_a_peer_that_does_not_close_is_left_in_time(crowd, monkeypatch):
+def test_lingering_socket_is_closed_after_timeout(connections, monkeypatch):
     monkeypatch.setattr(lingering, "LINGER_MS", 20)
-    crowd.connect(tcp_pair).connection.close()
-    crowd.steps()
-    assert len(crowd.loop.lingering) == 1
-    crowd.run(0.1)
-    assert len(crowd.loop.lingering) == 0
+    connections.connect(tcp_pair).connection.close()
+    connections.steps()
+    assert len(connections.loop.lingering) == 1
+    connections.run(0.1)
+    assert len(connections.loop.lingering) == 0
 
 
-def test_few_sockets_wait_for_their_peers(crowd, monkeypatch):
+def test_lingering_sockets_are_bounded(connections, monkeypatch):
     monkeypatch.setattr(lingering, "MOST", 2)
     for _ in range(3):
-        crowd.connect(tcp_pair).connection.close()
-        crowd.steps()
-    assert len(crowd.loop.lingering) == 2
-    crowd.far[0].send(EMPTY)  # the oldest socket was closed
+        connections.connect(tcp_pair).connection.close()
+        connections.steps()
+    assert len(connections.loop.lingering) == 2
+    connections.far[0].send(EMPTY)  # the oldest socket was closed
     with pytest.raises(ConnectionError):
-        crowd.far[0].send(EMPTY)
+        connections.far[0].send(EMPTY)
 
 
-def test_an_end_that_was_read_late_leaves_before_its_time_is_up(crowd):
+def test_close_read_late_is_sent_before_timeout(connections):
     """The peer read while this process was held up. The timer may find that all octets have left."""
-    transport = crowd.connect()
-    crowd.steps()
-    far = crowd.far[0]
+    transport = connections.connect()
+    connections.steps()
+    far = connections.far[0]
     far.recv(1000)
     far.setblocking(False)
     transport.connection.close("amqp:internal-error", "x" * (2 * SOCKET_OCTETS + 20_000))  # more than the socket takes
-    crowd.steps()
+    connections.steps()
     assert transport.fd >= 0
     size = read_all(far)
     transport.give_up()
@@ -431,16 +433,16 @@ def test_an_end_that_was_read_late_leaves_before_its_time_is_up(crowd):
     transport.give_up()  # already closed
 
 
-def test_a_starved_link_is_looked_at_before_the_loop_sleeps(crowd):
+def test_starved_link_is_checked_before_loop_sleeps(connections):
     """A link that starves after the check of this wake is checked, too."""
-    loop = crowd.loop
+    loop = connections.loop
 
-    class Starved:
+    class StarvedLinkStub:
         def check_starved(self):
             loop.running = False
             return 0
 
-    engine.starve(loop.scheduler, Starved())
+    engine.starve(loop.scheduler, StarvedLinkStub())
     ran = threading.Thread(target=loop.run, daemon=True)
     ran.start()
     ran.join(PATIENCE)
@@ -455,7 +457,7 @@ def readable(eventfd):
     return True
 
 
-def test_what_was_kept_while_paused_wakes_the_other_worker(routers):
+def test_delivery_kept_while_paused_wakes_other_worker(routers):
     """The delivery followed a detach that waited for the decision on its attach."""
     router = routers(2)
     consuming, sending = router.connect(0), router.connect(1)
@@ -475,7 +477,7 @@ def test_what_was_kept_while_paused_wakes_the_other_worker(routers):
     router.wake(router.workers[0])
 
 
-def test_a_producer_that_has_found_room_is_not_signalled_any_more(routers):
+def test_producer_with_room_is_not_signalled(routers):
     router = routers(2)
     consuming, sending = router.connect(0), router.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))

@@ -56,7 +56,7 @@ def router() -> Iterator[Router]:
     gc.collect()
 
 
-def pair(router: Router, consuming_worker: int, sending_worker: int, address: str) -> tuple[Any, Any]:
+def connect_pair(router: Router, consuming_worker: int, sending_worker: int, address: str) -> tuple[Any, Any]:
     consuming, sending = router.connect(consuming_worker), router.connect(sending_worker)
     consuming.feed(start() + consumer(0, address))
     router.settle()
@@ -69,9 +69,9 @@ def pair(router: Router, consuming_worker: int, sending_worker: int, address: st
 
 @pytest.mark.parametrize("record", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_record_closes_the_port_and_ends_its_deliveries(router: Router, record: bytes) -> None:
-    there, sender = pair(router, 1, 0, "balanced.there")
-    here, remote_sender = pair(router, 0, 1, "balanced.here")
-    bystander, other_sender = pair(router, 0, 2, "balanced.bystander")
+    there, sender = connect_pair(router, 1, 0, "balanced.there")
+    here, remote_sender = connect_pair(router, 0, 1, "balanced.here")
+    bystander, other_sender = connect_pair(router, 0, 2, "balanced.bystander")
     sender.feed(transfer(0, 0, message(b"for the other worker")))
     remote_sender.feed(transfer(0, 0, message(b"from the other worker")))
     router.settle()
@@ -137,11 +137,11 @@ def test_changed_record_is_refused_or_delivers_octets_of_its_own(
             octets[at] = value
     octets = octets[:end]
     router = Router(2)
-    here, _ = pair(router, 0, 1, "balanced.here")
-    there, sender = pair(router, 1, 0, "balanced.there")
+    here, _ = connect_pair(router, 0, 1, "balanced.here")
+    there, sender = connect_pair(router, 1, 0, "balanced.there")
     sender.feed(transfer(0, 0, message(b"for the other worker")))
     # Deliveries of another client to another consumer are in the same ring, behind and in front of the record.
-    elsewhere, other_sender = pair(router, 0, 1, "balanced.elsewhere")
+    elsewhere, other_sender = connect_pair(router, 0, 1, "balanced.elsewhere")
     other_sender.feed(b"".join(transfer(0, number, message(SECRET)) for number in range(20)))
     router.settle()
     assert len(messages(frames(elsewhere))) == 20

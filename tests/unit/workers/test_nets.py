@@ -61,11 +61,11 @@ listener {
 """
 
 
-class InjectedError(Exception):
+class NetInjectedError(Exception):
     """Error raised by a test."""
 
 
-class Others:
+class BystanderPair:
     """Producer and consumer on connections of their own, which faults beside them must not affect."""
 
     def __init__(self, router, consuming=0, sending=0):
@@ -90,40 +90,40 @@ class Others:
         self.sent += 1
 
 
-def faults(router, worker=0):
+def take_faults(router, worker=0):
     """Return the faults that the worker has reported since the last call."""
     found, router.workers[worker].faults = router.workers[worker].faults, []
     return found
 
 
-def closed_with(peer):
+def close_condition(peer):
     """Return the condition with which the router has closed the connection."""
     (close,) = of(frames(peer), "close")
     return str(close.error.value[0])
 
 
-def test_one_link_too_many_ends_its_connection(routers):
+def test_link_beyond_worker_limit_ends_its_connection(routers):
     router = routers(1)
-    others = Others(router)
+    bystanders = BystanderPair(router)
     peer = router.connect()
     peer.feed(start() + b"".join(producer(handle, None) for handle in range(LINKS)))
     router.settle()
-    assert closed_with(peer) == "amqp:resource-limit-exceeded"
-    others.check()
+    assert close_condition(peer) == "amqp:resource-limit-exceeded"
+    bystanders.check()
 
 
 @pytest.mark.parametrize("capability", ["qd.router", "qd.router-data"])
-def test_one_link_too_many_of_a_router_ends_its_connection(routers, capability):
+def test_router_link_beyond_worker_limit_ends_its_connection(routers, capability):
     router = routers(1, INTERIOR)
-    others = Others(router)
+    bystanders = BystanderPair(router)
     filling = router.connect()
     filling.feed(start() + b"".join(producer(handle, None) for handle in range(LINKS - 2)))
     router.settle()
     peer = router.connect(listener="net")
     peer.feed(start() + router_link(0, capability))
     router.settle()
-    assert closed_with(peer) == "amqp:resource-limit-exceeded"
-    others.check()
+    assert close_condition(peer) == "amqp:resource-limit-exceeded"
+    bystanders.check()
 
 
 def router_link(handle, capability):
@@ -134,23 +134,23 @@ def router_link(handle, capability):
 
 @pytest.mark.parametrize("where", ["unbinding", "behind it"])
 @pytest.mark.parametrize("how", ["close", "bad frame", "socket lost", "end", "detach"])
-def test_a_fault_while_links_are_lost_ends_their_connection(routers, monkeypatch, how, where):
+def test_fault_in_link_loss_ends_its_connection(routers, monkeypatch, how, where):
     """The other links of the connection are released nevertheless."""
     router = routers(1)
-    others = Others(router)
+    bystanders = BystanderPair(router)
     peer = router.connect()
     peer.feed(start() + consumer(0, "balanced.a") + consumer(1, "balanced.a") + producer(2, "balanced.b"))
     router.settle()
     name = "_unbind" if where == "unbinding" else "detached"
     real = getattr(LinkRecord, name)
 
-    def faulty(record):
+    def raise_error(record):
         answer = real(record)
         if record.link.name == "c0":
-            raise InjectedError
+            raise NetInjectedError
         return answer
 
-    monkeypatch.setattr(LinkRecord, name, faulty)
+    monkeypatch.setattr(LinkRecord, name, raise_error)
     if how == "close":
         peer.feed(say("close"))
     elif how == "bad frame":
@@ -161,19 +161,19 @@ def test_a_fault_while_links_are_lost_ends_their_connection(routers, monkeypatch
         peer.feed(say("detach", handle=0, closed=True))
     else:
         peer.lose()
-    assert [type(fault) for fault in faults(router)] == [InjectedError]
+    assert [type(fault) for fault in take_faults(router)] == [NetInjectedError]
     router.settle()
     if how == "detach":
-        assert closed_with(peer) == "amqp:internal-error"
+        assert close_condition(peer) == "amqp:internal-error"
     assert not router.workers[0].table.describe().get("M0balanced.a")
-    others.check()
+    bystanders.check()
 
 
 # -- The event loop, on sockets
 
 
 @pytest.fixture
-def looping():
+def socket_router():
     made = LoopRouter()
     yield made
     for peer in made.peers:
@@ -183,16 +183,16 @@ def looping():
     made.close()
 
 
-def reported(router, worker=0):
-    return [type(fault) for fault in faults(router, worker)]
+def take_fault_types(router, worker=0):
+    return [type(fault) for fault in take_faults(router, worker)]
 
 
 @pytest.mark.parametrize("where", ["read", "write", "go on"])
-def test_a_fault_between_socket_and_connection_ends_that_one(looping, where):
-    others = Others(looping)
-    peer = looping.connect()
+def test_fault_in_transport_ends_its_connection(socket_router, where):
+    bystanders = BystanderPair(socket_router)
+    peer = socket_router.connect()
     peer.feed(start() + consumer(0, "balanced.a") + producer(1, "balanced.b"))
-    looping.settle()
+    socket_router.settle()
     frames(peer)
     client = peer.client
     if where == "go on":
@@ -200,96 +200,96 @@ def test_a_fault_between_socket_and_connection_ends_that_one(looping, where):
     client.transport.fails = where
     peer.feed(say("begin", channel=1, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     client.connection.resume(RouterPause.PAUSE_LOCAL)
-    looping.settle()
-    assert reported(looping) == [LoopInjectedError]
+    socket_router.settle()
+    assert take_fault_types(socket_router) == [LoopInjectedError]
     peer.take()
     assert peer.gone
-    assert not looping.workers[0].table.describe().get("M0balanced.a")
-    others.check()
+    assert not socket_router.workers[0].table.describe().get("M0balanced.a")
+    bystanders.check()
 
 
-def test_a_fault_of_what_is_shown_of_a_frame_ends_that_connection(looping, monkeypatch):
-    others = Others(looping)
-    peer = looping.connect()
+def test_fault_in_frame_trace_ends_its_connection(socket_router, monkeypatch):
+    bystanders = BystanderPair(socket_router)
+    peer = socket_router.connect()
     peer.feed(start())
-    looping.settle()
+    socket_router.settle()
     frames(peer)
 
     def frame(tracing, client, received, octets, size):
         if not received:
-            raise InjectedError
+            raise NetInjectedError
 
     monkeypatch.setattr(Tracing, "frame", frame)
     peer.client.connection.trace(True)
     peer.feed(say("begin", channel=1, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
-    looping.settle()
-    assert reported(looping) == [InjectedError]
+    socket_router.settle()
+    assert take_fault_types(socket_router) == [NetInjectedError]
     peer.take()
     assert peer.gone
-    others.check()
+    bystanders.check()
 
 
-def faulty(*arguments):
-    raise InjectedError
+def raise_error(*arguments):
+    raise NetInjectedError
 
 
-def test_a_fault_of_a_timer_ends_its_connection(looping):
-    others = Others(looping)
-    peer = looping.connect()
+def test_fault_in_timer_ends_its_connection(socket_router):
+    bystanders = BystanderPair(socket_router)
+    peer = socket_router.connect()
     peer.feed(start())
-    looping.settle()
+    socket_router.settle()
     frames(peer)
-    loop = looping.workers[0].loop
-    loop.call_at(loop.scheduler.now, faulty, peer.client.connection)
-    looping.settle()
-    assert reported(looping) == [InjectedError]
-    assert closed_with(peer) == "amqp:internal-error"
-    others.check()
+    loop = socket_router.workers[0].loop
+    loop.call_at(loop.scheduler.now, raise_error, peer.client.connection)
+    socket_router.settle()
+    assert take_fault_types(socket_router) == [NetInjectedError]
+    assert close_condition(peer) == "amqp:internal-error"
+    bystanders.check()
 
 
-def test_a_fault_of_a_link_that_is_looked_at_for_starvation_ends_its_connection(looping):
-    class Starved:
+def test_fault_in_starvation_check_ends_its_connection(socket_router):
+    class FailingStarvedLink:
         def __init__(self, link):
             self.link = link
 
         def check_starved(self):
-            raise InjectedError
+            raise NetInjectedError
 
         def end_by(self, fault):
             self.link.end_by(fault)
 
-    others = Others(looping)
-    peer = looping.connect()
+    bystanders = BystanderPair(socket_router)
+    peer = socket_router.connect()
     peer.feed(start() + producer(0, "balanced.a"))
-    looping.settle()
+    socket_router.settle()
     frames(peer)
     (record,) = peer.client.links.values()
-    engine.starve(looping.workers[0].loop.scheduler, Starved(record.link))
-    looping.settle()
-    assert reported(looping) == [InjectedError]
-    assert closed_with(peer) == "amqp:internal-error"
-    others.check()
+    engine.starve(socket_router.workers[0].loop.scheduler, FailingStarvedLink(record.link))
+    socket_router.settle()
+    assert take_fault_types(socket_router) == [NetInjectedError]
+    assert close_condition(peer) == "amqp:internal-error"
+    bystanders.check()
 
 
 @pytest.mark.parametrize("where", ["timer", "descriptor"])
-def test_a_fault_that_is_nobodys_ends_the_worker_with_a_line(looping, monkeypatch, where):
-    worker = looping.workers[0]
+def test_fault_outside_connections_ends_worker_with_log_line(socket_router, monkeypatch, where):
+    worker = socket_router.workers[0]
     loop = worker.loop
     if where == "timer":
-        loop.call_at(loop.scheduler.now, faulty)
+        loop.call_at(loop.scheduler.now, raise_error)
     else:
         reading, writing = socket.socketpair()
         writing.send(b"x")
-        loop.add(reading.fileno(), faulty)
-    said = []
-    monkeypatch.setattr(worker, "report_fault", lambda what, fault: said.append((what, fault)))
+        loop.add(reading.fileno(), raise_error)
+    reports = []
+    monkeypatch.setattr(worker, "report_fault", lambda what, fault: reports.append((what, fault)))
     monkeypatch.setattr(worker, "control", SimpleNamespace(poll=lambda: None, dirty=False, busy=False, more=False))
     monkeypatch.setattr(gc, "set_threshold", lambda *thresholds: None)
     monkeypatch.setattr(workers.worker, "bound_heap", lambda: None)
     assert Worker.run(worker) == 1
-    ((what, fault),) = said
+    ((what, fault),) = reports
     assert what == "Worker 0 ends because of an internal error outside any connection"
-    assert type(fault) is InjectedError
+    assert type(fault) is NetInjectedError
     if where == "descriptor":
         loop.remove(reading.fileno())
         reading.close()
@@ -299,57 +299,57 @@ def test_a_fault_that_is_nobodys_ends_the_worker_with_a_line(looping, monkeypatc
 # -- Messages of the supervisor
 
 
-def test_a_fault_of_a_message_of_the_supervisor_ends_the_connection_it_is_about(routers, monkeypatch):
+def test_fault_in_supervisor_message_ends_named_connection(routers, monkeypatch):
     router = routers(1)
-    others = Others(router)
+    bystanders = BystanderPair(router)
     peer = router.connect()
     peer.feed(start())
     router.settle()
     frames(peer)
     with monkeypatch.context() as patched:
-        patched.setattr(LinkRecord, "attached", faulty)
+        patched.setattr(LinkRecord, "attached", raise_error)
         peer.feed(consumer(0, "balanced.a"))
         router.settle_with_faults()
-    assert reported(router) == [InjectedError]
+    assert take_fault_types(router) == [NetInjectedError]
     router.settle()
-    assert closed_with(peer) == "amqp:internal-error"
-    others.check()
+    assert close_condition(peer) == "amqp:internal-error"
+    bystanders.check()
 
 
-def test_a_fault_of_a_message_that_is_about_no_connection_ends_the_worker(routers):
+def test_fault_in_message_without_connection_ends_worker(routers):
     router = routers(1)
     with pytest.raises(FatalFault, match="message taken of the supervisor: KeyError"):
         router.workers[0].on_message(control.Taken([], [(77, 1, 1)]), None)
 
 
-def test_a_message_of_the_router_itself_that_cannot_be_sent_is_dropped(routers, monkeypatch):
+def test_malformed_router_message_is_dropped(routers, monkeypatch):
     router = routers(1)
-    others = Others(router)
+    bystanders = BystanderPair(router)
     worker = router.workers[0]
     worker.on_message(control.Send("M0balanced.others", 0), b"\x00\x53\x72\xff")
-    assert reported(router) == [ValueError]
+    assert take_fault_types(router) == [ValueError]
     router.pass_time(CONFIRM_MS)
     assert router.core.workers[0].unconfirmed == -4, "it counts as forwarded"
-    others.check()
+    bystanders.check()
 
 
-def test_a_change_of_the_table_that_does_not_fit_is_answered_by_a_whole_table(routers):
+def test_invalid_table_change_leads_to_snapshot(routers):
     router = routers(2)
-    others = Others(router, 0, 1)
+    bystanders = BystanderPair(router, 0, 1)
     for worker in router.workers:
         wrong = BindingOp(exchange=99, id=1, key="a", next_hop=1, counters=2)
         worker.on_delta(worker.table.epoch + 1, [wrong])
-    assert reported(router, 0) == reported(router, 1) == [TableError]
+    assert take_fault_types(router, 0) == take_fault_types(router, 1) == [TableError]
     router.settle()
     assert all(worker.live for worker in router.workers)
-    others.check()
+    bystanders.check()
 
 
-def test_a_consumer_is_no_last_choice_after_a_whole_table_that_came_meanwhile(routers):
+def test_consumer_is_chosen_again_after_snapshot(routers):
     """Deliveries that were on their way to the consumer when the snapshot arrived do not count against it."""
     router = routers(2)
-    near, far, sending = router.connect(0), router.connect(1), router.connect(0)
-    for peer in (near, far):
+    near, remote, sending = router.connect(0), router.connect(1), router.connect(0)
+    for peer in (near, remote):
         peer.feed(start() + consumer(0, "balanced.a"))
         router.settle()
     sending.feed(start() + producer(0, "balanced.a"))
@@ -362,18 +362,18 @@ def test_a_consumer_is_no_last_choice_after_a_whole_table_that_came_meanwhile(ro
     router.decide()
     router.settle()
     assert worker.live
-    before = len(messages(frames(far)))
+    before = len(messages(frames(remote)))
     for number in range(10, 30):
         sending.feed(transfer(0, number, message(b"x"), settled=True))
         router.settle()
-    assert len(messages(frames(far))) > 5, before
+    assert len(messages(frames(remote))) > 5, before
 
 
 # -- Records of other workers
 
 
 @pytest.fixture
-def far(routers, monkeypatch):
+def two_workers(routers, monkeypatch):
     """Router with two workers, whose links fail on request."""
     monkeypatch.setattr(workers.links.record, "ProducerLink", engine.FaultyIn)
     monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
@@ -388,158 +388,158 @@ def link_of(peer, name):
 @pytest.mark.parametrize("settled", [None, True])
 @pytest.mark.parametrize("size", [10, 300_000])
 @pytest.mark.parametrize("where", ["offer", "offered"])
-def test_a_delivery_that_cannot_be_taken_ends_its_consumer(far, where, size, settled):
-    others = Others(far, 0, 1)
-    consuming, sending = far.connect(0), far.connect(1)
+def test_fault_in_delivery_ends_its_consumer(two_workers, where, size, settled):
+    bystanders = BystanderPair(two_workers, 0, 1)
+    consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
-    far.settle()
+    two_workers.settle()
     sending.feed(start() + producer(0, "balanced.a"))
-    far.settle()
+    two_workers.settle()
     frames(sending)
     link_of(consuming, "c0").fails = where
     sending.feed(transfer(0, 0, message(bytes(size)), settled=settled))
-    far.settle_with_faults()
-    assert reported(far) == [engine.InjectedError]
-    assert closed_with(consuming) == "amqp:internal-error"
+    two_workers.settle_with_faults()
+    assert take_fault_types(two_workers) == [engine.InjectedError]
+    assert close_condition(consuming) == "amqp:internal-error"
     outcomes = of(frames(sending), "disposition")
     assert [frame.settled for frame in outcomes if frame.settled] == ([] if settled else [True])
-    others.check()
+    bystanders.check()
 
 
 @pytest.mark.parametrize("faulty_one", [0, 1, 2])
 @pytest.mark.parametrize("where", ["offer", "offered"])
 @pytest.mark.parametrize("size", [10, 300_000])
-def test_a_multicast_delivery_that_one_consumer_cannot_take_reaches_the_others(far, where, faulty_one, size):
-    others = Others(far, 0, 1)
-    consuming = [far.connect(0) for _ in range(3)]
-    sending = far.connect(1)
+def test_multicast_with_faulty_consumer_reaches_other_consumers(two_workers, where, faulty_one, size):
+    bystanders = BystanderPair(two_workers, 0, 1)
+    consuming = [two_workers.connect(0) for _ in range(3)]
+    sending = two_workers.connect(1)
     for peer in consuming:
         peer.feed(start() + consumer(0, "multicast.a"))
-        far.settle()
+        two_workers.settle()
     sending.feed(start() + producer(0, "multicast.a"))
-    far.settle()
+    two_workers.settle()
     frames(sending)
     link_of(consuming[faulty_one], "c0").fails = where
     octets = message(bytes(size))
     sending.feed(transfer(0, 0, octets))
-    far.settle_with_faults()
-    assert reported(far) == [engine.InjectedError]
-    assert closed_with(consuming.pop(faulty_one)) == "amqp:internal-error"
+    two_workers.settle_with_faults()
+    assert take_fault_types(two_workers) == [engine.InjectedError]
+    assert close_condition(consuming.pop(faulty_one)) == "amqp:internal-error"
     for peer in consuming:
-        heard = frames(peer)
-        assert messages(heard) == [octets]
-        peer.feed(settle(of(heard, "transfer")[0].delivery_id, state=ACCEPTED))
-    far.settle()
+        received_frames = frames(peer)
+        assert messages(received_frames) == [octets]
+        peer.feed(settle(of(received_frames, "transfer")[0].delivery_id, state=ACCEPTED))
+    two_workers.settle()
     assert of(frames(sending), "disposition")[-1].state == ACCEPTED
-    others.check()
+    bystanders.check()
 
 
-def test_more_of_a_stream_that_cannot_be_taken_ends_its_consumer(far):
-    others = Others(far, 0, 1)
-    consuming, sending = far.connect(0), far.connect(1)
+def test_fault_in_streamed_message_ends_its_consumer(two_workers):
+    bystanders = BystanderPair(two_workers, 0, 1)
+    consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
-    far.settle()
+    two_workers.settle()
     sending.feed(start() + producer(0, "balanced.a"))
-    far.settle()
+    two_workers.settle()
     octets = transfer(0, 0, message(bytes(400_000)))
     sending.feed(octets[:200_000])
-    far.settle()
+    two_workers.settle()
     link_of(consuming, "c0").fails = "more"
     sending.feed(octets[200_000:])
-    far.settle_with_faults()
-    assert reported(far) == [engine.InjectedError]
+    two_workers.settle_with_faults()
+    assert take_fault_types(two_workers) == [engine.InjectedError]
     frames(consuming)
     assert consuming.gone
     assert of(frames(sending), "disposition")[-1].settled
-    others.check()
+    bystanders.check()
 
 
-def test_a_disposition_of_the_producer_that_cannot_be_taken_ends_its_consumer(far):
-    others = Others(far, 0, 1)
-    consuming, sending = far.connect(0), far.connect(1)
+def test_fault_in_producer_disposition_ends_its_consumer(two_workers):
+    bystanders = BystanderPair(two_workers, 0, 1)
+    consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
-    far.settle()
+    two_workers.settle()
     sending.feed(start() + producer(0, "balanced.a") + transfer(0, 0, message(b"x")))
-    far.settle()
+    two_workers.settle()
     link_of(consuming, "c0").fails = "update"
     sending.feed(settle(0, role=False, state=ACCEPTED))
-    far.settle_with_faults()
-    assert reported(far) == [engine.InjectedError]
-    assert closed_with(consuming) == "amqp:internal-error"
-    others.check()
+    two_workers.settle_with_faults()
+    assert take_fault_types(two_workers) == [engine.InjectedError]
+    assert close_condition(consuming) == "amqp:internal-error"
+    bystanders.check()
 
 
 @pytest.mark.parametrize("faulty_one", [0, 1, 2])
-def test_an_outcome_that_cannot_be_taken_ends_its_producer(far, faulty_one):
+def test_fault_in_outcome_ends_its_producer(two_workers, faulty_one):
     """Outcomes of three producers arrive in one record. The other two producers receive theirs."""
-    others = Others(far, 0, 1)
-    consuming = far.connect(0)
+    bystanders = BystanderPair(two_workers, 0, 1)
+    consuming = two_workers.connect(0)
     consuming.feed(start() + consumer(0, "balanced.a"))
-    far.settle()
-    sending = [far.connect(1) for _ in range(3)]
+    two_workers.settle()
+    sending = [two_workers.connect(1) for _ in range(3)]
     for peer in sending:
         peer.feed(start() + producer(0, "balanced.a"))
-        far.settle()
+        two_workers.settle()
         peer.feed(transfer(0, 0, message(b"x")))
-        far.settle()
+        two_workers.settle()
         frames(peer)
     link_of(sending[faulty_one], "p0").fails = True
     consuming.feed(settle(0, 2, state=ACCEPTED))
-    far.settle_with_faults()
-    assert reported(far, 1) == [engine.InjectedError]
-    assert closed_with(sending.pop(faulty_one)) == "amqp:internal-error"
+    two_workers.settle_with_faults()
+    assert take_fault_types(two_workers, 1) == [engine.InjectedError]
+    assert close_condition(sending.pop(faulty_one)) == "amqp:internal-error"
     for peer in sending:
         assert [frame.state for frame in of(frames(peer), "disposition")] == [ACCEPTED]
-    others.check()
+    bystanders.check()
 
 
 @pytest.mark.parametrize("consumer_at", [0, 1])
-def test_a_run_of_outcomes_that_cannot_be_taken(far, consumer_at):
+def test_fault_in_run_of_outcomes_ends_one_connection(two_workers, consumer_at):
     """On one worker the fault ends the consumer that sent the disposition; across workers it ends the producer. The
     other producer receives its outcomes."""
-    others = Others(far, 0, 1)
-    consuming = far.connect(consumer_at)
+    bystanders = BystanderPair(two_workers, 0, 1)
+    consuming = two_workers.connect(consumer_at)
     consuming.feed(start() + consumer(0, "balanced.a"))
-    far.settle()
-    sending = [far.connect(1) for _ in range(2)]
+    two_workers.settle()
+    sending = [two_workers.connect(1) for _ in range(2)]
     for peer in sending:
         peer.feed(start() + producer(0, "balanced.a"))
-        far.settle()
+        two_workers.settle()
         peer.feed(b"".join(transfer(0, number, message(b"x")) for number in range(10)))
-        far.settle()
+        two_workers.settle()
         frames(peer)
     link_of(sending[0], "p0").run_fails = True
     consuming.feed(settle(0, 19, state=ACCEPTED))
-    far.settle_with_faults()
-    assert reported(far, 1) == [engine.InjectedError]
+    two_workers.settle_with_faults()
+    assert take_fault_types(two_workers, 1) == [engine.InjectedError]
     apart = consumer_at == 0
-    assert closed_with(sending[0] if apart else consuming) == "amqp:internal-error"
+    assert close_condition(sending[0] if apart else consuming) == "amqp:internal-error"
     (report,) = of(frames(sending[1]), "disposition")
     assert (report.first, report.last) == (0, 9)
     assert (report.state == ACCEPTED) == apart
-    others.check()
+    bystanders.check()
 
 
-def test_a_record_that_is_nobodys_ends_the_worker(monkeypatch):
+def test_fault_outside_record_net_ends_worker(monkeypatch):
     monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
-    far = Router(2)
-    consuming, sending = far.connect(0), far.connect(1)
+    two_workers = Router(2)
+    consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
-    far.settle()
+    two_workers.settle()
     sending.feed(start() + producer(0, "balanced.a"))
-    far.settle()
+    two_workers.settle()
     link = link_of(consuming, "c0")
     link.fails = "offer"
-    monkeypatch.setattr(far.workers[0], "report_fault", faulty)  # an error net that fails
+    monkeypatch.setattr(two_workers.workers[0], "report_fault", raise_error)  # an error net that fails
     sending.feed(transfer(0, 0, message(b"x")))
     with pytest.raises(FatalFault, match="a record .* of worker 1 could not be taken"):
-        far.wake(far.workers[0])
-    far.abandon()
+        two_workers.wake(two_workers.workers[0])
+    two_workers.abandon()
 
 
 @pytest.mark.parametrize("workers_number", [1, 2])
-@pytest.mark.parametrize("who", ["client", "container"])
-def test_what_one_end_of_a_routed_link_cannot_pass_on_ends_the_pair(routers, monkeypatch, workers_number, who):
+@pytest.mark.parametrize("sender", ["client", "container"])
+def test_fault_in_routed_link_ends_the_pair(routers, monkeypatch, workers_number, sender):
     router = routers(workers_number)
     router.core.link_routes.replace((link_route("in"), link_route("out")))
     container = Container(router, workers_number - 1)
@@ -550,24 +550,24 @@ def test_what_one_end_of_a_routed_link_cannot_pass_on_ends_the_pair(routers, mon
     real = RoutedEnd.on_event
 
     def on_event(end, what, body):
-        if end.inbound == (who == "client"):
-            raise InjectedError
+        if end.inbound == (sender == "client"):
+            raise NetInjectedError
         real(end, what, body)
 
     with monkeypatch.context() as patched:
         patched.setattr(RoutedEnd, "on_event", on_event)
         client.feed(producer(0, "queue.a"))
         router.settle_with_faults()
-        if who == "client":
-            heard_there = frames(container.peer)
-            (opened,), (attach,) = of(heard_there, "begin"), of(heard_there, "attach")
+        if sender == "client":
+            received = frames(container.peer)
+            (opened,), (attach,) = of(received, "begin"), of(received, "attach")
             numbers: dict[str, Any] = {"next_outgoing_id": 0, "incoming_window": 1000, "outgoing_window": 1000}
             ends: dict[str, Any] = {"source": attach.source, "target": attach.target}
             container.peer.feed(say("begin", channel=7, remote_channel=opened.channel, **numbers))
             name = attach.fields["name"]
             container.peer.feed(say("attach", channel=7, name=name, handle=40, role=True, **ends))
             router.settle_with_faults()
-    assert reported(router, 0 if who == "client" else workers_number - 1) == [InjectedError]
+    assert take_fault_types(router, 0 if sender == "client" else workers_number - 1) == [NetInjectedError]
     router.settle()
     (detach,) = of(frames(client), "detach")
     assert detach.error is not None

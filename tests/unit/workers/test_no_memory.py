@@ -17,7 +17,7 @@ from tests.peer.types import Described, ULong
 from tests.unit.engine.host import Peer, Router
 from tests.unit.engine.network import Network, client
 from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, settle, start, transfer
-from tests.unit.workers.test_nets import Others
+from tests.unit.workers.test_nets import BystanderPair
 
 MOST = 400  # bound for the allocations of a scenario; more would not terminate
 LARGE = 100_000
@@ -30,7 +30,7 @@ def _allocations() -> Iterator[None]:
     faults.fail_allocations(0)
 
 
-def opened(router: Router, worker: int, octets: bytes) -> Peer:
+def open_client(router: Router, worker: int, octets: bytes) -> Peer:
     peer = router.connect(worker)
     peer.feed(start() + octets)
     router.settle_with_faults()
@@ -39,8 +39,8 @@ def opened(router: Router, worker: int, octets: bytes) -> Peer:
 
 def one_message(router: Router) -> None:
     last = len(router.workers) - 1
-    consuming = opened(router, 0, consumer(0, "balanced.a"))
-    sending = opened(router, last, producer(0, "balanced.a"))
+    consuming = open_client(router, 0, consumer(0, "balanced.a"))
+    sending = open_client(router, last, producer(0, "balanced.a"))
     sending.feed(transfer(0, 0, message(b"x")) + transfer(0, 1, message(bytes(LARGE))))
     router.settle_with_faults()
     consuming.feed(settle(0, 1))
@@ -49,8 +49,8 @@ def one_message(router: Router) -> None:
 
 def multicast_with_states(router: Router) -> None:
     last = len(router.workers) - 1
-    consuming = [opened(router, worker % (last + 1), consumer(0, "multicast.a")) for worker in range(3)]
-    sending = opened(router, last, producer(0, "multicast.a"))
+    consuming = [open_client(router, worker % (last + 1), consumer(0, "multicast.a")) for worker in range(3)]
+    sending = open_client(router, last, producer(0, "multicast.a"))
     sending.feed(transfer(0, 0, message(bytes(20_000))))
     router.settle_with_faults()
     for number, peer in enumerate(consuming):
@@ -60,8 +60,8 @@ def multicast_with_states(router: Router) -> None:
 
 def queues_and_drops(router: Router) -> None:
     last = len(router.workers) - 1
-    consuming = opened(router, 0, consumer(0, "oldest.a", 0) + consumer(1, "balanced.b", 0))
-    sending = opened(router, last, producer(0, "oldest.a") + producer(1, "balanced.b"))
+    consuming = open_client(router, 0, consumer(0, "oldest.a", 0) + consumer(1, "balanced.b", 0))
+    sending = open_client(router, last, producer(0, "oldest.a") + producer(1, "balanced.b"))
     octets = b"".join(transfer(0, number, message(bytes(3000)), settled=True) for number in range(8))
     sending.feed(octets + transfer(1, 8, message(bytes(LARGE))))
     router.settle_with_faults()
@@ -72,7 +72,7 @@ def queues_and_drops(router: Router) -> None:
 
 
 def sessions_and_links(router: Router) -> None:
-    peer = opened(router, 0, b"".join(producer(handle, f"balanced.{handle}") for handle in range(20)))
+    peer = open_client(router, 0, b"".join(producer(handle, f"balanced.{handle}") for handle in range(20)))
     peer.feed(begin(1) + say("end", channel=1) + say("detach", handle=3, closed=True))
     router.settle_with_faults()
     peer.feed(say("close"))
@@ -84,7 +84,7 @@ def routed(router: Router) -> None:
     broker = router.connect(last, "broker")
     broker.feed(start())
     router.settle_with_faults()
-    client = opened(router, 0, producer(0, "routed.a"))
+    client = open_client(router, 0, producer(0, "routed.a"))
     for frame in of(frames(broker), "attach"):
         broker.feed(
             say("attach", channel=0, name=frame.fields["name"], handle=0, role=True, source=frame.source,
@@ -101,7 +101,7 @@ def rejected(number: int) -> object:
     return Described(ULong(0x25), [error("amqp:internal-error", "x" * (200 + number))])
 
 
-def closings(peers: list[Peer]) -> list[str]:
+def close_conditions(peers: list[Peer]) -> list[str]:
     """Return the conditions with which the router has closed connections."""
     found = [frame.error for peer in peers for frame in of(frames(peer), "close")]
     return [str(error.value[0]) for error in found if error is not None]
@@ -109,7 +109,7 @@ def closings(peers: list[Peer]) -> list[str]:
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("scenario", [one_message, multicast_with_states, queues_and_drops, sessions_and_links, routed])
-def test_each_allocation_that_fails(scenario: Callable[[Router], None], workers: int) -> None:
+def test_failed_allocation_ends_one_connection(scenario: Callable[[Router], None], workers: int) -> None:
     number = ends = 0
     failed = True
     while failed:
@@ -117,8 +117,8 @@ def test_each_allocation_that_fails(scenario: Callable[[Router], None], workers:
         assert number < MOST
         before = engine.alive()
         router = Router(workers)
-        others = Others(router, 0, workers - 1)
-        mine = len(router.peers)
+        bystanders = BystanderPair(router, 0, workers - 1)
+        first = len(router.peers)
         engine.drop_pools()
         faults.fail_allocations(number)
         try:
@@ -135,8 +135,8 @@ def test_each_allocation_that_fails(scenario: Callable[[Router], None], workers:
         for worker in router.workers:
             assert all(isinstance(fault, MemoryError) for fault in worker.faults), worker.faults
             worker.faults.clear()
-        assert set(closings(router.peers[mine:])) <= {"amqp:internal-error"}
-        others.check()
+        assert set(close_conditions(router.peers[first:])) <= {"amqp:internal-error"}
+        bystanders.check()
         router.check_quiet()
         for peer in list(router.peers):
             peer.lose()
@@ -148,7 +148,7 @@ def test_each_allocation_that_fails(scenario: Callable[[Router], None], workers:
     assert ends == 0 or (workers > 1 and ends < number / 4)
 
 
-class Between(Network):
+class FaultKeepingNetwork(Network):
     """Network of two routers that keep their faults."""
 
     def settle(self) -> None:
@@ -159,14 +159,14 @@ class Between(Network):
             moved = sum(joint.move() for joint in self.joints) > 0
 
 
-def test_each_allocation_between_routers_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_allocation_between_routers_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures hit messages that are forwarded at once, and messages that wait for credit between the routers."""
     number = 0
     failed = True
     while failed:
         number += 1
         assert number < MOST
-        network = Between("AB", monkeypatch=monkeypatch, between="linkCapacity: 4")
+        network = FaultKeepingNetwork("AB", monkeypatch=monkeypatch, between="linkCapacity: 4")
         network.join("A", "B")
         network.converge()
         receiving = client(network, "B", consumer(0, "balanced.a", 3))

@@ -68,7 +68,7 @@ BLOCKS = blocks()
 FRAMES = {name: octets for name, (kind, octets) in BLOCKS.items() if kind == "frame"}
 MESSAGES = {name: octets for name, (kind, octets) in BLOCKS.items() if kind == "message"}
 # Frame -> step of the conversation, and the router that sends it.
-SAID = {
+SENDERS = {
     "open-connector": ("connect", "A"),
     "open-listener": ("connect", "B"),
     "begin": ("connect", "A"),
@@ -140,7 +140,7 @@ WRITTEN: dict[str, tuple[bytes, Message, bytes]] = {
 }
 
 
-class Conversation:
+class DocumentedConversation:
     """Documented conversation, recorded by step and router."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,19 +154,19 @@ class Conversation:
             engine_network, "CONFIGURATION", text[:at] + text[at:].replace("    idleTimeoutSeconds: 0\n", "")
         )
         self.network = Network("ABC", monkeypatch=monkeypatch, more=MORE)
-        self.said: dict[tuple[str, str], list[bytes]] = {}
+        self.sent: dict[tuple[str, str], list[bytes]] = {}
         self.step = ""
-        self.network.on_octets = lambda router, octets: self._note(router.identity, octets)
+        self.network.on_octets = lambda router, octets: self._record(router.identity, octets)
         for router in self.network.routers.values():
             for worker in router.workers:
                 worker.router = msgspec.structs.replace(worker.router, product="sluice-router", version="1.0.0")
-        self._hold()
+        self._converse()
 
-    def _note(self, router: str, octets: bytes) -> None:
+    def _record(self, router: str, octets: bytes) -> None:
         at = 0
         while at < len(octets):
             size = 8 if octets.startswith(b"AMQP", at) else int.from_bytes(octets[at : at + 4], "big")
-            self.said.setdefault((self.step, router), []).append(octets[at : at + size])
+            self.sent.setdefault((self.step, router), []).append(octets[at : at + size])
             at += size
 
     def _client(self, router: str, listener: str, container: str, octets: bytes) -> Peer:
@@ -175,7 +175,7 @@ class Conversation:
         self.network.settle()
         return peer
 
-    def _hold(self) -> None:
+    def _converse(self) -> None:
         network = self.network
         self.step = "connect"
         network.join("A", "B", connector="dear")
@@ -206,18 +206,18 @@ class Conversation:
         self.step = "link route"
         frames(broker)
         self._client("A", "main", "client", producer(0, "queue.a"))
-        (asked,) = of(frames(broker), "attach")
+        (attach,) = of(frames(broker), "attach")
         broker.feed(
             say(
                 "begin",
                 channel=1,
-                remote_channel=asked.channel,
+                remote_channel=attach.channel,
                 next_outgoing_id=0,
                 incoming_window=1000,
                 outgoing_window=1000,
             )
         )
-        answer = {"name": asked.fields["name"], "source": asked.source, "target": asked.target}
+        answer = {"name": attach.fields["name"], "source": attach.source, "target": attach.target}
         broker.feed(say("attach", channel=1, handle=0, role=True, **answer) + flow(0, 10, channel=1))
         network.settle()
         self.step = "half a minute"
@@ -225,37 +225,37 @@ class Conversation:
 
 
 @pytest.fixture(scope="module")
-def conversation() -> Iterator[Conversation]:
+def conversation() -> Iterator[DocumentedConversation]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        made = Conversation(monkeypatch)
+        made = DocumentedConversation(monkeypatch)
         yield made
         made.network.close()
 
 
-def plain(frame: bytes) -> bytes:
+def without_tag(frame: bytes) -> bytes:
     """Return the frame without its delivery-tag."""
     return TAG.sub(bytes(8), frame, count=1) if frame[10:11] == bytes([TRANSFER]) else frame
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_frames_are_what_routers_say(conversation: Conversation, name: str) -> None:
-    said = conversation.said[SAID[name]]
-    assert plain(FRAMES[name]).hex() in [plain(frame).hex() for frame in said]
+def test_documented_frames_match_routers(conversation: DocumentedConversation, name: str) -> None:
+    sent = conversation.sent[SENDERS[name]]
+    assert without_tag(FRAMES[name]).hex() in [without_tag(frame).hex() for frame in sent]
 
 
 @pytest.mark.parametrize("name", CONTROL)
-def test_control_messages_say_what_the_document_says(name: str) -> None:
+def test_documented_control_messages_decode_as_stated(name: str) -> None:
     envelope = annotations.read(parse_frame(FRAMES[name]).payload)
     assert messages.decode(envelope.tail()) == CONTROL[name]
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_messages_are_what_we_write(name: str) -> None:
-    node, said, tail = WRITTEN[name]
+def test_documented_messages_match_encoder(name: str) -> None:
+    node, sent, tail = WRITTEN[name]
     assert (annotations.own_start(node) + tail).hex() == MESSAGES[name].hex()
-    assert messages.decode(annotations.read(MESSAGES[name]).tail()) == said
+    assert messages.decode(annotations.read(MESSAGES[name]).tail()) == sent
     assert [code for code, _ in sections(MESSAGES[name])] == [0x70, 0x72, 0x73, 0x74, 0x77]
 
 
-def test_every_example_is_compared() -> None:
-    assert (set(FRAMES), set(MESSAGES)) == (set(SAID), set(WRITTEN))
+def test_documented_examples_are_compared() -> None:
+    assert (set(FRAMES), set(MESSAGES)) == (set(SENDERS), set(WRITTEN))

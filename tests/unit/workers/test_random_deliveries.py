@@ -10,7 +10,7 @@ import pytest
 from tests.unit.engine.deliveries.conversation import TARGETS, run
 
 #: Case in which outcomes of a consumer cross by a ring, and its detach by the supervisor, which is faster.
-SETTLED_AND_GONE = {
+OUTCOMES_BEFORE_DETACH = {
     "place": "edge",
     "workers": 3,
     "consumers": [
@@ -40,10 +40,10 @@ SETTLED_AND_GONE = {
 
 
 def test_outcomes_before_a_detach_are_reported() -> None:
-    run(SETTLED_AND_GONE)
+    run(OUTCOMES_BEFORE_DETACH)
 
 
 @pytest.mark.parametrize(("name", "rounds"), [("settlement", 6), ("states", 15)])
-def test_random_conversation_reports_what_each_end_said(name: str, rounds: int) -> None:
+def test_random_conversation_reports_all_states(name: str, rounds: int) -> None:
     for seed in range(rounds):
         run(TARGETS[name](Random(f"{name} {seed}")))

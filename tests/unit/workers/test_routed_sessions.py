@@ -11,14 +11,14 @@ from workers.connections.sessions import RoutedSessions
 LINKS = 200
 
 
-class Watched(Session):  # type: ignore[misc] # compiled
+class CountingSession(Session):  # type: ignore[misc] # compiled
     """Session that counts the checks for room."""
 
-    asked = 0
+    checks = 0
 
     @property
     def room(self):
-        Watched.asked += 1
+        CountingSession.checks += 1
         return super().room
 
 
@@ -38,7 +38,7 @@ def session(kind=Session):
     return kind(Connection(Scheduler(), None), 0, begin, None)
 
 
-def test_links_of_one_name():
+def test_links_of_same_name_get_distinct_names_cheaply():
     ours = session()
     names: set[str] = set()
     for _ in range(LINKS):
@@ -49,12 +49,12 @@ def test_links_of_one_name():
     assert Name.made <= LINKS
 
 
-def test_links_of_one_client():
+def test_links_of_one_client_share_session_cheaply():
     sessions = RoutedSessions()
     begun = []
 
     def begin():
-        begun.append(session(Watched))
+        begun.append(session(CountingSession))
         return begun[-1]
 
     for number in range(LINKS):
@@ -62,4 +62,4 @@ def test_links_of_one_client():
         assert taken is not None
         taken.add_link(ConsumerLink(capacity=1, settles=False, annotations=True), f"l{number}", number, True)
     assert len(begun) == 1
-    assert Watched.asked <= 2 * LINKS
+    assert CountingSession.checks <= 2 * LINKS

@@ -24,7 +24,7 @@ CAPACITY = 100
 WAIT_SECONDS = 2
 
 
-class Sender:
+class PresettledSender:
     """Producer that spends all its credit on presettled messages to `slow`."""
 
     def __init__(self, router: Router, *, steps_over: bool) -> None:
@@ -56,13 +56,13 @@ class Sender:
         self.peer.feed(batch)
 
 
-def silent(patch: pytest.MonkeyPatch) -> None:
+def announce_no_tracking(patch: pytest.MonkeyPatch) -> None:
     """Let routers announce no support for tracking presettled messages."""
-    said = {**vars(edge_properties), "CHECKS": "nothing"}
-    patch.setattr("workers.connections.open_properties.edge_properties", SimpleNamespace(**said))
+    properties = {**vars(edge_properties), "CHECKS": "nothing"}
+    patch.setattr("workers.connections.open_properties.edge_properties", SimpleNamespace(**properties))
 
 
-def made(patch: pytest.MonkeyPatch, workers: int) -> Network:
+def build_network(patch: pytest.MonkeyPatch, workers: int) -> Network:
     """Return two interior routers, and an edge router at the second one."""
     network = Network(
         "AB", workers, monkeypatch=patch, listener=f"linkCapacity: {CAPACITY}\n{LIMITS}", between=LIMITS,
@@ -83,7 +83,7 @@ def made(patch: pytest.MonkeyPatch, workers: int) -> Network:
     [("E", False, True), ("E", False, False), ("E", True, False), ("A", False, False), ("A", True, False)],
 )
 @pytest.mark.parametrize("octets", [OCTETS, 1000])
-def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(
+def test_slow_consumer_of_presettled_messages_delays_no_other_client(
     place, steps_over, old, octets, workers
 ) -> None:  # fmt: skip
     """old: the edge router and its interior router do not know that the other end tracks presettled messages."""
@@ -91,13 +91,13 @@ def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(
     bound = 2 * (EDGE_BOUND if old else LIMIT // 4 + PRODUCERS * OCTETS)
     with pytest.MonkeyPatch.context() as patch:
         if old:
-            silent(patch)
-        network = made(patch, workers)
+            announce_no_tracking(patch)
+        network = build_network(patch, workers)
         try:
             receiving = client(network, "B", consumer(0, "slow", 1))
             healthy = client(network, "B", consumer(0, "healthy"))
             network.pass_seconds(WAIT_SECONDS)
-            senders = [Sender(network[place], steps_over=steps_over) for _ in range(PRODUCERS)]
+            senders = [PresettledSender(network[place], steps_over=steps_over) for _ in range(PRODUCERS)]
             sending = client(network, place, producer(0, "healthy"))
             network.pass_seconds(WAIT_SECONDS)
             frames(healthy)
@@ -129,27 +129,27 @@ def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(
         *[("E", "B", True), ("B", "E", True), ("A", "E", True)],
     ],
 )
-def test_consumer_that_grants_credit_loses_no_settled_message(sends, receives, old, workers) -> None:
+def test_consumer_with_credit_loses_no_presettled_message(sends, receives, old, workers) -> None:
     """The producer waits for the consumer, even over an edge connection, unless its ends lack support (`old`)."""
     total = 4000
     with pytest.MonkeyPatch.context() as patch:
         if old:
-            silent(patch)
-        network = made(patch, workers)
+            announce_no_tracking(patch)
+        network = build_network(patch, workers)
         try:
             receiving = client(network, receives, consumer(0, "slow", 1))
             network.pass_seconds(WAIT_SECONDS)
-            sender = Sender(network[sends], steps_over=False)
+            sender = PresettledSender(network[sends], steps_over=False)
             network.pass_seconds(WAIT_SECONDS)
-            came: list[bytes] = []
+            received: list[bytes] = []
             for _ in range(800):
                 sender.send(min(200, total - sender.sent), 1000)
                 network.settle()
-                came += messages(frames(receiving))
-                receiving.feed(flow(0, 10, delivery_count=len(came)))
+                received += messages(frames(receiving))
+                receiving.feed(flow(0, 10, delivery_count=len(received)))
                 network.settle()
-            came += messages(frames(receiving))
+            received += messages(frames(receiving))
             assert sender.sent == total
-            assert (len(came) == total) != old
+            assert (len(received) == total) != old
         finally:
             network.close()

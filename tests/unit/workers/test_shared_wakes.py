@@ -19,7 +19,7 @@ class PatientWorker(InProcessWorker):
         return PatientPoller()
 
 
-class Pair:
+class SleepingPair:
     """Consumer and producer on two workers that sleep."""
 
     def __init__(self) -> None:
@@ -54,41 +54,41 @@ class Pair:
     def outcomes(self) -> int:
         return sum((frame.last or frame.first) - frame.first + 1 for frame in of(frames(self.producer), "disposition"))
 
-    def counted(self, name: str) -> int:
+    def counter(self, name: str) -> int:
         return int(self.router.region.worker_counters(CONSUMING)[name])
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    made = Pair()
+def pair() -> Iterator[SleepingPair]:
+    made = SleepingPair()
     yield made
     made.router.settle()
     made.router.check_quiet()
     made.router.close()
 
 
-def test_an_outcome_comes_with_the_next_transfer_and_wakes_nobody(pair: Pair) -> None:
+def test_outcome_shares_wake_with_next_transfer(pair: SleepingPair) -> None:
     pair.send()
-    signals = pair.counted("signals")
+    signals = pair.counter("signals")
     pair.accept()
     assert pair.outcomes() == 0
     pair.send()
     assert pair.outcomes() == 1
-    assert (pair.counted("signals"), pair.counted("shared_wakes")) == (signals, 1)
+    assert (pair.counter("signals"), pair.counter("shared_wakes")) == (signals, 1)
 
 
-def test_an_outcome_that_nothing_follows_comes_soon(pair: Pair) -> None:
+def test_outcome_alone_arrives_after_short_wait(pair: SleepingPair) -> None:
     pair.send()
-    signals = pair.counted("signals")
+    signals = pair.counter("signals")
     pair.accept()
     assert pair.outcomes() == 0
     pair.router.workers[CONSUMING].poller.time_ns += 2_000_000
     pair.sleep()
     assert pair.outcomes() == 1
-    assert (pair.counted("signals"), pair.counted("shared_wakes")) == (signals + 1, 0)
+    assert (pair.counter("signals"), pair.counter("shared_wakes")) == (signals + 1, 0)
 
 
-def test_who_waits_for_each_outcome_does_so_once_in_many(pair: Pair) -> None:
+def test_producer_waiting_for_outcomes_is_delayed_rarely(pair: SleepingPair) -> None:
     """After an outcome that waited in vain, the next outcomes do not wait."""
     pair.send()
     pair.accept()
@@ -104,7 +104,7 @@ def test_who_waits_for_each_outcome_does_so_once_in_many(pair: Pair) -> None:
     assert pair.outcomes() == 0
 
 
-def test_records_that_cannot_wait_take_outcomes_along(pair: Pair) -> None:
+def test_urgent_records_carry_outcomes_along(pair: SleepingPair) -> None:
     other = pair.enter(CONSUMING, producer(0, "balanced.b"))
     taking = pair.enter(PRODUCING, consumer(0, "balanced.b"))
     pair.sleep()

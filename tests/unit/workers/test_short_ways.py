@@ -34,7 +34,7 @@ vhost {
 """
 
 
-def attached(router: Router, worker: int, listener: str, octets: bytes) -> Peer:
+def attach_client(router: Router, worker: int, listener: str, octets: bytes) -> Peer:
     peer = router.connect(worker, listener)
     peer.feed(start() + octets)
     router.settle()
@@ -42,7 +42,7 @@ def attached(router: Router, worker: int, listener: str, octets: bytes) -> Peer:
 
 
 def play(
-    short: bool,
+    fast: bool,
     address: str,
     attach: dict[str, Any],
     consumers: int,
@@ -62,16 +62,16 @@ def play(
         return "broker" if number == 0 and kind in brokers else "main"
 
     router = Router(workers, configuration(more=more))
-    engine.use_short_ways(short)
+    engine.use_short_ways(fast)
     try:
         last = workers - 1  # with two workers, the first consumer and the first producer are on different ones
         consuming = [
-            attached(router, min(number, last), "kept" if number == 2 else listener("consumer", number),
+            attach_client(router, min(number, last), "kept" if number == 2 else listener("consumer", number),
                      consumer(0, address, 60 if number else credit, **attach))
             for number in range(consumers)
         ]  # fmt: skip
         sending = [
-            attached(router, max(last - number, 0), listener("producer", number), producer(0, address))
+            attach_client(router, max(last - number, 0), listener("producer", number), producer(0, address))
             for number in range(PRODUCERS)
         ]
         scenario = Scenario([router], router.settle, consuming, sending)
@@ -94,7 +94,7 @@ def play(
     brokers=st.sampled_from([(), (), ("consumer",), ("producer",), ("consumer", "producer")]),
     more=st.sampled_from(["", "", POLICY]),
 )
-def test_like_the_general_way(
+def test_fast_paths_match_slow_path(
     address: str,
     attach: dict[str, Any],
     consumers: int,
@@ -104,27 +104,27 @@ def test_like_the_general_way(
     brokers: Sequence[str],
     more: str,
 ) -> None:
-    short = play(True, address, attach, consumers, actions, workers, credit, brokers, more)
-    general = play(False, address, attach, consumers, actions, workers, credit, brokers, more)
-    for mine, theirs in zip(short, general, strict=True):
-        assert mine == theirs
+    fast = play(True, address, attach, consumers, actions, workers, credit, brokers, more)
+    slow = play(False, address, attach, consumers, actions, workers, credit, brokers, more)
+    for first, second in zip(fast, slow, strict=True):
+        assert first == second
 
 
 @pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED, rejected("a:b", "c")])
 @pytest.mark.parametrize("lost", ["consumer", "producer"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_connection_that_is_lost_within_a_run(outcome: Any, lost: str, workers: int) -> None:
-    what = {"size": 10, "header": None, "to": None, "annotated": "none", "broken": False}
+def test_connection_lost_within_run_settles_alike(outcome: Any, lost: str, workers: int) -> None:
+    content = {"size": 10, "header": None, "to": None, "annotated": "none", "broken": False}
     actions = [
-        ("send", 0, 90, False, what),
+        ("send", 0, 90, False, content),
         ("settle", 0, 40, outcome),
         ("lose", 0 if lost == "consumer" else CONSUMERS, False),
         ("time", 1),
     ]
-    short = play(True, "balanced.a", {}, 1, actions, workers)
-    assert short == play(False, "balanced.a", {}, 1, actions, workers)
-    said = [one for one in short[0][CONSUMERS] if isinstance(one, tuple)]
-    assert [one[:3] for one in said] == [(True, number, True) for number in range(90 if lost == "consumer" else 41)]
+    fast = play(True, "balanced.a", {}, 1, actions, workers)
+    assert fast == play(False, "balanced.a", {}, 1, actions, workers)
+    outcomes = [one for one in fast[0][CONSUMERS] if isinstance(one, tuple)]
+    assert [one[:3] for one in outcomes] == [(True, number, True) for number in range(90 if lost == "consumer" else 41)]
 
 
 @pytest.mark.parametrize("size", [0, 10, 20_000])
@@ -132,25 +132,27 @@ def test_a_connection_that_is_lost_within_a_run(outcome: Any, lost: str, workers
 @pytest.mark.parametrize("attach", [{}, {"snd_settle_mode": 1}])
 @pytest.mark.parametrize("lost", [0, CONSUMERS])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_messages_that_wait_for_credit(size: int, header: Any, attach: dict[str, Any], lost: int, workers: int) -> None:
+def test_messages_waiting_for_credit_are_handled_alike(
+    size: int, header: Any, attach: dict[str, Any], lost: int, workers: int
+) -> None:
     """There are more messages than credit. The consumer grants some credit, then consumer or producer is lost."""
-    what = {"size": size, "header": header, "to": None, "annotated": "none", "broken": False}
+    content = {"size": size, "header": header, "to": None, "annotated": "none", "broken": False}
     actions = [
-        ("send", 0, 60, False, what),
-        ("send", 0, 10, True, what),
+        ("send", 0, 60, False, content),
+        ("send", 0, 10, True, content),
         ("settle", 0, 9, RELEASED),
         ("flow", 0, 20, False),
         ("flow", 0, 30, True),
         ("lose", lost, False),
         ("time", 1100),
     ]
-    short = play(True, "balanced.a", attach, 1, actions, workers, 20)
-    assert short == play(False, "balanced.a", attach, 1, actions, workers, 20)
+    fast = play(True, "balanced.a", attach, 1, actions, workers, 20)
+    assert fast == play(False, "balanced.a", attach, 1, actions, workers, 20)
 
 
-def some(**what: Any) -> list[Any]:
+def send_and_accept(**fields: Any) -> list[Any]:
     """Return actions that send unsettled and presettled messages, some of which are accepted."""
-    content = {"size": 10, "header": None, "to": None, "annotated": "none", "broken": False, **what}
+    content = {"size": 10, "header": None, "to": None, "annotated": "none", "broken": False, **fields}
     return [("send", 0, 60, False, content), ("send", 0, 10, True, content), ("settle", 0, 30, ACCEPTED), ("time", 1)]
 
 
@@ -158,21 +160,23 @@ def some(**what: Any) -> list[Any]:
 @pytest.mark.parametrize("consumers", [1, 2])
 @pytest.mark.parametrize("credit", [1000, 20])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_from_and_to_route_containers(brokers: Sequence[str], consumers: int, credit: int, workers: int) -> None:
+def test_container_deliveries_are_counted_alike(
+    brokers: Sequence[str], consumers: int, credit: int, workers: int
+) -> None:
     """Deliveries from and to brokers are counted as such."""
-    short = play(True, "balanced.a", {}, consumers, some(), workers, credit, brokers)
-    assert short == play(False, "balanced.a", {}, consumers, some(), workers, credit, brokers)
-    assert sum(counters["ingress_container"] for counters in short[1]) == (70 if "producer" in brokers else 0)
-    assert bool(sum(counters["egress_container"] for counters in short[1])) == ("consumer" in brokers)
+    fast = play(True, "balanced.a", {}, consumers, send_and_accept(), workers, credit, brokers)
+    assert fast == play(False, "balanced.a", {}, consumers, send_and_accept(), workers, credit, brokers)
+    assert sum(counters["ingress_container"] for counters in fast[1]) == (70 if "producer" in brokers else 0)
+    assert bool(sum(counters["egress_container"] for counters in fast[1])) == ("consumer" in brokers)
 
 
 @pytest.mark.parametrize("user", [None, b"anonymous", b"other", b"x" * 300])
 @pytest.mark.parametrize("header", [None, [True]])
 @pytest.mark.parametrize("to", [None, "balanced.b", "b" * 300])
 @pytest.mark.parametrize("credit", [1000, 20])
-def test_messages_bear_the_names_that_they_may(user: bytes | None, header: Any, to: str | None, credit: int) -> None:
-    actions = some(user=user, header=header, to=to)
-    short = play(True, "balanced.a", {}, 1, actions, 1, credit, (), POLICY)
-    assert short == play(False, "balanced.a", {}, 1, actions, 1, credit, (), POLICY)
+def test_user_id_policy_holds_on_both_paths(user: bytes | None, header: Any, to: str | None, credit: int) -> None:
+    actions = send_and_accept(user=user, header=header, to=to)
+    fast = play(True, "balanced.a", {}, 1, actions, 1, credit, (), POLICY)
+    assert fast == play(False, "balanced.a", {}, 1, actions, 1, credit, (), POLICY)
     allowed = user in (None, b"anonymous")
-    assert bool(short[1][0]["egress"]) == allowed
+    assert bool(fast[1][0]["egress"]) == allowed

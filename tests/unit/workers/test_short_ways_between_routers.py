@@ -72,7 +72,7 @@ actions = st.one_of(
 )
 
 
-class Between(Scenario):
+class NetworkScenario(Scenario):
     """Scenario with the action `cut`, which breaks a connection between routers."""
 
     network: Network
@@ -94,14 +94,14 @@ def transfers(octets: bytes) -> list[Any]:
         if size > DESCRIPTOR_AT and octets[at + DESCRIPTOR_AT] == TRANSFER:
             frame = parse_frame(octets[at : at + size])
             if not any(one in frame.payload for one in PROTOCOL):
-                said = frame.handle, frame.delivery_id, frame.settled, frame.more
-                found.append((frame.channel, *said, frame.payload))
+                fields = frame.handle, frame.delivery_id, frame.settled, frame.more
+                found.append((frame.channel, *fields, frame.payload))
         at += size
     return found
 
 
 def play(
-    short: bool, address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any],
+    fast: bool, address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any],
     between: str = "",
 ) -> list[Any]:  # fmt: skip
     """Return what each peer received, the counters of each router, and what each router has sent to others.
@@ -111,7 +111,7 @@ def play(
     alive = engine.alive()
     with pytest.MonkeyPatch.context() as patch:
         network = Network("ABC", monkeypatch=patch, listener="linkCapacity: 90", between=between, more=EDGE_LISTENER)
-        engine.use_short_ways(short)
+        engine.use_short_ways(fast)
         try:
             network.join("A", "B")
             network.join("B", "C")
@@ -130,7 +130,7 @@ def play(
             senders = [client(network, place, producer(0, address), listener=listener) for place, listener in sending]
             network.pass_seconds(1)
             routers = [*network.routers.values()]
-            scenario = Between(routers, network.settle, receivers, senders)
+            scenario = NetworkScenario(routers, network.settle, receivers, senders)
             scenario.network = network
             for one in steps:
                 scenario.act(*one)
@@ -156,44 +156,50 @@ def play(
     steps=st.lists(actions, min_size=1, max_size=15),
     between=st.sampled_from(["", "linkCapacity: 10"]),
 )
-def test_like_the_general_way(
+def test_fast_paths_between_routers_match_slow_path(
     address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any], between: str
 ) -> None:
-    short = play(True, address, attach, consuming, sending, steps, between)
-    general = play(False, address, attach, consuming, sending, steps, between)
-    assert all(mine == theirs for mine, theirs in zip(short, general, strict=True))
+    fast = play(True, address, attach, consuming, sending, steps, between)
+    slow = play(False, address, attach, consuming, sending, steps, between)
+    assert all(first == second for first, second in zip(fast, slow, strict=True))
 
 
 @pytest.mark.parametrize("annotated", ["none", "same", "routers", "both"])
-@pytest.mark.parametrize(("there", "back"), [("A", "C"), ("E", "A"), ("A", "E"), ("E", "C"), ("C", "E")])
+@pytest.mark.parametrize(
+    ("sender_router", "receiver_router"), [("A", "C"), ("E", "A"), ("A", "E"), ("E", "C"), ("C", "E")]
+)
 @pytest.mark.parametrize("listener", ["main", "open"])
-def test_messages_that_begin_alike(there: str, back: str, listener: str, annotated: str) -> None:
-    what = {"size": 10, "header": None, "to": None, "annotated": annotated, "broken": False}
+def test_messages_with_equal_sections_are_handled_alike(
+    sender_router: str, receiver_router: str, listener: str, annotated: str
+) -> None:
+    content = {"size": 10, "header": None, "to": None, "annotated": annotated, "broken": False}
     steps = [
-        ("send", 0, 40, False, what),
-        ("send", 1, 40, True, what),
+        ("send", 0, 40, False, content),
+        ("send", 1, 40, True, content),
         ("settle", 0, 20, ACCEPTED),
-        ("send", 0, 20, False, what),
+        ("send", 0, 20, False, content),
         ("settle", 0, 100, ACCEPTED),
     ]
-    sending = [(there, listener), (there, "main")]
-    short = play(True, "any.a", {}, [(back, listener)], sending, steps)
-    same = short == play(False, "any.a", {}, [(back, listener)], sending, steps)
+    sending = [(sender_router, listener), (sender_router, "main")]
+    fast = play(True, "any.a", {}, [(receiver_router, listener)], sending, steps)
+    same = fast == play(False, "any.a", {}, [(receiver_router, listener)], sending, steps)
     assert same
-    arrived = [one for one in short[0][0] if isinstance(one, bytes) and one[DESCRIPTOR_AT] == TRANSFER]
+    arrived = [one for one in fast[0][0] if isinstance(one, bytes) and one[DESCRIPTOR_AT] == TRANSFER]
     # A listener that does not strip annotations trusts the trace of a client, here one that is too long.
     assert len(arrived) == 100 or (listener == "open" and annotated in ("routers", "both") and len(arrived) == 40)
 
 
 @pytest.mark.parametrize("size", [10, 2000])
-@pytest.mark.parametrize(("there", "back"), [("A", "B"), ("A", "C"), ("E", "C")])
-def test_messages_that_wait_for_credit(there: str, back: str, size: int) -> None:
+@pytest.mark.parametrize(("sender_router", "receiver_router"), [("A", "B"), ("A", "C"), ("E", "C")])
+def test_messages_waiting_between_routers_are_handled_alike(
+    sender_router: str, receiver_router: str, size: int
+) -> None:
     """There are more messages than credit between two routers and at the consumer. Some peers and a connection are
     lost meanwhile."""
-    what = {"size": size, "header": None, "to": None, "annotated": "none", "broken": False}
+    content = {"size": size, "header": None, "to": None, "annotated": "none", "broken": False}
     steps = [
-        *[("send", who, 60, False, what) for who in (0, 1, 0, 1)],
-        ("send", 0, 20, True, what),
+        *[("send", number, 60, False, content) for number in (0, 1, 0, 1)],
+        ("send", 0, 20, True, content),
         ("settle", 0, 30, ACCEPTED),
         ("lose", 1, True),
         ("settle", 0, 40, ACCEPTED),
@@ -201,24 +207,26 @@ def test_messages_that_wait_for_credit(there: str, back: str, size: int) -> None
         ("cut", 0),
         ("lose", 0, True),
     ]
-    consuming = [(back, "open"), (back, "main")]
-    sending = [(there, "open"), (there, "main")]
-    short = play(True, "any.a", {}, consuming, sending, steps, "linkCapacity: 10")
-    same = short == play(False, "any.a", {}, consuming, sending, steps, "linkCapacity: 10")
+    consuming = [(receiver_router, "open"), (receiver_router, "main")]
+    sending = [(sender_router, "open"), (sender_router, "main")]
+    fast = play(True, "any.a", {}, consuming, sending, steps, "linkCapacity: 10")
+    same = fast == play(False, "any.a", {}, consuming, sending, steps, "linkCapacity: 10")
     assert same
 
 
 @pytest.mark.parametrize(
     "kinds", [["none", "same"], ["none", "same", "routers"], ["none", "same", "others", "routers", "both"]]
 )
-def test_messages_that_begin_in_several_ways(kinds: list[str]) -> None:
+def test_messages_with_various_sections_are_handled_alike(kinds: list[str]) -> None:
     """Deliveries of several producers are interleaved on a link between routers."""
-    whats = [{"size": 10, "header": None, "to": None, "annotated": one, "broken": False} for one in kinds]
-    steps: list[Any] = [("send", who, 1, False, what) for _ in range(9) for what in whats for who in (0, 1)]
+    contents = [{"size": 10, "header": None, "to": None, "annotated": one, "broken": False} for one in kinds]
+    steps: list[Any] = [
+        ("send", number, 1, False, content) for _ in range(9) for content in contents for number in (0, 1)
+    ]
     steps += [("settle", 0, 200, ACCEPTED), ("lose", 0, True)]
-    steps += [("send", who, 3, True, what) for what in whats for who in (0, 1)]
+    steps += [("send", number, 3, True, content) for content in contents for number in (0, 1)]
     sending = [("A", "open"), ("A", "main")]
     receivers = [("C", "open"), ("C", "main")]
-    short = play(True, "any.a", {}, receivers, sending, steps)
-    same = short == play(False, "any.a", {}, receivers, sending, steps)
+    fast = play(True, "any.a", {}, receivers, sending, steps)
+    same = fast == play(False, "any.a", {}, receivers, sending, steps)
     assert same

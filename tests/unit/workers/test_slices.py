@@ -31,7 +31,7 @@ LISTENER = f"linkCapacity: {DELIVERIES}; maxSessionFrames: {2 * DELIVERIES}"
 SLICES_A_WAKE = 2
 
 
-class Pair:
+class OneWorkerPair:
     """Producer and consumer on one worker, each on a connection of its own."""
 
     def __init__(self, router: Router, address: str, credit: int = MANY) -> None:
@@ -76,9 +76,9 @@ def unread(peer: Peer) -> bool:
 
 WIDE = {
     "outcomes of all": settle(0, DELIVERIES - 1, ACCEPTED),
-    "states of all, again and again": (settle(0, DELIVERIES - 1, ACCEPTED, settled=False)
+    "states of all, repeatedly": (settle(0, DELIVERIES - 1, ACCEPTED, settled=False)
                                        + settle(0, DELIVERIES - 1, RELEASED, settled=False)) * 5,
-    "ranges of nothing": settle(DELIVERIES, DELIVERIES + (1 << 30), ACCEPTED) * 500,
+    "ranges without deliveries": settle(DELIVERIES, DELIVERIES + (1 << 30), ACCEPTED) * 500,
     "a range far beyond all": settle(0, (1 << 31) - 1, ACCEPTED),
 }  # fmt: skip
 
@@ -86,8 +86,8 @@ WIDE = {
 @pytest.mark.parametrize("wide", WIDE.values(), ids=WIDE.keys())
 def test_wide_disposition_of_a_consumer_is_applied_in_slices(routers, wide: bytes) -> None:
     router = routers(1, configuration(LISTENER))
-    attacker = Pair(router, "balanced.attacked")
-    bystander = Pair(router, "balanced.quiet")
+    attacker = OneWorkerPair(router, "balanced.attacked")
+    bystander = OneWorkerPair(router, "balanced.quiet")
     attacker.send(DELIVERIES)
     attacker.receiving.put(wide)
     number = 0
@@ -102,9 +102,9 @@ def test_wide_disposition_of_a_consumer_is_applied_in_slices(routers, wide: byte
     router.settle()
 
 
-def test_wide_disposition_taken_in_slices_settles_every_delivery_once(routers) -> None:
+def test_wide_disposition_in_slices_settles_each_delivery_once(routers) -> None:
     router = routers(1, configuration(LISTENER))
-    pair = Pair(router, "balanced.attacked")
+    pair = OneWorkerPair(router, "balanced.attacked")
     pair.send(DELIVERIES)
     pair.receiving.feed(settle(0, DELIVERIES - 1, ACCEPTED))
     router.settle()
@@ -118,7 +118,7 @@ def test_wide_disposition_taken_in_slices_settles_every_delivery_once(routers) -
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "state"])
 def test_wide_disposition_of_a_producer_is_applied_in_slices(routers, settled: bool) -> None:
     router = routers(1, configuration(LISTENER))
-    attacker = Pair(router, "balanced.attacked")
+    attacker = OneWorkerPair(router, "balanced.attacked")
     attacker.send(DELIVERIES)
     attacker.sending.put(settle(0, DELIVERIES - 1, ACCEPTED, role=False, settled=settled) * (1 if settled else 10))
     count = 0
@@ -139,17 +139,15 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("credit", [0, MANY], ids=["queued", "sent"])
-def test_consumer_with_very_many_deliveries_is_lost_in_pieces(
-    routers, end: Callable[[Peer], object], credit: int
-) -> None:
+def test_consumer_with_many_deliveries_is_lost_in_slices(routers, end: Callable[[Peer], object], credit: int) -> None:
     router = routers(1, configuration(LISTENER))
-    attacker = Pair(router, "balanced.attacked", credit)
-    bystander = Pair(router, "balanced.quiet")
+    attacker = OneWorkerPair(router, "balanced.attacked", credit)
+    bystander = OneWorkerPair(router, "balanced.quiet")
     attacker.send(DELIVERIES)
     end(attacker.receiving)
-    told: list[range] = []
+    settled_ranges: list[range] = []
     number = 0
-    for units in wakes(router, lambda: sum(map(len, told)) == DELIVERIES):
+    for units in wakes(router, lambda: sum(map(len, settled_ranges)) == DELIVERIES):
         assert units <= SLICES_A_WAKE * 2 * Work.WORK_A_SLICE
         router.decide()
         bystander.sending.put(transfer(0, number, message(b"%d" % number)))
@@ -159,22 +157,22 @@ def test_consumer_with_very_many_deliveries_is_lost_in_pieces(
         for report in of(frames(attacker.sending), "disposition"):
             assert report.settled
             assert report.state == (Described(ULong(0x27), [True, False]) if credit else RELEASED)
-            told.append(range(report.first, (report.first if report.last is None else report.last) + 1))
+            settled_ranges.append(range(report.first, (report.first if report.last is None else report.last) + 1))
     assert number > 1
-    assert sorted(each for one in told for each in one) == list(range(DELIVERIES))
+    assert sorted(each for one in settled_ranges for each in one) == list(range(DELIVERIES))
     router.settle()
 
 
-def test_detach_of_an_ended_link_does_not_ask_who_has_its_slot(routers) -> None:
+def test_detach_of_ended_link_leaves_new_owner_of_slot(routers) -> None:
     router = routers(1, configuration(LISTENER), links=2)
     worker = router.workers[0]
     leaving = router.connect(0)
     leaving.feed(start() + consumer(0, "balanced.left"))
     router.settle()
     ((slot, link),) = worker.links.items()
-    link.close_with("a:b", "it is over")
+    link.close_with("a:b", "closed by the router")
     router.settle()
-    pair = Pair(router, "balanced.attacked")
+    pair = OneWorkerPair(router, "balanced.attacked")
     assert slot in worker.links
     pair.send(DELIVERIES)
     leaving.feed(say("detach", handle=0, closed=True))
@@ -190,8 +188,8 @@ DELIVERY_OCTETS = 512  # octets charged for a delivery with one copy (router/amq
 
 def test_multicast_copies_are_charged_and_counted(routers) -> None:
     router = routers(1)
-    crowd = router.connect(0)
-    crowd.feed(start() + b"".join(consumer(handle, "multicast.crowd", 0) for handle in range(RECEIVERS)))
+    subscribers = router.connect(0)
+    subscribers.feed(start() + b"".join(consumer(handle, "multicast.crowd", 0) for handle in range(RECEIVERS)))
     router.settle()
     sending = router.connect(0)
     sending.feed(start() + producer(0, "multicast.crowd"))
@@ -204,38 +202,38 @@ def test_multicast_copies_are_charged_and_counted(routers) -> None:
     assert count > MESSAGES * RECEIVERS * 3 // (4 * Work.WORK_A_SLICE)
     router.settle()
     assert octets_held(sending.connection) >= MESSAGES * RECEIVERS * COPY_OCTETS
-    crowd.feed(b"".join(flow(handle, 100) for handle in range(RECEIVERS)))
+    subscribers.feed(b"".join(flow(handle, 100) for handle in range(RECEIVERS)))
     router.settle()
     # Copies live until they are settled.
     assert octets_held(sending.connection) >= MESSAGES * RECEIVERS * COPY_OCTETS
-    crowd.feed(settle(0, 100 * RECEIVERS - 1, ACCEPTED))
+    subscribers.feed(settle(0, 100 * RECEIVERS - 1, ACCEPTED))
     router.settle()
     left = (MESSAGES - 100) * (RECEIVERS * COPY_OCTETS + DELIVERY_OCTETS)
     assert left <= octets_held(sending.connection) <= left + MESSAGES * 100
-    crowd.feed(b"".join(flow(handle, 1000, delivery_count=100) for handle in range(RECEIVERS)))
+    subscribers.feed(b"".join(flow(handle, 1000, delivery_count=100) for handle in range(RECEIVERS)))
     router.settle()
-    crowd.feed(settle(100 * RECEIVERS, MESSAGES * RECEIVERS - 1, ACCEPTED))
+    subscribers.feed(settle(100 * RECEIVERS, MESSAGES * RECEIVERS - 1, ACCEPTED))
     router.settle()
     assert octets_held(sending.connection) == 0
 
 
-def test_a_stream_reaches_a_crowd_on_another_worker(routers) -> None:
+def test_stream_reaches_many_consumers_on_other_worker(routers) -> None:
     """Octets charged for waiting copies do not count towards the octets that open the stream's window."""
     many = 1100  # their copies are charged more than the window of a stream between workers
     router = routers(2, links=2 * many)
-    crowd = router.connect(0)
-    crowd.feed(start() + b"".join(consumer(handle, "multicast.crowd", 0) for handle in range(many)))
+    subscribers = router.connect(0)
+    subscribers.feed(start() + b"".join(consumer(handle, "multicast.crowd", 0) for handle in range(many)))
     router.settle()
-    assert len(of(frames(crowd), "attach")) == many
+    assert len(of(frames(subscribers), "attach")) == many
     sending = router.connect(1)
     sending.feed(start() + producer(0, "multicast.crowd"))
     router.settle()
     octets = message(bytes(300_000))
     sending.feed(transfer(0, 0, octets, settled=True))
     router.settle()
-    crowd.feed(b"".join(flow(handle, 1) for handle in range(many)))
+    subscribers.feed(b"".join(flow(handle, 1) for handle in range(many)))
     ended = 0
-    while sent := of(frames(crowd), "transfer"):
+    while sent := of(frames(subscribers), "transfer"):
         ended += sum(frame.more is not True for frame in sent)
         router.settle()
     assert ended == many

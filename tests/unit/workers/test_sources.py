@@ -37,10 +37,10 @@ def receiver(router, name, credit, **fields):
     return peer, frames(peer)
 
 
-def numbers(heard):
+def sequence_numbers(received):
     """Return the sequence numbers in the messages."""
     found = []
-    for octets in messages(heard):
+    for octets in messages(received):
         properties, at = decode(octets, 0)
         body, _ = decode(octets, at)
         assert body.value == f"Sequence: {int(properties.value[0])}"
@@ -49,19 +49,19 @@ def numbers(heard):
 
 
 @pytest.mark.parametrize("name", ["source", "source_ps"])
-def test_as_many_as_there_is_credit_for(router, name):
-    peer, heard = receiver(router, name, 5)
-    assert [frame.name for frame in heard[-6:]] == ["attach", *["transfer"] * 5]
-    seen = numbers(heard)
+def test_source_sends_as_many_as_credit(router, name):
+    peer, received = receiver(router, name, 5)
+    assert [frame.name for frame in received[-6:]] == ["attach", *["transfer"] * 5]
+    seen = sequence_numbers(received)
     assert seen == list(range(seen[0], seen[0] + 5))
-    assert [frame.settled or False for frame in of(heard, "transfer")] == [name == "source_ps"] * 5
+    assert [frame.settled or False for frame in of(received, "transfer")] == [name == "source_ps"] * 5
     peer.feed(flow(0, 300, delivery_count=5))
     router.settle()
-    assert numbers(frames(peer)) == list(range(seen[0] + 5, seen[0] + 305))
+    assert sequence_numbers(frames(peer)) == list(range(seen[0] + 5, seen[0] + 305))
 
 
 @pytest.mark.parametrize("state", [ACCEPTED, REJECTED, RELEASED, None])
-def test_outcomes_end_what_was_sent(router, state):
+def test_outcomes_settle_messages_of_source(router, state):
     peer, _ = receiver(router, "source", 10)
     peer.feed(settle(0, 9, state))
     router.settle()
@@ -71,33 +71,33 @@ def test_outcomes_end_what_was_sent(router, state):
     assert len(messages(frames(peer))) == 1
 
 
-def test_not_more_than_the_router_keeps(router):
-    peer, heard = receiver(router, "source", MANY)
-    assert len(messages(heard)) == UNSETTLED_MOST
+def test_source_keeps_bounded_unsettled_messages(router):
+    peer, received = receiver(router, "source", MANY)
+    assert len(messages(received)) == UNSETTLED_MOST
     peer.feed(settle(0, 99, ACCEPTED))
     router.settle()
     assert len(messages(frames(peer))) == 100
 
 
-def test_what_asks_for_settled_messages_gets_them(router):
-    _, heard = receiver(router, "source", 3, snd_settle_mode=UByte(SETTLED_BY_SENDER))
-    assert [frame.settled for frame in of(heard, "transfer")] == [True] * 3
+def test_source_honours_settle_mode_of_receiver(router):
+    _, received = receiver(router, "source", 3, snd_settle_mode=UByte(SETTLED_BY_SENDER))
+    assert [frame.settled for frame in of(received, "transfer")] == [True] * 3
 
 
-def test_a_window_that_shuts_and_a_drain(router):
+def test_source_with_shut_window_drains_later(router):
     peer = router.connect()
     peer.feed(start(window=4) + consumer(0, HOOKS + "source_ps", 0))
     peer.feed(flow(0, 10, window=4, drain=True))
     router.settle()
-    heard = frames(peer)
-    assert (len(messages(heard)), of(heard, "flow")) == (4, [])
+    received = frames(peer)
+    assert (len(messages(received)), of(received, "flow")) == (4, [])
     peer.feed(say("flow", next_incoming_id=4, incoming_window=MANY, next_outgoing_id=0, outgoing_window=MANY))
     router.settle()
     assert len(messages(frames(peer))) == 6
 
 
 @pytest.mark.parametrize("how", ["detach", "end", "close", "lose"])
-def test_nothing_is_left_of_a_source_whose_receiver_goes(router, how):
+def test_source_of_lost_receiver_is_freed(router, how):
     peer, _ = receiver(router, "source", 200)
     peer.feed(flow(0, 100, window=0, delivery_count=200))
     router.settle()
@@ -110,7 +110,7 @@ def test_nothing_is_left_of_a_source_whose_receiver_goes(router, how):
 
 @pytest.mark.parametrize("size", [10, 40_000, 300_000, 2 << 20])
 @pytest.mark.parametrize("target", [HOOKS + "discard", None])
-def test_what_is_discarded_is_rejected(router, size, target):
+def test_discard_address_rejects_messages(router, size, target):
     peer = router.connect()
     peer.feed(start() + producer(0, target))
     router.settle()
@@ -119,6 +119,6 @@ def test_what_is_discarded_is_rejected(router, size, target):
     router.settle()
     seen = of(frames(peer), "disposition")
     ended = [each for each in seen if each.settled]
-    told = {number for each in ended for number in range(each.first, (each.last or each.first) + 1)}
-    assert told == {0, 2}
+    rejected = {number for each in ended for number in range(each.first, (each.last or each.first) + 1)}
+    assert rejected == {0, 2}
     assert {each.state.descriptor for each in seen} == {0x25}

@@ -60,7 +60,7 @@ def pass_checks(router, count=2):
         router.pass_time(CHECK_MS)
 
 
-def pair(router, address="balanced.a", credit=100, workers=(0, 0), window=None, listeners=("main", "main")):
+def connect_pair(router, address="balanced.a", credit=100, workers=(0, 0), window=None, listeners=("main", "main")):
     """Connect a consumer and a producer; return both peers and their links."""
     consuming, sending = router.connect(workers[0], listeners[0]), router.connect(workers[1], listeners[1])
     consuming.feed((start() if window is None else start(window)) + consumer(0, address, 0))
@@ -78,16 +78,16 @@ def send(router, peer, count, octets=b"x", begin=0):
     router.settle()
 
 
-def test_the_numbers_are_those_of_the_engine():
+def test_stall_numbers_match_engine():
     assert {f"STALL_{one.name}": one.value for one in Reason} | {"STALL_NONE": 0} == {
         one.name: one.value for one in Stall
     }
 
 
 @pytest.mark.parametrize("workers", [(0, 0), (0, 1)])
-def test_credit(routers, workers):
+def test_consumer_without_credit_stalls(routers, workers):
     router = routers(2)
-    consuming, sending, out, into = pair(router, credit=2, workers=workers)
+    consuming, sending, out, into = connect_pair(router, credit=2, workers=workers)
     send(router, sending, 2)
     pass_checks(router)
     found = stall_of(router, out)
@@ -102,16 +102,16 @@ def test_credit(routers, workers):
     assert router.region.link_counters(out.worker, out.slot)["stall"] == 0
 
 
-def test_no_credit_is_known_before_the_first_check(routers):
+def test_missing_credit_is_known_before_first_check(routers):
     router = routers()
-    _, _, out, _ = pair(router, credit=0)
+    _, _, out, _ = connect_pair(router, credit=0)
     assert stall_of(router, out).reason == Word.CREDIT
 
 
 @pytest.mark.parametrize("workers", [(0, 0), (0, 1)])
-def test_window(routers, workers):
+def test_shut_window_stalls_link(routers, workers):
     router = routers(2)
-    consuming, sending, out, _into = pair(router, credit=100, window=5, workers=workers)
+    consuming, sending, out, _into = connect_pair(router, credit=100, window=5, workers=workers)
     send(router, sending, 40)
     pass_checks(router, 1)  # there was progress before
     pass_checks(router, 1)
@@ -127,17 +127,17 @@ def test_window(routers, workers):
     assert stall_of(router, out) is None
 
 
-def test_a_peer_that_is_a_router_or_a_container_is_named_so(routers):
+def test_container_is_named_as_container(routers):
     router = routers()
-    _, _, out, _ = pair(router, credit=0, listeners=("broker", "main"))
+    _, _, out, _ = connect_pair(router, credit=0, listeners=("broker", "main"))
     found = stall_of(router, out)
     assert found.reason == Word.BROKER
     assert found.text.startswith("container 'test'")
 
 
-def test_unread(routers):
+def test_unread_connection_stalls_link(routers):
     router = routers()
-    consuming, sending, out, _into = pair(router)
+    consuming, sending, out, _into = connect_pair(router)
     consuming.blocked = True
     send(router, sending, 1)
     pass_checks(router)
@@ -170,7 +170,7 @@ def test_heartbeats_do_not_count_as_read(routers):
     assert (found.reason, found.seconds) == (Word.UNREAD, 5)
 
 
-def test_no_consumer(routers):
+def test_producer_without_consumer_stalls(routers):
     router = routers()
     peer = router.connect()
     peer.feed(start() + producer(0, "balanced.nobody"))
@@ -181,9 +181,9 @@ def test_no_consumer(routers):
 
 
 @pytest.mark.parametrize("workers", [(0, 0), (0, 1)])
-def test_unsettled(routers, workers):
+def test_unsettled_deliveries_stall_producer(routers, workers):
     router = routers(2)
-    consuming, sending, out, into = pair(router, credit=1000, workers=workers)
+    consuming, sending, out, into = connect_pair(router, credit=1000, workers=workers)
     send(router, sending, 250)
     pass_checks(router, 3)
     assert stall_of(router, out) is None
@@ -198,17 +198,17 @@ def test_unsettled(routers, workers):
     assert stall_of(router, into) is None
 
 
-def test_unsettled_at_a_broker(routers):
+def test_unsettled_deliveries_at_broker_stall_producer(routers):
     router = routers()
-    _, sending, _, into = pair(router, credit=1000, listeners=("broker", "main"))
+    _, sending, _, into = connect_pair(router, credit=1000, listeners=("broker", "main"))
     send(router, sending, 250)
     pass_checks(router, 3)
     assert stall_of(router, into).reason == Word.BROKER
 
 
-def test_a_stream_whose_window_is_shut_is_held_by_its_consumer(routers):
+def test_stream_with_shut_window_stalls_producer(routers):
     router = routers()
-    _consuming, sending, _out, into = pair(router, credit=1, window=1)
+    _consuming, sending, _out, into = connect_pair(router, credit=1, window=1)
     whole = transfer(0, 0, message(b"x" * 3_000_000))
     sending.feed(whole[:2_000_000])
     router.settle()
@@ -229,10 +229,10 @@ def fill(router, sending, octets):
         router.pass_time(20)  # quotas measure the held octets periodically
 
 
-def test_memory(routers):
+def test_memory_bound_stalls_producer(routers):
     """The producer keeps to its window, which the memory bound shuts."""
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
-    _, sending, out, into = pair(router, credit=0)
+    _, sending, out, into = connect_pair(router, credit=0)
     fill(router, sending, b"x" * 15_000)
     pass_checks(router, 6)
     found = stall_of(router, into)
@@ -240,11 +240,11 @@ def test_memory(routers):
     assert "holds as many octets of messages as it may" in found.text
 
 
-def test_quota(routers):
+def test_vhost_quota_stalls_producer(routers):
     """Octets of the vhost's messages wait for a consumer, up to its quota."""
     router = routers(text=configuration() + QUOTA)
     router.core.policy.measure(router.region)
-    _, sending, _, into = pair(router, credit=0)
+    _, sending, _, into = connect_pair(router, credit=0)
     fill(router, sending, b"x" * 9_000)
     pass_checks(router, 6)
     found = stall_of(router, into)
@@ -260,9 +260,9 @@ def test_quota(routers):
         (RouterPause.PAUSE_CONTROL, Word.SUPERVISOR),
     ],
 )
-def test_pauses(routers, pause, reason):
+def test_paused_connection_stalls_links(routers, pause, reason):
     router = routers()
-    consuming, sending, out, into = pair(router, credit=0)
+    consuming, sending, out, into = connect_pair(router, credit=0)
     for peer in (consuming, sending):
         peer.connection.pause(pause)
     pass_checks(router, 3)
@@ -275,9 +275,9 @@ def test_pauses(routers, pause, reason):
     assert stall_of(router, out).reason == Word.CREDIT
 
 
-def test_a_pause_that_one_check_sees_is_none(routers):
+def test_pause_seen_by_one_check_is_no_stall(routers):
     router = routers()
-    _, sending, _, into = pair(router)
+    _, sending, _, into = connect_pair(router)
     sending.connection.pause(RouterPause.PAUSE_RING)
     pass_checks(router, 1)
     sending.connection.resume(RouterPause.PAUSE_RING)
@@ -286,7 +286,7 @@ def test_a_pause_that_one_check_sees_is_none(routers):
     assert router.region.link_counters(into.worker, into.slot)["stall"] == 0
 
 
-def test_link_routes(routers):
+def test_link_route_without_credit_names_container(routers):
     """The client of a link route waits for the container, which is named."""
     router = routers()
     container, client = router.connect(listener="broker"), router.connect()
@@ -295,8 +295,8 @@ def test_link_routes(routers):
     frames(container)
     client.feed(start() + producer(0, "routed.a"))
     router.settle()
-    heard = frames(container)
-    (begun,), (attach,) = of(heard, "begin"), of(heard, "attach")
+    received = frames(container)
+    (begun,), (attach,) = of(received, "begin"), of(received, "attach")
     container.feed(
         say("begin", channel=1, remote_channel=begun.channel, next_outgoing_id=0, incoming_window=9, outgoing_window=9)
         + say(
@@ -322,10 +322,10 @@ def test_link_routes(routers):
     assert stall_of(router, ours) is None
 
 
-def test_progress_is_no_stall(routers):
+def test_progress_between_checks_is_no_stall(routers):
     """The consumer grants credit for one delivery at a time, and has none at each check."""
     router = routers()
-    consuming, sending, out, _into = pair(router, credit=0)
+    consuming, sending, out, _into = connect_pair(router, credit=0)
     send(router, sending, 20)
     pass_checks(router, 1)
     for number in range(5):
@@ -337,9 +337,9 @@ def test_progress_is_no_stall(routers):
     assert router.region.link_counters(out.worker, out.slot)["stall"] == Reason.CREDIT
 
 
-def test_a_slot_that_is_claimed_anew_begins_without_a_stall(routers):
+def test_reused_slot_begins_without_stall(routers):
     router = routers()
-    consuming, sending, out, _into = pair(router, credit=100, window=1)
+    consuming, sending, out, _into = connect_pair(router, credit=100, window=1)
     send(router, sending, 3)
     pass_checks(router, 4)
     assert stall_of(router, out).reason == Word.WINDOW
@@ -355,7 +355,7 @@ def test_a_slot_that_is_claimed_anew_begins_without_a_stall(routers):
     consuming.lose()
 
 
-def test_links_are_checked_in_steps(routers, monkeypatch):
+def test_stall_checks_cover_links_in_steps(routers, monkeypatch):
     monkeypatch.setattr("workers.stalls.SLOTS_A_STEP", 3)
     router = routers()
     peer = router.connect()
@@ -366,7 +366,7 @@ def test_links_are_checked_in_steps(routers, monkeypatch):
     assert found == [Reason.CREDIT] * 10
 
 
-def test_nothing_is_checked_when_there_are_no_links(routers):
+def test_stall_checks_without_links_do_not_run(routers):
     router = routers()
     poller = router.workers[0].poller
     peer = router.connect()

@@ -24,7 +24,7 @@ PRIVATE = Described(ULong(0x99), [])
 STATES = [ACCEPTED, RELEASED, PLAIN_MODIFIED, PRIVATE, modified(True, False), rejected("a:b", "c")]
 
 
-def pair(router: Router, worker: int, address: str) -> tuple[Peer, Peer]:
+def connect_pair(router: Router, worker: int, address: str) -> tuple[Peer, Peer]:
     """Return a consumer on worker 0, and a producer on `worker`."""
     receiving, sending = router.connect(0), router.connect(worker)
     receiving.feed(start() + consumer(0, address))
@@ -51,7 +51,7 @@ def split(octets: bytes) -> list[bytes]:
     return found
 
 
-def reported(peer: Peer, *, settled: bool = False) -> dict[int, Any]:
+def last_states(peer: Peer, *, settled: bool = False) -> dict[int, Any]:
     """Return the last state of each delivery that the peer has received."""
     found = {}
     for report in of(frames(peer), "disposition"):
@@ -73,61 +73,61 @@ def flood(first_role: bool) -> bytes:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_states_for_a_producer_that_does_not_read_wait_outside_its_buffer(routers, workers: int) -> None:
+def test_states_for_unread_producer_wait_outside_write_buffer(routers, workers: int) -> None:
     router = routers(workers, configuration(LISTENER))
-    receiving, sending = pair(router, workers - 1, "balanced.a")
+    receiving, sending = connect_pair(router, workers - 1, "balanced.a")
     send(router, sending, DELIVERIES)
-    reported(sending)
+    last_states(sending)
     sending.blocked = True
     receiving.feed(flood(True))
     router.settle()
     assert octets_waiting(sending.connection) <= OUTPUT_HIGH + FRAME
     sending.blocked = False
     router.settle()
-    last = reported(sending)
+    last = last_states(sending)
     expected = {number: STATES[number % 2] if number % 16 == 0 else rejected("a:b", "19") for number in last}
     assert len(last) == DELIVERIES
     assert last == expected
     assert octets_waiting(sending.connection) == 0
 
 
-def test_states_for_a_consumer_that_does_not_read_wait_outside_its_buffer(routers) -> None:
+def test_states_for_unread_consumer_wait_outside_write_buffer(routers) -> None:
     router = routers(1, configuration(LISTENER))
-    receiving, sending = pair(router, 0, "balanced.a")
+    receiving, sending = connect_pair(router, 0, "balanced.a")
     send(router, sending, DELIVERIES)
-    reported(receiving)
+    last_states(receiving)
     receiving.blocked = True
     sending.feed(flood(False))
     router.settle()
     assert octets_waiting(receiving.connection) <= OUTPUT_HIGH + FRAME
     receiving.blocked = False
     router.settle()
-    last = reported(receiving)
+    last = last_states(receiving)
     assert len(last) == DELIVERIES
     assert last[DELIVERIES - 1] == rejected("a:b", "19")
 
 
-def test_state_that_repeats_the_last_one_is_not_written(routers) -> None:
+def test_repeated_state_is_not_written(routers) -> None:
     router = routers(1)
-    receiving, sending = pair(router, 0, "balanced.a")
+    receiving, sending = connect_pair(router, 0, "balanced.a")
     send(router, sending, 100)
     receiving.feed(settle(0, 99, ACCEPTED, settled=False))
     router.settle()
-    assert reported(sending) == dict.fromkeys(range(100), ACCEPTED)
+    assert last_states(sending) == dict.fromkeys(range(100), ACCEPTED)
     receiving.feed(settle(0, 99, ACCEPTED, settled=False) * 10)
     router.settle()
-    assert reported(sending) == {}
+    assert last_states(sending) == {}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_disposition_without_state_or_settlement_keeps_the_state_that_waits(routers, workers: int) -> None:
+def test_empty_disposition_keeps_waiting_state(routers, workers: int) -> None:
     router = routers(workers)
-    receiving, sending = pair(router, workers - 1, "balanced.a")
+    receiving, sending = connect_pair(router, workers - 1, "balanced.a")
     send(router, sending, 10)
-    reported(receiving)
+    last_states(receiving)
     sending.feed(settle(0, 9, PRIVATE, settled=False, role=False) + settle(0, 9, settled=False, role=False))
     router.settle()
-    assert reported(receiving) == dict.fromkeys(range(10), PRIVATE)
+    assert last_states(receiving) == dict.fromkeys(range(10), PRIVATE)
     sending.feed(settle(0, 9, settled=False, role=False))
     router.settle()
     assert of(frames(receiving), "disposition") == []
@@ -135,20 +135,20 @@ def test_disposition_without_state_or_settlement_keeps_the_state_that_waits(rout
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("address", ["balanced.a", "multicast.a"])
-def test_state_of_a_message_that_is_still_coming_in_goes_with_it(routers, workers: int, address: str) -> None:
+def test_state_of_incomplete_message_is_sent_with_it(routers, workers: int, address: str) -> None:
     """No consumer has a copy of the message yet."""
     router = routers(workers)
-    receiving, sending = pair(router, workers - 1, address)
+    receiving, sending = connect_pair(router, workers - 1, address)
     first, second = split(transfer(0, 0, message(bytes(20_000))))
     sending.feed(first + settle(0, 0, PRIVATE, settled=False, role=False) + second)
     router.settle()
-    came = of(frames(receiving), "transfer")
-    assert [each.state for each in came] == [PRIVATE]
+    transfers = of(frames(receiving), "transfer")
+    assert [each.state for each in transfers] == [PRIVATE]
 
 
-def test_outcome_behind_an_unsettled_state_is_the_last_report(routers) -> None:
+def test_outcome_replaces_waiting_state(routers) -> None:
     router = routers(1)
-    receiving, sending = pair(router, 0, "balanced.a")
+    receiving, sending = connect_pair(router, 0, "balanced.a")
     send(router, sending, 10)
     receiving.feed(settle(0, 9, ACCEPTED, settled=False) + settle(0, 9, RELEASED))
     router.settle()
@@ -160,32 +160,32 @@ def test_outcome_behind_an_unsettled_state_is_the_last_report(routers) -> None:
 @pytest.mark.parametrize("address", ["balanced.a", "multicast.a"])
 @given(st.lists(st.sampled_from(STATES), min_size=2, max_size=12), st.booleans())
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_outcomes_settled_in_one_wake_stay_what_they_are(routers, workers, address, states, two_steps) -> None:
+def test_outcomes_settled_in_one_wake_keep_their_state(routers, workers, address, states, two_steps) -> None:
     """Outcomes that are not the first of a wake must not be reported by their kind alone, even if they have four
     octets."""
     if address == "multicast.a":
         states = [state for state in states if state is not PRIVATE] or [ACCEPTED]
     router = routers(workers)
-    receiving, sending = pair(router, workers - 1, address)
+    receiving, sending = connect_pair(router, workers - 1, address)
     send(router, sending, len(states))
     if two_steps:
         receiving.feed(b"".join(settle(n, state=state, settled=False) for n, state in enumerate(states)))
         router.settle()
-        assert reported(sending) == dict(enumerate(states))
+        assert last_states(sending) == dict(enumerate(states))
     receiving.feed(b"".join(settle(n, state=state) for n, state in enumerate(states)))
     router.settle()
-    assert reported(sending, settled=True) == dict(enumerate(states))
+    assert last_states(sending, settled=True) == dict(enumerate(states))
     for peer in (receiving, sending):
         peer.lose()
     router.settle()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_outcomes_for_a_producer_that_does_not_read_wait_outside_its_buffer(routers, workers: int) -> None:
+def test_outcomes_for_unread_producer_wait_outside_write_buffer(routers, workers: int) -> None:
     router = routers(workers, configuration(LISTENER))
-    receiving, sending = pair(router, workers - 1, "balanced.a")
+    receiving, sending = connect_pair(router, workers - 1, "balanced.a")
     send(router, sending, DELIVERIES)
-    reported(sending)
+    last_states(sending)
     sending.blocked = True
     for first in range(0, DELIVERIES, 100):
         receiving.feed(b"".join(settle(n, state=rejected("a:b", f"{n}")) for n in range(first, first + 100)))
@@ -193,14 +193,14 @@ def test_outcomes_for_a_producer_that_does_not_read_wait_outside_its_buffer(rout
     assert octets_waiting(sending.connection) <= OUTPUT_HIGH + FRAME
     sending.blocked = False
     router.settle()
-    assert reported(sending, settled=True) == {n: rejected("a:b", f"{n}") for n in range(DELIVERIES)}
+    assert last_states(sending, settled=True) == {n: rejected("a:b", f"{n}") for n in range(DELIVERIES)}
 
 
-def test_long_outcomes_beyond_the_bound_are_reported_by_their_kinds(routers) -> None:
+def test_long_outcomes_beyond_bound_lose_their_fields(routers) -> None:
     router = routers(1, configuration(LISTENER))
-    receiving, sending = pair(router, 0, "balanced.a")
+    receiving, sending = connect_pair(router, 0, "balanced.a")
     send(router, sending, DELIVERIES)
-    reported(sending)
+    last_states(sending)
     sending.blocked = True
     error = rejected("a:b", "x" * 900)
     receiving.feed(b"".join(settle(n, state=error) for n in range(0, DELIVERIES, 2)))
@@ -208,7 +208,7 @@ def test_long_outcomes_beyond_the_bound_are_reported_by_their_kinds(routers) -> 
     assert octets_waiting(sending.connection) <= OUTPUT_HIGH + FRAME
     sending.blocked = False
     router.settle()
-    outcomes = reported(sending, settled=True)
+    outcomes = last_states(sending, settled=True)
     assert list(outcomes) == list(range(0, DELIVERIES, 2))
     whole = [n for n, state in outcomes.items() if state == error]
     assert whole == list(outcomes)[: len(whole)]
@@ -216,10 +216,10 @@ def test_long_outcomes_beyond_the_bound_are_reported_by_their_kinds(routers) -> 
     assert {repr(outcomes[n]) for n in outcomes if n > whole[-1]} == {repr(Described(ULong(0x25), []))}
 
 
-def test_a_producer_that_does_not_read_gets_no_credit(routers) -> None:
+def test_unread_producer_gets_no_credit(routers) -> None:
     """Outcomes for the producer wait, and more credit would mean more outcomes."""
     router = routers(1, configuration(LISTENER))
-    receiving, sending = pair(router, 0, "balanced.a")
+    receiving, sending = connect_pair(router, 0, "balanced.a")
     send(router, sending, DELIVERIES)
     frames(sending)
     sending.blocked = True
@@ -228,16 +228,16 @@ def test_a_producer_that_does_not_read_gets_no_credit(routers) -> None:
         router.settle()
     sending.blocked = False
     router.settle()
-    said = [frame.name for frame in frames(sending) if frame.name in ("flow", "disposition")]
-    assert said[-1] == "flow"
-    assert "flow" not in said[len(said) // 2 : -1]
+    names = [frame.name for frame in frames(sending) if frame.name in ("flow", "disposition")]
+    assert names[-1] == "flow"
+    assert "flow" not in names[len(names) // 2 : -1]
 
 
-def test_outcomes_that_wait_go_before_the_detach(routers) -> None:
+def test_waiting_outcomes_precede_detach(routers) -> None:
     router = routers(1, configuration(LISTENER))
-    receiving, sending = pair(router, 0, "balanced.a")
+    receiving, sending = connect_pair(router, 0, "balanced.a")
     send(router, sending, DELIVERIES)
-    reported(sending)
+    last_states(sending)
     sending.blocked = True
     receiving.feed(b"".join(settle(n, state=rejected("a:b", f"{n}")) for n in range(DELIVERIES)))
     router.settle()
@@ -245,11 +245,11 @@ def test_outcomes_that_wait_go_before_the_detach(routers) -> None:
     router.settle()
     sending.blocked = False
     router.settle()
-    said = [frame.name for frame in frames(sending) if frame.name in ("detach", "disposition")]
-    assert said == ["disposition"] * DELIVERIES + ["detach"]
+    names = [frame.name for frame in frames(sending) if frame.name in ("detach", "disposition")]
+    assert names == ["disposition"] * DELIVERIES + ["detach"]
 
 
-def test_states_for_a_router_that_does_not_read_let_the_turns_of_its_links_end(networks) -> None:
+def test_states_for_unread_router_let_turns_end(networks) -> None:
     """The link of control messages may fill the write buffer to twice the bound, states only to the bound."""
     network = networks("AB", 1, listener=LISTENER.replace("; ", "\n    "))
     joint = network.join("A", "B")
@@ -271,4 +271,4 @@ def test_states_for_a_router_that_does_not_read_let_the_turns_of_its_links_end(n
     network.pass_seconds(2)
     joint.held = uplink.blocked = False
     network.settle()
-    assert reported(sending) == {n: STATES[n % 2] for n in range(100)}
+    assert last_states(sending) == {n: STATES[n % 2] for n in range(100)}

@@ -10,7 +10,7 @@ from tests.unit.engine.host import MS
 from tests.unit.engine.talk import consumer, flow, frames, message, producer, say, settle, start, transfer
 from workers.connections.admissions import LOOK_MS
 
-LOUD = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
+LOG_ALL = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
 SCAN_MS = 30_000
 CHECK_MS = 1000
 AGE_MS = 10_000
@@ -31,7 +31,7 @@ def lines(router, text):
     return [entry.text for entry in router.log.recent() if text in entry.text]
 
 
-def pair(router, address="balanced.a", credit=100, workers=(0, 0)):
+def connect_pair(router, address="balanced.a", credit=100, workers=(0, 0)):
     """Connect a consumer (slot 0, [C1][L4]) and a producer (the next slot, [C2][L5])."""
     consuming, sending = router.connect(workers[0]), router.connect(workers[1])
     consuming.feed(start() + consumer(0, address, credit))
@@ -46,9 +46,9 @@ def identities(router):
     return [line.split(" ")[0] for line in lines(router, "Link attached")]
 
 
-def test_an_unsettled_delivery_is_stuck_on_both_its_links_until_it_finishes(routers):
-    router = routers(log=LOUD)
-    consuming, sending = pair(router)
+def test_unsettled_delivery_is_stuck_on_both_links_until_settled(routers):
+    router = routers(log=LOG_ALL)
+    consuming, sending = connect_pair(router)
     out, into = identities(router)
     sending.feed(transfer(0, 0, message(b"one")))
     router.settle()
@@ -70,10 +70,10 @@ def test_an_unsettled_delivery_is_stuck_on_both_its_links_until_it_finishes(rout
     assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (0, 0)
 
 
-def test_a_young_delivery_is_not_stuck_whatever_the_scan_finds_before_it(routers):
+def test_young_delivery_behind_old_one_is_not_stuck(routers):
     """The age is that of the delivery, not of the link."""
     router = routers()
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     sending.feed(transfer(0, 0, message(b"old")))
     router.settle()
     router.pass_time(SCAN_MS - AGE_MS)
@@ -87,9 +87,9 @@ def test_a_young_delivery_is_not_stuck_whatever_the_scan_finds_before_it(routers
     assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (0, 0)
 
 
-def test_what_is_queued_is_stuck_presettled_included_and_leaves_with_its_link(routers):
+def test_queued_deliveries_are_stuck_until_link_ends(routers):
     router = routers()
-    consuming, sending = pair(router, credit=0)
+    consuming, sending = connect_pair(router, credit=0)
     sending.feed(transfer(0, 0, message(b"one")) + transfer(0, 1, message(b"two"), settled=True))
     router.settle()
     router.pass_time(SCAN_MS)
@@ -100,9 +100,9 @@ def test_what_is_queued_is_stuck_presettled_included_and_leaves_with_its_link(ro
     assert slot(router, 1)["stuck"] == 0
 
 
-def test_a_stream_may_take_its_time(routers):
+def test_incomplete_stream_is_not_stuck(routers):
     router = routers()
-    _, sending = pair(router)
+    _, sending = connect_pair(router)
     octets = message(b"x" * 400_000)
     whole = transfer(0, 0, octets)
     sending.feed(whole[:300_000])
@@ -115,9 +115,9 @@ def test_a_stream_may_take_its_time(routers):
     assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (1, 1)
 
 
-def test_a_delivery_between_workers_is_stuck_where_its_links_are(routers):
+def test_delivery_between_workers_is_stuck_on_both_workers(routers):
     router = routers(2)
-    consuming, sending = pair(router, workers=(0, 1))
+    consuming, sending = connect_pair(router, workers=(0, 1))
     sending.feed(transfer(0, 0, message(b"one")))
     router.settle()
     router.pass_time(SCAN_MS)
@@ -127,9 +127,9 @@ def test_a_delivery_between_workers_is_stuck_where_its_links_are(routers):
     assert (slot(router, 0, 0)["stuck"], slot(router, 0, 1)["stuck"]) == (0, 0)
 
 
-def test_a_link_without_credit_is_blocked_until_credit_comes(routers):
-    router = routers(log=LOUD)
-    consuming, sending = pair(router, credit=0)
+def test_link_without_credit_is_blocked_until_credit(routers):
+    router = routers(log=LOG_ALL)
+    consuming, sending = connect_pair(router, credit=0)
     out, _ = identities(router)
     assert slot(router, 0)["blocked_since"] > 0
     assert slot(router, 1)["blocked_since"] == 0
@@ -144,7 +144,7 @@ def test_a_link_without_credit_is_blocked_until_credit_comes(routers):
     router.settle()
     assert slot(router, 0)["blocked_since"] > 0
     router.pass_time(SCAN_MS)
-    assert slot(router, 0)["blocked"] == 0, "nothing waits for it"
+    assert slot(router, 0)["blocked"] == 0, "no delivery waits for credit"
     sending.feed(transfer(0, 1, message(b"waits")))
     router.settle()
     router.pass_time(SCAN_MS)
@@ -153,17 +153,17 @@ def test_a_link_without_credit_is_blocked_until_credit_comes(routers):
 
 
 @pytest.mark.parametrize("workers", [(0, 0), (0, 1)])
-def test_a_consumer_that_had_credit_is_blocked_only_while_a_delivery_waits_for_long(routers, workers):
+def test_consumer_is_blocked_only_while_old_delivery_waits(routers, workers):
     """A client that grants credit for each answer (Proton's SyncRequestResponse) is not blocked between two answers."""
     router = routers(1 + workers[1])
-    consuming, sending = pair(router, credit=1, workers=workers)
+    consuming, sending = connect_pair(router, credit=1, workers=workers)
     sending.feed(transfer(0, 0, message(b"answer")))
     router.settle()
     consuming.feed(settle(0, 0, ACCEPTED))
     router.settle()
     router.pass_time(2 * SCAN_MS)
     assert (slot(router, 0)["credit"], slot(router, 0)["blocked"]) == (0, 0)
-    assert slot(router, 0)["blocked_since"] > 0, "zeroCreditSeconds goes on"
+    assert slot(router, 0)["blocked_since"] > 0, "zeroCreditSeconds still counts"
     router.pass_time(SCAN_MS - AGE_MS)
     sending.feed(transfer(0, 1, message(b"young")))
     router.settle()
@@ -176,9 +176,9 @@ def test_a_consumer_that_had_credit_is_blocked_only_while_a_delivery_waits_for_l
     assert (slot(router, 0)["undelivered"], slot(router, 0)["blocked"]) == (0, 0)
 
 
-def test_a_link_that_nothing_waits_for_any_more_is_not_blocked(routers):
+def test_link_without_waiting_delivery_is_not_blocked(routers):
     router = routers()
-    _, sending = pair(router, credit=1)
+    _, sending = connect_pair(router, credit=1)
     sending.feed(transfer(0, 0, message(b"taken")) + transfer(0, 1, message(b"x" * 400_000))[:300_000])
     router.settle()
     router.pass_time(SCAN_MS)
@@ -191,7 +191,7 @@ def test_a_link_that_nothing_waits_for_any_more_is_not_blocked(routers):
     assert router.region.worker_counters(0)["blocked"] == 0
 
 
-def test_a_producer_of_an_address_without_consumers_is_blocked(routers):
+def test_producer_without_consumers_is_blocked(routers):
     router = routers()
     sending = router.connect()
     sending.feed(start() + producer(0, "balanced.nobody"))
@@ -204,7 +204,7 @@ def test_a_producer_of_an_address_without_consumers_is_blocked(routers):
     assert (slot(router, 0)["blocked"], slot(router, 0)["blocked_since"]) == (0, 0)
 
 
-def test_nothing_is_looked_at_when_there_are_no_links(routers):
+def test_stuck_scan_without_links_does_not_run(routers):
     router = routers()
     poller = router.workers[0].poller
     assert poller.until is None
@@ -219,7 +219,7 @@ def test_nothing_is_looked_at_when_there_are_no_links(routers):
     assert poller.until is None
 
 
-def test_links_are_looked_at_in_steps(routers, monkeypatch):
+def test_stuck_scan_covers_links_in_steps(routers, monkeypatch):
     monkeypatch.setattr("workers.stuck.SLOTS_A_STEP", 3)
     router = routers()
     peer = router.connect()
@@ -236,9 +236,9 @@ def ends(router):
     return [line for line in lines(router, "Link ") if "del=" in line]
 
 
-def test_the_end_of_a_link_is_logged_with_its_counters(routers):
-    router = routers(log=LOUD)
-    consuming, sending = pair(router)
+def test_link_end_is_logged_with_counters(routers):
+    router = routers(log=LOG_ALL)
+    consuming, sending = connect_pair(router)
     out, into = identities(router)
     sending.feed(transfer(0, 0, message(b"a")) + transfer(0, 1, message(b"b")))
     sending.feed(transfer(0, 2, message(b"c"), settled=True))
@@ -260,9 +260,9 @@ def test_the_end_of_a_link_is_logged_with_its_counters(routers):
     ]
 
 
-def test_links_of_a_connection_or_session_that_ends_are_lost(routers):
-    router = routers(log=LOUD)
-    consuming, sending = pair(router, credit=0)
+def test_links_of_ended_connection_or_session_are_logged_as_lost(routers):
+    router = routers(log=LOG_ALL)
+    consuming, sending = connect_pair(router, credit=0)
     out, into = identities(router)
     router.pass_time(SCAN_MS)
     consuming.lose()
@@ -276,9 +276,9 @@ def test_links_of_a_connection_or_session_that_ends_are_lost(routers):
 # -- Times in the slot of a link
 
 
-def test_when_the_last_delivery_was_outlives_its_link(routers):
+def test_last_delivery_time_outlives_link(routers):
     router = routers()
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     assert (slot(router, 0)["last_delivery"], slot(router, 1)["last_delivery"]) == (0, 0)
     router.pass_time(SECOND_MS)
     sending.feed(transfer(0, 0, message(b"a"), settled=True))
@@ -293,7 +293,7 @@ def test_when_the_last_delivery_was_outlives_its_link(routers):
     assert [connection.last_delivery for connection in known] == [0, now]
 
 
-def at_now(router):
+def use_machine_clock(router):
     """Set the router's clock to the machine's, in the middle of a second. Readers of rates use the machine's clock."""
     now = time.monotonic_ns() // SECOND_NS * SECOND_NS + SECOND_NS // 2
     router.workers[0].poller.time_ns = now
@@ -301,10 +301,10 @@ def at_now(router):
     return now
 
 
-def test_the_rate_is_of_the_last_five_seconds(routers, monkeypatch):
+def test_link_rate_covers_last_five_seconds(routers, monkeypatch):
     router = routers()
-    consuming, sending = pair(router)
-    now = at_now(router)
+    consuming, sending = connect_pair(router)
+    now = use_machine_clock(router)
     reader = [now]
     monkeypatch.setattr("router.interworker.region.time.monotonic_ns", lambda: reader[0])
     number = 0
@@ -334,9 +334,9 @@ def test_the_rate_is_of_the_last_five_seconds(routers, monkeypatch):
     assert slot(router, 0)["rate"] == 0
 
 
-def test_every_end_of_a_delivery_is_counted_once(routers):
+def test_finished_deliveries_are_counted_once(routers):
     router = routers()
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     sending.feed(transfer(0, 0, message(b"a")) + transfer(0, 1, message(b"b"), settled=True))
     sending.feed(transfer(0, 2, message(b"c")) + transfer(0, 3, message(b"d")))
     router.settle()

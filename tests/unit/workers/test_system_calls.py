@@ -28,7 +28,7 @@ def _calls() -> Iterator[None]:
     faults.script()
 
 
-class Conversation:
+class SocketConversation:
     """Producer and consumer. Messages must arrive in order and be accepted, and the producer must receive the
     outcomes."""
 
@@ -38,9 +38,9 @@ class Conversation:
         self.consuming: SocketPeer = router.connect(0)  # type: ignore[assignment]
         self.sending: SocketPeer = router.connect(last)  # type: ignore[assignment]
         self.octets = dict.fromkeys((self.consuming, self.sending), b"")  # octets not sent yet
-        self.heard = dict.fromkeys((self.consuming, self.sending), b"")  # incomplete frames
+        self.unparsed = dict.fromkeys((self.consuming, self.sending), b"")  # incomplete frames
         self.messages = [message(bytes([number]) * size) for number, size in enumerate(sizes)]
-        self.got: list[bytes] = []
+        self.received: list[bytes] = []
         self.partial = b""
         self.outcomes: dict[int, object] = {}
         self.attached = 0
@@ -62,7 +62,7 @@ class Conversation:
                 self.read(peer)
             if done():
                 return
-        raise AssertionError(f"{len(self.got)} of {len(self.messages)} messages, {len(self.outcomes)} outcomes")
+        raise AssertionError(f"{len(self.received)} of {len(self.messages)} messages, {len(self.outcomes)} outcomes")
 
     def write(self, peer: SocketPeer) -> None:
         try:
@@ -72,16 +72,16 @@ class Conversation:
         self.octets[peer] = self.octets[peer][sent:]
 
     def read(self, peer: SocketPeer) -> None:
-        whole, self.heard[peer] = cut(self.heard[peer] + peer.take())
-        for frame in frames(Whole(whole)):
+        whole, self.unparsed[peer] = split_whole_frames(self.unparsed[peer] + peer.take())
+        for frame in frames(WholeFrames(whole)):
             assert frame.name not in ("detach", "end", "close"), frame
             self.attached += frame.name == "attach"
             if frame.name == "transfer":
                 self.partial += frame.payload
                 if not frame.more:
                     if not frame.settled:
-                        self.say(peer, settle(frame.delivery_id or len(self.got), state=ACCEPTED))
-                    self.got.append(self.partial)
+                        self.say(peer, settle(frame.delivery_id or len(self.received), state=ACCEPTED))
+                    self.received.append(self.partial)
                     self.partial = b""
             elif frame.name == "disposition" and peer is self.sending:
                 last = frame.first if frame.last is None else frame.last
@@ -93,11 +93,11 @@ class Conversation:
             self.say(self.sending, transfer(0, number, octets, part=PART))
             after_each(number)
         self.run(lambda: len(self.outcomes) == len(self.messages))
-        assert self.got == self.messages
+        assert self.received == self.messages
         assert set(self.outcomes.values()) == {ACCEPTED}
 
 
-class Whole:
+class WholeFrames:
     """Source of the octets that a peer has received, for `frames`."""
 
     def __init__(self, octets: bytes) -> None:
@@ -107,7 +107,7 @@ class Whole:
         return self.octets
 
 
-def cut(octets: bytes) -> tuple[bytes, bytes]:
+def split_whole_frames(octets: bytes) -> tuple[bytes, bytes]:
     """Return (headers and complete frames, remaining octets)."""
     at = 0
     while len(octets) - at >= 8:
@@ -122,7 +122,7 @@ def routers_of(workers: int, ring_octets: int = RING_OCTETS) -> SocketRouter:
     return SocketRouter(workers, ring_octets=ring_octets)
 
 
-def leave(router: SocketRouter) -> None:
+def close_empty(router: SocketRouter) -> None:
     """Disconnect all peers and check that the router holds nothing."""
     faults.script()
     router.settle()
@@ -134,52 +134,52 @@ def leave(router: SocketRouter) -> None:
     router.close()
 
 
-def talk(workers: int, sizes: list[int], **patterns: str) -> None:
+def run_conversation(workers: int, sizes: list[int], **patterns: str) -> None:
     router = routers_of(workers)
     faults.script(**patterns)
-    Conversation(router, sizes).check()
+    SocketConversation(router, sizes).check()
     changed = faults.changed()
     assert all(changed[name] for name in patterns), changed
-    leave(router)
+    close_empty(router)
 
 
 @pytest.mark.parametrize("pattern", ["i.", "a.", "iiia.", "aaaai.ai."])
 @pytest.mark.parametrize("call", ["recv", "send"])
-def test_calls_that_have_to_be_made_again(call, pattern):
-    talk(1, LARGE, **{call: pattern})
+def test_interrupted_socket_calls_are_repeated(call, pattern):
+    run_conversation(1, LARGE, **{call: pattern})
 
 
 @pytest.mark.parametrize("call", ["recv", "send"])
 @pytest.mark.parametrize("pattern", ["1", "1a", "1i1."])
-def test_one_octet_at_a_time(call, pattern):
-    talk(1, SMALL, **{call: pattern})
+def test_single_octets_are_read_and_sent(call, pattern):
+    run_conversation(1, SMALL, **{call: pattern})
 
 
 @pytest.mark.parametrize("call", ["recv", "send"])
-def test_few_octets_at_a_time(call):
-    talk(1, [*SMALL, 5000], **{call: "f"})
+def test_short_reads_and_writes_lose_nothing(call):
+    run_conversation(1, [*SMALL, 5000], **{call: "f"})
 
 
 @pytest.mark.parametrize("pattern", ["i..", "iii..", "1", "1i.1"])
-def test_a_wait_that_is_interrupted_or_says_little(pattern):
-    talk(3, LARGE, epoll_wait=pattern)
+def test_interrupted_or_short_epoll_wait_loses_nothing(pattern):
+    run_conversation(3, LARGE, epoll_wait=pattern)
 
 
 @pytest.mark.parametrize("pattern", ["i.", "iii."])
-def test_a_wake_up_that_is_interrupted(pattern):
+def test_interrupted_wakeup_is_repeated(pattern):
     """Rings are small, so that producers and consumers of records wake each other."""
     router = routers_of(3, SMALLEST_RING)
     faults.script(write=pattern)
-    Conversation(router, [*LARGE, *MORE_THAN_A_RING]).check()
+    SocketConversation(router, [*LARGE, *MORE_THAN_A_RING]).check()
     assert faults.changed()["write"]
-    leave(router)
+    close_empty(router)
 
 
 @pytest.mark.parametrize("call", ["recv", "send"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_connection_that_breaks_breaks_alone(call, workers):
+def test_broken_connection_affects_no_other(call, workers):
     router = routers_of(workers)
-    conversation = Conversation(router, LARGE)
+    conversation = SocketConversation(router, LARGE)
     victim: SocketPeer = router.connect(0)  # type: ignore[assignment]
     victim.feed(start() + consumer(0, "balanced.victim") + producer(1, "balanced.victim"))
     router.settle()
@@ -193,12 +193,12 @@ def test_a_connection_that_breaks_breaks_alone(call, workers):
     assert victim.number not in router.workers[0].clients
     assert not router.workers[0].table.describe().get("M0balanced.victim")
     conversation.check()
-    leave(router)
+    close_empty(router)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_all_of_it_together_with_pauses(workers, seed):
+def test_random_faults_with_pauses_lose_nothing(workers, seed):
     """Rings are small, and the test pauses both connections for other reasons at times."""
     choose = random.Random(seed)
     sizes = [choose.choice([*SMALL, 300, 5000]) for _ in range(12)] + MORE_THAN_A_RING
@@ -208,7 +208,7 @@ def test_all_of_it_together_with_pauses(workers, seed):
 
     router = routers_of(workers, SMALLEST_RING)
     faults.script(recv=pattern("ai1ff.."), send=pattern("ai1ff.."), epoll_wait=pattern("i1.."), write=pattern("i."))
-    conversation = Conversation(router, sizes)
+    conversation = SocketConversation(router, sizes)
     reasons = itertools.cycle([RouterPause.PAUSE_LOCAL, RouterPause.PAUSE_CONTROL])
 
     def pause(number: int) -> None:
@@ -223,10 +223,10 @@ def test_all_of_it_together_with_pauses(workers, seed):
 
     conversation.check(pause)
     assert all(faults.changed()[name] for name in ("recv", "send", "epoll_wait"))
-    leave(router)
+    close_empty(router)
 
 
-def test_an_end_leaves_octet_by_octet():
+def test_close_is_sent_octet_by_octet():
     router = routers_of(1)
     peer: SocketPeer = router.connect()  # type: ignore[assignment]
     peer.feed(start())
@@ -238,4 +238,4 @@ def test_an_end_leaves_octet_by_octet():
         router.settle()
     assert [frame.name for frame in frames(peer)] == ["close"]
     assert peer.gone
-    leave(router)
+    close_empty(router)

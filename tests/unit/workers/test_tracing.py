@@ -22,24 +22,24 @@ def lines(router, module="PROTOCOL", worker=0):
     return [entry.text for entry in router.workers[worker].log.recent() if entry.module == module]
 
 
-def short(texts):
+def frame_names(texts):
     """Return `<- open`, `-> AMQP`, … for each line."""
     return [" ".join(re.sub(r"@([a-z-]+)\(.*", r"\1", text.split("FRAME: ")[-1]).split()[-2:]) for text in texts]
 
 
-def watched(router):
+def watch_recorder(router):
     """Return a list of the batches of lines that a watch has received (an empty batch at its end), and the watch's
     callback."""
-    told = []
+    batches = []
 
-    def hear(batch):
-        told.append([text for _, text in batch])
+    def record(batch):
+        batches.append([text for _, text in batch])
         return True
 
-    return told, hear
+    return batches, record
 
 
-def test_every_frame_is_written_once_in_the_order_they_pass(routers):
+def test_frames_are_written_once_in_order(routers):
     router = routers(log=TRACED)
     peer = router.connect()
     number = peer.known.number
@@ -53,18 +53,18 @@ def test_every_frame_is_written_once_in_the_order_they_pass(routers):
     router.settle()
     written = lines(router)
     assert all(line.startswith(f"[C{number}]:FRAME: ") for line in written)
-    heard = [frame for frame in short(written) if frame.startswith("<-")]
-    assert heard == [
+    received = [frame for frame in frame_names(written) if frame.startswith("<-")]
+    assert received == [
         *("<- AMQP", "<- open", "<- begin", "<- attach", "<- flow", "<- attach", "<- transfer", "<- disposition"),
         "<- close",
     ]
-    said = [frame for frame in short(written) if frame.startswith("->")]
-    assert said[:3] == ["-> AMQP", "-> open", "-> begin"]
-    assert set(said[3:]) == {"-> attach", "-> flow", "-> transfer", "-> disposition", "-> close"}
-    assert short(written)[-2:] == ["<- close", "-> close"]
+    sent = [frame for frame in frame_names(written) if frame.startswith("->")]
+    assert sent[:3] == ["-> AMQP", "-> open", "-> begin"]
+    assert set(sent[3:]) == {"-> attach", "-> flow", "-> transfer", "-> disposition", "-> close"}
+    assert frame_names(written)[-2:] == ["<- close", "-> close"]
 
 
-def test_a_frame_that_waits_is_written_once(routers):
+def test_waiting_frame_is_written_once(routers):
     """A transfer before the answer to the attach is processed twice by the connection."""
     router = routers(log=TRACED)
     router.connect().feed(start() + consumer(0, "balanced.a"))
@@ -72,12 +72,12 @@ def test_a_frame_that_waits_is_written_once(routers):
     peer = router.connect()
     peer.feed(start() + producer(0, "balanced.a") + transfer(0, 0, message(b"early")) + transfer(0, 1, message(b"x")))
     router.settle()
-    mine = [line for line in lines(router) if line.startswith(f"[C{peer.known.number}]")]
-    assert short(mine).count("<- transfer") == 2
-    assert [line for line in mine if "delivery-id=0" in line and "<-" in line]
+    of_peer = [line for line in lines(router) if line.startswith(f"[C{peer.known.number}]")]
+    assert frame_names(of_peer).count("<- transfer") == 2
+    assert [line for line in of_peer if "delivery-id=0" in line and "<-" in line]
 
 
-def test_sasl_frames_and_their_headers_are_written(routers):
+def test_sasl_frames_and_headers_are_written(routers):
     router = routers(log=TRACED)
     peer = router.connect()
     init = b"\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS"
@@ -85,7 +85,7 @@ def test_sasl_frames_and_their_headers_are_written(routers):
     router.settle()
     peer.feed(start())
     router.settle()
-    seen = short(lines(router))
+    seen = frame_names(lines(router))
     assert [frame for frame in seen if frame.startswith("->")] == [
         *("-> SASL", "-> sasl-mechanisms", "-> sasl-outcome", "-> AMQP", "-> open", "-> begin")
     ]
@@ -94,7 +94,7 @@ def test_sasl_frames_and_their_headers_are_written(routers):
     ]
 
 
-def test_the_switch_of_one_connection_writes_its_frames_whatever_the_level(routers):
+def test_trace_switch_writes_frames_at_any_level(routers):
     router = routers(log=UNTRACED)
     one, other = router.connect(), router.connect()
     for peer in (one, other):
@@ -106,7 +106,7 @@ def test_the_switch_of_one_connection_writes_its_frames_whatever_the_level(route
     for peer in (one, other):
         peer.feed(consumer(0, "balanced.a", 0))
         router.settle()
-    assert short(lines(router)) == ["<- attach", "-> attach"]
+    assert frame_names(lines(router)) == ["<- attach", "-> attach"]
     assert all(line.startswith(f"[C{one.known.number}]") for line in lines(router))
     router.core.connections.trace(one.known, False)
     router.settle()
@@ -115,32 +115,34 @@ def test_the_switch_of_one_connection_writes_its_frames_whatever_the_level(route
     assert len(lines(router)) == 2
 
 
-def test_the_switch_of_one_connection_keeps_its_frames_out_of_the_log(routers):
+def test_trace_switch_off_keeps_frames_out_of_log(routers):
     router = routers(log=TRACED)
     one, other = router.connect(), router.connect()
     for peer in (one, other):
         peer.feed(start())
         router.settle()
     router.core.connections.trace(one.known, False)
-    told, hear = watched(router)
-    router.core.watches.add(one.known, hear)
+    batches, record = watch_recorder(router)
+    router.core.watches.add(one.known, record)
     router.settle()
     before = len(lines(router))
     for peer in (one, other):
         peer.feed(consumer(0, "balanced.a", 0))
         router.settle()
     written = lines(router)[before:]
-    assert short(written) == ["<- attach", "-> attach"]
+    assert frame_names(written) == ["<- attach", "-> attach"]
     assert all(line.startswith(f"[C{other.known.number}]") for line in written)
     router.pass_time(SEND_MS)
-    assert [short(batch) for batch in told] == [["<- attach", "-> attach"]], "who watches is told nevertheless"
+    assert [frame_names(batch) for batch in batches] == [["<- attach", "-> attach"]], (
+        "the watch gets its lines nevertheless"
+    )
     router.workers[0].use_log(TRACED.to_dict(), 0)
     one.feed(say("end"))
     router.settle()
     assert len(lines(router)) == before + 2, "the level does not matter"
 
 
-def test_a_worker_that_begins_anew_knows_the_switches(routers):
+def test_snapshot_restores_trace_switches(routers):
     """The snapshot names the switches. For all other connections the level of the log decides."""
     router = routers(log=TRACED)
     never, silent = router.connect(), router.connect()
@@ -157,10 +159,10 @@ def test_a_worker_that_begins_anew_knows_the_switches(routers):
         peer.feed(consumer(0, "balanced.a", 0))
         router.settle()
     assert all(line.startswith(f"[C{never.known.number}]") for line in lines(router)[before:])
-    assert short(lines(router)[before:]) == ["<- attach", "-> attach"]
+    assert frame_names(lines(router)[before:]) == ["<- attach", "-> attach"]
 
 
-def test_changed_settings_reach_connections_that_are_there(routers):
+def test_changed_log_settings_reach_open_connections(routers):
     router = routers(log=UNTRACED)
     worker = router.workers[0]
     peer = router.connect()
@@ -169,7 +171,7 @@ def test_changed_settings_reach_connections_that_are_there(routers):
     worker.use_log(TRACED.to_dict(), 0)
     peer.feed(consumer(0, "balanced.a", 0))
     router.settle()
-    assert short(lines(router)) == ["<- attach", "-> attach"]
+    assert frame_names(lines(router)) == ["<- attach", "-> attach"]
     worker.use_log(UNTRACED.to_dict(), 0)
     peer.feed(say("end"))
     router.settle()
@@ -180,100 +182,100 @@ def test_changed_settings_reach_connections_that_are_there(routers):
 # -- Watching
 
 
-def test_who_watches_is_told_until_the_connection_ends(routers):
+def test_watch_receives_frames_until_connection_ends(routers):
     router = routers()
     peer = router.connect()
     peer.feed(start())
     router.settle()
-    told, hear = watched(router)
-    router.core.watches.add(peer.known, hear)
+    batches, record = watch_recorder(router)
+    router.core.watches.add(peer.known, record)
     router.settle()
     peer.feed(consumer(0, "balanced.a", 0))
     router.settle()
     router.pass_time(SEND_MS)
-    assert [short(batch) for batch in told] == [["<- attach", "-> attach"]]
+    assert [frame_names(batch) for batch in batches] == [["<- attach", "-> attach"]]
     peer.feed(say("close"))
     router.settle()
     router.pass_time(SEND_MS)
-    assert [short(batch) for batch in told[1:]] == [["<- close", "-> close"], []]
+    assert [frame_names(batch) for batch in batches[1:]] == [["<- close", "-> close"], []]
     assert len(router.core.watches) == 0
 
 
-def test_a_connection_that_is_gone_is_said_to_have_ended(routers):
+def test_watch_of_lost_connection_ends(routers):
     router = routers()
     peer = router.connect()
     peer.feed(start())
     router.settle()
-    told, hear = watched(router)
-    router.core.watches.add(peer.known, hear)
+    batches, record = watch_recorder(router)
+    router.core.watches.add(peer.known, record)
     peer.lose()
     router.settle()
     router.pass_time(SEND_MS)
-    assert told == [[]]
+    assert batches == [[]]
 
 
-def test_limits_end_a_watch_and_the_worker_stops_telling(routers):
+def test_watch_at_its_limits_ends(routers):
     router = routers()
     peer = router.connect()
     peer.feed(start())
     router.settle()
-    told, hear = watched(router)
-    router.core.watches.add(peer.known, hear, lines=1)
+    batches, record = watch_recorder(router)
+    router.core.watches.add(peer.known, record, lines=1)
     router.settle()
     peer.feed(consumer(0, "balanced.a", 0))
     router.settle()
     router.pass_time(SEND_MS)
-    assert [short(batch) for batch in told] == [["<- attach"], []]
+    assert [frame_names(batch) for batch in batches] == [["<- attach"], []]
     assert not peer.connection.traced
-    told.clear()
-    router.core.watches.add(peer.known, hear, seconds=1e-6)
+    batches.clear()
+    router.core.watches.add(peer.known, record, seconds=1e-6)
     router.settle()
     router.pass_time(SEND_MS)
-    assert told == [[]]
+    assert batches == [[]]
     assert not peer.connection.traced
 
 
-def test_a_requester_that_is_gone_ends_its_watch_only(routers):
+def test_lost_requester_ends_only_its_watch(routers):
     router = routers()
     peer = router.connect()
     peer.feed(start())
     router.settle()
-    told, hear = watched(router)
+    batches, record = watch_recorder(router)
     router.core.watches.add(peer.known, lambda batch: False)
-    router.core.watches.add(peer.known, hear)
+    router.core.watches.add(peer.known, record)
     router.settle()
     for handle in range(2):
         peer.feed(consumer(handle, "balanced.a", 0))
         router.settle()
         router.pass_time(SEND_MS)
         assert len(router.core.watches) == 1
-    assert len(told) == 2
+    assert len(batches) == 2
 
 
-def test_what_is_told_is_bounded_and_what_is_left_out_is_counted(routers, monkeypatch):
+def test_watched_lines_are_bounded_and_counted(routers, monkeypatch):
     monkeypatch.setattr("workers.frame_trace.LINES_A_MESSAGE", 5)
     router = routers()
     peer = router.connect()
     peer.feed(start())
     router.settle()
-    told, hear = watched(router)
-    router.core.watches.add(peer.known, hear)
+    batches, record = watch_recorder(router)
+    router.core.watches.add(peer.known, record)
     router.settle()
     for handle in range(10):
         peer.feed(consumer(handle, "balanced.a", 0))
     router.settle()
     router.pass_time(SEND_MS)
-    assert len(told[0]) == 6
-    assert told[0][-1] == "(15 more lines dropped: there were too many)"
+    assert len(batches[0]) == 6
+    assert batches[0][-1] == "(15 more lines dropped: there were too many)"
 
 
-def test_the_log_does_not_hear_what_is_only_watched(routers):
+def test_watched_frames_are_not_logged(routers):
     router = routers(log=UNTRACED)
     peer = router.connect()
     peer.feed(start())
     router.settle()
-    _, hear = watched(router)
-    router.core.watches.add(peer.known, hear)
+    _, record = watch_recorder(router)
+    router.core.watches.add(peer.known, record)
     router.settle()
     peer.feed(consumer(0, "balanced.a", 0))
     router.settle()
@@ -281,20 +283,20 @@ def test_the_log_does_not_hear_what_is_only_watched(routers):
     assert lines(router) == []
 
 
-def test_a_frame_of_a_char_that_no_text_holds_is_written_and_told(routers):
+def test_frame_with_invalid_char_is_written_and_watched(routers):
     router = routers(log=TRACED)
     others = router.connect()
     others.feed(start())
     peer = router.connect()
-    told, hear = watched(router)
-    router.core.watches.add(peer.known, hear)
+    batches, record = watch_recorder(router)
+    router.core.watches.add(peer.known, record)
     router.settle()
     peer.feed(AMQP_HEADER + bytes.fromhex("0000000d 02000000 73 0000d800"))
     router.settle()
     router.pass_time(SEND_MS)
     text = "0 <- 0xd800"
     assert any(line.endswith(text) for line in lines(router))
-    assert any(line.endswith(text) for batch in told for line in batch)
+    assert any(line.endswith(text) for batch in batches for line in batch)
     others.feed(begin(1))
     router.settle()
     assert of(frames(others), "begin")
@@ -305,7 +307,7 @@ def test_a_frame_of_a_char_that_no_text_holds_is_written_and_told(routers):
 LOGGED = configuration("messageLoggingComponents: to,subject")
 
 
-def test_messages_are_written_where_they_come_and_go(routers):
+def test_messages_are_logged_on_arrival_and_departure(routers):
     router = routers(text=LOGGED, log=MESSAGES)
     consuming, sending, quiet = router.connect(), router.connect(), router.connect(listener="kept")
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -330,7 +332,7 @@ def test_messages_are_written_where_they_come_and_go(routers):
     assert len([line for line in lines(router, "MESSAGE") if "Received" in line]) == 2
 
 
-def test_messages_are_written_only_while_the_module_has_trace(routers):
+def test_messages_are_logged_only_at_trace_level(routers):
     router = routers(text=LOGGED, log=UNTRACED)
     worker = router.workers[0]
     peer = router.connect()
@@ -351,7 +353,7 @@ ANNOTATED = b"\x00\x53\x72" + codec.encode_map([codec.encode_symbol("traceparent
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_trace_context_is_written_where_a_message_comes_and_goes(routers, workers):
+def test_trace_context_is_logged_on_arrival_and_departure(routers, workers):
     router = routers(workers, text=configuration("messageLoggingComponents: to,traceparent"), log=MESSAGES)
     consuming, sending = router.connect(), router.connect(workers - 1)
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -365,7 +367,7 @@ def test_the_trace_context_is_written_where_a_message_comes_and_goes(routers, wo
     assert len([line for line in written if "Message{} on link" in line]) == 2
 
 
-class Spans:
+class SpanSink:
     """Second sink, which records the messages with a trace context on connections of one listener."""
 
     def __init__(self, seen):
@@ -384,11 +386,11 @@ class Spans:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_another_sink_sees_the_context_travel(routers, workers):
+def test_second_sink_receives_trace_context(routers, workers):
     router = routers(workers)
     seen: list[tuple[int, str, bool, str]] = []
     for worker in router.workers:
-        worker.tracing.sinks.append(Spans(seen))
+        worker.tracing.sinks.append(SpanSink(seen))
     consuming, sending = router.connect(), router.connect(workers - 1)
     consuming.feed(start() + consumer(0, "balanced.a"))
     sending.feed(start() + producer(0, "balanced.a"))

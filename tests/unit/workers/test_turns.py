@@ -15,7 +15,7 @@ LARGE = 100_000  # octets of a message
 MOST_WRITTEN = 4 * LARGE  # bound for the octets that a connection writes in one wake
 
 
-def wakes(router, done):
+def counts_per_wake(router, done):
     """Wake worker 0 until `done`. Return (frames, ends of links) of each wake."""
     worker = router.workers[0]
     counts = []
@@ -27,7 +27,7 @@ def wakes(router, done):
     return counts
 
 
-def opened(router, worker=0):
+def open_client(router, worker=0):
     """Open a connection and a session."""
     peer = router.connect(worker)
     peer.feed(start())
@@ -36,24 +36,24 @@ def opened(router, worker=0):
     return peer
 
 
-def crowd(router, count=1, worker=0):
+def open_receivers(router, count=1, worker=0):
     """Open `count` connections with LINKS receivers in all."""
     peers = []
     for _ in range(count):
-        peers.append(opened(router, worker))
+        peers.append(open_client(router, worker))
         peers[-1].feed(b"".join(consumer(h, "balanced.crowd", 0) for h in range(LINKS // count)))
     router.settle()
     return peers
 
 
-def test_attaches_that_come_together(routers):
+def test_simultaneous_attaches_take_turns(routers):
     router = routers()
-    greedy, modest = opened(router), opened(router)
+    greedy, modest = open_client(router), open_client(router)
     greedy.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(LINKS)))
     modest.feed(consumer(0, "balanced.b", 0))
     assert len(greedy.client.links) <= A_WAKE / 2, "its turn is over"
-    assert len(modest.client.links) == 1, "there was a turn left for somebody else"
-    counts = wakes(router, lambda: len(greedy.client.links) == LINKS)
+    assert len(modest.client.links) == 1, "another connection has its turn"
+    counts = counts_per_wake(router, lambda: len(greedy.client.links) == LINKS)
     assert max(taken for taken, _ in counts) <= A_WAKE
     router.settle()
     assert len([f for f in frames(greedy) if f.name == "attach"]) == LINKS
@@ -63,21 +63,21 @@ def slow_links(monkeypatch, worker):
     """Make each link that is attached or released cost this worker more than its time budget."""
     enter, release = worker.enter_link, worker.release_slot
 
-    def entering(*given, **more):
+    def slow_enter(*given, **more):
         worker.poller.time_ns += 200_000
         return enter(*given, **more)
 
-    def releasing(slot):
+    def slow_release(slot):
         worker.poller.time_ns += 200_000
         release(slot)
 
-    monkeypatch.setattr(worker, "enter_link", entering)
-    monkeypatch.setattr(worker, "release_slot", releasing)
+    monkeypatch.setattr(worker, "enter_link", slow_enter)
+    monkeypatch.setattr(worker, "release_slot", slow_release)
 
 
-def healthy(router):
+def open_healthy_pair(router):
     """Connect a receiver and a sender, which has sent one message."""
-    receiver, sender = opened(router), opened(router)
+    receiver, sender = open_client(router), open_client(router)
     receiver.feed(consumer(0, HEALTHY))
     sender.feed(producer(0, HEALTHY))
     router.settle()
@@ -87,12 +87,12 @@ def healthy(router):
     return receiver, sender
 
 
-def test_attaches_go_by_the_clock_while_others_are_heard(routers, monkeypatch):
+def test_attaches_are_bounded_by_time_beside_active_clients(routers, monkeypatch):
     """A slow attach uses up the time budget of a wake. Deliveries of other clients pass in each wake."""
     router = routers()
     worker = router.workers[0]
-    greedy, modest = opened(router), opened(router)
-    receiver, sender = healthy(router)
+    greedy, modest = open_client(router), open_client(router)
+    receiver, sender = open_healthy_pair(router)
     slow_links(monkeypatch, worker)
     greedy.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(20)))
     modest.put(b"".join(consumer(handle, "balanced.b", 0) for handle in range(20)))
@@ -103,25 +103,25 @@ def test_attaches_go_by_the_clock_while_others_are_heard(routers, monkeypatch):
         assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
         links.append(len(greedy.client.links) + len(modest.client.links))
     steps = [after - before for before, after in itertools.pairwise(links)]
-    assert max(steps) <= 4, "each has one of its own, when it is read and when it has its turn"
+    assert max(steps) <= 4, "each connection: one when read, one in its turn"
     assert min(steps[:-1]) >= 1
 
 
-def test_attaches_go_on_at_once_while_nobody_is_heard(routers, monkeypatch):
+def test_attaches_without_active_clients_are_unbounded(routers, monkeypatch):
     router = routers()
     worker = router.workers[0]
-    alone = opened(router)
+    alone = open_client(router)
     slow_links(monkeypatch, worker)
     alone.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(20)))
     router.wake(worker)
     assert len(alone.client.links) == 20
 
 
-def test_lost_links_go_by_the_clock_while_others_are_heard(routers, monkeypatch):
+def test_lost_links_are_bounded_by_time_beside_active_clients(routers, monkeypatch):
     router = routers()
     worker = router.workers[0]
-    gone = crowd(router, 2)
-    receiver, sender = healthy(router)
+    gone = open_receivers(router, 2)
+    receiver, sender = open_healthy_pair(router)
     slow_links(monkeypatch, worker)
     for peer in gone:
         peer.put(say("end"))
@@ -136,43 +136,43 @@ def test_lost_links_go_by_the_clock_while_others_are_heard(routers, monkeypatch)
     assert min(steps) >= 1
 
 
-def test_clients_that_come_in_together(routers):
+def test_connecting_clients_take_one_step_per_wake(routers):
     """One client takes an admission step per wake, whether it logs in or opens at once. Established clients are served
     in each wake."""
     router = routers()
-    receiver, sender = healthy(router)
+    receiver, sender = open_healthy_pair(router)
     worker = router.workers[0]
-    coming = [router.connect() for _ in range(40)]
-    for number, peer in enumerate(coming):
+    connecting = [router.connect() for _ in range(40)]
+    for number, peer in enumerate(connecting):
         peer.put(SASL_HEADER if number % 2 else start())
-    for number in range(len(coming) + 1):
+    for number in range(len(connecting) + 1):
         sender.put(transfer(0, 1 + number, message(b"x")))
         router.wake(worker)
         assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
-        heard = [peer for peer in coming if peer.client.sasl is not None or peer.client.connection.remote_open]
-        assert heard == coming[:number], "in their order, from the second wake on"
+        admitted = [peer for peer in connecting if peer.client.sasl is not None or peer.client.connection.remote_open]
+        assert admitted == connecting[:number], "in their order, from the second wake on"
     router.settle()
-    assert {frames(peer)[0].name for peer in coming} == {"sasl-mechanisms", "open"}
+    assert {frames(peer)[0].name for peer in connecting} == {"sasl-mechanisms", "open"}
 
 
-def test_nobody_waits_for_ever_behind_others_that_attach(routers):
+def test_attach_behind_many_others_makes_progress(routers):
     router = routers()
-    greedy = [opened(router) for _ in range(8)]
+    greedy = [open_client(router) for _ in range(8)]
     for peer in greedy:
         peer.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(30)))
-    modest = opened(router)
+    modest = open_client(router)
     modest.feed(consumer(0, "balanced.b", 0))
-    wakes(router, lambda: modest.client.links)
+    counts_per_wake(router, lambda: modest.client.links)
     router.settle()
     assert [len(peer.client.links) for peer in greedy] == [30] * 8
 
 
-def test_no_more_attaches_than_the_supervisor_decides(routers, monkeypatch):
+def test_undecided_attaches_are_bounded(routers, monkeypatch):
     """Other events for the supervisor wait behind these few attaches only."""
     monkeypatch.setattr("workers.worker.QUESTIONS_MOST", 100)
     router = routers()
     worker = router.workers[0]
-    greedy = [opened(router) for _ in range(2)]
+    greedy = [open_client(router) for _ in range(2)]
     for peer in greedy:
         peer.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(LINKS // 2)))
     for _ in range(LINKS):
@@ -185,25 +185,25 @@ def test_no_more_attaches_than_the_supervisor_decides(routers, monkeypatch):
     assert [len(peer.client.links) for peer in greedy] == [LINKS // 2] * 2
 
 
-def test_attaches_that_are_lost_are_no_questions(routers, monkeypatch):
+def test_lost_attaches_do_not_count_as_undecided(routers, monkeypatch):
     monkeypatch.setattr("workers.worker.QUESTIONS_MOST", 40)
     router = routers()
-    greedy, modest = opened(router), opened(router)
+    greedy, modest = open_client(router), open_client(router)
     greedy.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(40)))
     for _ in range(4):
         router.wake(router.workers[0])
     modest.feed(consumer(0, "balanced.b", 0))
     assert not modest.client.links
     greedy.lose()
-    wakes(router, lambda: modest.client.links)
+    counts_per_wake(router, lambda: modest.client.links)
     assert router.workers[0].questions == 1
     router.settle()
     assert router.workers[0].questions == 0
 
 
-def test_deliveries_go_on_beside_attaches(routers):
+def test_deliveries_pass_beside_attaches(routers):
     router = routers()
-    receiver, sender, greedy = opened(router), opened(router), opened(router)
+    receiver, sender, greedy = open_client(router), open_client(router), open_client(router)
     receiver.feed(consumer(0, HEALTHY))
     sender.feed(producer(0, HEALTHY))
     router.settle()
@@ -215,10 +215,10 @@ def test_deliveries_go_on_beside_attaches(routers):
 
 
 @pytest.mark.parametrize("how", ["lost", "close", "end"])
-def test_links_that_are_lost_together(routers, how):
+def test_links_lost_together_end_in_turns(routers, how):
     """The links end one after the other. The answer is sent after the last of them."""
     router = routers()
-    (peer,) = crowd(router)
+    (peer,) = open_receivers(router)
     other = router.connect()
     other.feed(start() + consumer(0, HEALTHY))
     router.settle()
@@ -233,7 +233,7 @@ def test_links_that_are_lost_together(routers, how):
     assert client.links
     assert not client.sent_closed
     assert frames(peer) == []
-    counts = wakes(router, lambda: not client.links)
+    counts = counts_per_wake(router, lambda: not client.links)
     assert max(losses for _, losses in counts) <= A_WAKE
     assert client.sent_closed == (how != "end")
     router.settle()
@@ -247,13 +247,13 @@ def test_links_that_are_lost_together(routers, how):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("how", ["lost", "close", "end"])
-def test_a_delivery_for_a_link_that_is_lost_and_has_not_ended(routers, how, workers):
+def test_delivery_for_lost_link_is_released(routers, how, workers):
     """The delivery is released. Nothing is written to the client."""
     router = routers(workers)
-    (peer,) = crowd(router)
+    (peer,) = open_receivers(router)
     last = LINKS - 1
     peer.feed(consumer(LINKS, "balanced.last", 10))
-    sender = opened(router, workers - 1)
+    sender = open_client(router, workers - 1)
     sender.feed(producer(0, "balanced.last"))
     router.settle()
     frames(peer)
@@ -270,9 +270,9 @@ def test_a_delivery_for_a_link_that_is_lost_and_has_not_ended(routers, how, work
     assert [f.name for f in frames(peer)] == ([] if how == "lost" else [how])
 
 
-def test_a_connection_that_is_lost_while_its_session_ends(routers):
+def test_connection_lost_during_session_end_is_removed(routers):
     router = routers()
-    (peer,) = crowd(router)
+    (peer,) = open_receivers(router)
     client = peer.client
     peer.feed(say("end"))
     peer.lose()
@@ -283,25 +283,25 @@ def test_a_connection_that_is_lost_while_its_session_ends(routers):
     assert not client.links
 
 
-def test_a_session_that_ends_is_followed_by_another(routers):
+def test_session_may_begin_before_links_of_last_one_end(routers):
     """The new session uses the same channel, and begins before the links of the first one have ended."""
     router = routers()
-    (peer,) = crowd(router)
+    (peer,) = open_receivers(router)
     frames(peer)
-    sender = opened(router)
+    sender = open_client(router)
     peer.feed(say("end") + begin(0) + consumer(0, HEALTHY))
     sender.feed(producer(0, HEALTHY))
     router.settle()
     sender.feed(transfer(0, 0, message(b"x")))
     router.settle()
-    heard = [f.name for f in frames(peer)]
-    assert sorted(heard) == ["attach", "begin", "end", "transfer"]
-    assert heard.index("attach") < heard.index("transfer")
+    names = [f.name for f in frames(peer)]
+    assert sorted(names) == ["attach", "begin", "end", "transfer"]
+    assert names.index("attach") < names.index("transfer")
 
 
-def test_the_answer_for_a_link_that_is_lost_and_has_not_ended(routers):
+def test_answer_for_lost_link_is_dropped(routers):
     router = routers()
-    (peer,) = crowd(router)
+    (peer,) = open_receivers(router)
     frames(peer)
     peer.feed(consumer(LINKS, "balanced.late", 0) + say("end"))
     assert any(record.link.session.ended for record in peer.client.links.values())
@@ -311,14 +311,14 @@ def test_the_answer_for_a_link_that_is_lost_and_has_not_ended(routers):
     assert [f.name for f in frames(peer)] == ["end"]
 
 
-def test_the_supervisor_drops_links_in_turns(routers):
+def test_supervisor_drops_links_in_turns(routers):
     """The supervisor drops links of lost connections in turns, and answers others meanwhile."""
     router = routers(links=6 * LINKS)
-    peers = [peer for _ in range(4) for peer in crowd(router)]
-    modest = opened(router)
+    peers = [peer for _ in range(4) for peer in open_receivers(router)]
+    modest = open_client(router)
     for peer in peers:
         peer.lose()
-    wakes(router, lambda: not router.workers[0].loop.scheduler.unfinished())
+    counts_per_wake(router, lambda: not router.workers[0].loop.scheduler.unfinished())
     modest.feed(consumer(0, HEALTHY, 0))
     left = [len(router.core.links.by_identity)]
     answered = 0  # links that were left when `modest` was answered
@@ -334,10 +334,10 @@ def test_the_supervisor_drops_links_in_turns(routers):
     assert left[-1] == 1
 
 
-def test_a_connection_with_much_to_write_has_one_turn_in_a_wake(routers):
+def test_connection_writes_once_per_wake(routers):
     """Other connections are read before it continues to write."""
     router = routers()
-    greedy, sender = opened(router), opened(router)
+    greedy, sender = open_client(router), open_client(router)
     greedy.feed(consumer(0, "balanced.a", 0))
     count = 4 * MOST_WRITTEN // LARGE
     sender.feed(producer(0, "balanced.a"))
@@ -349,5 +349,5 @@ def test_a_connection_with_much_to_write_has_one_turn_in_a_wake(routers):
     while sum(written) < count * LARGE:
         router.wake(worker)
         written.append(len(greedy.take()))
-        assert written[-1], "it goes on"
+        assert written[-1], "the connection writes in each wake"
     assert max(written) <= MOST_WRITTEN

@@ -31,7 +31,7 @@ SMALLEST_RING = 1 << 18
 PRODUCTION_RING = 1 << 20
 
 
-def pair(router, address="balanced.a", listener="main", credit=0x7FFFFFFF):
+def connect_pair(router, address="balanced.a", listener="main", credit=0x7FFFFFFF):
     """Connect a consumer to worker 0 and a producer to the last worker."""
     last = len(router.workers) - 1
     consuming, sending = router.connect(0, listener), router.connect(last, listener)
@@ -49,9 +49,9 @@ def streams(router):
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_an_outcome_comes_back(routers, outcome):
+def test_outcome_crosses_workers(routers, outcome):
     router = routers(2)
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     sending.feed(transfer(0, 0, message(b"x")))
     router.settle()
     assert messages(frames(consuming)) == [message(b"x")]
@@ -61,9 +61,9 @@ def test_an_outcome_comes_back(routers, outcome):
     assert (report.first, report.settled, report.state) == (0, True, outcome)
 
 
-def test_a_stream_comes_whole_and_no_more_than_fits_is_on_its_way(routers):
+def test_stream_across_workers_is_whole_and_bounded(routers):
     router = routers(2, ring_octets=SMALLEST_RING)
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     consuming.feed(flow(None, window=1))
     octets = message(bytes(range(256)) * 8000)
     sending.feed(transfer(0, 0, octets))
@@ -76,10 +76,10 @@ def test_a_stream_comes_whole_and_no_more_than_fits_is_on_its_way(routers):
     consuming.feed(settle(0, state=ACCEPTED))
 
 
-def test_streams_that_wait_are_not_looked_at(routers):
+def test_waiting_streams_are_not_scanned(routers):
     """The streams wait for octets of their producers, or for their window."""
     router = routers(2)
-    pairs = [pair(router, f"balanced.{number}") for number in range(20)]
+    pairs = [connect_pair(router, f"balanced.{number}") for number in range(20)]
     octets = transfer(0, 0, message(bytes(2 * STREAMED)))
     slow, shut = pairs[:10], pairs[10:]
     for consuming, _ in shut:
@@ -107,9 +107,9 @@ def test_streams_that_wait_are_not_looked_at(routers):
         consuming.feed(settle(0, state=ACCEPTED))
 
 
-def test_a_stream_that_is_settled_early_leaves_nothing(routers):
+def test_stream_settled_early_is_freed(routers):
     router = routers(2)
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     octets = transfer(0, 0, message(bytes(STREAMED)))
     sending.feed(octets[:200_000])
     router.settle()
@@ -124,9 +124,9 @@ def test_a_stream_that_is_settled_early_leaves_nothing(routers):
 
 
 @pytest.mark.parametrize("who", ["consumer", "producer"])
-def test_a_stream_whose_end_is_lost(routers, who):
+def test_stream_of_lost_client_is_freed(routers, who):
     router = routers(2)
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     sending.feed(transfer(0, 0, message(bytes(STREAMED)))[:200_000])
     router.settle()
     frames(consuming)
@@ -141,9 +141,9 @@ def test_a_stream_whose_end_is_lost(routers, who):
 
 
 @pytest.mark.parametrize("size", [10, 30_000, 40_000, 120_000])
-def test_annotations_of_any_size_cross(routers, size):
+def test_annotations_of_any_size_cross_workers(routers, size):
     router = routers(2, ring_octets=PRODUCTION_RING)
-    consuming, sending = pair(router, listener="kept")
+    consuming, sending = connect_pair(router, listener="kept")
     pairs = [(key("x-user"), "v" * size), (key("x-opt-qd.trace"), ["0/a"])]
     sending.feed(transfer(0, 0, message(b"x", annotations=pairs)))
     router.settle()
@@ -156,7 +156,7 @@ def test_annotations_of_any_size_cross(routers, size):
 
 
 @pytest.mark.parametrize("size", [60_000, 200_000, 250_000])
-def test_an_address_of_any_size_does_not_stop_what_follows(routers, size):
+def test_long_address_annotation_does_not_stall_ring(routers, size):
     router = routers(2, ring_octets=PRODUCTION_RING)
     consuming, sending = router.connect(0, "kept"), router.connect(1, "kept")
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -172,9 +172,9 @@ def test_an_address_of_any_size_does_not_stop_what_follows(routers, size):
     consuming.feed(settle(0, 1, ACCEPTED))
 
 
-def test_a_worker_that_dies(routers):
+def test_lost_worker_settles_its_deliveries(routers):
     router = routers(2)
-    consuming, sending = pair(router)
+    consuming, sending = connect_pair(router)
     sending.feed(transfer(0, 0, message(b"x")) + transfer(0, 1, message(b"y"), settled=True))
     sending.feed(transfer(0, 2, message(bytes(STREAMED)))[:200_000])
     router.settle()
@@ -192,7 +192,7 @@ def test_a_worker_that_dies(routers):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_the_error_of_a_rejection_is_heard_whoever_rejects_first(routers, workers, first):
+def test_error_of_rejection_is_reported_in_any_order(routers, workers, first):
     """States without and with an error arrive in each order. A worker reports the outcomes of its own consumers
     together."""
     router = routers(workers)
@@ -209,9 +209,9 @@ def test_the_error_of_a_rejection_is_heard_whoever_rejects_first(routers, worker
     for number in range(3):
         consuming[(first + number) % 3].feed(settle(0, state=states[number]))
         router.settle()
-    (told,) = of(frames(sending), "disposition")
-    assert told.settled
-    assert told.state == rejected("a:b", "c")
+    (reported,) = of(frames(sending), "disposition")
+    assert reported.settled
+    assert reported.state == rejected("a:b", "c")
 
 
 action = st.one_of(
@@ -259,27 +259,27 @@ def play(workers, address, actions):
                 number[who] += 1
             router.settle()
             router.check_quiet()
-        got = [sorted(messages(frames(peer))) for peer in consuming]
+        received = [sorted(messages(frames(peer))) for peer in consuming]
         outcomes = []
         for peer in sending:
-            told = {}
+            reported = {}
             for frame in of(frames(peer), "disposition"):
                 for delivery in range(frame.first, (frame.first if frame.last is None else frame.last) + 1):
                     kind = None if frame.state is None else frame.state.descriptor
-                    told[delivery] = (bool(frame.settled), kind)
-            outcomes.append(told)
-        return got, outcomes
+                    reported[delivery] = (bool(frame.settled), kind)
+            outcomes.append(reported)
+        return received, outcomes
     finally:
         router.close()
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["closest.a", "multicast.a"]), st.lists(action, max_size=15))
-def test_two_workers_do_what_one_does(address, actions):
-    one_got, one_heard = play(1, address, actions)
-    two_got, two_heard = play(2, address, actions)
+def test_deliveries_across_workers_match_one_worker(address, actions):
+    one_received, one_outcomes = play(1, address, actions)
+    two_received, two_outcomes = play(2, address, actions)
     if address == "multicast.a":
-        assert two_got == one_got
-        assert two_heard == one_heard
+        assert two_received == one_received
+        assert two_outcomes == one_outcomes
     else:  # the choice of the consumer differs, but all messages arrive once
-        assert sorted(chain(*two_got)) == sorted(chain(*one_got))
+        assert sorted(chain(*two_received)) == sorted(chain(*one_received))

@@ -9,7 +9,7 @@ from tests.unit.engine.talk import consumer, frames, message, of, producer, sett
 from tests.unit.workers.loops import LoopRouter, SocketPeer
 
 
-def entered(router: LoopRouter, octets: bytes) -> SocketPeer:
+def attach_client(router: LoopRouter, octets: bytes) -> SocketPeer:
     peer: SocketPeer = router.connect(0)  # type: ignore[assignment]
     peer.feed(start() + octets)
     router.settle()
@@ -18,24 +18,27 @@ def entered(router: LoopRouter, octets: bytes) -> SocketPeer:
 
 
 @pytest.mark.parametrize("delivery_first", [False, True])
-def test_a_delivery_leaves_before_an_outcome(delivery_first: bool) -> None:
+def test_delivery_is_written_before_outcome(delivery_first: bool) -> None:
     router = LoopRouter()
-    sender, receiver = entered(router, producer(0, "balanced.a")), entered(router, consumer(0, "balanced.a"))
-    other_sender = entered(router, producer(0, "balanced.b"))
-    other_receiver = entered(router, consumer(0, "balanced.b"))
+    sender, receiver = (
+        attach_client(router, producer(0, "balanced.a")),
+        attach_client(router, consumer(0, "balanced.a")),
+    )
+    other_sender = attach_client(router, producer(0, "balanced.b"))
+    other_receiver = attach_client(router, consumer(0, "balanced.b"))
     sender.feed(transfer(0, 0, message(b"x")))
     router.settle()
     assert of(frames(receiver), "transfer")
     frames(sender)  # drop the credit
 
-    said = [(receiver, settle(0, state=ACCEPTED)), (other_sender, transfer(0, 0, message(b"y")))]
-    for peer, octets in reversed(said) if delivery_first else said:
+    inputs = [(receiver, settle(0, state=ACCEPTED)), (other_sender, transfer(0, 0, message(b"y")))]
+    for peer, octets in reversed(inputs) if delivery_first else inputs:
         peer.feed(octets)
-    with select.epoll() as heard:  # reports sockets in the order in which they became readable
+    with select.epoll() as readable:  # reports sockets in the order in which they became readable
         for peer in (sender, other_receiver):
-            heard.register(peer.socket, select.EPOLLIN)
+            readable.register(peer.socket, select.EPOLLIN)
         router.wake(router.workers[0])
-        order = [fd for fd, _ in heard.poll(5)]
+        order = [fd for fd, _ in readable.poll(5)]
     assert order == [other_receiver.socket.fileno(), sender.socket.fileno()]
     assert of(frames(other_receiver), "transfer")
     assert of(frames(sender), "disposition")

@@ -12,7 +12,7 @@ from tests.peer.frames import ACCEPTED, SASL_HEADER
 from tests.unit.engine.host import configuration
 from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
 
-LOOK = 5000  # ms between two checks of waiting clients
+CHECK_MS = 5000  # ms between two checks of waiting clients
 SECONDS = 60
 SASL_FRAME = 1  # type of a frame
 UNDECIDED = "the router has not decided in time"
@@ -36,7 +36,7 @@ def decide(monkeypatch):
 
 
 @pytest.fixture
-def limited(routers, decide):
+def connect_limited(routers, decide):
     """Function that connects a client under these limits and begins its session. Returns (router, client)."""
 
     def make(**limits):
@@ -50,7 +50,7 @@ def limited(routers, decide):
     return make
 
 
-def test_a_connection_waits_and_others_do_not(routers, decide):
+def test_undecided_open_delays_no_other_client(routers, decide):
     router = routers()
     decide(None)
     late = router.connect()
@@ -70,7 +70,7 @@ def test_a_connection_waits_and_others_do_not(routers, decide):
     assert [f.name for f in frames(late)] == ["open", "begin", "attach", "flow"]
 
 
-def test_a_connection_that_ends_while_it_waits(routers, decide):
+def test_connection_lost_before_decision_is_removed(routers, decide):
     router = routers()
     decide(None)
     late = router.connect()
@@ -85,7 +85,7 @@ def test_a_connection_that_ends_while_it_waits(routers, decide):
     assert router.core.connections.count == 0
 
 
-def opening(router, count):
+def connect_clients(router, count):
     """Return clients that have sent an open, in this order."""
     peers = [router.connect() for _ in range(count)]
     for peer in peers:
@@ -94,44 +94,44 @@ def opening(router, count):
     return peers
 
 
-def asked(router):
+def opens_at_supervisor(router):
     """Return the numbers of the connections whose open the supervisor has received."""
     return [number for number, each in router.core.workers[0].connections.items() if each.container is not None]
 
 
-def test_so_many_opens_stand_before_the_supervisor(routers, decide, monkeypatch):
+def test_undecided_opens_are_bounded(routers, decide, monkeypatch):
     """At most OPENS_MOST opens wait at the supervisor, so that its other events do not wait behind them. The others
     follow in order; lost connections are skipped."""
     monkeypatch.setattr("workers.connections.admissions.OPENS_MOST", 2)
     router = routers()
     decide(None)
-    peers = opening(router, 6)
+    peers = connect_clients(router, 6)
     numbers = [peer.client.number for peer in peers]
-    assert asked(router) == numbers[:2]
+    assert opens_at_supervisor(router) == numbers[:2]
     peers[0].lose()
     peers[3].lose()
     router.settle()
-    assert asked(router) == numbers[1:3]
+    assert opens_at_supervisor(router) == numbers[1:3]
     decide(Admit())
     router.core.connections.decided(router.core.workers[0].connections[numbers[1]], Admit())
     router.settle()
-    assert asked(router) == [numbers[1], numbers[2], *numbers[4:]]
+    assert opens_at_supervisor(router) == [numbers[1], numbers[2], *numbers[4:]]
     router.core.connections.decided(router.core.workers[0].connections[numbers[2]], Admit())
     router.settle()
     for peer in (peers[1], peers[2], *peers[4:]):
         assert [frame.name for frame in frames(peer)] == ["open", "begin"]
 
 
-def test_nobody_waits_for_ever(routers, decide, monkeypatch):
+def test_undecided_open_is_refused_after_time_limit(routers, decide, monkeypatch):
     """The time limit holds whether the supervisor has received the open or not. An admitted client is not affected."""
     monkeypatch.setattr("workers.connections.admissions.OPENS_MOST", 1)
     router = routers()
-    (other,) = opening(router, 1)
+    (other,) = connect_clients(router, 1)
     decide(None)
-    late = opening(router, 2)
+    late = connect_clients(router, 2)
     router.pass_time(SECONDS * 1000)
     assert frames(late[0]) == frames(late[1]) == []
-    router.pass_time(LOOK + 1)
+    router.pass_time(CHECK_MS + 1)
     for peer in late:
         opened, closed = frames(peer)
         assert (opened.name, closed.name) == ("open", "close")
@@ -143,13 +143,13 @@ def test_nobody_waits_for_ever(routers, decide, monkeypatch):
     assert of(frames(other), "attach")
 
 
-def test_time_in_which_the_router_does_not_run_is_not_counted(routers, decide):
+def test_time_limit_ignores_time_without_running(routers, decide):
     router = routers()
     decide(None)
-    (late,) = opening(router, 1)
+    (late,) = connect_clients(router, 1)
     for worker in router.workers:
         worker.poller.time_ns += 10 * SECONDS * 10**9
-    router.pass_time(LOOK)
+    router.pass_time(CHECK_MS)
     assert frames(late) == []
     router.core.connections.decided(router.core.workers[0].connections[late.client.number], Admit())
     router.settle()
@@ -157,11 +157,11 @@ def test_time_in_which_the_router_does_not_run_is_not_counted(routers, decide):
 
 
 @pytest.mark.parametrize("offered", [False, True])
-def test_who_logs_in_does_not_wait_for_ever(routers, monkeypatch, offered):
+def test_login_without_answer_is_refused_after_time_limit(routers, monkeypatch, offered):
     """Each answer restarts the time limit. A client without an answer is refused."""
-    heard = []
+    requests = []
     for name in ("_begin", "_init"):
-        monkeypatch.setattr(Authentication, name, lambda _, worker, message: heard.append((worker, message.conn)))
+        monkeypatch.setattr(Authentication, name, lambda _, worker, message: requests.append((worker, message.conn)))
     router = routers()
     profiles = router.workers[0].profiles
     profiles["main"] = msgspec.structs.replace(
@@ -170,7 +170,7 @@ def test_who_logs_in_does_not_wait_for_ever(routers, monkeypatch, offered):
     late = router.connect()
     late.feed(SASL_HEADER)
     router.settle()
-    ((worker, number),) = heard
+    ((worker, number),) = requests
     wanted = ["sasl-mechanisms", "sasl-outcome"]
     if offered:
         router.pass_time(SECONDS * 1000)
@@ -183,14 +183,14 @@ def test_who_logs_in_does_not_wait_for_ever(routers, monkeypatch, offered):
         wanted = wanted[1:]
     router.pass_time(SECONDS * 1000)
     assert frames(late) == []
-    router.pass_time(LOOK + 1)
-    told = frames(late)
-    assert [frame.name for frame in told] == wanted
-    assert told[-1].code == 1
+    router.pass_time(CHECK_MS + 1)
+    received = frames(late)
+    assert [frame.name for frame in received] == wanted
+    assert received[-1].code == 1
     assert router.core.connections.count == 0
 
 
-def test_a_connection_that_is_denied(routers, decide):
+def test_denied_connection_gets_open_and_close(routers, decide):
     """The peer receives the listener's open, then a close (security.md P-16)."""
     router = routers(text=configuration(listener="maxFrameSize: 4096"))
     decide(Deny(*DENIED))
@@ -203,14 +203,14 @@ def test_a_connection_that_is_denied(routers, decide):
     assert router.core.connections.count == 0
 
 
-def test_numbers_of_open_and_begin(limited):
-    _, peer = limited(max_frame=1000, sessions=7, window=5999)
+def test_open_and_begin_carry_policy_limits(connect_limited):
+    _, peer = connect_limited(max_frame=1000, sessions=7, window=5999)
     opened, begun = frames(peer)
     assert (opened.max_frame_size, opened.channel_max, begun.incoming_window) == (1000, 6, 5)
 
 
-def test_numbers_that_are_not_given_are_those_of_the_listener(limited):
-    _, peer = limited(message=10)
+def test_missing_limits_come_from_listener(connect_limited):
+    _, peer = connect_limited(message=10)
     opened, begun = frames(peer)
     assert (opened.max_frame_size, opened.channel_max, begun.incoming_window) == (4096, 99, 2147483647)
 
@@ -219,9 +219,9 @@ BODY = message(b"x" * 100)
 
 
 @pytest.fixture
-def sending(limited):
+def limited_link(connect_limited):
     """(router, producer, consumer). Messages of the producer are limited to the size of `BODY`."""
-    router, sender = limited(message=len(BODY))
+    router, sender = connect_limited(message=len(BODY))
     receiver = router.connect()
     receiver.feed(start() + consumer(0, "balanced.a", 10))
     sender.feed(producer(0, "balanced.a"))
@@ -232,8 +232,8 @@ def sending(limited):
     return router, sender, receiver
 
 
-def test_a_message_of_just_the_size(sending):
-    router, sender, receiver = sending
+def test_message_of_maximum_size_is_accepted(limited_link):
+    router, sender, receiver = limited_link
     sender.feed(transfer(0, 0, BODY) + transfer(0, 1, BODY, part=30))
     router.settle()
     assert len(of(frames(receiver), "transfer")) >= 2
@@ -244,25 +244,25 @@ def test_a_message_of_just_the_size(sending):
 
 @pytest.mark.parametrize("part", [1000, 40, 1])
 @pytest.mark.parametrize("settled", [False, True])
-def test_a_message_that_is_too_long(sending, part, settled):
+def test_oversized_message_ends_connection(limited_link, part, settled):
     """The message is rejected when its last octet has arrived, then link and connection end."""
-    router, sender, receiver = sending
+    router, sender, receiver = limited_link
     sender.feed(transfer(0, 0, BODY + b"y", part=part, settled=settled))
     router.settle()
-    said = frames(sender)
-    assert [f.name for f in said if f.name != "flow"] == ["disposition"] * (not settled) + ["detach", "close"]
+    received = frames(sender)
+    assert [f.name for f in received if f.name != "flow"] == ["disposition"] * (not settled) + ["detach", "close"]
     if not settled:
-        (outcome,) = of(said, "disposition")
+        (outcome,) = of(received, "disposition")
         assert (outcome.first, outcome.settled) == (0, True)
         assert error(outcome.state.value[0]) == ("amqp:link:message-size-exceeded", "Message size exceeded")
-    (closed,) = of(said, "close")
+    (closed,) = of(received, "close")
     assert error(closed.error) == ("amqp:connection:forced", "Message size exceeded")
     assert not [f for f in of(frames(receiver), "transfer") if not f.aborted and not f.more]
     assert router.core.connections.count == 1
 
 
 @pytest.mark.parametrize("part", [1000, 40])
-def test_a_message_that_is_too_long_on_a_link_route(routers, decide, part):
+def test_oversized_message_on_link_route_ends_connection(routers, decide, part):
     """The limit holds as on other links, even before the container has answered."""
     router = routers()
     broker = router.connect(listener="broker")
@@ -276,15 +276,15 @@ def test_a_message_that_is_too_long_on_a_link_route(routers, decide, part):
     sender.feed(transfer(0, 0, BODY + b"y", part=part))
     router.settle()
     assert not [f for f in of(frames(broker), "transfer") if not f.aborted and not f.more]
-    said = frames(sender)
-    assert error(of(said, "close")[0].error) == ("amqp:connection:forced", "Message size exceeded")
-    (outcome,) = of(said, "disposition")
+    received = frames(sender)
+    assert error(of(received, "close")[0].error) == ("amqp:connection:forced", "Message size exceeded")
+    (outcome,) = of(received, "disposition")
     assert (outcome.first, error(outcome.state.value[0])[0]) == (0, "amqp:link:message-size-exceeded")
 
 
-def test_an_end_that_never_comes(sending):
+def test_unfinished_oversized_message_is_dropped(limited_link):
     """Nothing of an unfinished message beyond the limit is kept, and nothing else of its link passes."""
-    router, sender, receiver = sending
+    router, sender, receiver = limited_link
     part = say("transfer", payload=BODY, handle=0, delivery_id=0, delivery_tag=b"0", message_format=0, more=True)
     sender.feed(part * 50)
     router.settle()
@@ -296,8 +296,8 @@ def test_an_end_that_never_comes(sending):
     assert len(of(frames(receiver), "transfer")) == 1
 
 
-def test_links_of_a_connection_without_a_limit(limited):
-    router, sender = limited()
+def test_message_without_limit_passes(connect_limited):
+    router, sender = connect_limited()
     sender.feed(producer(0, "balanced.a"))
     receiver = router.connect()
     receiver.feed(start() + consumer(0, "balanced.a", 10))

@@ -52,28 +52,28 @@ LOUD = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
 QUEUED = 250  # control messages that wait for a peer without credit
 
 
-class Recorder:
+class RecordingNetwork:
     """Network protocol that records the calls of its neighbours."""
 
     def __init__(self):
-        self.heard = []
+        self.calls = []
 
     def link_up(self, conn, cost, ours, only=None):
-        self.heard.append(("up", conn, cost, ours))
+        self.calls.append(("up", conn, cost, ours))
 
     def link_down(self, conn):
-        self.heard.append(("down", conn))
+        self.calls.append(("down", conn))
 
     def received(self, conn, octets):
-        self.heard.append((conn, octets))
+        self.calls.append((conn, octets))
 
 
-class Host:
+class InteriorRouter:
     """Interior router with a recording network protocol."""
 
     def __init__(self, router):
         self.router = router
-        self.network = Recorder()
+        self.network = RecordingNetwork()
         router.core.neighbours.join(self.network)
 
     def peer(self, links=PRIORITIES, worker=0, credit=MANY, **fields):
@@ -107,15 +107,15 @@ def attach(handle, receiver, capability, **more):
 
 @pytest.fixture(params=[1, 2], ids=["1-worker", "2-workers"])
 def host(routers, request):
-    return Host(routers(request.param, INTERIOR))
+    return InteriorRouter(routers(request.param, INTERIOR))
 
 
-def test_the_network_hears_of_a_router_with_its_cost(host):
+def test_network_is_notified_of_neighbour_with_cost(host):
     peer = host.peer()
-    assert host.network.heard == [("up", peer.client.number, 3, False)]
+    assert host.network.calls == [("up", peer.client.number, 3, False)]
     peer.lose()
     host.router.settle()
-    assert host.network.heard[1:] == [("down", peer.client.number)]
+    assert host.network.calls[1:] == [("down", peer.client.number)]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_the_network_hears_of_a_router_with_its_cost(host):
         ({"qd.inter-router-cost": ("long", 5)}, 3, False),
     ],
 )
-def test_the_higher_cost_counts(host, properties, cost, ours):
+def test_higher_cost_counts(host, properties, cost, ours):
     types = {"int": Int, "long": Long}
-    said = Map([(Symbol(name), types[kind](value)) for name, (kind, value) in properties.items()])
-    peer = host.peer(properties=said)
-    assert host.network.heard == [("up", peer.client.number, cost, ours)]
+    announced_properties = Map([(Symbol(name), types[kind](value)) for name, (kind, value) in properties.items()])
+    peer = host.peer(properties=announced_properties)
+    assert host.network.calls == [("up", peer.client.number, cost, ours)]
 
 
-def test_a_key_that_is_no_symbol_ends_what_is_looked_at():
+def test_announced_properties_end_at_key_that_is_no_symbol():
     pairs = [(Symbol("a"), [1, {"x": 2}]), (Symbol("sluice.bundle"), Int(1)), ("text", 1)]
     pairs.append((Symbol("qd.inter-router-cost"), Int(7)))
     assert announced(encode(Map(pairs))) == {"sluice.bundle": 1}
@@ -141,7 +141,7 @@ def test_a_key_that_is_no_symbol_ends_what_is_looked_at():
     assert announced(b"") == {}
 
 
-def test_the_next_hop_has_the_outgoing_links_by_priority(host):
+def test_next_hop_lists_outgoing_links_by_priority(host):
     peer = host.peer()
     slots = [record.slot for record in peer.client.links.values() if record.outgoing and record.capability == DATA]
     assert host.hop(peer) == ["hop", peer.client.number, 0, [(slot.index, slot.generation) for slot in slots], None]
@@ -152,7 +152,7 @@ def test_the_next_hop_has_the_outgoing_links_by_priority(host):
     assert len(of(frames(peer), "detach")) == 1
 
 
-def test_the_next_hop_names_its_router_while_it_is_known(host):
+def test_next_hop_names_router_while_known(host):
     peer, other = host.peer(links=1), host.peer(links=1)
     neighbours = host.router.core.neighbours
     neighbours.known("test", 7)
@@ -166,16 +166,16 @@ def test_the_next_hop_names_its_router_while_it_is_known(host):
     assert host.hop(peer)[4] is None
 
 
-def test_next_hops_are_announced_once_for_all_links_that_come_together(host):
+def test_next_hop_is_announced_once_for_simultaneous_links(host):
     ops = []
     for worker in host.router.workers:
         before = worker.control.on_delta
 
-        def heard(epoch, more, before=before):
+        def record(epoch, more, before=before):
             ops.extend(wire(more))
             before(epoch, more)
 
-        worker.control.on_delta = heard
+        worker.control.on_delta = record
     peer = host.peer()
     assert len([op for op in ops if op[0] == "hop"]) <= 2 * len(host.router.workers)
     ops.clear()
@@ -184,19 +184,19 @@ def test_next_hops_are_announced_once_for_all_links_that_come_together(host):
     assert [op for op in ops if op[0] == "-hop"] == [["-hop", peer.client.number]] * len(host.router.workers)
 
 
-def test_fewer_links_leave_priorities_out(host):
+def test_missing_links_leave_priorities_empty(host):
     peer = host.peer(links=2)
     links = host.hop(peer)[3]
     assert [entry is None for entry in links] == [False] * 2 + [True] * 8
 
 
-def test_a_router_without_data_links_is_no_next_hop(host):
+def test_router_without_data_links_is_no_next_hop(host):
     peer = host.peer(links=0)
     assert host.hop(peer) is None
-    assert host.network.heard[0][0] == "up"
+    assert host.network.calls[0][0] == "up"
 
 
-def test_links_behind_the_tenth_are_for_streams(host):
+def test_links_beyond_tenth_are_for_streams(host):
     peer = host.peer(links=12)
     assert len(host.hop(peer)[3]) == PRIORITIES
     links = [
@@ -205,46 +205,46 @@ def test_links_behind_the_tenth_are_for_streams(host):
     assert [link.priority for link in links if link.consumer] == [9, *range(10), 4, 4]
 
 
-def test_control_messages_come_whole_and_in_order(host):
+def test_control_messages_arrive_whole_and_in_order(host):
     peer = host.peer()
     octets = [message(b"m%d" % number) for number in range(20)]
     for number, each in enumerate(octets):
         peer.feed(transfer(1, number, each, settled=True))
     host.router.settle()
-    assert host.network.heard[1:] == [(peer.client.number, each) for each in octets]
+    assert host.network.calls[1:] == [(peer.client.number, each) for each in octets]
     assert of(frames(peer), "flow")[-1].link_credit == 250
 
 
-def test_an_unsettled_control_message_is_accepted(host):
+def test_unsettled_control_message_is_accepted(host):
     peer = host.peer()
     peer.feed(transfer(1, 0, message(b"m")))
     host.router.settle()
     (disposition,) = of(frames(peer), "disposition")
     assert (disposition.settled, disposition.state.descriptor) == (True, 0x24)
-    assert len(host.network.heard) == 2
+    assert len(host.network.calls) == 2
 
 
 @pytest.mark.parametrize("size", [200_000, MOST - 100])
-def test_a_large_control_message_comes_whole(host, size):
+def test_large_control_message_arrives_whole(host, size):
     peer = host.peer()
     octets = message(bytes(size))
     peer.feed(transfer(1, 0, octets, settled=True, part=16_000))
     host.router.settle()
-    assert host.network.heard[1:] == [(peer.client.number, octets)]
+    assert host.network.calls[1:] == [(peer.client.number, octets)]
 
 
-def test_a_control_message_beyond_the_limit_is_dropped_and_the_log_says_so(routers):
-    host = Host(routers(1, INTERIOR, log=LOUD))
+def test_oversized_control_message_is_dropped_and_logged(routers):
+    host = InteriorRouter(routers(1, INTERIOR, log=LOUD))
     peer = host.peer()
     peer.feed(transfer(1, 0, message(bytes(MOST)), settled=True, part=16_000))
     peer.feed(transfer(1, 1, message(b"next"), settled=True))
     host.router.settle()
-    assert host.network.heard[1:] == [(peer.client.number, message(b"next"))]
+    assert host.network.calls[1:] == [(peer.client.number, message(b"next"))]
     lines = [entry.text for entry in host.router.log.recent() if "too large" in entry.text]
     assert lines == [f"[C{peer.client.number}] Control message dropped: too large"]
 
 
-def test_what_waits_of_one_router_is_bounded_and_nothing_is_lost(host):
+def test_waiting_control_messages_are_bounded_and_kept(host):
     peer = host.peer()
     host.router.work = False
     octets = [message(bytes([number]) * (2 << 20)) for number in range(12)]
@@ -255,11 +255,11 @@ def test_what_waits_of_one_router_is_bounded_and_nothing_is_lost(host):
     assert host.router.workers[0].in_process.held()[0] <= CONTROL_OCTETS + (3 << 20)
     host.router.work = True
     host.router.settle()
-    assert host.network.heard[1:] == [(peer.client.number, each) for each in octets]
+    assert host.network.calls[1:] == [(peer.client.number, each) for each in octets]
     assert not host.router.pause_reasons(peer)
 
 
-def test_messages_for_the_router_that_others_relay_hold_up_no_control_messages(host):
+def test_relayed_local_messages_delay_no_control_messages(host):
     """The agent is not ready. Messages for it wait on their own and stall no connection to another router."""
     taken: list[object] = []
     host.router.core.in_process.serve("M0inner", taken.append, lambda connection: False)
@@ -269,7 +269,7 @@ def test_messages_for_the_router_that_others_relay_hold_up_no_control_messages(h
         peer.feed(transfer(3, number, message(b"q", to="inner")))
     peer.feed(transfer(1, number + 1, message(b"hello"), settled=True))
     host.router.settle()
-    assert host.network.heard[1:] == [(peer.client.number, message(b"hello"))]
+    assert host.network.calls[1:] == [(peer.client.number, message(b"hello"))]
     assert not host.router.pause_reasons(peer)
     released = [each for each in of(frames(peer), "disposition") if each.state.descriptor == 0x26]
     assert sum((each.last or each.first) - each.first + 1 for each in released) == 5
@@ -279,32 +279,32 @@ def test_messages_for_the_router_that_others_relay_hold_up_no_control_messages(h
     assert len(taken) == RELAYED_MESSAGES
 
 
-def test_control_messages_leave_as_they_are(host):
+def test_control_messages_are_sent_unchanged(host):
     peer = host.peer()
     frames(peer)
     octets = message(b"hello", annotations=[(key("x-opt-qd.ingress"), "0/A"), (key("x-opt-qd.trace"), ["0/A"])])
     for _ in range(2):
         assert host.router.core.neighbours.send_control(peer.client.number, octets)
     host.router.settle()
-    heard = of(frames(peer), "transfer")
-    assert [each.payload for each in heard] == [octets, octets]
-    assert [(each.settled, each.delivery_id, each.message_format) for each in heard] == [(True, 0, 0), (True, 1, 0)]
-    assert len(heard[0].delivery_tag) == 8
+    received = of(frames(peer), "transfer")
+    assert [each.payload for each in received] == [octets, octets]
+    assert [(each.settled, each.delivery_id, each.message_format) for each in received] == [(True, 0, 0), (True, 1, 0)]
+    assert len(received[0].delivery_tag) == 8
 
 
 def test_control_messages_need_a_control_link(host):
     peer = host.peer(links=1)
     peer.feed(say("detach", handle=0, closed=True))
     host.router.settle()
-    assert host.network.heard[1:] == [("down", peer.client.number)]
+    assert host.network.calls[1:] == [("down", peer.client.number)]
     assert not host.router.core.neighbours.send_control(peer.client.number, message(b"m"))
     assert not host.router.core.neighbours.send_control(4711, message(b"m"))
     peer.feed(attach(0, True, CONTROL, name="again"))
     host.router.settle()
-    assert host.network.heard[2:] == [("up", peer.client.number, 3, False)]
+    assert host.network.calls[2:] == [("up", peer.client.number, 3, False)]
 
 
-def test_what_waits_for_a_router_that_takes_nothing_is_bounded(host):
+def test_control_messages_without_credit_are_bounded(host):
     peer = host.peer(credit=0)
     frames(peer)
     for number in range(4 * QUEUED):
@@ -312,13 +312,13 @@ def test_what_waits_for_a_router_that_takes_nothing_is_bounded(host):
         host.router.settle()
     peer.feed(flow(0, MANY))
     host.router.settle()
-    heard = messages(frames(peer))
-    assert heard[0] == message(b"00000")  # as 1.19 does: the head stays
-    assert heard[-1] == message(b"%05d" % (4 * QUEUED - 1))
-    assert len(heard) <= QUEUED + 1
+    received = messages(frames(peer))
+    assert received[0] == message(b"00000")  # as 1.19 does: the head stays
+    assert received[-1] == message(b"%05d" % (4 * QUEUED - 1))
+    assert len(received) <= QUEUED + 1
 
 
-def test_octets_that_wait_for_a_router_that_takes_nothing_are_bounded(host):
+def test_control_octets_without_credit_are_bounded(host):
     peer = host.peer(credit=0)
     for _ in range(20):
         host.router.core.neighbours.send_control(peer.client.number, message(bytes(1 << 20)))
@@ -330,7 +330,7 @@ def test_octets_that_wait_for_a_router_that_takes_nothing_are_bounded(host):
 
 
 @pytest.mark.parametrize("size", [10, 40_000], ids=["one-frame", "several-frames"])
-def test_control_messages_overtake_a_full_connection(host, size):
+def test_control_message_overtakes_queued_data(host, size):
     """Data fills the write buffer of a slow peer. A control message is next in the buffer."""
     peer = host.peer(links=1, max_frame_size=16384)
     record = next(each for each in peer.client.links.values() if each.outgoing and each.capability == DATA)
@@ -357,10 +357,10 @@ def test_control_messages_overtake_a_full_connection(host, size):
     host.router.core.table.remove_consumer(consumer, known.index, record.slot.index, record.slot.generation)
 
 
-def test_there_are_so_many_data_links(routers, monkeypatch):
+def test_data_links_are_bounded(routers, monkeypatch):
     monkeypatch.setattr("workers.connections.router.MOST_DATA", 12)
     assert MOST_DATA == 1034
-    host = Host(routers(1, INTERIOR))
+    host = InteriorRouter(routers(1, INTERIOR))
     peer = host.peer(links=12)
     frames(peer)
     peer.feed(attach(100, True, DATA) + attach(101, False, DATA))
@@ -373,10 +373,10 @@ def test_there_are_so_many_data_links(routers, monkeypatch):
     assert not [each for each in of(frames(peer), "detach") if each.error is not None]
 
 
-def test_sessions_of_a_router_that_end_take_their_links_along(host):
+def test_ended_session_of_router_removes_its_links(host):
     peer = host.peer()
     peer.feed(begin(1) + say("end"))
     host.router.settle()
-    assert host.network.heard[1:] == [("down", peer.client.number)]
+    assert host.network.calls[1:] == [("down", peer.client.number)]
     assert host.hop(peer) is None
     assert not peer.client.links

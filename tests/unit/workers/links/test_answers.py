@@ -18,13 +18,13 @@ def dynamic(handle, channel=0):
     return say("attach", channel=channel, name=f"d{handle}", handle=handle, role=True, source=wanted, target=target())
 
 
-def told(peer):
+def answer_frames(peer):
     """Return the names of answered links, and (`flow` or `detach`, handle) for these frames."""
     heard = [frame for frame in frames(peer) if frame.name in ("attach", "flow", "detach")]
     return [frame.fields["name"] if frame.name == "attach" else (frame.name, frame.handle) for frame in heard]
 
 
-class Held:
+class HeldDeltas:
     """Worker whose deltas are held back until `release`."""
 
     def __init__(self, worker, monkeypatch):
@@ -33,7 +33,7 @@ class Held:
         self.monkeypatch = monkeypatch
         monkeypatch.setattr(worker.control, "on_delta", lambda *delta: self.deltas.append(delta), raising=True)
 
-    def go(self, router):
+    def release(self, router):
         self.monkeypatch.undo()
         for delta in self.deltas:
             self.worker.on_delta(*delta)
@@ -55,15 +55,15 @@ def client(router):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_reply_address_comes_before_the_credit_to_ask(routers, workers):
+def test_dynamic_address_precedes_credit_for_requests(routers, workers):
     router = routers(workers)
     client = router.connect()
     client.feed(start() + dynamic(0) + producer(1, MANAGEMENT) + producer(2, None))
     router.settle()
-    assert told(client) == ["d0", "p1", "p2", ("flow", 1), ("flow", 2)]
+    assert answer_frames(client) == ["d0", "p1", "p2", ("flow", 1), ("flow", 2)]
 
 
-def test_every_kind_of_answer_keeps_its_place(router, client):
+def test_answers_of_all_kinds_keep_their_order(router, client):
     client.feed(
         consumer(0, "balanced.a")
         + producer(1, "balanced.a")
@@ -73,35 +73,35 @@ def test_every_kind_of_answer_keeps_its_place(router, client):
         + producer(5, MANAGEMENT)
     )
     router.settle()
-    heard = told(client)
+    heard = answer_frames(client)
     assert [each for each in heard if isinstance(each, str)] == ["c0", "p1", "c2", "p3", "d4", "p5"]
     assert heard.index(("flow", 5)) > heard.index("d4")
     assert heard.index(("detach", 2)) > heard.index("c2")
 
 
-def test_an_answer_waits_for_those_before_it_and_for_no_others(router, client, monkeypatch):
-    other = Held(router.workers[1], monkeypatch)
+def test_answer_waits_only_for_earlier_answers_of_session(router, client, monkeypatch):
+    other = HeldDeltas(router.workers[1], monkeypatch)
     client.feed(producer(0, MANAGEMENT) + dynamic(1) + producer(2, MANAGEMENT))
     client.feed(say("attach", channel=1, name="s", handle=0, role=False, source=source(), target=target(MANAGEMENT),
                     initial_delivery_count=0))  # fmt: skip
     router.settle()
-    assert told(client) == ["p0", "s", ("flow", 0), ("flow", 0)], "another session, and what came before"
-    other.go(router)
-    assert told(client) == ["d1", "p2", ("flow", 2)]
+    assert answer_frames(client) == ["p0", "s", ("flow", 0), ("flow", 0)], "another session, and what came before"
+    other.release(router)
+    assert answer_frames(client) == ["d1", "p2", ("flow", 2)]
 
 
-def test_frames_for_a_link_wait_as_long_as_its_answer(router, client, monkeypatch):
-    other = Held(router.workers[1], monkeypatch)
+def test_frames_of_undecided_link_wait_for_its_answer(router, client, monkeypatch):
+    other = HeldDeltas(router.workers[1], monkeypatch)
     client.feed(dynamic(0) + producer(1, MANAGEMENT) + say("detach", handle=1, closed=True))
     router.settle()
-    assert told(client) == []
-    other.go(router)
-    assert told(client) == ["d0", "p1", ("flow", 1), ("detach", 1)]
+    assert answer_frames(client) == []
+    other.release(router)
+    assert answer_frames(client) == ["d0", "p1", ("flow", 1), ("detach", 1)]
 
 
 @pytest.mark.parametrize("how", ["end", "close", "lose"])
-def test_a_session_that_ends_meanwhile_has_no_answers(router, client, monkeypatch, how):
-    other = Held(router.workers[1], monkeypatch)
+def test_ended_session_gets_no_answers(router, client, monkeypatch, how):
+    other = HeldDeltas(router.workers[1], monkeypatch)
     client.feed(dynamic(0) + producer(1, MANAGEMENT))
     router.settle()
     if how == "lose":
@@ -109,12 +109,12 @@ def test_a_session_that_ends_meanwhile_has_no_answers(router, client, monkeypatc
     else:
         client.feed(say(how))
     router.settle()
-    other.go(router)
-    assert told(client) == []
+    other.release(router)
+    assert answer_frames(client) == []
     if how == "end":
         client.feed(begin(0) + producer(1, MANAGEMENT))
         router.settle()
-        assert told(client) == ["p1", ("flow", 0)]
+        assert answer_frames(client) == ["p1", ("flow", 0)]
 
 
 # -- Links of a container
@@ -137,32 +137,32 @@ def container(router):
     return peer
 
 
-def test_a_container_is_asked_when_those_before_are_answered(router, client, container, monkeypatch):
-    other = Held(router.workers[1], monkeypatch)
+def test_routed_attach_waits_for_earlier_answers(router, client, container, monkeypatch):
+    other = HeldDeltas(router.workers[1], monkeypatch)
     client.feed(dynamic(0) + producer(1, "queue.a"))
     router.settle()
-    assert (told(client), told(container)) == ([], [])
-    other.go(router)
-    assert (told(client), told(container)) == (["d0"], ["p1@test"])
+    assert (answer_frames(client), answer_frames(container)) == ([], [])
+    other.release(router)
+    assert (answer_frames(client), answer_frames(container)) == (["d0"], ["p1@test"])
 
 
-def test_nobody_waits_for_a_container(router, client, container):
+def test_answers_do_not_wait_for_container(router, client, container):
     client.feed(producer(0, "queue.a") + producer(1, MANAGEMENT))
     router.settle()
-    assert told(client) == ["p1", ("flow", 1)]
-    assert told(container) == ["p0@test"]
+    assert answer_frames(client) == ["p1", ("flow", 1)]
+    assert answer_frames(container) == ["p0@test"]
 
 
-@pytest.mark.parametrize("who", ["client", "container"])
-def test_a_link_for_a_container_that_is_lost_before_its_turn(router, client, container, monkeypatch, who):
-    other = Held(router.workers[1], monkeypatch)
+@pytest.mark.parametrize("lost", ["client", "container"])
+def test_routed_attach_lost_before_its_answer_is_not_sent(router, client, container, monkeypatch, lost):
+    other = HeldDeltas(router.workers[1], monkeypatch)
     client.feed(dynamic(0) + producer(1, "queue.a") + producer(2, MANAGEMENT))
     router.settle()
-    (client if who == "client" else container).lose()
+    (client if lost == "client" else container).lose()
     router.settle()
-    other.go(router)
+    other.release(router)
     assert of(frames(container), "attach") == []
-    if who == "container":
-        heard = told(client)
+    if lost == "container":
+        heard = answer_frames(client)
         assert heard[0] == "d0"
         assert set(heard[1:]) == {"p1", ("detach", 1), "p2", ("flow", 2)}

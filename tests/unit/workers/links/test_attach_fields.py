@@ -16,7 +16,7 @@ def value(octets: bytes):
 
 
 @pytest.mark.parametrize("properties", [NULL, USER, encode(Map([])), encode(Map([(Symbol("k"), "x" * 300)]))])
-def test_the_way_is_added_and_taken_off(properties):
+def test_route_property_is_added_and_removed(properties):
     sent = with_route(properties, ["C", "A"])
     assert route_of(sent) == ["C", "A"]
     assert list(value(sent))[-1] == "sluice.route"
@@ -28,20 +28,20 @@ def test_the_way_is_added_and_taken_off(properties):
     assert with_route(properties, []) is properties
 
 
-@pytest.mark.parametrize("way", [1, "A", [1], [None], {"a": "b"}, ["A"] * 3000])
-def test_what_no_router_of_ours_writes_is_no_way(way):
-    properties = encode(Map([(Symbol("sluice.route"), way)]))
+@pytest.mark.parametrize("route", [1, "A", [1], [None], {"a": "b"}, ["A"] * 3000])
+def test_malformed_route_property_is_ignored(route):
+    properties = encode(Map([(Symbol("sluice.route"), route)]))
     assert route_of(properties) == []
     assert with_route(properties, []) == NULL
 
 
-def test_a_text_that_only_looks_like_it():
+def test_text_equal_to_route_key_is_kept():
     properties = encode(Map([("say", Symbol("sluice.route"))]))
     assert route_of(properties) == []
     assert value(with_route(properties, [])) == {"say": "sluice.route"}
 
 
-def test_routers_of_1_19_get_what_they_pass_on():
+def test_attach_for_dispatch_1_19_omits_unsupported_fields():
     items = padded([encode("name"), encode(ULong(0)), encode(True), encode(UByte(1)), encode(UByte(1))])
     items[5] = encode(source("a", default_outcome=source("x"), capabilities=Symbol("queue")))
     items[7:] = [encode({"tag": None}), encode(True), encode(0), encode(ULong(5)), *(encode([Symbol("x")]),) * 3]

@@ -21,20 +21,20 @@ FALLBACK = Symbol("qd.fallback")
 LINKS = 256  # links of a worker in this host
 
 
-class Owner:
-    """Owner of initiated links, bound to an address of the test. `heard` records its callbacks."""
+class RecordingLinkOwner:
+    """Owner of initiated links, bound to an address of the test. `calls` records its callbacks."""
 
     def __init__(self, router, address, fallback=True):
         self.router = router
         self.address = address
         self.fallback = fallback
-        self.heard = []
+        self.calls = []
 
     def begun(self, link):
-        self.heard.append(("begun", link.name))
+        self.calls.append(("begun", link.name))
 
     def answered(self, link, active, address):
-        self.heard.append(("answered", active))
+        self.calls.append(("answered", active))
         if link.consumer and not active:
             return None
         table, settings = self.router.core.table, self.router.core.settings
@@ -42,7 +42,7 @@ class Owner:
         return Accepted(record, to=self.address, fallback=self.fallback)
 
     def ended(self, reason):
-        self.heard.append(("ended", reason))
+        self.calls.append(("ended", reason))
 
 
 @pytest.fixture
@@ -60,10 +60,10 @@ def container(router):
     return peer
 
 
-def ask(router, peer, way, address="balanced.own", fallback=True):
+def request_link(router, peer, direction, address="balanced.own", fallback=True):
     """Request a link; return its owner, its reference and the frames that the router sends."""
-    owner = Owner(router, address, fallback)
-    reference = router.core.initiated_links.attach(peer.known, way == "out", address, owner)
+    owner = RecordingLinkOwner(router, address, fallback)
+    reference = router.core.initiated_links.attach(peer.known, direction == "out", address, owner)
     router.settle()
     return owner, reference, frames(peer)
 
@@ -79,23 +79,23 @@ def answer(attach, channel=0, handle=7, **fields):
     return say("attach", channel=channel, handle=handle, role=not attach.role, **given)
 
 
-def test_one_session_carries_them_all(router, container):
-    _, _, first = ask(router, container, "out")
+def test_initiated_links_share_one_session(router, container):
+    _, _, first = request_link(router, container, "out")
     container.feed(begin(0, 0))
-    _, _, second = ask(router, container, "in")
+    _, _, second = request_link(router, container, "in")
     (opened,), (attach,) = of(first, "begin"), of(first, "attach")
     assert opened.remote_channel is None
     assert (of(second, "begin"), of(second, "attach")[0].channel) == ([], opened.channel)
     assert attach.handle != of(second, "attach")[0].handle
 
 
-def test_an_early_sender_octet_for_octet(router, container, monkeypatch):
+def test_early_sender_matches_documented_octets(router, container, monkeypatch):
     """Octets of an early sender, as in docs/internals/edge.md, "The first message"."""
     monkeypatch.setattr("supervisor.links.initiated.make_name", lambda: "qdlink.qSzVa9-LfJ4M3pE")
-    ask(router, container, "in")
+    request_link(router, container, "in")
     container.feed(begin(0, 0))
     wanted = Wanted(address="plant", capability=NO_LINK_ROUTE, use="messages")
-    router.core.initiated_links.attach_wanted(container.known, True, wanted, Owner(router, "plant"))
+    router.core.initiated_links.attach_wanted(container.known, True, wanted, RecordingLinkOwner(router, "plant"))
     router.settle()
     expected = """
     0000007e 02000000 005312 c0710e
@@ -109,29 +109,29 @@ def test_an_early_sender_octet_for_octet(router, container, monkeypatch):
     assert container.take().hex() == "".join(expected.split())
 
 
-def test_the_peer_may_use_another_channel(router, container):
-    owner, _, heard = ask(router, container, "out")
-    (attach,) = of(heard, "attach")
+def test_peer_on_other_channel_is_answered(router, container):
+    owner, _, received = request_link(router, container, "out")
+    (attach,) = of(received, "attach")
     container.feed(begin(5, 0) + answer(attach, 5) + flow(7, 10).replace(b"\x02\x00\x00\x00", b"\x02\x00\x00\x05", 1))
     router.settle()
-    assert owner.heard == [("begun", attach.fields["name"]), ("answered", True)]
+    assert owner.calls == [("begun", attach.fields["name"]), ("answered", True)]
     sending = router.connect()
     sending.feed(start() + say("attach", name="p", handle=0, role=False, source=source(), target=target("balanced.own"),
                                initial_delivery_count=0))  # fmt: skip
     router.settle()
     sending.feed(transfer(0, 0, message(b"x")))
     router.settle()
-    heard = frames(container)
-    assert len(messages(heard)) == 1
-    assert of(heard, "transfer")[0].channel == 0, "ours"
+    received = frames(container)
+    assert len(messages(received)) == 1
+    assert of(received, "transfer")[0].channel == 0, "ours"
     container.feed(settle(0, 0, ACCEPTED).replace(b"\x02\x00\x00\x00", b"\x02\x00\x00\x05", 1))
     router.settle()
     assert of(frames(sending), "disposition")[0].settled
 
 
-def test_an_incoming_link_counts_from_where_the_peer_begins(router, container):
-    _, _, heard = ask(router, container, "in")
-    (attach,) = of(heard, "attach")
+def test_incoming_link_counts_from_initial_delivery_count(router, container):
+    _, _, received = request_link(router, container, "in")
+    (attach,) = of(received, "attach")
     container.feed(begin(0, 0) + answer(attach, initial_delivery_count=1000))
     consuming = router.connect()
     consuming.feed(start() + consumer(0, "balanced.own", 0))
@@ -140,19 +140,19 @@ def test_an_incoming_link_counts_from_where_the_peer_begins(router, container):
     assert (credit.delivery_count, credit.link_credit) == (1000, 250)
 
 
-class Given:
+class ContainerProducer:
     """Producer of a container on a link that the router has attached, with the credit that the flows give it."""
 
     def __init__(self, router, container, **bound):
         self.router = router
         self.container = container
-        _, _, heard = ask(router, container, "in", **bound)
-        (attach,) = of(heard, "attach")
+        _, _, received = request_link(router, container, "in", **bound)
+        (attach,) = of(received, "attach")
         self.handle = attach.handle
         container.feed(begin(0, 0) + answer(attach))
-        self.flows = self.heard()
+        self.flows = self.new_flows()
 
-    def heard(self):
+    def new_flows(self):
         """Return (delivery-count, link-credit) of the flows since the last call."""
         self.router.settle()
         flows = of(frames(self.container), "flow")
@@ -170,7 +170,7 @@ def receiver(router, address="balanced.own", worker=0, capabilities=None):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_container_sends_while_somebody_receives(routers, workers):
+def test_container_has_credit_while_consumers_exist(routers, workers):
     """Without a consumer the message would be released. A broker counts that as a delivery attempt and finally
     discards the message."""
     router = routers(workers, configuration(more=CONTAINERS))
@@ -178,75 +178,75 @@ def test_a_container_sends_while_somebody_receives(routers, workers):
     container.feed(AMQP_HEADER + say("open", container_id="broker"))
     router.settle()
     frames(container)
-    given = Given(router, container)
-    assert given.flows == [], "nobody receives"
+    sender = ContainerProducer(router, container)
+    assert sender.flows == [], "nobody receives"
     first = receiver(router, worker=workers - 1)
-    assert given.heard() == [(0, 250)]
+    assert sender.new_flows() == [(0, 250)]
     second = receiver(router)
-    assert given.heard() == []
+    assert sender.new_flows() == []
     first.feed(say("detach", handle=0))
-    assert given.heard() == []
+    assert sender.new_flows() == []
     second.lose()
-    assert given.heard() == [(0, 0)], "taken back"
+    assert sender.new_flows() == [(0, 0)], "taken back"
     container.feed(transfer(7, 0, message(b"on its way")))
     router.settle()
     (outcome,) = of(frames(container), "disposition")
     assert (outcome.state, outcome.settled) == (RELEASED, True)
     third = receiver(router, worker=workers - 1)
-    assert given.heard() == [(1, 250)]
+    assert sender.new_flows() == [(1, 250)]
     third.feed(say("close"))
-    assert given.heard() == [(1, 0)]
+    assert sender.new_flows() == [(1, 0)]
 
 
 @pytest.mark.parametrize("address", ["exchange", "$management"])
-def test_a_container_may_send_where_a_message_is_always_taken(router, container, address):
-    assert Given(router, container, address=address).flows == [(0, 250)]
+def test_container_has_credit_for_exchange_and_management(router, container, address):
+    assert ContainerProducer(router, container, address=address).flows == [(0, 250)]
 
 
-def test_a_consumer_of_the_fallback_counts(router, container):
-    given = Given(router, container, address="spare.a")
-    assert given.flows == []
+def test_fallback_consumer_gives_container_credit(router, container):
+    sender = ContainerProducer(router, container, address="spare.a")
+    assert sender.flows == []
     fallback = receiver(router, "spare.a", capabilities=FALLBACK)
-    assert given.heard() == [(0, 250)]
+    assert sender.new_flows() == [(0, 250)]
     fallback.lose()
-    assert given.heard() == [(0, 0)]
+    assert sender.new_flows() == [(0, 0)]
 
 
-def test_what_comes_from_a_fallback_waits_for_other_consumers(router, container):
+def test_link_from_fallback_gets_no_credit_for_fallback_consumer(router, container):
     """The router would not return the messages to the fallback consumer, but release them."""
     receiver(router, "spare.a", capabilities=FALLBACK)
-    given = Given(router, container, address="spare.a", fallback=False)
-    assert given.flows == []
+    sender = ContainerProducer(router, container, address="spare.a", fallback=False)
+    assert sender.flows == []
     consuming = receiver(router, "spare.a")
-    assert given.heard() == [(0, 250)]
+    assert sender.new_flows() == [(0, 250)]
     consuming.lose()
-    assert given.heard() == [(0, 0)]
+    assert sender.new_flows() == [(0, 0)]
 
 
-def test_credit_that_the_broker_asks_for_is_what_it_has(router, container):
-    given = Given(router, container)
+def test_echo_of_broker_reports_current_credit(router, container):
+    sender = ContainerProducer(router, container)
     receiver(router).lose()
-    assert given.heard() == [(0, 250), (0, 0)]
+    assert sender.new_flows() == [(0, 250), (0, 0)]
     container.feed(flow(7, 250, echo=True))
-    assert given.heard() == [(0, 0)]
+    assert sender.new_flows() == [(0, 0)]
 
 
-def test_a_refusal(router, container):
-    owner, reference, heard = ask(router, container, "out")
-    (attach,) = of(heard, "attach")
+def test_refused_link_notifies_owner(router, container):
+    owner, reference, received = request_link(router, container, "out")
+    (attach,) = of(received, "attach")
     refusal = say("detach", handle=7, error=error("amqp:not-found", "no queue"))
     container.feed(begin(0, 0) + answer(attach, target=None) + refusal)
     router.settle()
-    assert owner.heard[1:] == [("answered", False), ("ended", "no queue")]
+    assert owner.calls[1:] == [("answered", False), ("ended", "no queue")]
     (detach,) = of(frames(container), "detach")
     assert detach.closed
     assert reference not in router.core.links.by_identity
 
 
-@pytest.mark.parametrize("way", ["in", "out"])
-def test_a_link_that_is_not_wanted_any_more_before_it_is_answered(router, container, way):
-    owner, reference, heard = ask(router, container, way)
-    (attach,) = of(heard, "attach")
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_link_cancelled_before_answer_is_detached(router, container, direction):
+    owner, reference, received = request_link(router, container, direction)
+    (attach,) = of(received, "attach")
     router.core.initiated_links.detach(container.known, reference)
     router.settle()
     (detach,) = of(frames(container), "detach")
@@ -254,17 +254,17 @@ def test_a_link_that_is_not_wanted_any_more_before_it_is_answered(router, contai
     container.feed(begin(0, 0) + answer(attach) + say("detach", handle=7, closed=True))
     router.settle()
     assert frames(container) == []
-    assert owner.heard == [("begun", attach.fields["name"])]
-    _, _, heard = ask(router, container, way)
-    assert of(heard, "attach")[0].handle == attach.handle, "the handle is free again"
+    assert owner.calls == [("begun", attach.fields["name"])]
+    _, _, received = request_link(router, container, direction)
+    assert of(received, "attach")[0].handle == attach.handle, "the handle is free again"
 
 
 @pytest.mark.parametrize("early", [True, False])
-@pytest.mark.parametrize("way", ["in", "out"])
-def test_a_link_that_is_not_wanted_any_more_while_its_answer_is_decided(router, container, way, early):
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_link_cancelled_during_decision_is_detached(router, container, direction, early):
     """The peer has answered, the supervisor has not decided. `early`: the peer's detach waits already."""
-    _, reference, heard = ask(router, container, way)
-    (attach,) = of(heard, "attach")
+    _, reference, received = request_link(router, container, direction)
+    (attach,) = of(received, "attach")
     detach = say("detach", handle=7, closed=True)
     container.feed(begin(0, 0) + answer(attach) + (detach if early else b""))
     router.core.initiated_links.detach(container.known, reference)
@@ -275,17 +275,17 @@ def test_a_link_that_is_not_wanted_any_more_while_its_answer_is_decided(router, 
     container.feed(begin(1, None))
     router.settle()
     assert of(frames(container), "begin"), "the connection is read"
-    _, _, heard = ask(router, container, way)
-    assert of(heard, "attach")[0].handle == attach.handle, "the handle is free again"
+    _, _, received = request_link(router, container, direction)
+    assert of(received, "attach")[0].handle == attach.handle, "the handle is free again"
 
 
 @pytest.mark.parametrize("active", [True, False])
-@pytest.mark.parametrize("way", ["in", "out"])
-def test_a_link_for_whose_address_there_is_no_room_is_closed_with_an_error(router, container, way, active):
-    owner, _, heard = ask(router, container, way)
-    (attach,) = of(heard, "attach")
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_link_without_room_in_table_is_closed_with_error(router, container, direction, active):
+    owner, _, received = request_link(router, container, direction)
+    (attach,) = of(received, "attach")
     owner.answered = lambda link, active, address: TABLE_FULL
-    end = {} if active else {"target" if way == "out" else "source": None}
+    end = {} if active else {"target" if direction == "out" else "source": None}
     container.feed(begin(0, 0) + answer(attach, **end))
     router.settle()
     (detach,) = of(frames(container), "detach")
@@ -294,58 +294,58 @@ def test_a_link_for_whose_address_there_is_no_room_is_closed_with_an_error(route
     container.feed(say("detach", handle=7, closed=True) + begin(1, None))
     router.settle()
     assert of(frames(container), "begin"), "the connection is read"
-    assert owner.heard == [("begun", attach.fields["name"]), ("ended", TABLE_FULL.description)]
+    assert owner.calls == [("begun", attach.fields["name"]), ("ended", TABLE_FULL.description)]
 
 
-def test_a_session_that_the_peer_ends_takes_its_links_along(router, container):
-    owner, _, heard = ask(router, container, "out")
-    container.feed(begin(0, 0) + answer(of(heard, "attach")[0]) + say("end"))
+def test_session_ended_by_peer_ends_its_links(router, container):
+    owner, _, received = request_link(router, container, "out")
+    container.feed(begin(0, 0) + answer(of(received, "attach")[0]) + say("end"))
     router.settle()
-    assert owner.heard[-1] == ("ended", None)
+    assert owner.calls[-1] == ("ended", None)
     assert [frame.name for frame in frames(container)] == ["end"]
-    _, _, heard = ask(router, container, "out")
-    assert [frame.name for frame in heard] == ["begin", "attach"]
+    _, _, received = request_link(router, container, "out")
+    assert [frame.name for frame in received] == ["begin", "attach"]
 
 
-def test_the_peer_may_have_sessions_of_its_own_beside(router, container):
-    owner, _, heard = ask(router, container, "out")
+def test_peer_session_beside_initiated_session_is_answered(router, container):
+    owner, _, received = request_link(router, container, "out")
     container.feed(begin(3, None))
     router.settle()
     (answered,) = of(frames(container), "begin")
     assert (answered.remote_channel, answered.channel) == (3, 3)
-    container.feed(begin(0, 0) + answer(of(heard, "attach")[0]))
+    container.feed(begin(0, 0) + answer(of(received, "attach")[0]))
     router.settle()
-    assert owner.heard[-1] == ("answered", True)
+    assert owner.calls[-1] == ("answered", True)
 
 
-def test_the_connection_goes_before_the_answer(router, container):
-    owner, reference, heard = ask(router, container, "in")
+def test_connection_lost_before_answer_removes_link(router, container):
+    owner, reference, received = request_link(router, container, "in")
     container.lose()
     router.settle()
-    assert owner.heard == [("begun", of(heard, "attach")[0].fields["name"])]
+    assert owner.calls == [("begun", of(received, "attach")[0].fields["name"])]
     assert reference not in router.core.links.by_identity
 
 
-def test_a_terminus_that_makes_no_sense_ends_the_connection(router, container):
-    _, _, heard = ask(router, container, "out")
+def test_invalid_terminus_ends_connection(router, container):
+    _, _, received = request_link(router, container, "out")
     bad = Described(ULong(0x99), [])
-    container.feed(begin(0, 0) + answer(of(heard, "attach")[0], target=bad))
+    container.feed(begin(0, 0) + answer(of(received, "attach")[0], target=bad))
     router.settle()
     assert of(frames(container), "close")
 
 
-def test_no_room_for_another_link(router, container):
-    owners = [ask(router, container, "in")[0]]
+def test_link_beyond_worker_limit_is_refused(router, container):
+    owners = [request_link(router, container, "in")[0]]
     container.feed(begin(0, 0))
-    owners += [ask(router, container, "in")[0] for _ in range(LINKS)]
-    assert owners[-1].heard == [("ended", "this worker has no room for another link")]
-    assert all(len(owner.heard) == 1 and owner.heard[0][0] == "begun" for owner in owners[:-1])
+    owners += [request_link(router, container, "in")[0] for _ in range(LINKS)]
+    assert owners[-1].calls == [("ended", "this worker has no room for another link")]
+    assert all(len(owner.calls) == 1 and owner.calls[0][0] == "begun" for owner in owners[:-1])
 
 
 # -- Connections that the router initiates
 
 
-class Quiet:
+class RecordingInitiator:
     """Initiator of a connection that records how it opened and ended."""
 
     def opened(self, connection):
@@ -358,10 +358,10 @@ class Quiet:
 CONNECTOR = "connector { name: out; host: broker.example; port: 1; idleTimeoutSeconds: 0 }"
 
 
-def initiated(router, quiet):
+def initiated(router, initiator):
     """Initiate a connection to the peer that the test plays; no frame has been exchanged yet."""
     (config,) = router.configuration.connectors
-    peer = router.initiate(0, config, quiet)
+    peer = router.initiate(0, config, initiator)
     router.settle()
     return peer
 
@@ -373,7 +373,7 @@ def sasl(name, **fields):
     return bytes(octets)
 
 
-DIALOGUE = [
+PEER_OCTETS = [
     SASL_HEADER,
     sasl("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol("ANONYMOUS")])),
     sasl("sasl-outcome", code=0),
@@ -383,19 +383,19 @@ DIALOGUE = [
 
 
 @pytest.fixture
-def calling(routers):
+def initiating_router(routers):
     return routers(1, configuration(more=CONNECTOR))
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_an_initiated_connection_opens_however_the_octets_come(calling, size):
-    quiet = Quiet()
-    peer = initiated(calling, quiet)
-    octets = b"".join(DIALOGUE)
+def test_initiated_connection_opens_with_octets_cut_anywhere(initiating_router, size):
+    initiator = RecordingInitiator()
+    peer = initiated(initiating_router, initiator)
+    octets = b"".join(PEER_OCTETS)
     for at in range(0, len(octets), size):
         peer.feed(octets[at : at + size])
-        calling.settle()
-    assert quiet.connection.container == "broker"
+        initiating_router.settle()
+    assert initiator.connection.container == "broker"
     said = peer.take()
     assert said.startswith(SASL_HEADER)
     assert said.count(AMQP_HEADER) == 1
@@ -403,31 +403,31 @@ def test_an_initiated_connection_opens_however_the_octets_come(calling, size):
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_no_peer_harms_the_router(data):
+def test_malformed_answers_leave_worker_unharmed(data):
     """Whatever a peer answers at any point, the connection ends or makes progress, and the worker survives."""
     before = engine.alive()
-    calling = Router(1, configuration(more=CONNECTOR))
-    quiet = Quiet()
-    peer = initiated(calling, quiet)
-    octets = bytearray(b"".join(DIALOGUE))
+    initiating_router = Router(1, configuration(more=CONNECTOR))
+    initiator = RecordingInitiator()
+    peer = initiated(initiating_router, initiator)
+    octets = bytearray(b"".join(PEER_OCTETS))
     for _ in range(data.draw(st.integers(1, 4))):
         octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
     peer.feed(bytes(octets))
-    calling.settle()
+    initiating_router.settle()
     peer.lose()
-    calling.settle()
-    assert hasattr(quiet, "ending")
-    assert not calling.core.workers[0].connections
-    calling.check_quiet()
-    calling.check_empty()
-    calling.close()
+    initiating_router.settle()
+    assert hasattr(initiator, "ending")
+    assert not initiating_router.core.workers[0].connections
+    initiating_router.check_quiet()
+    initiating_router.check_empty()
+    initiating_router.close()
     assert engine.alive() == before
 
 
 # -- handle-max -------------------------------------------------------------------------------------------------------
 
 
-class Narrow:
+class HandleMaxContainer:
     """Container with a low handle-max. It answers all begins and attaches, and records the handles."""
 
     def __init__(self, router, peer, handle_max):
@@ -437,10 +437,10 @@ class Narrow:
 
     def answer(self):
         self.router.settle()
-        while heard := frames(self.peer):
-            for frame in heard:
+        while received := frames(self.peer):
+            for frame in received:
                 if frame.name == "begin" and frame.remote_channel is None:
-                    self.peer.feed(begin_narrow(frame.channel + 100, frame.channel, self.handle_max))
+                    self.peer.feed(begin_with_handle_max(frame.channel + 100, frame.channel, self.handle_max))
                 elif frame.name == "attach":
                     self.handles.setdefault(frame.channel, []).append(frame.handle)
                     handle = 500 + frame.handle
@@ -458,64 +458,64 @@ class Narrow:
         assert all(len(handles) == len(set(handles)) for handles in self.handles.values())
 
 
-def begin_narrow(channel, remote, handle_max):
+def begin_with_handle_max(channel, remote, handle_max):
     numbers: dict[str, Any] = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
     return say("begin", channel=channel, remote_channel=remote, handle_max=handle_max, **numbers)
 
 
 @pytest.mark.parametrize("handle_max", [0, 1, 3])
-def test_links_beyond_the_handle_max_of_a_container_get_further_sessions(router, container, handle_max):
-    narrow = Narrow(router, container, handle_max)
+def test_links_beyond_handle_max_get_further_sessions(router, container, handle_max):
+    limited_peer = HandleMaxContainer(router, container, handle_max)
     owners = []
     for number in range(10):
-        owner = Owner(router, f"balanced.{number}")
+        owner = RecordingLinkOwner(router, f"balanced.{number}")
         owners.append(
             (owner, router.core.initiated_links.attach(container.known, number % 2 == 0, f"a{number}", owner))
         )
-    narrow.answer()
-    narrow.check(10)
-    assert len(narrow.handles) == -(-10 // (handle_max + 1))
-    assert all(owner.heard[-1] == ("answered", True) for owner, _ in owners)
+    limited_peer.answer()
+    limited_peer.check(10)
+    assert len(limited_peer.handles) == -(-10 // (handle_max + 1))
+    assert all(owner.calls[-1] == ("answered", True) for owner, _ in owners)
     for _, reference in owners[:5]:
         router.core.initiated_links.detach(container.known, reference)
-    narrow.answer()
+    limited_peer.answer()
     for _ in range(5):
-        router.core.initiated_links.attach(container.known, True, "more", Owner(router, "balanced.more"))
-    narrow.answer()
-    narrow.check(10)
-    assert len(narrow.handles) == -(-10 // (handle_max + 1)), "handles are used again"
+        router.core.initiated_links.attach(container.known, True, "more", RecordingLinkOwner(router, "balanced.more"))
+    limited_peer.answer()
+    limited_peer.check(10)
+    assert len(limited_peer.handles) == -(-10 // (handle_max + 1)), "handles are used again"
 
 
-def test_a_link_that_waits_for_the_answer_to_a_begin_is_not_wanted_any_more(router, container):
-    ask(router, container, "out")
-    owner, reference, heard = ask(router, container, "out")
-    assert heard == []
+def test_link_cancelled_before_answer_to_begin_is_not_attached(router, container):
+    request_link(router, container, "out")
+    owner, reference, received = request_link(router, container, "out")
+    assert received == []
     router.core.initiated_links.detach(container.known, reference)
     router.settle()
-    narrow = Narrow(router, container, 5)
-    container.feed(begin_narrow(100, 0, 5))
-    narrow.answer()
-    assert narrow.handles == {}
-    assert owner.heard == []
+    limited_peer = HandleMaxContainer(router, container, 5)
+    container.feed(begin_with_handle_max(100, 0, 5))
+    limited_peer.answer()
+    assert limited_peer.handles == {}
+    assert owner.calls == []
 
 
 @pytest.mark.parametrize("handle_max", [0, 2])
-def test_routed_links_beyond_the_handle_max_of_a_container_get_further_sessions(router, container, handle_max):
+def test_routed_links_beyond_handle_max_get_further_sessions(router, container, handle_max):
     router.core.link_routes.replace((link_route("in"), link_route("out")))
-    narrow = Narrow(router, container, handle_max)
+    limited_peer = HandleMaxContainer(router, container, handle_max)
     client = router.connect()
     client.feed(start() + b"".join(producer(handle, "queue.a") for handle in range(7)))
-    narrow.answer()
-    narrow.check(7)
+    limited_peer.answer()
+    limited_peer.check(7)
     assert len(of(frames(client), "attach")) == 7
     client.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(7)))
-    narrow.answer()
+    limited_peer.answer()
     client.feed(b"".join(producer(handle, "queue.a") for handle in range(7)))
-    narrow.answer()
-    narrow.check(7)
+    limited_peer.answer()
+    limited_peer.check(7)
 
 
-def test_a_routed_link_that_waits_for_the_answer_to_a_begin_is_not_wanted_any_more(router, container):
+def test_routed_link_lost_before_answer_to_begin_is_detached(router, container):
     router.core.link_routes.replace((link_route("in"), link_route("out")))
     client = router.connect()
     client.feed(start() + producer(0, "queue.a") + producer(1, "queue.a"))
@@ -523,8 +523,8 @@ def test_a_routed_link_that_waits_for_the_answer_to_a_begin_is_not_wanted_any_mo
     assert len(of(frames(container), "attach")) == 1
     client.lose()
     router.settle()
-    narrow = Narrow(router, container, 5)
-    narrow.handles[0] = [0]  # attach and detach of the first link have been sent already
-    container.feed(begin_narrow(100, 0, 5))
-    narrow.answer()
-    assert not [handle for handles in narrow.handles.values() for handle in handles]
+    limited_peer = HandleMaxContainer(router, container, 5)
+    limited_peer.handles[0] = [0]  # attach and detach of the first link have been sent already
+    container.feed(begin_with_handle_max(100, 0, 5))
+    limited_peer.answer()
+    assert not [handle for handles in limited_peer.handles.values() for handle in handles]

@@ -18,7 +18,7 @@ FLOWS = {
 }
 
 
-def answers(heard: list[Frame]) -> bytes:
+def broker_answers(heard: list[Frame]) -> bytes:
     """Return the broker's answers to the session and the link that the router has begun."""
     (begun,) = [frame for frame in of(heard, "begin") if frame.fields.get("remote_channel") is None]
     (attach,) = of(heard, "attach")
@@ -41,9 +41,9 @@ def advance(router: Router, client: Peer, octets: bytes) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("said", FLOWS.values(), ids=FLOWS.keys())
+@pytest.mark.parametrize("flow_frame", FLOWS.values(), ids=FLOWS.keys())
 @pytest.mark.parametrize("first", [0, 1], ids=["orders-first", "client-first"])
-def test_flows_during_a_routed_attach_leave_no_link_behind(routers, workers: int, said: bytes, first: int) -> None:
+def test_flows_during_routed_attach_leave_no_stale_link(routers, workers: int, flow_frame: bytes, first: int) -> None:
     router = routers(workers)
     for worker in router.workers:
         worker.poller.first = first
@@ -54,12 +54,12 @@ def test_flows_during_a_routed_attach_leave_no_link_behind(routers, workers: int
     client = router.connect(0)
     client.feed(start())
     router.settle()
-    client.put(consumer(0, "routed.a", 0) + said)
+    client.put(consumer(0, "routed.a", 0) + flow_frame)
     for _ in range(8):
-        advance(router, client, said)
-    broker.put(answers(frames(broker)))
+        advance(router, client, flow_frame)
+    broker.put(broker_answers(frames(broker)))
     for _ in range(8):
-        advance(router, client, said)
+        advance(router, client, flow_frame)
     router.settle()
     client.feed(flow(0, 5))
     router.settle()

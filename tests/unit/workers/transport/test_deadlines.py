@@ -60,7 +60,7 @@ def write(page: socket.socket, octets: bytes) -> int:
         return 0
 
 
-def ask(router: WebRouter) -> tuple[SocketPeer, socket.socket]:
+def request_page(router: WebRouter) -> tuple[SocketPeer, socket.socket]:
     """Connect a client that requests a page; return it and the supervisor's end of the answer."""
     peer: Any = router.connect()
     peer.feed(PAGE)
@@ -74,7 +74,7 @@ def is_open(peer: SocketPeer) -> bool:
 
 
 @pytest.mark.parametrize("octets", [b"", b"GET", PAGE[:-1], b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n"])
-def test_request_that_does_not_end_closes_connection_in_time(router, octets):
+def test_incomplete_request_closes_connection_at_deadline(router, octets):
     peer = router.connect()
     if octets:
         peer.feed(octets)
@@ -84,14 +84,14 @@ def test_request_that_does_not_end_closes_connection_in_time(router, octets):
     assert not is_open(peer)
 
 
-@pytest.mark.parametrize("given_up", [False, True])
-def test_page_that_is_not_read_closes_connection_in_time(router, given_up):
-    peer, page = ask(router)
+@pytest.mark.parametrize("abandoned", [False, True])
+def test_unread_page_closes_connection_at_deadline(router, abandoned):
+    peer, page = request_page(router)
     while write(page, MUCH):
         router.settle()
     router.pass_time(ANSWER_MS)
     assert is_open(peer)
-    if given_up:
+    if abandoned:
         page.close()
     router.pass_time(PAGE_MS - ANSWER_MS - 1)
     assert is_open(peer)
@@ -99,17 +99,17 @@ def test_page_that_is_not_read_closes_connection_in_time(router, given_up):
     assert not is_open(peer)
 
 
-def test_page_of_which_nothing_comes_closes_connection_in_time(router):
-    peer, page = ask(router)
+def test_page_without_octets_closes_connection_at_deadline(router):
+    peer, page = request_page(router)
     router.pass_time(PAGE_MS - 1)
     assert is_open(peer)
     router.pass_time(2)
     assert not is_open(peer)
-    assert page.recv(1) == b"", "the supervisor is told"
+    assert page.recv(1) == b"", "the supervisor is notified"
 
 
-def test_page_that_is_read_slowly_comes_to_its_end(router):
-    peer, page = ask(router)
+def test_slowly_read_page_is_completed(router):
+    peer, page = request_page(router)
     sent = received = 0
     for _ in range(20):
         sent += write(page, MUCH)
@@ -123,13 +123,13 @@ def test_page_that_is_read_slowly_comes_to_its_end(router):
     assert not is_open(peer)
 
 
-def test_deadline_of_an_ended_page_leaves_next_connection_alone(router):
-    peer, page = ask(router)
+def test_deadline_of_ended_page_spares_next_connection(router):
+    peer, page = request_page(router)
     page.close()
     router.settle()
     assert not is_open(peer)
     router.pass_time(HANDSHAKE_MS - 1)
-    following, _ = ask(router)
+    following, _ = request_page(router)
     router.pass_time(PAGE_MS - 1)
     assert is_open(following)
     router.pass_time(2)

@@ -22,17 +22,17 @@ HELLO, WELCOME, GO = b"HELLO", b"WELCOME", b"GO"
 RECORD = 251  # bound for the octets of AMQP in a record
 
 
-def masked(octets: bytes) -> bytes:
+def invert(octets: bytes) -> bytes:
     return bytes(octet ^ 0xFF for octet in octets)
 
 
-def records(octets: bytes) -> bytes:
+def encode_records(octets: bytes) -> bytes:
     """Return the octets as they travel."""
     parts = [octets[at : at + RECORD] for at in range(0, len(octets), RECORD)]
-    return b"".join(bytes((len(part),)) + masked(part) for part in parts)
+    return b"".join(bytes((len(part),)) + invert(part) for part in parts)
 
 
-class Records:
+class RecordScript:
     """Router's end of the transport: the behaviour of a ScriptedTransport on a socket."""
 
     def __init__(self, ours: socket.socket, read_most: int, write_most: int) -> None:
@@ -83,7 +83,7 @@ class Records:
     def _decode(self) -> None:
         while self.raw and len(self.raw) > self.raw[0]:
             size = self.raw[0]
-            self.plain += masked(self.raw[1 : 1 + size])
+            self.plain += invert(self.raw[1 : 1 + size])
             self.raw = self.raw[1 + size :]
 
     def read(self, size: int) -> bytes | None:
@@ -101,7 +101,7 @@ class Records:
             if self.out:
                 return None
         taken = octets[: 3 * RECORD]
-        self.out += records(taken)
+        self.out += encode_records(taken)
         self._send()
         return len(taken)
 
@@ -130,7 +130,7 @@ class RecordsPeer(SocketPeer):
         self.raw = b""
 
     def feed(self, octets: bytes) -> None:
-        super().feed(records(octets))
+        super().feed(encode_records(octets))
 
     def collect(self) -> None:
         self.raw += super().take()
@@ -140,7 +140,7 @@ class RecordsPeer(SocketPeer):
         octets = b""
         while self.raw and len(self.raw) > self.raw[0]:
             size = self.raw[0]
-            octets += masked(self.raw[1 : 1 + size])
+            octets += invert(self.raw[1 : 1 + size])
             self.raw = self.raw[1 + size :]
         return octets
 
@@ -149,7 +149,7 @@ class RecordsRouter(LoopRouter):
     """Router whose connections all use that transport."""
 
     read_most, write_most = 7, 1 << 20
-    scripts: list[Records]
+    scripts: list[RecordScript]
 
     def __init__(self, workers_number: int = 1) -> None:
         self.scripts = []
@@ -159,7 +159,7 @@ class RecordsRouter(LoopRouter):
 
     def make(self, loop: Any, descriptor: int, connection: Any) -> Any:
         transport = ScriptedTransport(loop, descriptor, connection)
-        transport.script = Records(socket.socket(fileno=socket.dup(descriptor)), self.read_most, self.write_most)
+        transport.script = RecordScript(socket.socket(fileno=socket.dup(descriptor)), self.read_most, self.write_most)
         transport.script.socket.setblocking(False)
         self.scripts.append(transport.script)
         return transport
@@ -170,7 +170,7 @@ class RecordsRouter(LoopRouter):
         self.peers[-1] = peer  # type: ignore[call-overload]
         return peer
 
-    def shake(self, peer: RecordsPeer) -> None:
+    def complete_handshake(self, peer: RecordsPeer) -> None:
         peer.socket.send(HELLO)
         self.settle()
         assert SocketPeer.take(peer) == WELCOME
@@ -205,10 +205,10 @@ def settle(router):
     raise AssertionError("still not quiet")
 
 
-def test_messages_pass_through_it(router):
+def test_messages_pass_through_transport(router):
     receiving, sending = router.connect(), router.connect()
     for peer in (receiving, sending):
-        router.shake(peer)
+        router.complete_handshake(peer)
     receiving.feed(start() + consumer(0, "balanced.a", 10))
     sending.feed(start() + producer(0, "balanced.a"))
     settle(router)
@@ -218,17 +218,17 @@ def test_messages_pass_through_it(router):
     assert messages(frames(receiving)) == [message(body)] * 5
 
 
-def test_amqp_may_come_with_the_end_of_the_handshake(router):
+def test_amqp_behind_end_of_handshake_is_read(router):
     peer = router.connect()
     peer.socket.send(HELLO)
     router.settle()
     assert SocketPeer.take(peer) == WELCOME
-    peer.socket.send(GO + records(start()))
+    peer.socket.send(GO + encode_records(start()))
     settle(router)
     assert of(frames(peer), "open")
 
 
-def test_a_handshake_that_fails_ends_the_connection(router):
+def test_failed_handshake_ends_connection(router):
     peer = router.connect()
     peer.socket.send(b"GET / HTTP/1.1")
     router.settle()
@@ -238,7 +238,7 @@ def test_a_handshake_that_fails_ends_the_connection(router):
     assert not router.workers[0].clients
 
 
-def test_a_peer_that_goes_during_the_handshake(router):
+def test_peer_lost_during_handshake_is_removed(router):
     peer = router.connect()
     peer.socket.send(HELLO[:2])
     router.settle()
@@ -247,9 +247,9 @@ def test_a_peer_that_goes_during_the_handshake(router):
     assert not router.workers[0].clients
 
 
-def test_the_last_octets_leave_before_the_descriptor_is_closed(router):
+def test_last_octets_are_sent_before_close(router):
     peer = router.connect()
-    router.shake(peer)
+    router.complete_handshake(peer)
     peer.feed(start())
     settle(router)
     frames(peer)
@@ -260,9 +260,9 @@ def test_the_last_octets_leave_before_the_descriptor_is_closed(router):
     assert router.scripts[0].closed
 
 
-def test_octets_inside_a_paused_connection_are_read_when_it_goes_on(router):
+def test_buffered_octets_of_paused_connection_are_read_on_resume(router):
     peer = router.connect()
-    router.shake(peer)
+    router.complete_handshake(peer)
     peer.feed(start())
     settle(router)
     frames(peer)
@@ -280,24 +280,24 @@ def settle_rounds(router):
         router.settle()
 
 
-def test_the_loop_does_not_sleep_while_octets_are_inside(monkeypatch):
+def test_loop_does_not_sleep_with_buffered_octets(monkeypatch):
     """The loop runs by itself. epoll does not report octets that a read has left in the transport."""
     monkeypatch.setattr(RecordsRouter, "read_most", 1)
     router = RecordsRouter()
     try:
         peer: Any = router.connect()
-        router.shake(peer)
+        router.complete_handshake(peer)
         peer.feed(start())
         loop = router.workers[0].loop
         before = router.region.worker_counters(0)["wakes"]
 
-        def look():
+        def check_open():
             if peer.client.connection.remote_open is not None:
                 loop.running = False
             else:
-                loop.call_at(loop.scheduler.now + 1, look)
+                loop.call_at(loop.scheduler.now + 1, check_open)
 
-        loop.call_at(loop.scheduler.now + 1, look)
+        loop.call_at(loop.scheduler.now + 1, check_open)
         loop.call_at(loop.scheduler.now + 10_000, lambda: setattr(loop, "running", False))
         loop.run()
         assert peer.client.connection.remote_open is not None
@@ -312,7 +312,7 @@ def test_the_loop_does_not_sleep_while_octets_are_inside(monkeypatch):
 REGION = Region.create(1, 16, 16, 1 << 12)  # the process keeps a pointer to the slot of the last loop
 
 
-def test_a_loop_takes_its_events_and_its_time_from_its_poller():
+def test_loop_uses_events_and_time_of_poller():
     poller = ManualPoller()
     loop = Loop(REGION, 0, poller)
     called = []
@@ -335,13 +335,13 @@ def test_a_loop_takes_its_events_and_its_time_from_its_poller():
     loop.add(6, pass_time)
     poller.events.append((6, 1))
     loop.run()
-    assert poller.waits[0] == 250, "it waits until the timer is due"
+    assert poller.waits[0] == 250, "the loop waits until the timer is due"
     assert poller.interest == {5: 1, 6: 1}
     loop.remove(5)
     assert poller.interest == {6: 1}
 
 
-def test_without_one_it_is_epoll():
+def test_default_poller_is_epoll():
     assert isinstance(EpollPoller(), EpollPoller)
     loop = Loop(REGION, 0)
     closed = os.dup(REGION.fd)
@@ -350,7 +350,7 @@ def test_without_one_it_is_epoll():
         loop.add(closed, print)
 
 
-def test_a_loop_in_memory_runs_until_it_would_sleep(routers):
+def test_memory_loop_runs_until_it_would_sleep(routers):
     """Whatever would wake the loop makes it run again."""
     router = routers(2)
     called: list[int] = []
@@ -375,7 +375,7 @@ def test_a_loop_in_memory_runs_until_it_would_sleep(routers):
     assert not worker.poller.awaited()
 
 
-def test_what_a_peer_does_not_read_waits(routers):
+def test_unread_output_waits_for_peer(routers):
     router = routers(2)
     receiving, sending = router.connect(1), router.connect(0)
     receiving.feed(start() + consumer(0, "balanced.a", 10))
