@@ -1,4 +1,4 @@
-"""The router itself as a receiver and sender of messages: whose turn it is, what waits, which worker is chosen."""
+"""Messages from and to the router itself: order of connections, bounds of waiting messages, choice of the worker."""
 
 import pytest
 
@@ -22,7 +22,7 @@ QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 
 
 class Inner:
-    """The object with workers that are played; what its handler got is in `taken`."""
+    """InProcess with fake workers. Messages that its handler has received are in `taken`."""
 
     def __init__(self, workers=3):
         self.table = Table(100)
@@ -94,7 +94,7 @@ def test_each_connection_has_its_turn(inner):
 
 
 def test_messages_wait_for_a_handler_that_is_busy(inner):
-    """Those for others do not."""
+    """Messages for other handlers do not wait."""
     busy: list[LocalMessage] = []
     inner.process.serve("M0slow", busy.append, lambda connection: len(busy) < 2)
     for connection in (1, 2, 3):
@@ -139,7 +139,7 @@ def test_a_handler_that_fails_holds_nothing_up(inner):
 
 
 def test_messages_of_a_worker_that_died_are_handled_and_not_told(inner):
-    """They were accepted. The worker that follows has nothing to do with them."""
+    """The messages were accepted. The successor of the worker gets no `taken` for them."""
     dead = inner.workers[0]
     inner.comes(0, 1, b"x")
     dead.stage = Stage.DEAD
@@ -180,7 +180,7 @@ def test_nobody_is_there(inner):
 
 
 def test_the_router_never_hears_itself(inner):
-    """Whatever the reply-to of a message: also when clients consume that address."""
+    """No reply-to makes the router send to its own address, even if clients consume that address."""
     inner.process.serve(KEY, lambda taken: inner.process.send(KEY, taken.octets))
     inner.consumer(KEY, 0)
     inner.comes(0, 1, b"x")
@@ -202,7 +202,7 @@ def test_a_fallback_and_an_exchange_are_reached(inner):
 def test_a_worker_that_does_not_forward_is_given_only_so_much(inner):
     inner.consumer("M0temp", 0)
     large = bytes(UNCONFIRMED_MOST + 1)
-    assert inner.process.send("M0temp", large)  # alone it may be as large as it is
+    assert inner.process.send("M0temp", large)  # a message alone may have any size
     assert not inner.process.send("M0temp", b"x")
     inner.workers[0].unconfirmed = 0
     piece = bytes(UNCONFIRMED_MOST // 4)
@@ -222,7 +222,7 @@ def test_requests_wait_while_answers_do(inner):
     assert len(inner.sent(0)) == 3
 
 
-# -- the echo of option -T
+# -- Echo of option -T
 
 
 def test_echo():

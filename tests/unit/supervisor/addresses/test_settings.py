@@ -1,4 +1,4 @@
-"""Address settings that change: what records become, and what workers hear and when."""
+"""Changes of address settings: effects on address records, and the ops and epochs in which workers receive them."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ from tests.unit.engine.ops import wire
 
 
 class Setup:
-    """Settings with one worker, which acknowledges when it is told to."""
+    """Settings with one worker, which acknowledges on request."""
 
     def __init__(self, entries=None, default="balanced"):
         self.table = Table(100_000)
@@ -31,7 +31,7 @@ class Setup:
         return record
 
     def settle(self, acknowledge=True):
-        """Let everything happen; the ops that the worker has heard since the last call."""
+        """Run all steps. Return the ops that the worker has received since the last call."""
         self.heard = []
         while True:
             self.settings.step()
@@ -170,7 +170,7 @@ def test_a_pattern_that_did_not_fit_is_announced_after_a_further_change():
     setup.settings.put("a/#", to("multicast"))
     setup.settings.put("b/#", to("closest"))
     setup.settings.set_default("unavailable")
-    setup.settle(acknowledge=False)  # the first with its addresses; the second waits for the worker
+    setup.settle(acknowledge=False)  # the first pattern with its addresses; the second one waits for the worker
     setup.settings.put("c", to("closest"))
     setup.epochs.acknowledge(0, setup.table.epoch)
     ops = setup.settle()
@@ -184,7 +184,7 @@ def test_changes_that_do_not_stop_are_announced():
         setup.use(f"x/{number}")
     setup.settle()
     in_force: list[int] = []
-    for number in range(40):  # a change in each turn; a look takes five
+    for number in range(40):  # one change per step; a scan of the records takes five
         setup.settings.put(f"a{number}", to("multicast"))
         setup.settings.when_in_force(partial(in_force.append, number))
         setup.settings.step()
@@ -205,7 +205,7 @@ def test_a_pattern_that_changes_while_it_is_looked_for():
     records = [setup.use(f"a/{number}") for number in range(600)]
     setup.settle()
     setup.settings.put("a/#", to("multicast"))
-    setup.settings.step()  # a part of the records is looked at
+    setup.settings.step()  # scans a part of the records
     setup.settings.put("a/#", to("closest"))
     setup.settings.step()
     setup.settings.drop("a/#")

@@ -12,7 +12,7 @@ FALLBACK = Setting("closest", fallback=True)
 
 
 def ops(table):
-    """The ops of all deltas that are due."""
+    """Return the ops of all pending deltas."""
     result = []
     while (delta := table.take_delta()) is not None:
         result += wire(delta[1])
@@ -141,7 +141,7 @@ def test_consumers_keep_their_order():
         table.remove_consumer(record, 1, 3, 3)
 
 
-# Destinations at other routers
+# -- Destinations at other routers
 
 
 def test_a_router_with_destinations_keeps_a_record():

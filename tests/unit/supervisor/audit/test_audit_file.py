@@ -1,4 +1,4 @@
-"""A file of audit lines: how it is made, filled, replaced, and what a full disk does to it."""
+"""File of audit lines: creation, writing, rotation, and the effects of a full disk."""
 
 import errno
 import os
@@ -97,7 +97,7 @@ def test_file_that_cannot_be_renamed_is_written_on(path: Path, monkeypatch: pyte
     written = file.write(lines(3))
     assert (written.lines, written.fault) == (1, None)
     assert written.warning is not None
-    assert file.write(lines(4)).warning is None  # not tried each time
+    assert file.write(lines(4)).warning is None  # no attempt before the retry time
     monkeypatch.undo()
     clock.now += RETRY_SECONDS
     assert file.write(lines(5)) == (1, None, None)

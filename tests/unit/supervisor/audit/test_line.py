@@ -1,4 +1,4 @@
-"""Audit events as lines: escapes, bounds, and the form of a time."""
+"""Audit events as lines: escapes, bounds, and the format of times."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""Events that strangers can repeat: nothing is lost without being counted, and the lines are bounded."""
+"""Combination of events that strangers can repeat: each event is counted, and the number of lines is bounded."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ from supervisor.audit.repetitions import (
 
 
 class Site:
-    """Repetitions with a clock; `lines` are events as they are written."""
+    """Repetitions with a clock. `lines`: events as they are written."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -32,7 +32,7 @@ class Site:
 
     @property
     def events(self) -> int:
-        """Events that the lines stand for."""
+        """Number of events that the lines stand for."""
         return sum(line.get("repeated", 1) for line in self.lines)
 
 

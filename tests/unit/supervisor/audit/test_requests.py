@@ -1,4 +1,4 @@
-"""Requests of management in the audit log: what they changed, what they asked for, and what nobody may read."""
+"""Management requests in the audit log: changes, requested values, and masked secrets."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ ADDRESS = PREFIX + "router.config.address"
 
 
 class Recorder:
-    """Stands for an audit log: keeps its lines."""
+    """Stand-in for an audit log that keeps its lines."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -63,7 +63,7 @@ def test_delete_shows_what_goes_with_it(desk: Desk, recorder: Recorder) -> None:
 
 
 def test_core_request_without_answer_is_a_line(desk: Desk, recorder: Recorder) -> None:
-    """Requests to the types of the core are carried out without a reply-to."""
+    """The core processes requests to its types even without a reply-to."""
     octets = request({"operation": "CREATE", "type": ADDRESS, "name": "n"}, {"prefix": "quiet"}, reply_to=None)
     assert desk.raw(octets) == []
     assert [line["detail"]["after"]["prefix"] for line in recorder.lines] == ["quiet"]

@@ -1,4 +1,4 @@
-"""An audit log: its queue, its numbers, and what it says about lines that are missing."""
+"""Audit log: its queue, its sequence numbers, and its report of missing lines."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ PATIENCE = 10.0  # seconds
 
 
 class Disk:
-    """A place that can be full."""
+    """Audit output that can be full."""
 
     def __init__(self) -> None:
         self.full = False
@@ -53,7 +53,7 @@ def config(**more: Any) -> AuditConfig:
 
 
 class Site:
-    """A sink on a disk. `states`: what it has reported."""
+    """Audit log on a fake disk. `states`: the faults and warnings that it has reported."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, **more: Any) -> None:
         self.disk = Disk()
@@ -162,7 +162,7 @@ def test_full_begins_before_the_last_octet() -> None:
         assert not full()
         while not full():
             assert site.write(1, 1000)
-        assert site.write(2)  # what was admitted before finds room
+        assert site.write(2)  # lines admitted before find room
         site.sink.start()
         await site.until(lambda: not full())
         await site.end()

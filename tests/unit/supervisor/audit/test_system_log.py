@@ -1,4 +1,4 @@
-"""Audit lines to the daemons of the system: their form, and daemons that go away or do not read."""
+"""Audit lines to the daemons of the system: their format, and daemons that restart or do not read."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Failed attempts: how they are delayed, counted, forgotten, and bounded."""
+"""Failed login attempts: delays, counts, expiry and bounds."""
 
 import asyncio
 
@@ -65,7 +65,7 @@ def test_the_table_is_bounded():
 
 
 class Guesses:
-    """Attempts of one host, of which the guesses fail; `looked_at` has what was looked at, in order."""
+    """Login attempts. Attempts with `good` unset fail. `checked`: claims whose password was checked, in order."""
 
     def __init__(self, table):
         self.table = table
@@ -85,7 +85,7 @@ class Guesses:
                 self.table.failed(host)
 
     async def rest(self):
-        """Until nothing goes on but timers."""
+        """Run the event loop until only timers are left."""
         for _ in range(1000):
             await asyncio.sleep(0)
 
@@ -131,7 +131,7 @@ def test_those_that_wait_take_turns_by_what_they_claim():
         guesses = Guesses(table)
         guesses.begin("mallory", attempts.AT_ONCE + attempts.MOST_QUEUED)
         await guesses.rest()
-        owner = guesses.begin("alice", good=True)  # the queue is full: one of those who guess makes room
+        owner = guesses.begin("alice", good=True)  # the queue is full: one of the guesses makes room
         await guesses.rest()
         refused = [task for task in guesses.tasks if task.done() and task.exception() is not None]
         assert [type(task.exception()) for task in refused] == [TooManyAttempts]
@@ -168,7 +168,7 @@ def test_so_many_attempts_of_a_host_may_wait():
         with pytest.raises(TooManyAttempts):
             async with table.turn("a", "alice"):
                 pass
-        guesses.tasks[0].cancel()  # a client that is gone makes room
+        guesses.tasks[0].cancel()  # a lost client makes room
         await guesses.rest()
         guesses.begin("alice")
         await guesses.rest()
@@ -189,7 +189,7 @@ def test_a_turn_of_a_client_that_is_gone_goes_to_another(monkeypatch):
         await guesses.rest()
         clock.now += attempts.PACE_SECONDS
         table._next(table._hosts["a"])
-        first.cancel()  # its turn has come, and it has not run yet
+        first.cancel()  # its turn has come, but it has not run yet
         await guesses.rest()
         assert second.done()
 
@@ -197,7 +197,7 @@ def test_a_turn_of_a_client_that_is_gone_goes_to_another(monkeypatch):
 
 
 def test_a_network_of_ipv6_is_one_host():
-    """Whoever has one address of 64 bits has as many as he likes."""
+    """A client with one address of a /64 network can use as many as it likes."""
     attempts = Attempts(lambda: 0.0)
     for number in range(3):
         attempts.failed(f"2001:db8::{number}")

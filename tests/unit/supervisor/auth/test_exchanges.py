@@ -1,4 +1,5 @@
-"""The exchanges of the authentication process: what is offered, who answers, and that nobody waits for others."""
+"""Exchanges of the authentication process: offered mechanisms, choice of the provider, and independence of the
+clients."""
 
 import asyncio
 import gc
@@ -49,7 +50,7 @@ ACCOUNT = ("u", "guest")
 
 
 class World:
-    """Exchanges, and what they send."""
+    """Exchanges, with the messages that they send."""
 
     def __init__(self, providers=None, attempts=None):
         self.sent: list[Any] = []
@@ -101,7 +102,7 @@ class World:
     ],
 )
 def test_what_is_offered(options, offered):
-    """security.md S-4."""
+    """The offer follows security.md S-4."""
 
     async def run():
         _, found = await World().offer(**options)
@@ -135,7 +136,7 @@ def test_what_is_cancelled_before_it_begins_leaves_nothing():
         await asyncio.sleep(0)
         assert len(each.exchanges) == 0
 
-    gc.collect()  # what other tests have left
+    gc.collect()  # garbage of earlier tests
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         asyncio.run(run())
@@ -183,7 +184,7 @@ def test_users_of_a_file_have_its_prefix():
     [
         ("SCRAM-SHA-256-PLUS", b"b" * 32, True),
         ("SCRAM-SHA-512-PLUS", b"c" * 32, False),
-        ("SCRAM-SHA-256", b"b" * 32, False),  # it says that it was offered nothing better
+        ("SCRAM-SHA-256", b"b" * 32, False),  # the client claims that no better mechanism was offered
         ("SCRAM-SHA-256", None, True),
     ],
 )
@@ -236,7 +237,7 @@ def test_refusals():
         assert isinstance(await each.answer(number, 3), Refused)
         number, answer = await each.offer(service="unknown")
         assert answer == Refused(number, "there is no authentication service 'unknown'")
-        assert each.attempts.total == 2  # those that failed for what they knew
+        assert each.attempts.total == 2  # wrong credentials only
         assert len(each.exchanges) == 0
 
     asyncio.run(run())
@@ -248,9 +249,9 @@ def test_requests_that_have_no_place():
         each.exchanges.respond(Respond(7, b""))
         each.exchanges.init(Init(8, "PLAIN", b""))
         number, _ = await each.offer()
-        each.exchanges.respond(Respond(number, b""))  # nothing is chosen yet
+        each.exchanges.respond(Respond(number, b""))  # no mechanism is chosen yet
         each.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
-        each.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))  # twice
+        each.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))  # repeated
         assert [answer.text for n in (7, 8) for answer in each.answers(n)] == ["the exchange has ended"] * 2
         await soon(lambda: any(isinstance(one, Accepted) for one in each.answers(number)))
 
@@ -277,7 +278,7 @@ def test_a_failure_is_delayed():
         begun = time.monotonic()
         each.exchanges.init(Init(number, "PLAIN", b"\0guest\0wrong"))
         await each.answer(number, 2)
-        assert time.monotonic() - begun > 0.7  # the fourth: 0.8 s, less what has faded
+        assert time.monotonic() - begun > 0.7  # fourth failure: 0.8 s, less what has faded
 
     asyncio.run(run())
 
@@ -306,7 +307,8 @@ def test_those_who_guess_do_not_delay_others(monkeypatch):
 
 
 def test_a_provider_that_hangs_keeps_nobody_else_waiting(monkeypatch):
-    """Tokens hang, passwords do not; the one who waits is refused in time, and what is over it as well."""
+    """Tokens hang, passwords do not. A waiting client is refused after the time limit, and a client beyond the threads
+    at once."""
     monkeypatch.setattr(module, "STEP_SECONDS", 0.1)
     monkeypatch.setattr(module, "MOST_TOKENS", 2)
     hanging = threading.Event()
@@ -373,7 +375,7 @@ def test_a_fault_of_ours_refuses_one_client():
 
 
 def test_a_service_that_is_gone_is_logged():
-    """security.md A-5."""
+    """The log line follows security.md A-5."""
 
     async def run():
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""Counters of failed logins: what clients send makes no more of them."""
+"""Counters of failed logins, bounded whatever clients send."""
 
 from supervisor.auth.failures import MOST_HOSTS, MOST_WAYS, OTHER, FailedLogins, Way
 

@@ -1,4 +1,4 @@
-"""The authentication process, started for real, and the supervisor's end of it."""
+"""The real authentication process and the supervisor's client of it."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ from tests.unit.supervisor.auth.waiting import soon
 
 pytestmark = pytest.mark.starts
 
-# An authentication process that answers each question but the second.
+# Program of an authentication process that answers each request but the second.
 DEAF_TO_THE_SECOND = """
 import socket, sys
 from supervisor.auth.messages import Begin, Offer, Reader, decode_request, encode
@@ -57,7 +57,7 @@ def users(tmp_path):
 
 
 class Client:
-    """The supervisor, as far as it is needed."""
+    """Supervisor's end of the authentication process, reduced to what the tests need."""
 
     def __init__(self, configuration, command=None):
         self.log = Log(QUIET)
@@ -146,7 +146,7 @@ def test_a_changed_file_counts(users):
 
 
 def _put(path, text):
-    """Replace a file at once: written in its place, it would be seen empty, which is another change."""
+    """Replace a file atomically. A file written in place would be seen empty, which is a change of its own."""
     new = path.with_suffix(".new")
     new.write_text(text)
     new.replace(path)
@@ -164,7 +164,7 @@ def test_users_that_a_new_file_does_not_have_are_missing(users):
         client.process.confirm("u", names)
         await soon(lambda: len(client.users) == 5)
         assert [name for each in client.users[3:] for name in each.users] == names
-        _put(users, "guest\n")  # what was read before stays in force
+        _put(users, "guest\n")  # the content read before stays in force
         await soon(lambda: "the user has no verifier" in client.process.states[0].text)
         assert len(client.users) == 5
 
@@ -185,7 +185,7 @@ def test_problems_are_told(users, tmp_path):
 
 
 def test_states_are_told(users, tmp_path):
-    """What is wrong with providers, as it changes."""
+    """States report what is wrong with providers, as it changes."""
 
     def states(client):
         return [(each.kind, each.name, each.usable, each.text) for each in client.process.states]
@@ -262,8 +262,8 @@ def test_a_process_that_does_not_answer_is_ended(users, monkeypatch):
 
 
 def test_one_question_without_an_answer_is_noticed_among_many_with_one(users, monkeypatch, tmp_path):
-    """The process answers all but one: it is ended for that, also while others have their answers."""
-    # Long enough for a process that has to start before it answers the first.
+    """The process is ended for the request without an answer, even while other requests are answered."""
+    # The time includes the start of the process before its first answer.
     monkeypatch.setattr("supervisor.auth.client.ANSWER_SECONDS", 2)
     program = tmp_path / "deaf.py"
     program.write_text(DEAF_TO_THE_SECOND)
@@ -285,7 +285,7 @@ def test_one_question_without_an_answer_is_noticed_among_many_with_one(users, mo
 
 
 def test_many_at_once(users):
-    """More than the socket holds: nothing is lost, and the caller never waits."""
+    """There are more messages than the socket holds. None is lost, and the caller never blocks."""
 
     async def test(client):
         replies: list[Any] = []
@@ -322,7 +322,7 @@ class TestLibrary:
         run(test, Configure(serial=1, library=Library(name="qdrouterd", folder=str(tmp_path))))
 
     def test_plain(self, tmp_path):
-        """security.md S-3, S-6, S-8."""
+        """The logins follow security.md S-3, S-6, S-8."""
 
         async def test(client):
             options = {"users": None, "library": True}
@@ -333,13 +333,13 @@ class TestLibrary:
             assert answer.user == "test@domain.com"
             answer = await client.plain("guest", "wrong", **options)
             assert answer.text == "SASL(-13): authentication failure: Password verification failed"
-            answer = await client.plain("test", "password", **options)  # of another realm
+            answer = await client.plain("test", "password", **options)  # user of another realm
             assert isinstance(answer, Refused)
 
         self.log_in(tmp_path, test)
 
     def test_the_offer(self, tmp_path):
-        """security.md S-4: limited by mech_list, then by the listener."""
+        """The offer is limited by mech_list, then by the listener (security.md S-4)."""
 
         async def test(client):
             options = {"users": None, "library": True}
@@ -366,7 +366,7 @@ class TestLibrary:
         self.log_in(tmp_path, test)
 
     def test_many_at_once(self, tmp_path):
-        """Its locks are ours: several threads work with it."""
+        """Locks of the library come from this process: several threads use it."""
 
         async def test(client):
             options = {"users": None, "library": True}

@@ -1,4 +1,4 @@
-"""Who authenticates the clients of which listener."""
+"""Choice of the provider that authenticates the clients of a listener."""
 
 import pytest
 
@@ -42,7 +42,7 @@ NOBODY, LIBRARY, OTHER = (False, False), (True, True), (True, False)
     ],
 )
 def test_who_is_asked(listener, router, expected):
-    """security.md S-1."""
+    """The choice follows security.md S-1."""
     assert verdict(listener, router) == expected
 
 

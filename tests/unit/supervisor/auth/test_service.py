@@ -1,4 +1,4 @@
-"""The client of an authentication service, against a service spoken by hand."""
+"""Client of an authentication service, against a scripted service."""
 
 import asyncio
 
@@ -45,17 +45,20 @@ def identity(sub="alice"):
 
 
 def strings(*each):
-    """An AMQP array of strings."""
+    """Return an AMQP array of strings."""
     items = b"".join(bytes([len(text)]) + text.encode() for text in each)
     body = bytes([len(each)]) + b"\xa1" + items
     return b"\xe0" + bytes([len(body)]) + body
 
 
 class Scripted:
-    """A service that answers what the script says, and keeps what it was sent."""
+    """Authentication service that sends the answers of a script and keeps the frames that it receives."""
 
     def __init__(self, *script):
-        """script: what is written, one after each frame or header that comes; None: the end."""
+        """Create the service.
+
+        script: octets to send after each received frame or header; None closes the connection.
+        """
         self.script = list(script)
         self.frames = []
         self.done = asyncio.Event()
@@ -119,7 +122,7 @@ def test_an_exchange_is_relayed():
     assert [codec.decode_one(item) for item in init[1]] == ["PLAIN", b"\0alice\0secret", "the.realm"]
     fields = [codec.decode_one(item) for item in opened[1]]
     assert opened[0] == 0x10
-    assert fields[:4] == ["", "127.0.0.1", None, 32767]  # security.md A-4
+    assert fields[:4] == ["", "127.0.0.1", None, 32767]  # as security.md A-4
     assert fields[8:] == [["ADDRESS-AUTHZ"], {"product": "qpid-dispatch-router", "version": "1.19.0"}]
 
 
@@ -209,7 +212,7 @@ def found(**entries):
     ],
 )
 def test_identities(value, user):
-    """security.md A-6."""
+    """Identities follow security.md A-6."""
     assert found(authenticated_identity=value).user == user
 
 
@@ -219,7 +222,7 @@ def test_no_properties_at_all():
 
 
 def test_permissions():
-    """security.md A-7: what has another type is ignored."""
+    """Permissions follow security.md A-7: a value of another type is ignored."""
     authz = encode_map([
         encode_string("both"), strings("send", "recv"),
         encode_string("in"), strings("send", "other"),

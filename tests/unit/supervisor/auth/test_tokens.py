@@ -1,4 +1,4 @@
-"""Tokens: signatures, keys, claims, and every token that must be refused."""
+"""Tokens: signatures, keys and claims, with every kind of token that must be refused."""
 
 import base64
 import json
@@ -150,7 +150,7 @@ def test_a_token_without_signature_is_refused():
 
 
 def test_a_public_key_is_no_secret_of_an_hmac():
-    """Key confusion: the public key, which everybody has, as the secret of HS256."""
+    """Key confusion: a token is signed by HS256 with the public key, which everybody knows, as its secret."""
     import hashlib
     import hmac
 
@@ -224,11 +224,11 @@ def test_several_issuers():
     assert isinstance(check_token([same, issuer()], token()), Success)
 
 
-# Keys from a URL
+# -- Keys from a URL
 
 
 class Fetch:
-    """Answers of a server, the last one again and again."""
+    """Fake server that gives these answers in turn, and repeats the last one."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

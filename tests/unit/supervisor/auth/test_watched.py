@@ -37,7 +37,7 @@ def test_a_changed_file_is_read_again(watched):
 
 
 def test_a_swapped_link_is_noticed(watched, tmp_path):
-    """As Kubernetes does: the link to the folder is another one."""
+    """Kubernetes updates mounted files in this way: the link to the folder is replaced."""
     first, second = tmp_path / "..1", tmp_path / "..2"
     for folder, text in ((first, "1"), (second, "2")):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Waiting for conditions."""
+"""Waiting for conditions with a time limit."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ SECONDS = 30.0
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait, in this thread."""
+    """Block this thread until the condition holds."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, "it never came"
@@ -16,7 +16,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 async def soon(condition: Callable[[], object]) -> None:
-    """Wait, while the event loop goes on."""
+    """Wait until the condition holds, while the event loop runs."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, "it never came"
