@@ -1,4 +1,5 @@
-"""A management agent with a real core and real shared memory, but no processes: requests in, answers out, in octets."""
+"""Router with a management agent, a real core and real shared memory, but no processes. Requests go in and answers
+come out as octets."""
 
 import asyncio
 import time
@@ -78,7 +79,7 @@ def _no_http(acceptor: Acceptor) -> NoReturn:
 
 
 class Desk:
-    """One router without its processes; `later` holds what the agent wants to be called for."""
+    """Router without its processes. `later` holds the calls that the agent has requested."""
 
     def __init__(self, links: int = 64, log: LogSettings = QUIET, text: str = CONFIGURATION) -> None:
         self.region = Region.create(WORKERS, links, 64, 4096)
@@ -97,7 +98,7 @@ class Desk:
         self.reachable = True
         self.later: deque[Callable[[], None]] = deque()
         self.loop = asyncio.new_event_loop()
-        # Collected open, it is a warning, which pytest counts as an error of some other test.
+        # An event loop collected while open is a warning, which pytest would count as an error of another test.
         weakref.finalize(self, self.loop.close)
         core = self.core
         core.waker.connect(self.loop, lambda: None)
@@ -127,12 +128,12 @@ class Desk:
         self.sent.append((address, octets, near))
         return self.reachable
 
-    # The world
+    # -- Connections and links
 
     def connection(
         self, worker: int = 0, listener: int = 0, peer: str | None = None, groups: tuple[str, ...] = (), **more: Any
     ) -> Connection:
-        """An open connection to `worker`. groups: in the token of its user."""
+        """Open a connection to `worker`. `groups`: from the token of its user."""
         owner = self.workers[worker]
         peer = peer or f"10.0.0.1:{1000 + self.core.connections.accepted}"
         made = self.core.connections.adopt(owner, self.configuration.listeners[listener], "127.0.0.1:5672", peer)
@@ -155,7 +156,7 @@ class Desk:
         capabilities: tuple[str, ...] = (),
         **fields: Any,
     ) -> int:
-        """An attached link with these counters; returns its identity."""
+        """Attach a link with these counters; return its identity."""
         assert connection.worker is not None
         slot = self._slots[connection.worker]
         self._slots[connection.worker] += 1
@@ -166,16 +167,16 @@ class Desk:
         self.core.receive(self.workers[connection.worker], asked)
         return max(self.core.links.by_identity)
 
-    # Requests
+    # -- Requests
 
     def raw(self, octets: bytes, connection: int | None = None) -> list[Answer]:
-        """Hand over a message, do all that is left for later, let the workers follow; the answers."""
+        """Hand over a message, make all requested calls, and let the workers acknowledge. Return the answers."""
         self.sent.clear()
         self.agent.handle(LocalMessage(1, connection, octets))
         return self._answers()
 
     def finish(self) -> None:
-        """Do all that is left for later."""
+        """Make all calls that the agent has requested."""
         while self.later:
             self.later.popleft()()
 
@@ -188,7 +189,7 @@ class Desk:
         return [Answer.of(octets) for _, octets, _ in self.sent]
 
     def ask(self, operation: str | None, body: Any = None, connection: int | None = None, **properties: Any) -> Answer:
-        """One request; its answer."""
+        """Send one request; return its answer."""
         given = properties if operation is None else {"operation": operation, **properties}
         answers = self.raw(request(given, {} if body is None else body), connection)
         deadline = time.monotonic() + PATIENCE
@@ -200,14 +201,14 @@ class Desk:
         return answer
 
     def query(self, kind: str, *names: Any, **properties: Any) -> list[dict[str, Any]]:
-        """Rows of a type by its short name."""
+        """Return the rows of a type, given by its short name."""
         answer = self.ask("QUERY", {"attributeNames": list(names)}, entityType=PREFIX + kind, **properties)
         assert answer.outcome == (200, "OK")
         return [dict(zip(answer.body["attributeNames"], row, strict=True)) for row in answer.body["results"]]
 
 
 def request(properties: Any, body: Any = None, **fields: Any) -> bytes:
-    """A request; `fields` of the properties section."""
+    """Return a request; `fields` are those of the properties section."""
     return (
         message.properties(**{"reply_to": "amqp:/_topo/0/QDR/temp.x", "correlation_id": "1", **fields})
         + message.application_properties(properties)

@@ -1,4 +1,4 @@
-"""The role that each operation of each type needs."""
+"""Role that each operation of each entity type needs."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from supervisor.management.access import needed, permit
 from supervisor.management.request import Request
 from supervisor.management.response import FORBIDDEN, StatusError
 
-#: Operations that change nothing and show neither payload nor frames. A new one needs a decision.
+#: Operations that change nothing and show neither payload nor frames. A new operation needs a decision.
 READING = {
     "CALLME", "EXPLAIN", "EXPLAIN-POLICY", "GET-ANNOTATIONS", "GET-ATTRIBUTES", "GET-JSON-SCHEMA", "GET-LOG",
     "GET-MGMT-NODES", "GET-OPERATIONS", "GET-SCHEMA", "GET-SCHEMA-JSON", "GET-TYPES", "GET-WORKERS", "QUERY", "READ",

@@ -1,4 +1,4 @@
-"""The agent itself: long answers in slices, bounds, faults, answers that nobody wants."""
+"""Management agent: long answers in slices, bounds, internal errors, answers without a receiver."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ def busy():
 
 
 def test_many_rows_are_made_in_slices(busy):
-    """Between two slices other events have their turn; other requests are answered meanwhile."""
+    """Other events get their turn between two slices, and other requests are answered meanwhile."""
     busy.sent.clear()
     longest = 0.0
     busy.agent.handle(LocalMessage(0, None, QUERY_LINKS))
@@ -40,7 +40,7 @@ def test_many_rows_are_made_in_slices(busy):
     busy.agent.handle(LocalMessage(0, None, request({"operation": "GET-ANNOTATIONS"}, correlation_id="short")))
     assert len(busy.sent) == 1, "a short one overtakes"
     turns = 0
-    gc.disable()  # a collection of all that this process has kept of other tests is no slice
+    gc.disable()  # collecting the garbage of other tests is no part of a slice
     try:
         while busy.later:
             began = time.thread_time()
@@ -76,7 +76,7 @@ def test_links_that_go_while_rows_are_made():
 
 
 def result(steps):
-    """What a generator returns."""
+    """Return the value that a generator returns."""
     while True:
         try:
             next(steps)
@@ -85,7 +85,7 @@ def result(steps):
 
 
 def test_answers_in_the_making_are_bounded(busy):
-    """Further requests wait where they came from, until one is done."""
+    """Further requests wait at their source until an answer is complete."""
     busy.sent.clear()
     query = request({"operation": "QUERY", "entityType": PREFIX + "router.link"}, {"attributeNames": ["identity"]})
     begun = 0
@@ -131,7 +131,7 @@ def test_nobody_to_get_the_answer():
 
 
 def test_further_answers(monkeypatch):
-    """An operation may answer more than once, with a subject."""
+    """An operation may send several answers, with a subject."""
     kept = []
 
     def watch(request, context):
@@ -201,7 +201,7 @@ def test_long_correlation_ids_count(monkeypatch):
 
 
 def test_nothing_overtakes_a_change_that_waits():
-    """A change that has to wait holds up its own connection, no other one."""
+    """A pending change holds up its own connection and no other."""
     desk = Desk()
     desk.live.hold()
     desk.agent.handle(LocalMessage(0, 7, create(0)))

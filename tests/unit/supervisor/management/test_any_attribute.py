@@ -1,4 +1,4 @@
-"""Whatever value an attribute of an entity is given over management: never a fault of the router."""
+"""Arbitrary values of entity attributes over management: none may cause an internal error of the router."""
 
 import asyncio
 import uuid
@@ -14,7 +14,7 @@ from tests.peer.types import Char, Described, Float, Int, Long, Map, Symbol, Tim
 from tests.unit.supervisor.management.desk import Desk
 
 KINDS = [each for each in SCHEMA.types.values() if each.supported and {"CREATE", "UPDATE"} & set(each.operations)]
-#: What makes an entity of a type, for the other attributes to be seen at all.
+#: Attributes that make an entity of a type, so that its other attributes are validated at all.
 BASE: dict[str, dict[str, Any]] = {
     "listener": {"host": "127.0.0.1", "port": "0"},
     "connector": {"host": "127.0.0.1", "port": "1"},
@@ -40,23 +40,26 @@ TEXTS = [
     "file:/nonexistent",
     "env:NOTHING", "pass:", "literal:x", "0.0.0.0:99999",
 ]  # fmt: skip
-#: Names that could be looked up are left out: that is for the system's resolver.
+#: Host names without a look-up, which would be the system resolver's business.
 HOSTS = ["", "127.0.0.1", "::1", "256.1.1.1.", "a" * 64, "a" * 64 + ".example", "a..b", ".", "é" * 64, "\0", "a\0b"]
 
 
 def values(name: str) -> list[Any]:
-    """What to give an attribute. The agent of these tests has no HTTP, see tests/system/test_management_hostile.py."""
+    """Return the values to try for an attribute.
+
+    This agent has no HTTP: see tests/system/test_management_hostile.py.
+    """
     if name == "http":
         return [None, False, 0, {}, "no", "nonsense", b"no", b"\xff"]
-    if name == "httpRootDir":  # any folder means http: yes
+    if name == "httpRootDir":  # any folder implies http: yes
         return [None, "", {}, [], b"\xff"]
     return VALUES + HOSTS if name == "host" else VALUES + TEXTS
 
 
 def check(desk: Desk, operation: str, kind: EntityType, body: Any, **properties: Any) -> None:
-    """One request; what it makes goes again."""
+    """Send one request, and delete the entity if it creates one."""
     answer = desk.ask(operation, body, connection=1, type=kind.long_name, **properties)
-    # Levels of a log and rules of a vhost are looked at when they are applied (management.md 5.9, security.md P-7).
+    # Levels of a log and rules of a vhost are validated when they are applied (management.md 5.9, security.md P-7).
     applied = {"log": "CError: Configuration: ", "vhost": "PolicyError: Policy "}.get(kind.name)
     if applied is not None and answer.description.startswith(applied):
         wanted: tuple[int, ...] = (500,)
@@ -70,7 +73,7 @@ def check(desk: Desk, operation: str, kind: EntityType, body: Any, **properties:
 
 
 def targets(desk: Desk, kind: EntityType) -> Iterator[dict[str, Any]]:
-    """An entity of the type to update, if there is one; of no type at all."""
+    """Yield an entity of the type to update, if there is one."""
     if "QUERY" in kind.operations or kind.core_columns is not None:
         rows = desk.query(kind.name, "identity")
     else:
@@ -81,11 +84,11 @@ def targets(desk: Desk, kind: EntityType) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # a log may get any file
+    monkeypatch.chdir(tmp_path)  # a log may get any file name
     made = Desk(links=8)
     made.link(made.connection(), "out", "a")
     yield made
-    if tasks := asyncio.all_tasks(made.loop):  # of connectors
+    if tasks := asyncio.all_tasks(made.loop):  # tasks of connectors
         for task in tasks:
             task.cancel()
         made.loop.run_until_complete(asyncio.wait(tasks))
@@ -93,7 +96,7 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_values_of_each_attribute(desk, kind):
-    """Each gets a third of them, the next one the next third."""
+    """Each attribute gets a third of the values, the next attribute the next third."""
     known = dict.fromkeys([*kind.attributes, *(each.name for each in kind.core_columns or ()), "nonsense"])
     found = list(targets(desk, kind)) if "UPDATE" in kind.operations else []
     for number, name in enumerate(known):

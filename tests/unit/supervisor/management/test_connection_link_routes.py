@@ -1,4 +1,5 @@
-"""Link routes of a connection's own: requests, answers, and what is left when it ends. brokers-and-edge.md 6."""
+"""Link routes that belong to a connection: requests, answers, and their removal with the connection
+(brokers-and-edge.md 6)."""
 
 from typing import Any
 

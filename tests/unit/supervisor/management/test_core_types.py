@@ -1,4 +1,4 @@
-"""Rows of the types with columns, their AMQP types, and what can be done with them (management.md 5.5 to 5.10, 6)."""
+"""Entity types with columns: their rows, AMQP types and operations (management.md 5.5 to 5.10, 6)."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_columns_and_types_are_those_of_the_schema(desk, kind):
 
 
 def test_names_as_asked(desk):
-    """Order and repetitions as asked; an attribute of the schema without column is null and nothing is shifted."""
+    """Order and repetitions are as requested. A schema attribute without a column is null and shifts nothing."""
     names = ["id", "saslConfigDir", "mode", "id", 5, None]
     answer = desk.ask("QUERY", {"attributeNames": names}, entityType=PREFIX + "router")
     assert answer.body["attributeNames"] == ["id", "saslConfigDir", "mode", "id"]
@@ -375,7 +375,7 @@ def test_links_are_numbered_behind_the_configuration(desk):
 
 
 def test_executed_without_a_reply(desk):
-    """The core does what it is asked, without an answer (management.md 5.2)."""
+    """The core executes a request even without a reply-to (management.md 5.2)."""
     from tests.peer import message
 
     target = desk.connection()

@@ -1,4 +1,4 @@
-"""EXPLAIN: every verdict about an address, and what is listed of its users."""
+"""EXPLAIN: each verdict about an address, and the list of its users."""
 
 import time
 
@@ -26,7 +26,7 @@ def record(body, key):
 
 
 def ago(seconds):
-    """A moment in shared memory."""
+    """Return the time that many seconds ago, as in shared memory."""
     return time.monotonic_ns() - round(seconds * 1e9)
 
 
@@ -77,7 +77,8 @@ def test_no_credit(desk):
     assert (body["reachable"], body["verdict"]) == (False, "no credit: 2 consumers withhold it")
     who = f"Client '{connection.container}' ({connection.peer}, connection {connection.number}) grants no credit, for"
     assert body["findings"] == [
-        "No credit: 2 consumers, none grants credit, the longest for 100 s", f"{who} 100 s",  # once for a connection
+        # one finding per connection
+        "No credit: 2 consumers, none grants credit, the longest for 100 s", f"{who} 100 s",
     ]  # fmt: skip
     assert 100 <= body["records"][0]["longestWithoutCreditSeconds"] < 130
     assert 30 <= body["records"][0]["consumers"][0]["withoutCreditSeconds"] < 60
@@ -85,12 +86,12 @@ def test_no_credit(desk):
     body = explain(desk, "q")
     assert body["reachable"]
     assert body["findings"] == [
-        "1 of 3 consumers grant credit; the longest without any: 100 s", f"{who} 100 s",  # once for a connection
+        "1 of 3 consumers grant credit; the longest without any: 100 s", f"{who} 100 s",  # one finding per connection
     ]  # fmt: skip
 
 
 def test_stalls(desk):
-    """Consumers with credit that take nothing: the address is not reachable, and each is named."""
+    """Consumers with credit are stalled: the address is not reachable, and each consumer is named."""
     here, broker = desk.connection(), desk.connection(listener=1)
     desk.link(here, "out", "q", credit=95, undelivered=35, stall=Reason.WINDOW, stall_since=ago(12))
     body = explain(desk, "q")
@@ -218,7 +219,7 @@ def test_limit(desk):
 
 
 def test_more_links_than_fit_one_step():
-    """Links are looked at in steps; all of them count."""
+    """Links are read in steps, and all of them count."""
     desk = Desk(links=1300)
     connection = desk.connection()
     for number in range(1200):

@@ -1,4 +1,4 @@
-"""EXPLAIN of addresses of link routes and auto links, with and without their broker."""
+"""EXPLAIN for addresses of link routes and auto links, with and without their broker."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_link_route_without_its_broker(desk: Desk) -> None:
 
 
 def test_a_link_route_of_one_direction(desk: Desk) -> None:
-    """Senders are served as at any address."""
+    """Senders are served as at any other address."""
     body = explain(desk, "read.x")
     assert body["findings"][-1] == "Links of receivers are refused: no container of its link route is connected"
     desk.link(desk.connection(), "in", "read.y")

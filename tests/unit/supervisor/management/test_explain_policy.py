@@ -1,4 +1,4 @@
-"""EXPLAIN-POLICY: the policy in force, and which line says so."""
+"""EXPLAIN-POLICY: the policy in force, and the configuration line of each rule."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""EXPLAIN at an edge router: what the interior is asked, and what goes over the uplink."""
+"""EXPLAIN at an edge router: look-ups at the interior router, and traffic over the uplink."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_log():
 
 
 def test_requests_are_logged():
-    """The operation as sent is in the log at debug (management.md 4.7)."""
+    """The operation appears in the log at level debug, as it was sent (management.md 4.7)."""
     desk = Desk(log=VERBOSE)
     desk.ask("Get-Types")
     desk.ask("READ", name="nope")

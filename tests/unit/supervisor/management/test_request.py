@@ -1,4 +1,4 @@
-"""Requests: every part that may be missing, of another type, or broken (management.md 5.2)."""
+"""Management requests with parts that are missing, malformed or of another type (management.md 5.2)."""
 
 import re
 import uuid
@@ -68,7 +68,7 @@ CORRELATIONS = [
 
 @pytest.mark.parametrize("value", CORRELATIONS, ids=repr)
 def test_the_correlation_id_comes_back_as_it_was(value):
-    """Type and value, to the octet."""
+    """The correlation-id keeps type and value, to the octet."""
     (answer,) = Desk().raw(request({"operation": "GET-TYPES"}, correlation_id=Raw(encode(value))))
     fields = message.section_of(answer.payload, message.PROPERTIES)
     assert (type(fields[5]), fields[5]) == (type(value), value)
@@ -174,7 +174,7 @@ WHOLE = request({"operation": "QUERY", "entityType": "org.apache.qpid.dispatch.r
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60), st.integers(0, len(WHOLE)), st.integers(0, len(WHOLE)))
 def test_any_octets(octets, cut, end):
-    """Whatever comes: at most one answer, never an internal error."""
+    """Arbitrary octets lead to at most one answer, and never to an internal error."""
     answers = DESK.raw(WHOLE[:cut] + octets + WHOLE[end:])
     assert len(answers) <= 1
     assert all(answer.status != 500 for answer in answers)
@@ -197,7 +197,7 @@ TARGETS = {"type", "entityType", "name", "identity"}
 
 
 def no_number(operation, properties):
-    """The operation takes a number, and is given something that is none of use to it (management.md 5.11)."""
+    """Return True if the operation takes a number and gets an unusable value (management.md 5.11)."""
     given = properties.get({"GET-LOG": "limit", "GET-JSON-SCHEMA": "indent"}.get(operation))
     if isinstance(given, str) and re.fullmatch(r"[+-]?[0-9]+", given.strip()):
         given = int(given)
@@ -209,12 +209,13 @@ def no_number(operation, properties):
 @settings(max_examples=400, deadline=None)
 @given(OPERATIONS, st.dictionaries(KEYS, VALUES | KINDS, max_size=4), VALUES)
 def test_any_values(operation, properties, body):
-    """Known operations with properties and bodies of any types: one answer, 500 only where 1.19 has it too."""
+    """Known operations with properties and bodies of any type get one answer, with status 500 only where 1.19 has it
+    too."""
     properties.pop("operation", None)
     (answer,) = DESK.raw(request({"operation": operation, **properties}, body))
     if answer.status == 500:
         assert no_number(operation, properties)
     else:
         assert answer.status in (200, 201, 204, 400, 403, 404, 501)
-        # Whom a request is for is looked up first: it may be nobody.
+        # The target of a request is looked up first, and may not exist.
         assert properties.keys() & TARGETS or not no_number(operation, properties)

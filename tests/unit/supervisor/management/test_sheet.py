@@ -1,4 +1,4 @@
-"""What an answer to QUERY holds when Proton would not decode all rows (management.md 5.6)."""
+"""Content of an answer to QUERY whose rows exceed what Proton decodes (management.md 5.6)."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from supervisor.management.sheet import MOST_VALUES, Sheet, count
 from tests.peer.management import PREFIX
 from tests.unit.supervisor.management.desk import Desk
 
-PAGE = 500  # rows that the tools of 1.19 ask for
+PAGE = 500  # rows per request of the tools of 1.19
 LINKS = 2 * PAGE
 ONE = values.uint(1)
 LIST = values.value([1] * 9)
 
 
 def decoded(body: bytes) -> Any:
-    """As Proton reads a message with this body: what it has no room for is missing."""
+    """Return the body as Proton reads it. Values beyond its limit are missing."""
     message = Message()
     message.decode(b"\x00\x53\x77" + body)
     return message.body
@@ -67,7 +67,7 @@ def test_then_the_rows_that_do_not_fit():
 
 @pytest.mark.parametrize("rows", [[[ONE] * 9] * 10_000, [[LIST]] * 10_000])
 def test_a_page_is_never_short(rows):
-    """Tools take a page with fewer rows than they asked for as the last one."""
+    """Tools take a page with fewer rows than requested as the last one."""
     with pytest.raises(StatusError) as error:
         made(rows, paged=True, listed=True)
     assert error.value.status == 400
@@ -101,7 +101,7 @@ def test_other_answers_that_are_too_large_are_refused():
 
 
 def test_all_links_are_there_in_pages():
-    """A consumer's link has a list of 128 numbers, so that 500 rows are more than Proton decodes."""
+    """A consumer's link has a list of 128 numbers, so 500 rows exceed what Proton decodes."""
     desk = Desk(links=LINKS + 1)
     connection = desk.connection()
     wanted = [str(desk.link(connection, "out", f"a{number % 20}")) for number in range(LINKS)]

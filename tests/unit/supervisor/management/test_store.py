@@ -1,4 +1,4 @@
-"""The store: finding entities, reading, querying, and what is refused with which text (management.md 5.4 to 5.10)."""
+"""Entity store: look-up, READ, QUERY, and the texts of refusals (management.md 5.4 to 5.10)."""
 
 import pytest
 

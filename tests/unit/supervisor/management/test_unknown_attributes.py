@@ -1,4 +1,4 @@
-"""Attributes that a type does not have are errors, whatever the type and the operation (management.md 5.6 to 5.9)."""
+"""Unknown attributes: an error for each type and operation (management.md 5.6 to 5.9)."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from tests.unit.supervisor.management.desk import Desk
 
 TYPES = list(SCHEMA.types.values())
 CREATED = [each for each in TYPES if "CREATE" in each.operations]
-# Types with UPDATE. Of `connection` the schema of 1.19 does not say it.
+# Types with UPDATE. The schema of 1.19 omits it for `connection`.
 UPDATED = [each for each in TYPES if "UPDATE" in each.operations or each.name == "connection"]
-# Where an operation has checks of its own first: what passes them.
+# Attributes that pass the checks that precede the check for unknown attributes.
 NEEDED = {"router.connection.linkRoute": {"pattern": "p", "direction": "in"}}
-# Attributes to create an entity with, for types that the configuration of the test does not have.
+# Attributes to create an entity of a type that the configuration of the test lacks.
 CREATE = {
     "sslProfile": {},
     "vhost": {"hostname": "v"},
@@ -32,7 +32,7 @@ def test_query_with_an_unknown_attribute_is_refused(desk, kind):
     for entity_type in {kind.long_name, kind.name}:
         for names in (["nmae"], ["name", "nmae"], ["name"] * 70 + ["nmae"]):
             answer = desk.ask("QUERY", {"attributeNames": names}, entityType=entity_type)
-            if kind.name == "console" and entity_type == kind.long_name:  # it has no rows for anybody
+            if kind.name == "console" and entity_type == kind.long_name:  # forbidden for everybody
                 assert answer.status == 403
             else:
                 assert answer.outcome == (404, f"Unknown attributes ['nmae'] for type {kind.long_name}.")
@@ -72,7 +72,7 @@ def test_long_names_are_cut(desk):
 
 
 def test_names_of_the_wire_are_known(desk):
-    """`fallback` of an address and the old names are not in the schema's list of attributes."""
+    """`fallback` of an address and the deprecated names are not in the schema's list of attributes."""
     for kind, body in (
         ("address", {"prefix": "a", "fallback": True}),
         ("linkRoute", {"prefix": "b", "dir": "in"}),

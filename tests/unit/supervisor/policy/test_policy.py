@@ -1,4 +1,4 @@
-"""The policy in the supervisor: connections, links, counters, log, management, changes (security.md 6)."""
+"""Policy in the supervisor: connections, links, counters, log, management, changes (security.md 6)."""
 
 import json
 import socket
@@ -27,7 +27,8 @@ OPEN = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allow
 
 
 def text(*vhosts: dict[str, Any], policy: dict[str, Any] | None = None, **listener: Any) -> str:
-    """A configuration of these vhosts, with a listener and a connector; in JSON syntax every value has one line."""
+    """Return a configuration with these vhosts, a listener and a connector. In JSON syntax each value has its own
+    line."""
     sections = [
         ["router", {"id": "QDR", "workerThreads": 2}],
         ["listener", {"host": "127.0.0.1", "port": 0, "name": "main", **listener}],
@@ -50,7 +51,7 @@ def _lines(section: Any) -> str:
 
 
 class World:
-    """A desk with some vhosts."""
+    """Managed router with vhosts."""
 
     def __init__(self, *vhosts: dict[str, Any], log: LogSettings = LOUD, **more: Any) -> None:
         self.desk = Desk(log=log, text=text(*vhosts, **more))
@@ -70,7 +71,7 @@ class World:
         self.desk.core.receive(self.desk.workers[0], messages.Closed(conn=connection.number, error=None))
 
     def closed(self, connection: Connection) -> tuple[str | None, str | None] | None:
-        """The error that the connection was to be closed with."""
+        """Return the error with which the connection was to be closed."""
         answer = self.desk.admissions.get(connection.number)
         if isinstance(answer, messages.Denied):
             return answer.condition, answer.description
@@ -80,7 +81,7 @@ class World:
         return None
 
     def attach(self, connection: Connection, direction: str, address: str | None, **more: Any) -> Message:
-        """The answer to an attach."""
+        """Return the answer to an attach."""
         self._links += 1
         asked = attach(self._links, direction, address, conn=connection.number, **more)
         before = len(self.desk.workers[0].outbox)
@@ -113,7 +114,7 @@ def vhost(groups: dict[str, Any] | None = None, **attributes: Any) -> dict[str, 
 REFUSED = (RESOURCE_LIMIT, CONNECTION_TEXT)
 
 
-# -- connections --------------------------------------------------------------------------------------------------
+# -- Connections
 
 
 def test_without_vhost_policy_nothing_is_refused():
@@ -145,7 +146,7 @@ def test_a_connection_that_is_allowed():
     ],
 )
 def test_a_connection_that_is_denied(groups, hostname, line, counted):
-    """security.md P-16."""
+    """Denied connections follow security.md P-16."""
     world = World(vhost(groups, aliases="a"))
     connection = world.open(user="u", hostname=hostname)
     assert world.closed(connection) == REFUSED
@@ -158,7 +159,7 @@ def test_a_connection_that_is_denied(groups, hostname, line, counted):
 
 
 def test_limits_on_connections():
-    """security.md P-15: counted by vhost, user and host; what is closed makes room."""
+    """Connections are counted by vhost, user and host, and closed ones free their place (security.md P-15)."""
     world = World(vhost({"g": OPEN}, maxConnections=3, maxConnectionsPerUser=2, maxConnectionsPerHost=2))
     first = world.open(user="a", peer="10.0.0.1:1")
     world.open(user="b", peer="[::1]:2")
@@ -181,7 +182,7 @@ def test_the_vhost_of_the_listener():
 
 
 def test_facts_and_numbers_without_a_connection():
-    """security.md P-20, P-21."""
+    """Decisions without a connection follow security.md P-20 and P-21."""
     world = World(vhost({"g": {**OPEN, "maxFrameSize": 1000, "maxSessions": 3}}, maxMessageSize=99))
     facts = OpenFacts(7, "u", "v", "[::1]:99", world.desk.configuration.listeners[0])
     assert facts.host == "::1"
@@ -215,7 +216,7 @@ def test_numbers_of_a_group(settings, listener, frame, window):
 
 
 def test_an_authentication_service_without_vhost_policy():
-    """security.md A-8."""
+    """Rules of a service apply without vhost policy (security.md A-8)."""
     world = World(policy={"enableVhostPolicy": False})
     facts = OpenFacts(7, "u", "v", "10.0.0.1:1", world.desk.configuration.listeners[0], (["a"], ["b"]))
     connection = world.open(user="u")
@@ -227,11 +228,11 @@ def test_an_authentication_service_without_vhost_policy():
     assert isinstance(world.attach(connection, "in", None), messages.Attached)
 
 
-# -- links --------------------------------------------------------------------------------------------------------
+# -- Links
 
 
 def test_links_that_are_allowed_and_denied():
-    """security.md P-31, P-32, P-40."""
+    """Links follow security.md P-31, P-32 and P-40."""
     group = {"users": "*", "remoteHosts": "*", "sources": "s", "targets": "t"}
     world = World(vhost({"g": group}))
     connection = world.open(user="u")
@@ -274,7 +275,7 @@ def test_a_link_that_is_refused_for_another_reason_does_not_count():
 
 
 def test_what_workers_deny():
-    """security.md P-30, P-50 to P-52."""
+    """Denials by workers follow security.md P-30 and P-50 to P-52."""
     world = World(vhost({"g": OPEN}))
     number = world.open().number
     world.desk.core.receive(world.desk.workers[0], messages.Oversized(number, 7))
@@ -296,7 +297,8 @@ def test_what_workers_deny():
 
 
 def test_what_workers_know():
-    """Rules once for all connections of a group, until the last one has gone; those that change for one connection."""
+    """Workers get the rules once for all connections of a group, until the last of these has closed. Changed rules are
+    sent for the connection that they apply to."""
     world = World(vhost({"g": {**OPEN, "targets": "a, b", "allowUserIdProxy": True}}, onChange="close"))
 
     def sent() -> list[Message]:
@@ -324,7 +326,7 @@ def test_what_workers_know():
     assert sent() == [messages.RulesGone(changed.number)]
 
 
-# -- connectors ---------------------------------------------------------------------------------------------------
+# -- Connectors
 
 
 class Initiator:
@@ -354,7 +356,7 @@ def opened_by_us(world: World) -> Connection:
 
 
 def test_links_of_brokers():
-    """security.md P-61: what the peer of a connector attaches."""
+    """Policy applies to links that the peer of a connector attaches (security.md P-61)."""
     world = World(vhost({"$connector": {"targets": "t", "remoteHosts": "10.9.9.9"}}, maxConnections=0))
     connection = opened_by_us(world)
     assert world.closed(connection) is None
@@ -366,7 +368,7 @@ def test_links_of_brokers():
 
 
 def test_a_connector_without_its_group():
-    """security.md P-60."""
+    """The connection is refused by security.md P-60."""
     world = World(vhost({"g": OPEN}))
     connection = opened_by_us(world)
     assert world.closed(connection) == REFUSED
@@ -375,11 +377,11 @@ def test_a_connector_without_its_group():
         f"[C{number}] Failed to find policyVhost settings for connection 'out', policyVhost: 'v'")  # fmt: skip
 
 
-# -- management ---------------------------------------------------------------------------------------------------
+# -- Management
 
 
 def test_permissions_of_requests():
-    """security.md P-46, P-47."""
+    """Permissions follow security.md P-46 and P-47."""
     allowed = {**OPEN, "users": "a"}
     denied = {**OPEN, "users": "b", "allowDynamicLinkRoutes": False, "allowAdminStatusUpdate": False}
     world = World(vhost({"g": allowed, "h": denied}))
@@ -405,11 +407,11 @@ def test_rows_of_vhosts():
     assert world.desk.query("vhostUserGroupSettings") == []
 
 
-# -- changes ------------------------------------------------------------------------------------------------------
+# -- Changes
 
 
 def test_vhosts_are_made_changed_and_deleted_by_requests():
-    """security.md P-80 to P-83."""
+    """Changes by requests follow security.md P-80 to P-83."""
     world = World(policy={"enableVhostNamePatterns": True})
     assert world.closed(world.open()) == REFUSED
     answer = world.desk.ask("CREATE", {"hostname": "v", "aliases": "w", "groups": {"g": OPEN}}, type="vhost")
@@ -424,14 +426,14 @@ def test_vhosts_are_made_changed_and_deleted_by_requests():
     assert world.closed(world.open()) is None
     assert world.desk.ask("DELETE", name="vhost/v").status == 204
     assert world.closed(world.open()) == REFUSED
-    assert isinstance(world.attach(first, "in", "a"), messages.Attached)  # as at its open
+    assert isinstance(world.attach(first, "in", "a"), messages.Attached)  # as at the open of this connection
     assert world.stats()["connectionsCurrent"] == 2
     assert world.desk.ask("CREATE", {"hostname": "w", "groups": {"g": OPEN}}, type="vhost").status == 201
     assert world.closed(world.open(hostname="w")) is None
 
 
 def test_a_refused_update_changes_nothing():
-    """security.md P-82."""
+    """Refused updates follow security.md P-82."""
     world = World(vhost({"g": OPEN}))
     answer = world.desk.ask("UPDATE", {"maxConnections": -1}, name="vhost/v")
     assert answer.status == 500
@@ -493,7 +495,7 @@ def test_links_that_changed_rules_forbid_are_closed():
     closed = world.sent(messages.CloseLink)
     assert [(each.link, each.condition, each.description) for each in closed] == [
         (2, UNAUTHORIZED, LINK_TEXT), (4, RESOURCE_LIMIT, LINK_TEXT)]  # fmt: skip
-    assert isinstance(world.attach(connection, "in", "a"), messages.Refused)  # the other one is still there
+    assert isinstance(world.attach(connection, "in", "a"), messages.Refused)  # the other link still exists
     world.detach(connection, 2)
     assert isinstance(world.attach(connection, "in", "a"), messages.Attached)
     assert world.stats()["connectionsCurrent"] == 1
@@ -501,7 +503,7 @@ def test_links_that_changed_rules_forbid_are_closed():
 
 @pytest.mark.parametrize(("on_change", "closed"), [("close", REFUSED), ("keep", None)])
 def test_groups_of_a_token(on_change, closed):
-    """They decide as lists of users do; other groups of a renewed token count as changed rules do."""
+    """Groups of a token decide like lists of users. Other groups in a renewed token count like changed rules."""
     world = World(vhost({"staff": OPEN | {"users": "boss"}}, onChange=on_change))
     assert world.closed(world.open(user="u")) == REFUSED
     facts = OpenFacts(1000, "u", "v", "10.0.0.1:1", world.desk.configuration.listeners[0], groups=("staff",))
@@ -517,7 +519,7 @@ def test_groups_of_a_token(on_change, closed):
     assert world.closed(connection) == closed
 
 
-# -- what is counted and logged -----------------------------------------------------------------------------------
+# -- Counters and log
 
 
 def test_lines_of_one_kind_are_limited():

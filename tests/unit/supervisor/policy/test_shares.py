@@ -1,4 +1,4 @@
-"""Use that connections share, and the slots of their quotas."""
+"""Shares that connections have in common, and the slots of their quotas."""
 
 import pytest
 
