@@ -1,4 +1,4 @@
-"""Containers: which connections link routes and auto links find, and when they hear of them."""
+"""Containers: connections that match link routes and auto links."""
 
 import pytest
 
@@ -29,7 +29,7 @@ NAMED, UNNAMED, NORMAL = range(3)
 
 
 class Rig:
-    """Containers, and how connections come and go."""
+    """Containers, with connections that open and close."""
 
     def __init__(self):
         self.listeners = load_text("router.conf", TEXT).listeners

@@ -1,4 +1,4 @@
-"""Connections that are not open yet: whose turn it is to make room, and that each call takes the same time."""
+"""Connections that are not open yet: the choice of the connection to close when there is no room."""
 
 from collections import Counter
 from random import Random
@@ -13,7 +13,7 @@ def connection(number: int, host: str) -> Any:
 
 
 def chosen(unopened: Unopened, peer: str) -> int | None:
-    """The number of the one that would make room."""
+    """Return the number of the connection that would be closed."""
     found = unopened.to_give_up(peer)
     return None if found is None else found.number
 
@@ -26,7 +26,7 @@ def test_the_oldest_one_of_a_host_with_most_makes_room():
     assert chosen(unopened, "10.0.0.1:1") == 1
     assert unopened.to_give_up("10.0.0.2:1") is None
     unopened.add(connection(9, "10.0.0.1"))
-    assert unopened.to_give_up("10.0.0.1:1") is None  # it would have as many as the other one has now
+    assert unopened.to_give_up("10.0.0.1:1") is None  # the host would then have as many as the other one has now
     unopened.remove(connection(1, "10.0.0.2"))
     unopened.remove(connection(1, "10.0.0.2"))
     assert chosen(unopened, "10.0.0.3:1") in (0, 2)

@@ -1,4 +1,4 @@
-"""Connectors that run, with real sockets and a worker that is only the other end of a socket pair."""
+"""Running connectors, with real sockets and a worker that is only the other end of a socket pair."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ CONNECTOR = load_text("router.conf", configuration_text() + SECTION).connectors[
 
 
 class Connecting(Setup):
-    """Connectors beside an acceptor, and a broker that listens."""
+    """Connectors beside an acceptor, and a listening broker."""
 
     def __init__(self):
         super().__init__(workers=1)

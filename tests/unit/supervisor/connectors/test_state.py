@@ -1,4 +1,4 @@
-"""What a connector tries, and when; what it shows."""
+"""State of a connector: order and times of its attempts, and the status and message that it shows."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Proxies that are attached while the look-up for a client's sender is on its way."""
+"""Proxy senders that are attached while the look-up for a client's sender is under way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from supervisor.links.attach import NO_LINK_ROUTE
 from tests.unit.supervisor.edge.world import EdgeRouter, connector
 
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
-#: A version that takes one look-up in a message.
+#: Properties of a version that takes one look-up per message.
 SINGLE: dict[str, Any] = {EDGE: 3}
 SETTINGS = """
 address {
@@ -55,13 +55,13 @@ def client(edge: EdgeRouter) -> Connection:
 
 
 def capabilities(edge: EdgeRouter) -> dict[str, str | None]:
-    """The capability of each proxy sender, by address."""
+    """Return the capability of each proxy sender by address."""
     links = (link for link in edge.links.values() if link.dir == "out" and link.use == "messages" and not link.second)
     return {link.address or "": link.capability for link in links}
 
 
 def nothing_left(edge: EdgeRouter, key: str) -> bool:
-    """Whether nothing reminds of an address, here or at the interior router."""
+    """Return True if neither this router nor the interior router holds anything of an address."""
     proxies = [] if edge.uplink.attachment is None else edge.uplink.attachment.proxies.senders
     return key not in edge.core.table.records and key not in proxies and not capabilities(edge)
 
@@ -304,7 +304,7 @@ def test_a_link_that_goes_leaves_its_place_among_the_answers(
         edge.answer(interior, routed=True)
     edge.detach(client, links[0])
     assert list(capabilities(edge)) == ["a1", "a2"]
-    edge.answer(interior)  # of the one that has gone
+    edge.answer(interior)  # for the link that has detached
     edge.answer(interior, routed=True)
     edge.answer(interior)
     assert edge.answered == [links[2]]

@@ -1,4 +1,5 @@
-"""Producers at an edge router get no credit for some addresses until it is known who is beyond."""
+"""First credit of producers at an edge router: withheld for some addresses until the destinations beyond the uplink
+are known."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ address {
     scope: local
 }
 """
-#: A version that says of each address who is beyond.
+#: Properties of a version that reports the destinations of each address.
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
 
 
@@ -43,7 +44,7 @@ def client(edge: EdgeRouter) -> Connection:
 
 
 def produce(edge: EdgeRouter, client: Connection, address: str, interior: Connection | None = None) -> int:
-    """A client attaches a sender; its address is of no link route. Gives the number of the link."""
+    """Attach a sender of a client to an address of no link route. Return the number of the link."""
     number = edge.ask(client, "in", address)
     if interior is not None:
         edge.answer(interior)
@@ -81,7 +82,7 @@ def test_nothing_waits_where_nothing_can_be_missed(edge: EdgeRouter, client: Con
 def test_an_interior_of_the_original_answers_a_look_up_behind_what_it_says(
     edge: EdgeRouter, client: Connection, reachable: bool
 ) -> None:
-    """An interior of 1.19 says nothing where nobody is beyond."""
+    """An interior router of 1.19 reports nothing for an address without destinations."""
     interior = edge.interior("A")
     number = edge.ask(client, "in", "all.a")
     edge.answer(interior)

@@ -1,4 +1,4 @@
-"""Messages between edge and interior routers, octet for octet (inter-router.md 16.11), and bad ones."""
+"""Messages between edge and interior routers, octet for octet (inter-router.md 16.11), and malformed ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Consumers of edge routers with several uplinks, at one of the interior routers: which of them count there."""
+"""Consumers of edge routers with several uplinks at one interior router: which of them count there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ listener {
 
 
 class Network:
-    """The routers that can be reached."""
+    """Fake network protocol with the set of reachable routers."""
 
     def __init__(self) -> None:
         self.reachable: set[str] = set()
@@ -43,7 +43,7 @@ class Network:
 
 
 class World:
-    """Router B, with an edge connection on which addresses have consumers."""
+    """Interior router B with an edge connection on which addresses have consumers."""
 
     def __init__(self) -> None:
         self.table = Table(100)
@@ -110,7 +110,7 @@ def test_the_first_one_that_can_be_reached_has_them(world: World, monkeypatch: p
 
 
 def test_one_that_is_not_reachable_yet_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A router that has just started knows nobody."""
+    """A router that has just started knows no others."""
     now = 100.0
     monkeypatch.setattr("supervisor.edge.standby.time.monotonic", lambda: now)
     link = world.consumer("M0a")

@@ -1,4 +1,4 @@
-"""The uplink of an edge router: what it counts, and connections that come and go in quick succession."""
+"""Uplink of an edge router: its counters, and connections that open and close in quick succession."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_tracking_of_a_connection_that_is_not_the_uplink_says_nothing(edge: Edge
     assert edge.record("M0b").consumers is None
 
 
-# Bundles
+# -- Bundles
 
 
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
@@ -167,7 +167,7 @@ def test_another_interior_router_is_no_member(bundle: EdgeRouter) -> None:
     assert other.edge == bundle.interior("A", **OURS).edge, "what came by one uplink does not go by another"
 
 
-# Several uplinks at work
+# -- Several active uplinks
 
 
 ANYCAST, MULTICAST = "M0a", "M0multicast/m"
@@ -190,7 +190,7 @@ def several() -> EdgeRouter:
 
 
 def uplink(several: EdgeRouter, name: str, connector_name: str) -> Connection:
-    """An interior router that has destinations for all that is sent to."""
+    """Open a connection to an interior router that has destinations for all addresses of the clients."""
     made = several.interior(name, connector_name, **OURS)
     for key in (ANYCAST, MULTICAST):
         several.track(made, key, True)
@@ -198,7 +198,8 @@ def uplink(several: EdgeRouter, name: str, connector_name: str) -> Connection:
 
 
 def said(several: EdgeRouter, connection: Connection) -> list[tuple[str, bool]]:
-    """What an interior router was told: the ids, and whether all have given up."""
+    """Return the announced precedences: the concatenated router ids, and whether all other routers have released the
+    addresses."""
     return [("".join(each.routers), each.complete) for each in several.told.get(connection.number, [])]
 
 

@@ -1,4 +1,4 @@
-"""An edge router's core with one worker that the test plays: connections to interior routers, their links, clients."""
+"""Core of an edge router with one worker that the test plays, its connections to interior routers, and its clients."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ connector {
 
 
 def connector(name: str, **more: Any) -> str:
-    """The section of a connector to interior routers."""
+    """Return the section of a connector to interior routers."""
     return CONNECTOR % {"name": name, "more": "".join(f"    {key}: {value}\n" for key, value in more.items())}
 
 
 class _Nobody:
-    """The connector of a connection that the test opens."""
+    """Initiator of a connection that the test opens."""
 
     def opened(self, connection: Connection) -> None:
         """See Initiator."""
@@ -73,7 +73,7 @@ class _Nobody:
 def open_interior(
     core: RouterCore, worker: Worker, config: ConnectorConfig, name: str, **properties: Any
 ) -> Connection:
-    """A connection to an interior router opens."""
+    """Open a connection to an interior router."""
     profile, _ = core.profiles.add(config)
     number = core.connections.take_number()
     made = core.connections.initiate(number, config, profile, _Nobody(), Initiate("", None))
@@ -84,16 +84,16 @@ def open_interior(
 
 
 class EdgeRouter:
-    """The core, and what its worker has been told."""
+    """Core of an edge router, with the orders that its worker has received."""
 
     def __init__(self, *sections: str, uplinks: str = "one") -> None:
         self.configuration = load_text("router.conf", CONFIGURATION.replace("one", uplinks) + "".join(sections))
-        self.unanswered: set[str] = set()  # addresses that interior routers do not answer about
-        self.told: dict[int, list[Precedence]] = {}  # what interior routers have been told, by connection
+        self.unanswered: set[str] = set()  # addresses whose links the interior routers leave unanswered
+        self.told: dict[int, list[Precedence]] = {}  # precedences announced to interior routers, by connection
         self.asked: dict[int, list[Asked]] = {}  # addresses without an answer, by connection
-        self._lookups: dict[int, list[Lookup]] = {}  # messages that ask about them
-        self._found: dict[int, list[int]] = {}  # what is known of the addresses of the first one
-        self.answered: list[int] = []  # attaches that have been, by number of the link
+        self._lookups: dict[int, list[Lookup]] = {}  # messages that ask about these addresses
+        self._found: dict[int, list[int]] = {}  # answers collected for the first of these messages
+        self.answered: list[int] = []  # links whose attach has been answered, by number
         self.core = RouterCore(self.configuration, Log(QUIET), 4000, lambda number: None)
         self.worker = Worker(0, 1)
         self.worker.stage = Stage.STARTING
@@ -101,13 +101,13 @@ class EdgeRouter:
         self.core.receive(self.worker, messages.Ready(0))
         assert self.core.uplink is not None
         self.uplink = self.core.uplink
-        self.links: dict[int, messages.Link] = {}  # attached at interior routers, by reference
-        self._numbers: dict[int, int] = {}  # the worker's number of a link, by reference
+        self.links: dict[int, messages.Link] = {}  # links attached at interior routers, by reference
+        self._numbers: dict[int, int] = {}  # number that the worker gave a link, by reference
         self._next = itertools.count(1)
         self.settle()
 
     def settle(self) -> None:
-        """Do what the supervisor has ordered, and acknowledge its changes, until there is nothing left."""
+        """Execute the supervisor's orders and acknowledge its changes until there are none left."""
         while True:
             self.core.work()
             delta = self.core.take_delta()
@@ -139,13 +139,13 @@ class EdgeRouter:
                 self._lookups.setdefault(order.conn, []).append(question)
 
     def agree(self, connection: Connection) -> None:
-        """An interior router does as it has been told last."""
+        """Confirm the last precedence on behalf of an interior router."""
         octets = taken(self.told[connection.number][-1].number, True)
         self.uplink._tracking(LocalMessage(0, connection.number, octets))
         self.settle()
 
     def _attach(self, order: messages.Link) -> None:
-        """The interior accepts every link."""
+        """Accept a link on behalf of the interior router."""
         number = self._numbers[order.ref] = next(self._next)
         self.links[order.ref] = order
         begun = messages.Initiated(
@@ -168,33 +168,33 @@ class EdgeRouter:
         if self.links.pop(order.ref, None) is not None:
             self.core.receive(self.worker, messages.Detach(conn=order.conn, link=self._numbers.pop(order.ref)))
 
-    # Interior routers
+    # -- Interior routers
 
     def interior(self, name: str, connector: str = "up", **properties: Any) -> Connection:
-        """A connection to an interior router opens."""
+        """Open a connection to an interior router."""
         (config,) = [each for each in self.configuration.connectors if each.name == connector]
         made = open_interior(self.core, self.worker, config, name, **properties)
         self.settle()
         return made
 
     def close(self, connection: Connection) -> None:
-        """A connection is lost."""
+        """Lose a connection."""
         self.links = {ref: link for ref, link in self.links.items() if link.conn != connection.number}
         self.core.receive(self.worker, messages.Closed(conn=connection.number, error=None))
         self.settle()
 
     def track(self, connection: Connection, key: str, reachable: bool) -> None:
-        """An interior router says whether there are destinations."""
+        """Report on behalf of an interior router whether an address has destinations."""
         self.uplink._tracking(LocalMessage(0, connection.number, tracking(key, reachable)))
         self.settle()
 
     def proxies(self, connection: Connection, direction: str) -> list[str]:
-        """The addresses with a link on a connection; direction: "in", the interior sends."""
+        """Return the addresses that have a link on a connection. Direction "in": the interior router sends."""
         services = {*("$management", "E"), *(link.address for link in self.links.values() if link.second)}
         found = [link for link in self.links.values() if link.conn == connection.number and link.dir == direction]
         return sorted(link.address for link in found if link.address is not None and link.address not in services)
 
-    # Clients
+    # -- Clients
 
     def client(self) -> Connection:
         made = self.core.connections.adopt(self.worker, self.configuration.listeners[0], "127.0.0.1:1", "127.0.0.1:2")
@@ -202,7 +202,7 @@ class EdgeRouter:
         return made
 
     def attach(self, client: Connection, direction: str, address: str) -> int:
-        """A client attaches a link, without waiting for look-ups; gives its number."""
+        """Attach a link of a client without waiting for look-ups. Return its number."""
         number = self.ask(client, direction, address)
         self.uplink.lookups.give_up()
         self.asked.clear()
@@ -212,15 +212,17 @@ class EdgeRouter:
         return number
 
     def ask(self, client: Connection, direction: str, address: str | None, **more: object) -> int:
-        """The same, up to the look-up: it has no answer yet."""
+        """Attach a link of a client and leave its look-up unanswered. Return its number."""
         number = next(self._next)
         self.core.receive(self.worker, attach(number, direction, address, conn=client.number, **more))
         self.settle()
         return number
 
     def answer(self, connection: Connection, *, routed: bool = False, served: bool = True) -> None:
-        """An interior router looks the first address up, and answers with the last one of a message. routed: it is of a
-        link route."""
+        """Look up the first pending address on behalf of an interior router.
+
+        The answer is sent with the last address of a message. routed: the address belongs to a link route.
+        """
         number = connection.number
         self.asked[number].pop(0)
         question, found = self._lookups[number][0], self._found.setdefault(number, [])
@@ -241,7 +243,7 @@ class EdgeRouter:
         return self.core.table.records[key]
 
     def destinations(self, key: str) -> list[int]:
-        """The numbers of the connections to interior routers that messages for an address go to."""
+        """Return the numbers of the connections to interior routers that messages for an address are sent to."""
         record = self.record(key)
         links = (link for link in self.core.links.by_identity.values() if link.consumer and link.record is record)
         return [link.connection.number for link in links if link.connection.edge]

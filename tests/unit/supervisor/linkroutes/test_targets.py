@@ -1,4 +1,4 @@
-"""Where routed links go: containers that are here, and the next routers on the way to others (inter-router.md 12)."""
+"""Targets of routed links: local containers, and next hops to other routers (inter-router.md 12)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.unit.supervisor.harness import attach
 
 
 class Connection:
-    """What is asked of one."""
+    """Stand-in for a connection, with the attributes that routing reads."""
 
     def __init__(self, number: int, container: str) -> None:
         self.number = number
@@ -26,7 +26,7 @@ class Connection:
 
 
 class Network:
-    """Routers A (this one), B, C and D; connections 20 to B, 30 and 31 to C."""
+    """Fake network with routers A (this one), B, C and D. Connection 20 leads to B, connections 30 and 31 to C."""
 
     def __init__(self) -> None:
         self.link_routes = RemoteLinkRoutes()
@@ -58,7 +58,7 @@ class World:
             self.network.link_routes.add(key, index)
 
     def serve(self, prefix: str, *connections: Connection) -> None:
-        """A link route of this router, active for these."""
+        """Add a link route of this router, active for these connections."""
         self.local.replace((route(prefix),))
         address = self.local.match("in", prefix)
         assert address is not None
@@ -70,7 +70,7 @@ class World:
         return self.attaching.decide(attach(1, "in", address, conn=conn, **more), role, usable)
 
     def goes(self, address: str | None, conn: int = 1, **more: Any) -> tuple[int, list[str]]:
-        """The connection and the way of a link to another router."""
+        """Return the connection and the route of a link to another router."""
         decision = self.decide(address, conn, **more)
         assert isinstance(decision, Routed), decision
         assert decision.hop is not None

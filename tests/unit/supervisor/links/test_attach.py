@@ -1,4 +1,4 @@
-"""The decision sequence (routing-semantics.md 4.2 to 4.5, section 12)."""
+"""Decision about an attach (routing-semantics.md 4.2 to 4.5, section 12)."""
 
 import re
 
@@ -79,7 +79,7 @@ def test_clients_of_a_router_listener(router):
 
 
 def test_links_of_another_edge_router():
-    """docs/internals/edge.md"""
+    """Links of an inter-edge connection follow docs/internals/edge.md."""
     router = Router("edge")
 
     def decide(direction, address, **more):

@@ -1,4 +1,4 @@
-"""Auto links: states and retries by the clock, with the core as it is and a worker played by the test."""
+"""Auto links: states and retries by the clock, on a real core with a worker that the test plays."""
 
 import heapq
 
@@ -26,7 +26,7 @@ IN = "autoLink {\n name: in\n address: q\n direction: in\n connection: brokers\n
 
 
 class Clock:
-    """Time that passes when the test says so."""
+    """Event loop stand-in whose time the test controls."""
 
     def __init__(self):
         self.now = 0.0
@@ -76,7 +76,7 @@ class Rig:
         self.told()
 
     def told(self):
-        """What the worker is told, when it has applied every change."""
+        """Apply all changes in the worker, and return the orders that it has received."""
         while (delta := self.core.take_delta()) is not None:
             self.core.receive(self.worker, messages.Ack(delta[0]))
         self.core.take_delta()
@@ -95,7 +95,7 @@ class Rig:
         self.core.receive(self.worker, messages.Closed(conn=number, error=None))
 
     def begin(self, asked):
-        """The attach goes out; gives the worker's number of the link."""
+        """Report that the worker has sent the attach. Return the worker's number of the link."""
         self.slot += 1
         begun = messages.Initiated(
             conn=asked.conn,
@@ -130,7 +130,7 @@ def rig():
 
 
 def asked_for(rig):
-    """The `link` messages that the worker was sent, by direction."""
+    """Take the worker's orders. Return the `link` messages among them by direction."""
     return {message.dir: message for message in rig.told() if isinstance(message, messages.Link)}
 
 

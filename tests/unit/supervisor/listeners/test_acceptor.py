@@ -27,12 +27,12 @@ MAX_MESSAGE = 65536
 
 
 def no_http(acceptor: object) -> NoReturn:
-    """In the place of what makes the HTTP service."""
+    """Stand-in for the factory of the HTTP service."""
     raise AssertionError("there are no HTTP listeners here")
 
 
 class Setup:
-    """An acceptor on an ephemeral port, and workers."""
+    """Acceptor on an ephemeral port, with workers."""
 
     def __init__(self, workers=2, configuration=CONFIGURATION, heard=False):
         self.loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ class Setup:
         return worker
 
     def close_handover(self, worker):
-        """Do with a dead worker's socket what the pool does."""
+        """Close a lost worker's hand-over socket, as the pool does."""
         self.loop.remove_writer(worker.handover)
         worker.handover.close()
         worker.handover = None
@@ -78,7 +78,7 @@ class Setup:
         return reader, writer
 
     async def receive(self, index):
-        """What the worker is given next: message and socket."""
+        """Return the next hand-over to the worker: message and socket."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
@@ -143,7 +143,7 @@ def _readable(given):
 
 
 def upgraded(setup, octets):
-    """A connection that the supervisor has read from; its client's end."""
+    """Upgrade a connection from which the supervisor has read `octets`. Return the client's end."""
     client, accepted = socket.socketpair()
     (listener,) = setup.acceptor.listeners
     setup.acceptor.upgrade(listener, accepted, "127.0.0.1:9", octets)
@@ -191,7 +191,7 @@ def test_more_octets_than_a_hand_over_may_carry_end_the_connection():
 
 
 class Opener:
-    """Who has opened a connection."""
+    """Initiator of a connection that records how it ended."""
 
     def __init__(self):
         self.endings = []
@@ -205,7 +205,7 @@ def test_a_connection_that_cannot_be_handed_over_ends():
         connector = load_text("router.conf", configuration_text() + "connector {\n name: c\n}\n").connectors[0]
         opener = Opener()
         profile, _ = setup.core.profiles.add(connector)
-        # More than the kernel takes as one datagram.
+        # more than the kernel takes as one datagram
         for number, user in ((10, "u" * 4_000_000), (11, "v" * 4_000_000)):
             opened, peer = socket.socketpair()
             with peer:
@@ -240,7 +240,7 @@ def test_the_worker_with_the_fewest_is_chosen():
 
 
 def fill(worker):
-    """Leave no room in the hand-over socket; what fills it."""
+    """Fill the hand-over socket; return the number of messages that it took."""
     sent = 0
     while True:
         try:
@@ -273,14 +273,14 @@ def test_a_listener_that_closes_while_a_crowd_waits_takes_all():
         for place in range(100):
             _, given = await setup.receive(place % 2)
             given.close()
-        setup.acceptor._go_on(listener, opened)  # what may have been planned for it
+        setup.acceptor._go_on(listener, opened)  # a call that may have been scheduled before
         assert opened.fileno() == -1
 
     run(scenario, heard=True)
 
 
 def test_back_pressure():
-    """With all hand-over sockets full connections stay in the kernel's queue, and none is lost."""
+    """With all hand-over sockets full, connections stay in the kernel's queue, and none is lost."""
 
     async def scenario(setup):
         junk = {index: fill(setup.core.workers[index]) for index in (0, 1)}
@@ -321,7 +321,7 @@ def test_a_connection_that_a_dead_worker_never_got_goes_to_another():
 
 
 def test_what_a_worker_has_not_taken_goes_to_another():
-    """It does not react, or is dead; what it has taken stays its own."""
+    """The worker is silent or dead. Connections that it has taken stay its own."""
 
     async def scenario(setup):
         silent = setup.core.workers[0]

@@ -1,4 +1,4 @@
-"""Which worker a client that was here before goes to."""
+"""Choice of the worker for a client that was connected before."""
 
 import itertools
 from collections import Counter
@@ -16,12 +16,12 @@ from supervisor.processes.worker import Stage, Worker
 
 LISTENER = load_text("x.conf", "router {\n}\nlistener {\n  name: in\n}\n").listeners[0]
 
-PRESENT: Any = object()  # a hand-over socket
+PRESENT: Any = object()  # hand-over socket
 OPENED: Any = None  # the message, which does not matter here
 
 
 class House:
-    """Workers, and clients that come to the one with the fewest connections."""
+    """Workers, and clients that are accepted by the worker with the fewest connections."""
 
     def __init__(self, workers=2, most=100):
         self.workers = {index: Worker(index, 1) for index in range(workers)}
@@ -32,7 +32,7 @@ class House:
         self.numbers = itertools.count(1)
 
     def come(self, name, *ends, worker=None):
-        """A client opens, moves where it is to go, and attaches (address, receives)."""
+        """Open a client, move it to its worker, and attach its ends (address, receives)."""
         connection = Connection(next(self.numbers), LISTENER, "", "127.0.0.1:1", "in")
         connection.container, connection.user = name, "anonymous"
         first = min(self.workers.values(), key=lambda each: len(each.connections)).index if worker is None else worker
@@ -82,7 +82,7 @@ def test_two_consumers_do_not_attract_each_other():
 
 
 def test_no_worker_gets_many_more():
-    """All talk to one: its worker gets some, not all."""
+    """All clients exchange messages with one. Its worker gets some of them, not all."""
     house = House(workers=4, most=1000)
     for turn in range(2):
         clients = [house.come("sink", ("x", True))] + [house.come(f"c{n}", ("x", False)) for n in range(199)]
@@ -135,7 +135,8 @@ def test_a_move_under_way_counts():
 
 
 def test_an_empty_worker_gets_its_part_first():
-    """As after the death of another: clients that all talk to each other do not stay away from it."""
+    """An empty worker is the successor of a lost one. Clients that exchange messages with each other must not stay
+    away from it."""
     house = House()
     house.go(*[house.come("same", ("x", False), ("x", True)) for _ in range(8)])
     first = [house.come("same", worker=0) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""How fast connections are taken from a crowd."""
+"""Accept rate during connection bursts."""
 
 import socket
 import time
@@ -14,7 +14,7 @@ COST = 0.0002  # seconds of work for each connection
 
 
 class Crowd:
-    """A pace on a clock of its own, and connections that cost COST each."""
+    """Connection burst paced on a clock of its own. Each connection costs COST."""
 
     def __init__(self, cores: int = 2, heard: bool = True) -> None:
         self.now = 1000.0
@@ -23,7 +23,7 @@ class Crowd:
         self.pace = Pace(lambda: self.heard, cores, lambda: self.now, lambda: self.worked)
 
     def take(self, seconds: float) -> int:
-        """How many are taken in that time."""
+        """Return the number of connections accepted in that time."""
         taken, end = 0, self.now + seconds
         while self.now < end:
             room = self.pace.room(MANY, MOST)

@@ -1,4 +1,4 @@
-"""Which worker a placement names."""
+"""Choice of the worker by placement."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What workers know of listeners, and for how long."""
+"""Listener profiles: announcement to the workers, and lifetime."""
 
 import pytest
 from msgspec.structs import replace

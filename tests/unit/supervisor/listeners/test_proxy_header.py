@@ -1,4 +1,4 @@
-"""Headers of the PROXY protocol, by examples of its text and by what is wrong with others."""
+"""Headers of the PROXY protocol: valid ones by its specification, and malformed ones."""
 
 import pytest
 

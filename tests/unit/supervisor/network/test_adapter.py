@@ -1,4 +1,4 @@
-"""The network of routers: what the engine tells becomes records and ops."""
+"""Adapter between the network protocol and the address table: changes of the engine become records and ops."""
 
 import time
 from typing import Any
@@ -33,7 +33,7 @@ router {
 
 
 class Engine:
-    """Says what a test tells it to, and keeps what it hears."""
+    """Fake protocol engine that returns prepared output and records announcements."""
 
     def __init__(self) -> None:
         self.changes: list[Any] = []
@@ -64,7 +64,7 @@ class Engine:
 
 
 class World:
-    """A table with its routers; one worker acknowledges when it is told to."""
+    """Routers on an address table, with one worker that acknowledges each step."""
 
     def __init__(self, limit: int = 10_000, settings: dict[str, Any] | None = None, default: str = "balanced") -> None:
         self.table = Table(limit)
@@ -86,7 +86,7 @@ class World:
         pass
 
     def step(self) -> list[Any]:
-        """The ops of the next delta, which the worker acknowledges."""
+        """Return the ops of the next delta, which the worker acknowledges."""
         self.routers.step(time.monotonic() + 2.0)
         delta = self.table.take_delta()
         if delta is None:
@@ -96,7 +96,7 @@ class World:
         return wire(delta[1])
 
     def tell(self, *changes: Any) -> list[Any]:
-        """The ops that come of changes."""
+        """Return the ops that result from these changes of the engine."""
         self.engine.changes += changes
         ops = []
         while more := self.step():
@@ -162,7 +162,7 @@ def test_a_router_that_is_gone_leaves_nothing(world):
     assert not len(world.routers.link_routes)
     assert world.routers.id_of(1) is None
     world.tell(RouterAdded(1, "C"), KeysChanged(1, {"M0a": 3}, ()))
-    assert world.table.ids_used == used  # ids are used again
+    assert world.table.ids_used == used  # ids are reused
 
 
 def test_an_index_is_used_again_only_when_workers_have_forgotten_the_router(world):
@@ -183,7 +183,7 @@ def test_a_client_may_have_made_the_address_of_a_router_before(world):
     assert not record.remotes
 
 
-# Addresses
+# -- Addresses
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_many_addresses_come_in_small_epochs_each_after_the_one_before(world):
     assert world.table.take_delta() is None
     world.epochs.acknowledge(0, epoch)
     assert world.routers.waiting
-    while world.routers.waiting:  # a step may have had no time for any
+    while world.routers.waiting:  # a step may have had no time for an address
         world.step()
     assert sum(key.startswith("M0") for key in world.table.records) == 2000
 
@@ -292,7 +292,7 @@ def test_link_routes_can_be_asked_for(world):
     assert routers.remote_link_routes("in", "lr/a") == ()
 
 
-# What is here
+# -- Local destinations
 
 
 def test_what_clients_consume_is_announced_when_all_workers_know(world):
@@ -326,7 +326,7 @@ def test_what_each_router_has_is_not_announced(world, key):
     assert world.engine.heard == []
 
 
-# Time and messages
+# -- Time and messages
 
 
 def test_messages_and_lines_of_the_engine_go_out(world):

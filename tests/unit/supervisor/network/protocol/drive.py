@@ -1,4 +1,4 @@
-"""One engine with its clock, and what scripted peers say to it."""
+"""Protocol engine with a manual clock, and messages from scripted peers."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from supervisor.network.protocol.timers import Limits, Timers
 
 
 class Sent(NamedTuple):
-    """A message of the engine."""
+    """Message that the engine has sent."""
 
     link: int
     to: str | None
@@ -21,7 +21,7 @@ class Sent(NamedTuple):
 
 
 class Driven:
-    """The engine of router `me`, instance 100."""
+    """Protocol engine of router `me`, instance 100, with everything that it has sent, changed and logged."""
 
     def __init__(
         self, me: str = "A", timers: Timers | None = None, limits: Limits | None = None, process: int = 0
@@ -36,7 +36,7 @@ class Driven:
         self.settle()
 
     def settle(self) -> None:
-        """What is due now is done, and what was sent is taken."""
+        """Run the engine until no deadline is due, and collect its output."""
         while self.engine.deadline() <= self.now:
             self.engine.tick(self.now)
             self._take()
@@ -72,7 +72,7 @@ class Driven:
         self.settle()
 
     def receive(self, link: int, tail: bytes, path: str | list[str] = "B") -> None:
-        """A message from a peer; `path`: the routers that it has passed, the first is where it comes from."""
+        """Pass a message from a peer to the engine. `path`: the routers that it has passed, its origin first."""
         path = [path] if isinstance(path, str) else path
         octets = annotations.own_start(node_id(path[0])) + tail
         for router in path[1:]:
@@ -80,7 +80,7 @@ class Driven:
         self.engine.receive(link, octets, self.now)
         self.settle()
 
-    # -- what peers say
+    # -- Messages of peers
 
     def hello(self, link: int, peer: str = "B", seen: str = "A", instance: int = 50, process: int = 0) -> None:
         self.receive(link, messages.encode_hello(peer, instance, list(seen), process), peer)
@@ -99,7 +99,7 @@ class Driven:
         instance: int = 50,
         path: list[str] | None = None,
     ) -> None:
-        """An LSU that was asked for."""
+        """Pass an LSU to the engine that answers its request."""
         tail = messages.encode_link_state(router, instance, ls_seq, peers.items(), messages.to_router_ls(self.me))
         self.receive(link, tail, path or [router])
 
@@ -114,13 +114,13 @@ class Driven:
     ) -> None:
         self.receive(link, messages.encode_advertisement(router, instance, ls_seq, mobile_seq), path or [router])
 
-    # -- what it has sent
+    # -- Output of the engine
 
     def of(self, kind: type[Message]) -> list[Sent]:
         return [sent for sent in self.sent if isinstance(sent.message, kind)]
 
     def paths(self) -> dict[str, PathChanged]:
-        """By id, of those that are reachable."""
+        """Return the paths to the reachable routers, by router id."""
         found = {row.id: self.engine.path(row.id) for row in self.engine.routers()[1:]}
         return {router: path for router, path in found.items() if path is not None}
 

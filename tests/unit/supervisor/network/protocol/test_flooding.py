@@ -1,4 +1,4 @@
-"""What is passed on, to whom, how often (inter-router.md 11.1, 11.2)."""
+"""Flooding: which messages are relayed, to whom, and how often (inter-router.md 11.1, 11.2)."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.unit.supervisor.network.protocol.drive import Driven
 
 
 def star(ours: bool = False) -> Driven:
-    """B, C and D around A."""
+    """Return router A with neighbours B, C and D."""
     a = Driven()
     for link, peer in ((1, "B"), (2, "C"), (3, "D")):
         a.neighbour(link, peer, ours=ours)
@@ -42,7 +42,7 @@ def test_copies_are_not_passed_on() -> None:
     assert a.sent == []
     a.run(2.5)
     a.clear()
-    a.receive(1, RA, "B")  # the next one, equal to the one before
+    a.receive(1, RA, "B")  # the next one, equal to the last
     assert [sent.link for sent in a.sent] == [2, 3]
 
 
@@ -71,7 +71,7 @@ def test_the_hop_limit_is_radius_and_one() -> None:
     a = star()
     a.receive(1, messages.encode_mobile_change("B", 7, {}, []), ["B", "X", "Y"])
     assert [sent for sent in a.sent if sent.ingress == "B"] == []
-    a = star(ours=True)  # copies are known by ours, so that there the trace alone need not end it
+    a = star(ours=True)  # Sluice neighbours recognise copies, so the trace alone need not stop a message there.
     a.receive(1, messages.encode_mobile_change("B", 7, {}, []), ["B", "X", "Y"])
     assert [sent.link for sent in a.sent if sent.ingress == "B"] == [2, 3]
 

@@ -1,4 +1,5 @@
-"""Whatever peers say in whatever order: the engine does not fail or grow without bound; its changes fit together."""
+"""Arbitrary sequences of peers' messages: the engine neither fails nor grows without bound, and its changes are
+consistent."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

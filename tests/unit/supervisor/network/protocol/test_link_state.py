@@ -1,4 +1,4 @@
-"""Link states: asked for, answered, announced, aged; restarts; paths that follow (inter-router.md 7, 8)."""
+"""Link states: request, answer, announcement, expiry, restarts, and resulting paths (inter-router.md 7, 8)."""
 
 from router.log import CRITICAL, WARNING
 from supervisor.network.protocol import messages
@@ -16,7 +16,7 @@ from tests.unit.supervisor.network.protocol.drive import Driven
 
 
 def line() -> Driven:
-    """A - B - C, all that A knows of it sent; B is 1.19."""
+    """Return router A of the line A - B - C after it has announced everything. B is a router of 1.19."""
     a = Driven()
     a.neighbour(1)
     a.link_state(1, "B", 1, {"A": 1, "C": 2})
@@ -78,7 +78,7 @@ def test_paths_follow_link_states() -> None:
     a.neighbour(7, "C", cost=1)
     a.run(0.1)
     assert a.links() == {"B": (1,), "C": (7,)}
-    # C says how it reaches us: what comes from B for C, and back, may pass here.
+    # C announces its connection to A, so traffic between B and C may pass A.
     a.link_state(7, "C", 2, {"B": 10, "A": 1})
     a.link_state(1, "B", 2, {"C": 10, "A": 1})
     a.run(1)
@@ -137,7 +137,7 @@ def test_a_link_state_that_is_not_confirmed_is_forgotten_and_then_the_router() -
         a.run(1)
         if second == 58:
             assert "C" in a.links()
-    # C's own link state is gone; B still lists it.
+    # C's own link state has expired; B still lists C.
     c = a.engine.routers()[2]
     assert (c.id, c.link_state, c.ls_seq, c.keys, c.reachable) == ("C", (), 0, 1, True)
     a.link_state(1, "B", 2, {"A": 1})
@@ -151,7 +151,7 @@ def test_a_link_state_that_is_not_confirmed_is_forgotten_and_then_the_router() -
     assert a.changes == [RouterRemoved(2)]
     assert [row.id for row in a.engine.routers()] == ["A", "B"]
     a.neighbour(5, "D")
-    assert a.engine.routers()[2].index == 2  # the lowest free number
+    assert a.engine.routers()[2].index == 2  # lowest free number
 
 
 def test_a_restarted_router_starts_anew() -> None:
@@ -188,7 +188,7 @@ def test_a_clock_that_was_set_back_is_believed_in_time() -> None:
 
 
 def own_state(a: Driven, instance: int, ls_seq: int = 1) -> None:
-    """B says, unasked, what it knows of this router."""
+    """Let B announce, unrequested, the state that it has of this router."""
     a.receive(1, messages.encode_link_state("A", instance, ls_seq, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0))
 
 
@@ -275,7 +275,7 @@ def test_an_earlier_instance_counts_though_the_router_was_reachable_all_the_time
     a.advertise(1, "C", ls_seq=1, instance=7, path=["C", "B"])
     assert a.engine.routers()[2].instance == 7
     a.advertise(1, "C", ls_seq=2, instance=50, path=["C", "B"])
-    a.advertise(1, "C", ls_seq=2, instance=7, path=["C", "B"])  # came later by a longer way
+    a.advertise(1, "C", ls_seq=2, instance=7, path=["C", "B"])  # arrived later by a longer path
     assert a.engine.routers()[2].instance == 50
 
 
@@ -301,8 +301,7 @@ def test_changes_soon_after_one_another_are_announced_together() -> None:
     assert len(a.links()) >= 20
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Between Sluice neighbours
+# -- Between Sluice neighbours
 
 
 def test_neighbours_of_ours_greet_with_what_they_know_and_get_what_they_lack() -> None:

@@ -1,4 +1,4 @@
-"""Control messages as octets: the captured ones, what else is accepted, and what a hostile peer may send."""
+"""Control messages as octets: captured ones, other accepted encodings, and malformed input."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def vectors() -> dict[str, bytes]:
 
 VECTORS = vectors()
 A, B = codec.encode_string("0/A"), codec.encode_string("0/B")
-# name -> (node id of the sender, address, the message, our tail)
+# name -> (node id of the sender, address, message, tail as Sluice encodes it)
 EXPECTED: dict[str, tuple[bytes, str, Message, bytes]] = {
     "hello-nobody-seen": (
         A,
@@ -131,12 +131,11 @@ def test_messages_between_ours() -> None:
     assert messages.decode(tail) == MobileState("B", 1, 3, {"M0a": None, "M0b": None}, 7)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What 1.19 accepts (inter-router.md 4.1)
+# -- Encodings that 1.19 accepts (inter-router.md 4.1)
 
 
 def tail_of(opcode: object, body: object, to: str = "_local/qdhello") -> bytes:
-    """A tail with the smallest encodings instead of those of 1.19."""
+    """Return a tail with the smallest encodings instead of those of 1.19."""
     properties = codec.encode_list([b"\x40", b"\x40", codec.encode_string(to)])
     application = codec.encode_map([codec.encode_symbol("opcode"), codec.encode_value(opcode)])
     octets: bytes = b"\0\x53\x73" + properties + b"\0\x53\x74" + application + b"\0\x53\x77" + codec.encode_value(body)
@@ -224,12 +223,11 @@ def test_hints_that_do_not_fit_are_not_used() -> None:
     assert messages.decode(tail_of("MAU", {**body, "hints": [5, 0]})) == MobileState("X", 0, 1, {"M0a": None, "M0b": 0})
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Annotations (inter-router.md 10.2)
+# -- Annotations (inter-router.md 10.2)
 
 
 def test_a_relayed_message_has_the_octets_of_1_19() -> None:
-    """RA of X3 relayed by X1 (16.6)."""
+    """The message is the RA of X3, relayed by X1 (16.6)."""
     tail = messages.encode_advertisement("X3", 5, 1, 0)
     envelope = annotations.read(annotations.own_start(codec.encode_string("0/X3")) + tail)
     expected = bytes.fromhex(
@@ -281,8 +279,7 @@ def test_router_annotations_of_another_type_are_refused(key: str) -> None:
         annotations.read(b"\0\x53\x72" + codec.encode_map([codec.encode_symbol(key), codec.encode_symbol("0/A")]))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Hostile octets: the message is read or refused, and nothing else happens.
+# -- Malformed octets: a message is either read or refused
 
 
 def read_all(octets: bytes) -> None:
@@ -294,7 +291,7 @@ def read_all(octets: bytes) -> None:
         messages.decode(envelope.tail())
     except MessageError:
         return
-    # What has been understood can be passed on, and is understood there alike.
+    # A message that has been read can be relayed, and reads the same afterwards.
     again = annotations.read(annotations.relayed(envelope, B))
     assert again.trace_ids() == [*envelope.trace_ids(), "B"]
     assert again.tail() == envelope.tail()

@@ -106,7 +106,7 @@ def test_a_gap_is_asked_about_each_time_that_it_is_not_filled() -> None:
     mau(a, 1, ["M0a"])
     mau(a, 3, ["M0c"])
     assert [(sent.to, sent.message) for sent in a.sent] == [("amqp:/_topo/0/B/qdrouter.ma", MobileRequest("A", 1, 1))]
-    mau(a, 4, ["M0d"])  # 1.19 would apply this one
+    mau(a, 4, ["M0d"])  # 1.19 would apply this change
     assert dict(a.engine.keys(1)) == {"M0a": 3}
     a.hello(1)
     a.run(2.5)
@@ -124,7 +124,7 @@ def test_a_higher_sequence_in_an_ra_is_asked_for() -> None:
     a.advertise(1, mobile_seq=4)
     assert [sent.message for sent in a.of(MobileRequest)] == [MobileRequest("A", 1, 0)]
     a.receive(1, messages.encode_mobile_state("B", 4, {"M0a": None, "Clr": 4}, messages.to_router_mobile("A")))
-    assert a.changes == [KeysChanged(1, {"M0a": None, "Clr": None}, ())]  # hints not as many as keys
+    assert a.changes == [KeysChanged(1, {"M0a": None, "Clr": None}, ())]  # fewer or more hints than keys
     a.clear()
     a.advertise(1, mobile_seq=4)
     assert a.of(MobileRequest) == []
@@ -136,7 +136,7 @@ def test_an_absolute_state_says_only_what_is_other() -> None:
     a.clear()
     a.receive(1, messages.encode_mobile_state("B", 7, {"M0b": 1, "M0c": 2}, messages.to_router_mobile("A")))
     assert a.changes == [KeysChanged(1, {"M0c": 2}, ("M0a",))]
-    assert a.engine.keys(1) == {"M0b": 3, "M0c": 2}  # an existing one keeps its treatment
+    assert a.engine.keys(1) == {"M0b": 3, "M0c": 2}  # an existing key keeps its treatment
 
 
 def test_an_absolute_state_of_1_19_counts_whatever_its_sequence() -> None:
@@ -290,7 +290,7 @@ def test_what_is_coming_in_parts_is_not_asked_for() -> None:
         a.run(0.2)
     assert a.of(MobileRequest) == []
     assert [sent for sent in a.of(Summary) if sent.link == 1] == []
-    for _ in range(5):  # the last one does not come
+    for _ in range(5):  # the last part does not arrive
         a.hello(1)
         a.run(1.0)
     assert [sent for sent in a.of(Summary) if sent.link == 1] != []

@@ -71,7 +71,7 @@ def test_two_way_makes_a_neighbour() -> None:
     assert a.changes[-1] == PathChanged(1, (4,), 1, 3, 0)
     assert [sent.to for sent in a.of(LinkStateRequest)] == ["amqp:/_topo/0/B/qdrouter"]
     assert [sent.message for sent in a.of(Advertisement)] == [Advertisement("A", 1, 100, 1, 0)]
-    assert a.of(LinkStateUpdate) == []  # to 1.19 never unasked
+    assert a.of(LinkStateUpdate) == []  # never unrequested to a router of 1.19
     assert a.of(Summary) == []
     own, b = a.engine.routers()
     assert (own.link_state, own.next_hop, own.ls_seq, own.cost) == (("B",), "(self)", 1, None)
@@ -144,7 +144,7 @@ def test_another_router_with_our_id_is_named_once() -> None:
     for _ in range(3):
         a.hello(1, peer="A", seen="A", instance=7)
     assert [line.module for line in a.log if "id of this one" in line.text] == ["ROUTER_HELLO"]
-    a.hello(1, peer="A", seen="A", instance=100)  # our own, come back
+    a.hello(1, peer="A", seen="A", instance=100)  # an echo of its own HELLO
     assert a.changes == []
 
 
@@ -152,7 +152,7 @@ def test_another_router_with_our_id_that_started_in_the_same_second_is_named() -
     a = Driven(process=1)
     a.up(1, ours=True)
     a.hello(1, peer="A", instance=100, process=1)
-    a.hello(1, peer="A", instance=100)  # of 1.19: perhaps our own
+    a.hello(1, peer="A", instance=100)  # of 1.19, and possibly an echo
     assert [line for line in a.log if line.level == CRITICAL] == []
     a.hello(1, peer="A", instance=100, process=2)
     assert [line.text for line in a.log if line.level == CRITICAL] == [
@@ -170,7 +170,7 @@ def test_the_process_is_told_to_routers_of_ours_only() -> None:
 
 
 def two_of_one_id(instance: int = 50, process: int = 0) -> Driven:
-    """B, and another router that has its id, for some seconds."""
+    """Return an engine that has received HELLOs from B and from another router with its id for some seconds."""
     a = Driven()
     a.up(1, ours=True)
     a.up(2, ours=True)
@@ -281,7 +281,7 @@ def test_another_cost_of_a_connection_is_taken_over() -> None:
 
 
 def flap(a: Driven, times: int) -> list[float]:
-    """Seconds until the connection to B is used, each time that it is made again."""
+    """Return the seconds until the connection to B is used, for each time that it is restored."""
     waits = []
     for link in range(11, 11 + times):
         a.up(link)
@@ -335,7 +335,7 @@ def test_a_neighbour_that_is_held_is_used_when_the_other_way_is_lost() -> None:
 
 
 def test_a_neighbour_that_is_held_back_stays_known() -> None:
-    """… though no other router names it, until it is announced."""
+    """No other router names the neighbour until it is announced."""
     a = Driven(timers=Timers(flap_free=0, flap_most=20))
     for link in range(1, 9):
         a.neighbour(link)
@@ -378,14 +378,14 @@ def test_neighbours_of_1_19_are_told_of_128_routers() -> None:
     )
     a.run(0.5)
     a.neighbour(4, "F", ours=True)
-    assert {row.id for row in a.engine.routers()} == set("ABCDEFZ")  # we know them all, and how to reach them
+    assert {row.id for row in a.engine.routers()} == set("ABCDEFZ")  # known and reachable nevertheless
     assert set(a.links()) == set("BCDEFZ")
     assert [line.text for line in a.log if "more than 4" in line.text] == [
         "The network has more than 4 routers, the limit of Dispatch 1.19: neighbours of that version do not learn of"
         " the others"
     ]
     a.clear()
-    for link, router in ((2, "Z"), (4, "F")):  # number 2 and number 6
+    for link, router in ((2, "Z"), (4, "F")):  # routers number 2 and 6
         a.receive(link, messages.encode_mobile_change(router, 1, {"M0x": 3}, []), router)
     assert {(sent.link, sent.ingress) for sent in a.of(MobileChange)} == {
         (1, "Z"), (3, "Z"), (4, "Z"), (2, "F"), (3, "F"),
@@ -398,7 +398,7 @@ def test_neighbours_of_1_19_are_told_of_128_routers() -> None:
 
 
 def test_an_id_that_is_too_long_is_not_heard() -> None:
-    """All ids that are heard are in our own HELLO."""
+    """All received ids appear in the HELLOs of this router."""
     a = Driven(limits=Limits(id_octets=100))
     a.up(1)
     a.hello(1, "X" * 101)

@@ -1,4 +1,4 @@
-"""Paths: the vectors of inter-router.md 8, and random networks against a naive model."""
+"""Paths: the vectors of inter-router.md 8, and random networks compared with a naive model."""
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +23,7 @@ Links = dict[str, dict[str, int]]
 
 
 def solve(links: Links, own: str) -> tuple[dict[str, tuple[str, int]], dict[str, str], int]:
-    """(next hop and cost, valid origins as letters, radius)"""
+    """Return (next hop and cost, valid origins as letters, radius)."""
     ids = sorted(links)
     collection = {router: tuple(peers.items()) for router, peers in links.items()}
     paths, radius = compute(own, collection, {router: 5 * at for at, router in enumerate(ids)}, TreeCache())
@@ -63,7 +63,8 @@ def test_vectors(
 
 
 def naive_tree(links: Links, root: str) -> tuple[dict[str, int], dict[str, list[str]]]:
-    """(cost, whole path) by relaxing until nothing changes; ties as the specification's: first settled wins."""
+    """Return (cost, whole path), by relaxing edges until nothing changes. Ties are broken as specified: the first
+    settled node wins."""
     costs = {root: 0}
     changed = True
     while changed:
