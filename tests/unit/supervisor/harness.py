@@ -1,4 +1,4 @@
-"""A running supervisor with stand-in workers, and clients of it."""
+"""Supervisor process with stand-in workers, and clients of these workers."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from router.control.messages import Attach
 
 ROOT = Path(str(router.__file__)).parent.parent
 LAUNCH = Path(__file__).with_name("launch.py")
-PATIENCE = 15.0  # seconds until a condition that has not come true fails the test
+PATIENCE = 15.0  # seconds after which a condition that still does not hold fails the test
 
 CONFIGURATION = """
 router { id: QDR; mode: standalone; workerThreads: %(workers)d }
@@ -32,10 +32,10 @@ def configuration_text(workers: int = 2) -> str:
 
 
 class Supervisor:
-    """The process; its log is read as it is written."""
+    """Supervisor process whose log is read as it is written."""
 
     def __init__(self, folder: Path, text: str, command: tuple[str, ...] = (), **environment: str) -> None:
-        """command: what the program is started by, if anything."""
+        """Start the process. `command`: a prefix of the command line, if any."""
         path = folder / "router.conf"
         path.write_text(text)
         self.lines: list[str] = []
@@ -59,7 +59,7 @@ class Supervisor:
                 self._changed.notify_all()
 
     def wait_for(self, pattern: str, count: int = 1) -> re.Match[str]:
-        """The `count`-th line of the log that the pattern matches."""
+        """Wait for the `count`-th log line that the pattern matches, and return the match."""
 
         def found() -> re.Match[str] | None:
             matches = [match for match in map(re.compile(pattern).search, self.lines) if match]
@@ -75,7 +75,7 @@ class Supervisor:
         return int(self.wait_for(r"Listening on 127\.0\.0\.1:(\d+)").group(1))
 
     def end(self, number: int) -> int:
-        """Send a signal; the exit status."""
+        """Send a signal and return the exit status."""
         self.process.send_signal(number)
         status = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
@@ -89,7 +89,7 @@ class Supervisor:
 
 
 class Client:
-    """A connection to a stand-in worker: JSON lines in both directions."""
+    """Connection to a stand-in worker: JSON lines in both directions."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
@@ -110,7 +110,7 @@ class Client:
         return message
 
     def attach(self, direction: str, address: str | None, **more: object) -> int:
-        """Ask for a link; returns its number."""
+        """Request a link and return its number."""
         link = self._next_link
         self._next_link += 1
         self.send(**attach_fields(link, direction, address, **more))
@@ -136,7 +136,7 @@ class Client:
 
 
 class Table:
-    """What a worker knows after a list of ops."""
+    """Table of a worker after a list of ops."""
 
     def __init__(self, ops: list[list[Any]]) -> None:
         self.addresses: dict[int, str] = {}
@@ -160,17 +160,17 @@ class Table:
             self.workers[rest[0]] = rest[1:]
 
     def of(self, key: str) -> list[tuple[int, ...]] | None:
-        """Consumers of an address by its key, None when it does not exist."""
+        """Return the consumers of the address with this key, None if there is no such address."""
         return next((self.consumers[number] for number, own in self.addresses.items() if own == key), None)
 
 
 def attach(link: int, direction: str, address: str | None, **more: object) -> Attach:
-    """An attach message; of connection 0 if `more` does not say which."""
+    """Return an attach message, of connection 0 unless `more` names another."""
     return msgspec.convert({"conn": 0, **attach_fields(link, direction, address, **more)}, Attach)
 
 
 def attach_fields(link: int, direction: str, address: str | None, **more: object) -> dict[str, Any]:
-    """The fields of an attach message, without the connection's number."""
+    """Return the fields of an attach message without the number of the connection."""
     return {
         "t": "attach",
         "link": link,
@@ -193,7 +193,7 @@ def attach_fields(link: int, direction: str, address: str | None, **more: object
 
 
 def until(condition, what: str):
-    """Try a condition that another process makes true until it holds; its value."""
+    """Wait for a condition that another process brings about, and return its value."""
     deadline = time.monotonic() + PATIENCE
     while not (value := condition()):
         assert time.monotonic() < deadline, what

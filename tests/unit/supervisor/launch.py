@@ -1,8 +1,10 @@
-"""Runs a supervisor whose workers are stand-ins: `launch.py CONFIGURATION`.
+"""Program that runs a supervisor with stand-in workers: `launch.py CONFIGURATION`.
 
-Environment: WORKER_MODULE runs instead of the stand-in; DEADLINE is the seconds after which workers are taken for hung,
-PROBE those between two probes, a fifth of those after which one that does not react is killed; the supervisor fails at
-attaches to FAULTY_ADDRESS.
+Environment:
+WORKER_MODULE: module to run instead of the stand-in.
+DEADLINE: seconds after which a worker counts as hung.
+PROBE: seconds between two probes; a worker silent for five times as long is killed.
+FAULTY_ADDRESS: address whose attaches make the supervisor fail.
 """
 
 import os

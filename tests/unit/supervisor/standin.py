@@ -1,11 +1,11 @@
-"""A worker for tests: speaks the control protocol, but no AMQP.
+"""Stand-in for a worker, which speaks the control protocol but no AMQP.
 
-A client of it writes JSON lines. Each is a control message to send to the supervisor (the connection's number is filled
-in); what the supervisor says about the connection comes back as lines. Two lines are for the stand-in itself:
-`{"t": "table"}` returns all ops applied so far, `{"t": "die"}` ends the process with SIGKILL.
+A client writes JSON lines. Each line is a control message for the supervisor, without the number of the connection,
+which the stand-in adds. Orders of the supervisor about the connection come back as lines. Two lines address the
+stand-in itself: `{"t": "table"}` returns all ops applied so far, `{"t": "die"}` kills the process with SIGKILL.
 
-The environment variable SLUICE_STANDIN_FAULT makes it faulty: `start` dies before it is ready, `hang` does nothing in
-the first generation, `hang always` in all.
+The environment variable SLUICE_STANDIN_FAULT makes it faulty. `start`: exit before it is ready. `hang`: do nothing in
+the first generation. `hang always`: do nothing in any generation.
 """
 
 import json
@@ -43,7 +43,7 @@ class StandIn:
         self.epoch = -1  # no snapshot yet
         self.clients: dict[int, socket.socket] = {}
         self.received: dict[int, bytes] = {}
-        self.outbox: list[Message | dict[str, Any]] = []  # also messages that no worker would send
+        self.outbox: list[Message | dict[str, Any]] = []  # messages for the supervisor, including invalid ones
         self.ended = False
         self.context = zmq.Context()
         self.sub = self.bind(f"ipc://{deltas_path(setup.directory, self.name)}")
@@ -68,7 +68,7 @@ class StandIn:
         return opened
 
     def tell(self, message: Message | dict[str, Any]) -> None:
-        """Send a message at the end of this wake, with all others."""
+        """Queue a message, which is sent at the end of this wake together with all others."""
         self.outbox.append(message)
 
     def run(self) -> int:
@@ -153,7 +153,7 @@ class StandIn:
 
 
 def with_defaults(message: Message) -> dict[str, Any]:
-    """All fields of a message, also those that are left out on the wire."""
+    """Return all fields of a message, including those omitted on the wire."""
     return {"t": message.kind_name, **msgspec.structs.asdict(message)}
 
 

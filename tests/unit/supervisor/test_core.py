@@ -1,4 +1,4 @@
-"""The core without processes: workers are played by replicas that apply what it publishes."""
+"""Core without processes. Replicas, which apply the published deltas, play the workers."""
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +17,7 @@ IN_PROCESS = ["L$management", "M0$management"]
 
 
 class Replica:
-    """What one worker has applied, and what it has not yet."""
+    """Replica of a worker: the ops that it has applied, and the deltas that it has not."""
 
     def __init__(self, worker):
         self.worker = worker
@@ -34,7 +34,7 @@ class Replica:
 
 
 class Router:
-    """A core with replicas of its workers; answers are checked against the rule that makes them safe."""
+    """Core with replicas of its workers. Answers are checked against the rule that makes them safe."""
 
     def __init__(self, workers=3, text=None):
         self.reset: list[int] = []
@@ -66,7 +66,7 @@ class Router:
                 self.deliver(replica, message)
 
     def check_ids(self, ops):
-        """An id that is announced anew means nothing else to any live worker."""
+        """Check that a newly announced id has no other meaning for any live worker."""
         for op in ops:
             if op[0] == "addr":
                 for replica in self.replicas.values():
@@ -93,7 +93,7 @@ class Router:
         return None
 
     def take(self, index, everything=False):
-        """Let a worker apply what it has been sent, one delta or all."""
+        """Let a worker apply the next delta, or all deltas."""
         replica = self.replicas[index]
         while replica.queue and replica.epoch >= 0:
             epoch, ops = replica.queue.pop(0)
@@ -244,7 +244,7 @@ def test_an_id_is_used_again_only_after_all_know_of_its_removal(router):
 def test_the_dead_are_in_no_snapshot():
     router = Router(2)
     router.kill(0)
-    router.flush()  # settled only when the other one has heard of it
+    router.flush()  # settled only after the acknowledgement of the other worker
     router.core.receive(router.replicas[1].worker, messages.Resync())
     router.flush()
     assert router.replicas[1].table.workers == {1: (1, "up")}
@@ -283,7 +283,7 @@ def test_a_new_worker_gets_no_connections_before_it_is_up_everywhere_it_counts(r
     router.take(0, everything=True)
     router.take(1, everything=True)
     worker = router.core.workers[2]
-    assert worker.stage.name == "LIVE"  # it has its table, but not yet the delta about itself
+    assert worker.stage.name == "LIVE"  # has its table, but not yet the delta about itself
     router.take(2)
     assert worker.stage.name == "SERVING"
 

@@ -1,4 +1,4 @@
-"""The modules of the supervisor import each other in one direction."""
+"""Import directions within the supervisor: no modules import each other."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-# Circles that are allowed to stay, of imports for types or inside functions: sets of modules. A circle says that two
-# files hold one noun, or that an interface is missing.
+# Import cycles that are allowed to stay, of imports for types or inside functions: sets of modules. A cycle shows that
+# two files hold one concept, or that an interface is missing.
 KNOWN_CIRCLES: set[frozenset[str]] = set()
 
 Graph = Mapping[str, set[str]]
@@ -19,7 +19,7 @@ def _is_for_types(node: ast.AST) -> bool:
 
 
 def _imports(node: ast.AST, *, everywhere: bool) -> Iterator[tuple[str, str]]:
-    """Module and name of each import; not `everywhere`: only of those that are carried out with the module."""
+    """Yield module and name of each import. Unless `everywhere`, leave out imports for types and inside functions."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ImportFrom):
             assert child.module is not None, "relative imports are not used here"
@@ -31,7 +31,7 @@ def _imports(node: ast.AST, *, everywhere: bool) -> Iterator[tuple[str, str]]:
 
 
 def _graph(folder: Path, *, everywhere: bool) -> Graph:
-    """Which modules of a package each of them imports."""
+    """Return the modules of the package that each of its modules imports."""
     paths = {}
     for path in folder.rglob("*.py"):
         parts = path.relative_to(folder.parent).with_suffix("").parts
@@ -55,7 +55,7 @@ def _reached(graph: Graph, start: str) -> set[str]:
 
 
 def circles(graph: Graph) -> set[frozenset[str]]:
-    """The sets of modules that reach each other."""
+    """Return the sets of modules that reach each other."""
     reached = {module: _reached(graph, module) for module in graph}
     return {
         frozenset(other for other in reached[module] if module in reached[other])
@@ -74,7 +74,7 @@ def test_no_modules_need_each_other_for_types_or_inside_functions() -> None:
 
 def test_the_core_knows_no_subsystem_by_name() -> None:
     imported = _graph(ROOT / "supervisor", everywhere=True)["supervisor.core"]
-    # What it works on: the table's changes, and who has them.
+    # These modules contain the table's changes and their recipients.
     assert imported == {
         "supervisor.subsystem",
         "supervisor.addresses.table",

@@ -1,4 +1,4 @@
-"""What the start of the router decides."""
+"""Decisions at the start of the router."""
 
 import os
 
@@ -6,7 +6,7 @@ from supervisor.main import _cores
 
 
 def test_workers_have_cores_of_their_own_only_where_all_are_theirs() -> None:
-    """Two routers with one worker each on one machine would share the first core."""
+    """Two routers with one worker each on one machine would otherwise share the first core."""
     cores = sorted(os.sched_getaffinity(0))
     assert _cores(len(cores)) == (cores if len(cores) > 1 else [None])
     assert _cores(len(cores) + 1) == [None] * (len(cores) + 1)

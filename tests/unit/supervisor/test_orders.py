@@ -1,4 +1,4 @@
-"""What goes to a worker at the end of a wake: orders in parts, and messages of the router itself behind them."""
+"""Messages to a worker at the end of a wake: orders in bounded frames, then messages of the router itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from supervisor.service import Supervisor
 
 
 class Channels:
-    """Takes parts."""
+    """Control channels that record the frames sent."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[list[int], list[bytes]]] = []

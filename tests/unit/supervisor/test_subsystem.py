@@ -1,6 +1,6 @@
-"""A subsystem that the router does not have, in a real core: everything that subsystems are called for reaches it.
+"""A test subsystem in a real core: all calls that subsystems get reach it.
 
-Who writes a subsystem can begin with a copy of `Banners`.
+To write a subsystem, begin with a copy of `Banners`.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes
 from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, World
 from tests.unit.supervisor.test_core import Router
 
-BANNER = RadiusOp(77)  # any op does
+BANNER = RadiusOp(77)  # any op will do
 
 
 class Banners(Subsystem):
-    """A text that workers know, and that has to be fetched before the configuration changes."""
+    """Subsystem with a text that workers know and that has to be fetched before the configuration changes."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -98,12 +98,12 @@ class Banners(Subsystem):
         return [BANNER]
 
     def taken(self) -> list[Any]:
-        """The calls since the last look."""
+        """Return the calls since the last call of `take_calls`."""
         calls, self.calls = self.calls, []
         return calls
 
     def events(self) -> list[Any]:
-        """Of those, the calls about connections, links and workers."""
+        """Take the calls, and return those about connections, links and workers."""
         return [call for call in self.taken() if isinstance(call, tuple)]
 
 
@@ -120,7 +120,7 @@ def router(banners: Banners) -> Router:
     return made
 
 
-# Events
+# -- Events
 
 
 def test_it_is_told_of_connections_links_and_workers(router: Router, banners: Banners) -> None:
@@ -140,7 +140,7 @@ def test_it_is_told_of_connections_links_and_workers(router: Router, banners: Ba
 
 
 class Greeter(Subsystem):
-    """Handles messages of workers: lines of the log, and messages for the router itself."""
+    """Subsystem that handles messages of workers: log lines, and messages for the router itself."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[int, str | bytes]] = []
@@ -176,7 +176,7 @@ def test_its_ops_are_in_the_snapshot_of_a_new_worker(router: Router) -> None:
     assert router.core.snapshot()[-1] == BANNER
 
 
-# Each wake
+# -- Each wake
 
 
 def test_it_has_its_turn_in_each_wake(router: Router, banners: Banners) -> None:
@@ -196,7 +196,7 @@ def test_the_first_deadline_counts(router: Router, banners: Banners) -> None:
     assert router.core.deadline == 12.0
 
 
-# Life and management
+# -- Start, end and management
 
 
 def test_it_starts_and_stops_with_the_router(router: Router, banners: Banners) -> None:
@@ -212,7 +212,7 @@ def test_management_shows_what_it_knows_of_its_entities(router: Router) -> None:
     assert [router.core.live_attributes(each) for each in others] == [{}]
 
 
-# Composition
+# -- Composition
 
 
 class _Messages(Subsystem):
@@ -236,7 +236,7 @@ def test_two_subsystems_for_the_same_thing_are_refused(router: Router, other: ty
         router.core.events.add(other())
 
 
-# Changes of the configuration
+# -- Changes of the configuration
 
 Scenario = Callable[[World, Banners], Coroutine[Any, Any, None]]
 Run = Callable[[Scenario], None]
@@ -340,7 +340,7 @@ def test_a_single_change_names_its_entities(run: Run) -> None:
 
 
 class Faulty(Subsystem):
-    """Fails to commit what it should."""
+    """Subsystem that fails to commit a change unless it is an undo."""
 
     def commit(self, change: ConfigurationChange) -> None:
         if not change.undo:

@@ -52,7 +52,8 @@ def two_on_different_workers(supervisor, connect):
 
 
 def reconnect(supervisor, connect):
-    """A client after a death: a connection given to a worker just before it died is lost with it."""
+    """Connect a client after a worker was killed. A connection handed to a worker just before its exit is lost with
+    it."""
 
     def attempt():
         try:
@@ -68,7 +69,7 @@ def children(supervisor):
 
 
 def ended(process):
-    """Whether a process is gone, or waits for nothing but that somebody asks for its status."""
+    """Return True if the process has exited, even if nobody has read its exit status."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -197,7 +198,7 @@ def test_deaths_one_after_the_other(start, clients):
         victim = until(lambda: (c := reconnect(supervisor, clients)).worker != survivor.worker and c, "not replaced")
         victim.send(t="die")
         assert victim.closed_by_peer()
-        survivor.attach("out", "queue")  # is answered whether the other is dead, starting or alive
+        survivor.attach("out", "queue")  # answered whether the other worker is dead, starting or alive
         survivor.receive("attached")
     assert supervisor.end(signal.SIGTERM) == 0
 
@@ -222,7 +223,7 @@ def test_the_only_worker_dies(start, clients):
 
 
 def test_deaths_under_load(start, clients):
-    """Whatever the moment of a death, every attach is answered or its connection closed, and nothing is left behind."""
+    """At any moment of a worker's exit, each attach is answered or its connection closed, and no state is left."""
     supervisor = start()
     port = supervisor.port()
     outcomes = []
@@ -249,7 +250,7 @@ def test_deaths_under_load(start, clients):
         thread.start()
     for thread in users:
         thread.join()
-    assert len(outcomes) == 600  # a time-out would have ended a user early
+    assert len(outcomes) == 600  # a timeout would have ended a user early
     assert outcomes.count("answered") > 300
     client = reconnect(supervisor, clients)
     until(lambda: sorted(client.table().addresses.values()) == ["L$management", "M0$management"], "addresses are left")
@@ -277,7 +278,8 @@ def test_a_message_that_the_supervisor_fails_at_takes_no_other_with_it(start, cl
     client = clients(supervisor)
     client.opened()
     lines = [attach_fields(7, "in", "x"), attach_fields(8, "in", "y")]
-    client.socket.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))  # they go in one message
+    # both lines go into one message
+    client.socket.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     assert client.receive("attached")["link"] == 8
     supervisor.wait_for("SERVER .critical. Internal error: message attach of worker")
 
@@ -299,12 +301,12 @@ def test_no_shared_memory(start):
 
 
 def test_a_worker_that_cannot_be_forked_comes_later(start, clients):
-    """The system refuses what a process needs, for a while: the router goes on with the workers it has."""
+    """The system refuses to fork for a while. The router continues with the remaining workers."""
     supervisor = start()
     victim, survivor = two_on_different_workers(supervisor, clients)
     (zygote,) = psutil.Process(supervisor.process.pid).children()
     soft, hard = zygote.rlimit(psutil.RLIMIT_NOFILE)
-    zygote.rlimit(psutil.RLIMIT_NOFILE, (3, hard))  # it cannot receive the hand-over socket
+    zygote.rlimit(psutil.RLIMIT_NOFILE, (3, hard))  # cannot receive the hand-over socket
     victim.send(t="die")
     assert victim.closed_by_peer()
     supervisor.wait_for(rf"SERVER \(error\) Worker {victim.worker} cannot be started: Too many open files")
@@ -322,7 +324,7 @@ def test_a_missing_worker_module(start):
 
 
 def test_every_process_is_seen_as_what_it_is(start):
-    """Scripts find a router by its command line: that is the supervisor's, and nobody else's."""
+    """Scripts find a router by its command line, which must be the supervisor's alone."""
     supervisor = start()
     supervisor.port()
     process = psutil.Process(supervisor.process.pid)
@@ -363,7 +365,7 @@ def test_a_worker_that_hangs_is_given_nothing_and_replaced_while_nothing_changes
     hung, other = two_on_different_workers(supervisor, clients)
     os.kill(hung.pid, signal.SIGSTOP)
     sockets = [socket.create_connection(("127.0.0.1", supervisor.port()), PATIENCE) for _ in range(4)]
-    for client in sockets:  # those given to it are taken back
+    for client in sockets:  # connections handed to the hung worker are taken back
         with client, client.makefile("r") as lines:
             assert json.loads(lines.readline())["worker"] == other.worker
     supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not responded for \d+ seconds and gets")
@@ -387,7 +389,7 @@ def test_a_worker_that_hung_for_a_while_is_used_again(start, clients):
 
 
 def test_a_router_that_was_stopped_kills_no_worker(start, clients):
-    """Stopped for longer than a worker may be silent; nobody knows in which order the processes go on."""
+    """The router is stopped for longer than a worker may be silent. The processes continue in any order."""
     supervisor = start(PROBE="0.4")
     first, second = two_on_different_workers(supervisor, clients)
     processes = [supervisor.process.pid, first.pid, second.pid]
@@ -410,7 +412,7 @@ def test_a_worker_that_hangs_at_its_start_is_replaced(start, clients):
 
 
 def test_workers_that_hang_at_their_start_do_not_end_the_router(start):
-    """They may wait for a descriptor of the supervisor; those that die by themselves would end it."""
+    """Hung workers may wait for a descriptor of the supervisor. Workers that exit on their own would end the router."""
     supervisor = start(DEADLINE="0.1", SLUICE_STANDIN_FAULT="hang always")
     supervisor.wait_for(r"Worker \d \(process \d+\) is not ready after", 8)
     assert not [line for line in supervisor.lines if "Shutting down" in line]
@@ -438,7 +440,8 @@ def test_out_of_descriptors_new_connections_are_refused_and_then_taken_again(sta
 
 
 def test_no_socket_of_a_router_that_serves_has_a_name(start):
-    """No other user, no other container of a pod and no other program of the same user can connect to one."""
+    """No other user, no other container of a pod and no other program of the same user may be able to connect to a
+    socket."""
     supervisor = start()
     supervisor.port()
     pids = [supervisor.process.pid, *(child.pid for child in children(supervisor))]
@@ -459,5 +462,5 @@ def test_no_socket_of_a_router_that_serves_has_a_name(start):
 def _link(path: Path) -> str:
     try:
         return os.readlink(path)
-    except FileNotFoundError:  # it was closed meanwhile
+    except FileNotFoundError:  # closed in the meantime
         return ""

@@ -1,4 +1,4 @@
-"""Changes of a running configuration: all or nothing, in force at last, and nobody waits in the event loop."""
+"""Changes of a running configuration: all or nothing, finally in force, and without blocking the event loop."""
 
 import asyncio
 import os
@@ -73,7 +73,7 @@ log {
 
 
 class World(Setup):
-    """A live configuration over a real acceptor, with a file that it came from."""
+    """Live configuration of a router with a real acceptor, and the file that it was read from."""
 
     def __init__(self, folder):
         self.path = folder / "router.conf"
@@ -102,7 +102,7 @@ class World(Setup):
             pass
 
     async def change(self, steps):
-        """Go through the steps of a change as the agent does."""
+        """Run the steps of a change as the management agent does."""
         while True:
             try:
                 awaited = next(steps)
@@ -133,7 +133,7 @@ class World(Setup):
         return [listener.port for listener in self.acceptor.listeners]
 
     def state(self):
-        """What is in force, as far as it can be seen from outside."""
+        """Return what is in force, as far as it is visible from outside."""
         return {
             "configuration": self.live.configuration,
             "settings": sorted(self.core.settings.patterns()),
@@ -168,7 +168,7 @@ def run(tmp_path, monkeypatch):
 
 
 def failing(function, faults):
-    """`function`, failing as often as there are faults."""
+    """Return `function` such that it raises each of `faults` once, after its work."""
 
     def fail(*arguments):
         if faults:
@@ -384,7 +384,7 @@ def test_log_files_are_opened_beside_the_event_loop(run, monkeypatch):
         world.log.write(ERROR, "AGENT", "there")
         assert "there" in Path("other.log").read_text()
         assert world.live.find(None, changed.identity) == [changed]
-        while len(opened) < 2:  # also the one that nobody waits for any more
+        while len(opened) < 2:  # even the opening that timed out
             await asyncio.sleep(0.01)
 
     run(scenario)

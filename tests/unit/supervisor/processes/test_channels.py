@@ -1,4 +1,4 @@
-"""The supervisor's ends of the control channels: turns, what there is no room for, and workers that end."""
+"""Supervisor's ends of the control channels: batches, full sockets, malformed messages, and workers that exit."""
 
 import asyncio
 import socket
@@ -19,10 +19,11 @@ ORDERS = 100
 
 
 class Setup:
-    """Channels, and workers' ends."""
+    """Channels with the workers' ends of them."""
 
     def __init__(self) -> None:
-        self.wakes: list[list[tuple[bytes, int]]] = [[]]  # what came in each: identity, epoch of an acknowledgement
+        # messages of each wake: identity, epoch of an acknowledgement
+        self.wakes: list[list[tuple[bytes, int]]] = [[]]
         self.refused: list[tuple[bytes, str]] = []
         self.to_send: list[tuple[bytes, int]] = []
         self.directory = PrivateDirectory()
@@ -76,7 +77,7 @@ def acks(first: int, count: int) -> bytes:
 
 
 def test_workers_are_heard_in_turn(run: Callable[[Scenario], None]) -> None:
-    """One that says very much delays another by as many messages as that has said."""
+    """A worker with many messages delays another by as many messages as that one has sent."""
 
     async def scenario(setup: Setup) -> None:
         much, little = setup.worker(b"w0"), setup.worker(b"w1")
@@ -117,7 +118,7 @@ def test_what_there_is_no_room_for_is_sent_later(run: Callable[[Scenario], None]
 
 
 def test_the_last_words_of_a_worker(run: Callable[[Scenario], None]) -> None:
-    """And what is sent to it then goes nowhere."""
+    """Messages sent to the worker afterwards are dropped."""
 
     async def scenario(setup: Setup) -> None:
         worker = setup.worker(b"w0")

@@ -1,4 +1,4 @@
-"""Acknowledgements and what waits for them."""
+"""Acknowledgements of epochs, and actions that wait for them."""
 
 from supervisor.processes.epochs import Epochs
 
@@ -29,7 +29,7 @@ def test_the_dead_do_not_block():
     epochs.acknowledge(0, 6)
     epochs.leave(1)
     assert list(epochs.released(6)) == ["all"]
-    epochs.acknowledge(1, 6)  # said before its death, heard after it
+    epochs.acknowledge(1, 6)  # sent before its exit, received after it
     assert epochs.acknowledged(1) == -1
     assert epochs.settled(6) == 6
 

@@ -1,4 +1,4 @@
-"""Starting workers while the system is out of something: real processes, and this test in the place of the zygote."""
+"""Start of workers while system resources are exhausted. The processes are real, and the test plays the zygote."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.unit.supervisor.listeners.test_acceptor import until
 
 
 class Setup:
-    """A pool, and the zygote's end of its channel."""
+    """Pool with the zygote's end of its channel."""
 
     def __init__(self):
         self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output=os.devnull)}))
@@ -46,7 +46,7 @@ class Setup:
         self.processes = []
 
     def asked(self):
-        """The next request; None: there is none."""
+        """Return the next request, None if there is none."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.zygote, MAX_MESSAGE, SOCKETS)
         except BlockingIOError:
@@ -62,7 +62,7 @@ class Setup:
         return found
 
     def answer(self):
-        """A process, as a worker."""
+        """Answer the request with a process that stands for a worker."""
         process = subprocess.Popen(["sleep", "60"])
         self.processes.append(process)
         pidfd = os.pidfd_open(process.pid)
@@ -123,7 +123,7 @@ def test_a_zygote_that_cannot_be_asked_is_asked_again(run):
         for _ in range(count):
             await setup.request()
         assert (await setup.request()).worker == 0
-        while setup.asked() is not None:  # of further attempts
+        while setup.asked() is not None:  # requests of further attempts
             pass
         pid = setup.answer()
         await until(lambda: setup.stage() is Stage.STARTING)

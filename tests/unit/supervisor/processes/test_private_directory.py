@@ -1,4 +1,4 @@
-"""A directory of the router's user: where it is, who can enter, and what becomes of it."""
+"""Private directory of the router's user: location, permissions, removal."""
 
 import os
 import stat

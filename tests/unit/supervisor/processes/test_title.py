@@ -1,4 +1,4 @@
-"""The title of a process, as the system shows it."""
+"""Title of a process as the system shows it."""
 
 import ast
 import os
@@ -22,7 +22,7 @@ print(sys.argv[1:])
 @pytest.mark.starts
 @pytest.mark.parametrize("title", ["t", "sluice: worker 3", "x" * 10_000, "w\u00f6rker"])
 def test_a_title_takes_the_place_of_the_arguments(title: str) -> None:
-    """A second one, too; the process itself keeps its arguments."""
+    """A title can be replaced by another one. The process itself keeps its arguments."""
     arguments = [sys.executable, "-c", PROGRAM, "one", "two"]
     environment = {**os.environ, "TITLE": title}
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=PATIENCE, env=environment)

@@ -1,4 +1,4 @@
-"""Time-outs of others: nobody is judged for a time in which the supervisor did not run."""
+"""Deadlines for others, which exclude time in which the supervisor did not run."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Shares of hosts."""
+"""Shares of remote hosts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Work in threads: results, faults, limits, and that nobody waits for what hangs."""
+"""Work in threads: results, exceptions, limits, and independence of threads that hang."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Fixtures of the HTTP pages' tests."""
+"""Fixtures for the tests of the HTTP pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.supervisor.telemetry.world import World
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A router with two workers and no clients."""
+    """Router with two workers and no clients."""
     made = World()
     yield made
     made.close()

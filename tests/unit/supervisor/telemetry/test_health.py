@@ -1,4 +1,4 @@
-"""Health: what each check looks at, and the reasons it gives."""
+"""Health checks: their conditions and the reasons that they report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.supervisor.telemetry.world import World
 
 
 class Clock:
-    """Time as the test says."""
+    """Clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -79,7 +79,7 @@ def test_a_router_that_ends(world: World, clock: Clock) -> None:
 
 def test_live_until_no_worker_has_served_for_long(world: World, clock: Clock) -> None:
     checked = health(world, clock)
-    clock.now += 10 * LIVE_WITHOUT_WORKERS  # nobody looked meanwhile
+    clock.now += 10 * LIVE_WITHOUT_WORKERS  # no check in the meantime
     for worker in world.core.workers.values():
         worker.stage = Stage.DEAD
     assert failed(checked.liveness()) == []
@@ -90,7 +90,7 @@ def test_live_until_no_worker_has_served_for_long(world: World, clock: Clock) ->
     world.core.workers[0].stage = Stage.SERVING
     assert failed(checked.liveness()) == []
     world.core.workers[0].stage = Stage.DEAD
-    assert failed(checked.liveness()) == []  # it begins anew
+    assert failed(checked.liveness()) == []  # the time starts again
 
 
 def test_a_worker_that_is_behind_with_the_table(world: World, clock: Clock) -> None:

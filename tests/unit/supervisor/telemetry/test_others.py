@@ -1,4 +1,5 @@
-"""Addresses with series of their own and the rest: nothing counted twice, nothing lost, no counter falls."""
+"""Addresses with series of their own, and the remaining ones: no delivery is counted twice or lost, and no counter
+falls."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ OTHER = {"address": "other", "phase": "", "direction": "ingress"}
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Only so many addresses get series of their own."""
+    """Number of addresses that get a series of their own."""
     monkeypatch.setattr(collect, "SHOWN_ADDRESSES", 3)
     return 3
 
@@ -36,7 +37,7 @@ def test_the_busiest_have_series_and_the_rest_is_summed(world: World, few: int) 
 
 
 def test_temporary_addresses_have_no_series(world: World) -> None:
-    """Each client makes new ones; as series they would never end."""
+    """Each client creates new temporary addresses; their series would grow without bound."""
     client = world.client()
     world.link(client, "out", None, dynamic=0)
     page = world.page()
@@ -45,7 +46,7 @@ def test_temporary_addresses_have_no_series(world: World) -> None:
 
 
 def test_an_address_that_gets_series_later(world: World, few: int) -> None:
-    """What it had counted stays in the rest; what it counts from then on is in its series alone."""
+    """Earlier deliveries stay in the remainder. Later ones are in the new series alone."""
     client = world.client()
     for name, traffic in (("a", 100), ("b", 90), ("c", 80), ("late", 5)):
         world.link(client, "out", name)
@@ -57,7 +58,7 @@ def test_an_address_that_gets_series_later(world: World, few: int) -> None:
     first = value(page, NAME, **OTHER)
     assert first >= 5
     world.count("late", ingress=1500)
-    world.count("c", ingress=95)  # it lost its series
+    world.count("c", ingress=95)  # lost its series
     page = world.page()
     assert value(page, NAME, **OTHER) == first + 15
     assert value(page, NAME, address="late", phase="0", direction="ingress") == 1500
@@ -83,14 +84,15 @@ def test_what_an_address_counts_after_its_last_page(world: World) -> None:
 
 
 def test_no_delivery_is_in_two_series_or_in_none(world: World, few: int) -> None:
-    """Random comings, goings and traffic: growth of the series seen from outside, added up, is all that was counted.
+    """Clients, addresses and traffic come and go at random. The growth of all series together equals the number of
+    deliveries.
 
-    The first value of a new series is growth, unless its address was in the rest before.
+    The first value of a new series is growth, unless its address was part of the remainder before.
     """
     chance = random.Random(7)
     client = world.client()
     fresh = itertools.count()
-    links: dict[str, int] = {}  # addresses there are
+    links: dict[str, int] = {}  # existing addresses
     counted: dict[str, int] = {}
     total = own = other = 0.0
     shown: dict[str, float] = {"$management": 0}

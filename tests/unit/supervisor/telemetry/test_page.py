@@ -1,4 +1,4 @@
-"""The metrics page as Prometheus' own parser reads it: names, types, labels, values, bounded size."""
+"""Metrics page as Prometheus' own parser reads it: names, types, labels, values, bounded size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANUAL = Path(__file__).resolve().parents[4] / "docs" / "user" / "metrics.md"
 
 
 def test_the_page_has_what_the_catalogue_has(world: World) -> None:
-    """Same names, types and texts; every sample has exactly the labels of its definition."""
+    """Names, types and texts are equal, and each sample has exactly the labels of its definition."""
     client = world.client()
     world.link(client, "in", "a")
     world.link(client, "out", "a")
@@ -68,7 +68,7 @@ def test_the_names_of_dispatch_come_first(world: World) -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    """https://prometheus.io/docs/practices/naming/, but for the names of Dispatch."""
+    """Names follow https://prometheus.io/docs/practices/naming/, except for those of Dispatch."""
     for name, definition in DEFINITIONS.items():
         if not name.startswith("qdr_"):
             assert name.endswith("_total") == (definition.kind == "counter"), name
@@ -77,7 +77,7 @@ def test_names_follow_the_conventions() -> None:
 
 
 def test_the_manual_lists_every_metric() -> None:
-    """Each group has its table, row by row as in the catalogue."""
+    """Each group of the catalogue has its table in the manual, row by row."""
     manual = MANUAL.read_text("utf-8")
     for title, group in GROUPS:
         section = manual.split(f"\n### {title}\n", 1)[1].split("\n#", 1)[0]
@@ -195,7 +195,7 @@ def test_very_many_links_and_connections_are_looked_at_in_slices(world: World, c
 
 @pytest.mark.timeout(60)
 def test_a_client_with_very_many_addresses_changes_neither_size_nor_pace() -> None:
-    """Bounded series, and slices in between which others have their turn."""
+    """The series are bounded, and other events get their turn between slices."""
     world = World(addresses=101_000, links=110_000)
     try:
         before = len(world.text())

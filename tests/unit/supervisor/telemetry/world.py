@@ -1,4 +1,4 @@
-"""A core with workers that are only counters in a real memory region, and the metrics page over them."""
+"""Core whose workers are only counters in a real memory region, with its metrics page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class World:
-    """Clients come and go here, as far as the supervisor sees them."""
+    """Router with clients as far as the supervisor sees them, and its metrics page."""
 
     def __init__(self, workers: int = 2, addresses: int = 4000, links: int = 4000) -> None:
         self.configuration = load_text("router.conf", configuration_text(workers))
@@ -62,7 +62,7 @@ class World:
         await asyncio.sleep(0)
 
     def settle(self) -> None:
-        """All workers acknowledge all changes."""
+        """Let all workers acknowledge all changes."""
         while self.core.take_delta() is not None:
             self.acknowledge()
         self.core.take_delta()
@@ -76,7 +76,7 @@ class World:
         return self.core.connections.adopt(owner, self.configuration.listeners[0], "127.0.0.1:1", "127.0.0.1:2")
 
     def link(self, client: Connection, direction: str, address: str | None, worker: int = 0, **fields: Any) -> int:
-        """Attach a link whose slot has these fields; gives its number."""
+        """Attach a link whose slot has these fields; return its number."""
         slot = next(self._slots)
         claim_link(self.region, worker, slot, GENERATION + slot, direction=1 if direction == "in" else 2, **fields)
         message = attach(slot, direction, address, conn=client.number)
@@ -100,7 +100,7 @@ class World:
         return asyncio.run(self.collector.collect())
 
     def pauses_of_a_page(self) -> int:
-        """How often a page lets others have their turn."""
+        """Return how often a page yields to other events."""
         self.pauses = 0
         self.text()
         return self.pauses
@@ -113,7 +113,7 @@ class World:
         return asyncio.run(make()).decode()
 
     def page(self) -> Samples:
-        """All samples of the page by name and labels."""
+        """Return all samples of the page by name and labels."""
         samples: Samples = {}
         for family in text_string_to_metric_families(self.text()):
             for sample in family.samples:
@@ -124,5 +124,5 @@ class World:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    """One sample."""
+    """Return one sample."""
     return samples[name, frozenset(labels.items())]

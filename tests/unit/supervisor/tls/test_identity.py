@@ -1,4 +1,4 @@
-"""Users by client certificates (security.md S-8, T-20 to T-23)."""
+"""Users from client certificates (security.md S-8, T-20 to T-23)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which revocation lists are kept, when they are fetched again, and what is told, without a network."""
+"""Cache of revocation lists: kept lists, renewal and log lines, without a network."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ class Setup:
         return answer
 
     async def look(self, *configs, times):
-        """Look until so many were asked for."""
+        """Call `look` of the cache until `times` lists have been requested."""
         self.cache.look({each.name: each for each in configs})
         await soon(lambda: len(self.asked) >= times)
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Revocation lists from URLs: what is taken, and how much a server may send, however slowly."""
+"""Revocation lists from URLs: accepted lists, and bounds for the size and time of an answer."""
 
 import asyncio
 import base64
@@ -71,7 +71,7 @@ def test_changed_list_is_refused(made, pem):
 
 
 def fetched(answer, made, then=None):
-    """Fetch from a server that answers so; gives the list and the requests."""
+    """Fetch from a server with this answer. Return the list and the requests."""
     asked = []
 
     async def serve(reader, writer):

@@ -1,4 +1,4 @@
-"""What workers have of sslProfiles, through changes of files and of the configuration, without a router."""
+"""TLS profiles for the workers, through changes of files and of the configuration, without a router."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ def made(tmp_path_factory):
 
 
 class Setup:
-    """Profiles with a table and no workers: every epoch is acknowledged."""
+    """TLS profiles with a table and without workers, so that each epoch counts as acknowledged."""
 
     def __init__(self, text):
         self.configuration = load_text("x.conf", text)
@@ -48,7 +48,7 @@ class Setup:
         await self.tls.load(self.configuration)
 
     def ops(self):
-        """Those since the last call; actions that wait for them are done."""
+        """Return the ops since the last call, and run the actions that wait for them."""
         found = []
         while (delta := self.table.take_delta()) is not None:
             found += delta[1]
@@ -59,7 +59,7 @@ class Setup:
         return [entry.text for entry in self.log.recent()]
 
     async def change(self, text=None, entities=()):
-        """A reload of another text, or a request about some entities."""
+        """Reload another text, or make a change of some entities by request."""
         old = self.configuration
         if text is not None:
             new = load_text("x.conf", text)

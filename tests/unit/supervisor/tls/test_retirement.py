@@ -1,4 +1,4 @@
-"""Connections with credentials that were replaced: which are closed, and how fast."""
+"""Retirement of connections with replaced credentials: their choice and the rate of closing."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -26,12 +26,12 @@ listener {
 }
 """
 
-EPOCH = 7  # from which on workers use the new credentials
+EPOCH = 7  # first epoch in which workers use the new credentials
 OPEN = Opened(conn=0, container="c", hostname=None, user=None, properties={}, tls=None)
 
 
 class Setup:
-    """The clock is ours: `later` notes what is due."""
+    """Retirement with a manual clock: `due` holds the requested calls."""
 
     def __init__(self, pace, old="retire"):
         self.configuration = load_text("x.conf", CONFIGURATION % (old, pace))
@@ -66,7 +66,7 @@ class Setup:
         return made
 
     def run(self):
-        """Do all that is due; the seconds that it would take."""
+        """Make all requested calls; return the seconds that they would have taken."""
         took = 0.0
         while self.due:
             seconds, function = self.due.pop(0)

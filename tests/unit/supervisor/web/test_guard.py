@@ -1,4 +1,4 @@
-"""Places of HTTP connections: who goes first when another one wants in."""
+"""Places of HTTP connections: the choice of the connection to close for a new one."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ LARGE = bytes(32 << 20)  # more than the kernel takes
 
 
 class Answering(asyncio.Protocol):
-    """In the place of the library: answers whatever comes."""
+    """Protocol that answers each request, in place of the HTTP library."""
 
     def __init__(self, gate, host="127.0.0.1"):
         self.guard = Guard(gate, LISTENER, lambda: self, lambda transport, octets: False, host)
@@ -62,7 +62,7 @@ def test_who_does_not_read_the_answer_goes_when_another_wants_in(monkeypatch):
 
 
 class Transport(asyncio.Transport):
-    """A connection that is open, and writes into nothing."""
+    """Open connection that discards its output."""
 
     def __init__(self):
         super().__init__()
