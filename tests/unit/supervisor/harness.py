@@ -31,7 +31,7 @@ def configuration_text(workers: int = 2) -> str:
     return CONFIGURATION.replace("; ", "\n").replace(" {", " {\n").replace(" }", "\n}") % {"workers": workers}
 
 
-class Supervisor:
+class SupervisorProcess:
     """Supervisor process whose log is read as it is written."""
 
     def __init__(self, folder: Path, text: str, command: tuple[str, ...] = (), **environment: str) -> None:
@@ -88,7 +88,7 @@ class Supervisor:
         self._reader.join(PATIENCE)
 
 
-class Client:
+class StandInClient:
     """Connection to a stand-in worker: JSON lines in both directions."""
 
     def __init__(self, port: int) -> None:
@@ -120,9 +120,9 @@ class Client:
         self.send(t="opened", container="c", hostname=None, user="anonymous", properties={}, tls=None)
         self.receive("admitted")
 
-    def table(self) -> "Table":
+    def table(self) -> "AppliedTable":
         self.send(t="table")
-        return Table(self.receive("table")["ops"])
+        return AppliedTable(self.receive("table")["ops"])
 
     def closed_by_peer(self) -> bool:
         try:
@@ -135,7 +135,7 @@ class Client:
         self.socket.close()
 
 
-class Table:
+class AppliedTable:
     """Table of a worker after a list of ops."""
 
     def __init__(self, ops: list[list[Any]]) -> None:

@@ -30,7 +30,7 @@ def main() -> int:
         supervisor.processes.probes.KILL_AFTER = 5 * supervisor.processes.probes.PROBE_EVERY  # type: ignore[misc]
     if "FAULTY_ADDRESS" in os.environ:
         fail_at(os.environ["FAULTY_ADDRESS"])
-    module = os.environ.get("WORKER_MODULE", "tests.unit.supervisor.standin")
+    module = os.environ.get("WORKER_MODULE", "tests.unit.supervisor.stand_in_worker")
     return run(configuration, log, program="sluice", test_hooks=False, worker_module=module)
 
 

@@ -10,7 +10,7 @@ from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
 from supervisor.processes.worker import Stage, Worker, WorkerCorruptError, WorkerFaultError
 from tests.unit.engine.ops import wire
-from tests.unit.supervisor.harness import Table, attach, configuration_text
+from tests.unit.supervisor.harness import AppliedTable, attach, configuration_text
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 IN_PROCESS = ["L$management", "M0$management"]
@@ -30,10 +30,10 @@ class Replica:
 
     @property
     def table(self):
-        return Table(self.ops)
+        return AppliedTable(self.ops)
 
 
-class Router:
+class CoreWithReplicas:
     """Core with replicas of its workers. Answers are checked against the rule that makes them safe."""
 
     def __init__(self, workers=3, text=None):
@@ -83,7 +83,7 @@ class Router:
         if not isinstance(message, messages.Attached) or message.kind == "anonymous":
             return None
         key = (message.conn, message.link)
-        assert key in replica.links, "an answer for a link that is gone"
+        assert key in replica.links, "an answer for a detached link"
         assert message.addr in replica.table.addresses
         if replica.links[key] == "out":
             wanted = (replica.worker.index, message.link, (replica.worker.generation << 20) + message.link)
@@ -150,10 +150,10 @@ class Router:
 
 @pytest.fixture
 def router():
-    return Router()
+    return CoreWithReplicas()
 
 
-def test_a_consumer_waits_for_all_and_a_producer_for_its_own(router):
+def test_consumer_waits_for_all_workers_and_producer_for_own(router):
     conn = router.connect(0)
     router.attach(0, conn, "out", "a")
     router.attach(0, conn, "in", "b")
@@ -168,7 +168,7 @@ def test_a_consumer_waits_for_all_and_a_producer_for_its_own(router):
     assert [answer.link for answer in own.answers] == [1, 0]
 
 
-def test_a_producer_of_a_known_address_need_not_wait(router):
+def test_producer_of_known_address_does_not_wait(router):
     conn = router.connect(0)
     router.attach(0, conn, "in", "a")
     router.settle()
@@ -178,7 +178,7 @@ def test_a_producer_of_a_known_address_need_not_wait(router):
     assert [answer.kind for answer in router.replicas[0].answers] == ["address", "address", "anonymous"]
 
 
-def test_one_delta_for_all_changes_of_a_wake(router):
+def test_changes_of_wake_share_one_delta(router):
     epoch = router.core.table.epoch
     conn = router.connect(0)
     for number in range(10):
@@ -195,7 +195,7 @@ def test_refusals_are_answered_at_once(router):
     assert answer == messages.Refused(conn, 0, "qd:no-route-to-dest", "No route to the destination node")
 
 
-def test_a_link_that_is_gone_gets_no_answer(router):
+def test_detached_link_gets_no_answer(router):
     conn = router.connect(0)
     link = router.attach(0, conn, "out", "a")
     router.attach(0, conn, "in", "b")
@@ -207,7 +207,7 @@ def test_a_link_that_is_gone_gets_no_answer(router):
     assert sorted(router.core.table.records) == IN_PROCESS
 
 
-def test_a_death_does_not_block_answers(router):
+def test_lost_worker_does_not_block_answers(router):
     conn = router.connect(0)
     router.attach(0, conn, "out", "a")
     router.flush()
@@ -224,7 +224,7 @@ def test_a_death_does_not_block_answers(router):
     assert router.respawned == 1
 
 
-def test_an_id_is_used_again_only_after_all_know_of_its_removal(router):
+def test_id_is_reused_after_acknowledged_removal(router):
     conn = router.connect(0)
     link = router.attach(0, conn, "in", "a")
     router.settle()
@@ -241,8 +241,8 @@ def test_an_id_is_used_again_only_after_all_know_of_its_removal(router):
     assert router.core.table.records["M0c"].id == number
 
 
-def test_the_dead_are_in_no_snapshot():
-    router = Router(2)
+def test_lost_workers_are_in_no_snapshot():
+    router = CoreWithReplicas(2)
     router.kill(0)
     router.flush()  # settled only after the acknowledgement of the other worker
     router.core.receive(router.replicas[1].worker, messages.Resync())
@@ -250,19 +250,19 @@ def test_the_dead_are_in_no_snapshot():
     assert router.replicas[1].table.workers == {1: (1, "up")}
 
 
-def test_port_closed_by_a_malformed_record_names_the_writer_to_replace(router):
+def test_port_closed_by_malformed_record_names_writer(router):
     with pytest.raises(WorkerCorruptError, match="cut off") as caught:
         router.core.receive(router.replicas[1].worker, messages.PortClosed(2, 1, "cut off"))
     assert caught.value.worker is router.core.workers[2]
 
 
 @pytest.mark.parametrize(("writer", "generation"), [(2, 7), (9, 1)], ids=["earlier-generation", "no-worker"])
-def test_port_closed_towards_a_worker_that_is_gone_changes_nothing(router, writer, generation):
+def test_port_closed_towards_lost_worker_is_ignored(router, writer, generation):
     router.core.receive(router.replicas[1].worker, messages.PortClosed(writer, generation, "cut off"))
     router.settle()
 
 
-def test_removals_come_after_the_news_of_the_death(router):
+def test_address_removals_follow_loss_of_worker(router):
     conn = router.connect(2)
     router.attach(2, conn, "out", "a")
     router.settle()
@@ -273,7 +273,7 @@ def test_removals_come_after_the_news_of_the_death(router):
     assert names[:3] == ["-c", "worker", "-addr"]
 
 
-def test_a_new_worker_gets_no_connections_before_it_is_up_everywhere_it_counts(router):
+def test_new_worker_serves_after_its_own_delta(router):
     router.kill(2)
     router.settle()
     worker = router.core.workers[2]
@@ -288,7 +288,7 @@ def test_a_new_worker_gets_no_connections_before_it_is_up_everywhere_it_counts(r
     assert worker.stage.name == "SERVING"
 
 
-def test_resync_replaces_what_a_worker_holds(router):
+def test_resync_replaces_table_of_worker(router):
     conn = router.connect(0)
     router.attach(0, conn, "out", "a")
     router.flush()
@@ -303,7 +303,7 @@ def test_resync_replaces_what_a_worker_holds(router):
     assert len(router.replicas[0].answers) == 1
 
 
-def test_a_worker_whose_first_delta_was_lost_serves_after_a_resync(router):
+def test_worker_without_first_delta_serves_after_resync(router):
     router.kill(2)
     router.flush()
     router.take(0, everything=True)
@@ -316,13 +316,13 @@ def test_a_worker_whose_first_delta_was_lost_serves_after_a_resync(router):
     assert fresh.worker.stage.name == "SERVING"
 
 
-def test_in_process_addresses_are_in_every_snapshot(router):
+def test_snapshots_contain_in_process_addresses(router):
     for replica in router.replicas.values():
         attributes = {op[2]: op[3].get("inproc") for op in replica.ops if op[0] == "addr"}
         assert attributes == dict.fromkeys(reversed(IN_PROCESS), True)
 
 
-def test_a_local_message_without_octets_is_a_fault(router):
+def test_local_message_without_octets_is_refused(router):
     with pytest.raises(WorkerFaultError, match="the octets of the message are missing"):
         router.core.receive(router.replicas[0].worker, messages.Local("M0$management", 1))
 
@@ -333,7 +333,7 @@ def test_snapshot_holds_listeners_settings_and_exchanges():
         "exchange {\n name: y\n address: ex\n}\n"
         "binding {\n name: b\n exchangeName: x\n bindingKey: a.*\n nextHopAddress: hop\n}\n"
     )
-    router = Router(2, text)
+    router = CoreWithReplicas(2, text)
     ops = router.replicas[0].ops
     (listener,) = [op for op in ops if op[0] == "profile"]
     assert (listener[1], listener[2]["linkCapacity"], listener[2]["role"]) == ("main", 250, "normal")
@@ -345,7 +345,7 @@ def test_snapshot_holds_listeners_settings_and_exchanges():
 
 
 def test_identities_count_links_after_configured_objects():
-    router = Router(1)
+    router = CoreWithReplicas(1)
     conn = router.connect(0)
     router.attach(0, conn, "in", None)
     router.attach(0, conn, "in", None)
@@ -362,12 +362,12 @@ def test_identities_count_links_after_configured_objects():
         messages.Logged({"SERVER": [0] * 6}, []),
     ],
 )
-def test_nonsense_is_refused(router, message):
+def test_invalid_log_messages_are_refused(router, message):
     with pytest.raises(WorkerFaultError):
         router.core.receive(router.replicas[0].worker, message)
 
 
-def test_a_slot_that_is_in_use_is_refused_and_the_rest_can_be_taken_away(router):
+def test_slot_in_use_is_refused_and_worker_can_be_removed(router):
     conn = router.connect(0)
     router.attach(0, conn, "out", "a", slot=5, gen=7)
     with pytest.raises(WorkerFaultError, match="slot 5 generation 7 is in use"):
@@ -382,8 +382,8 @@ ACTIONS = ("connect", "consumer", "producer", "dynamic", "fallback", "detach", "
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 7)), max_size=60))
-def test_any_order_of_events(actions):
-    router = Router()
+def test_random_events_keep_replicas_consistent(actions):
+    router = CoreWithReplicas()
     connections: dict[int, list[int]] = {0: [], 1: [], 2: []}
     for action, index, number in actions:
         replica = router.replicas.get(index)
@@ -422,7 +422,7 @@ def test_any_order_of_events(actions):
         assert replica.table.consumers == reference.consumers
         answered = {(answer.conn, answer.link) for answer in replica.answers}
         assert answered >= set(replica.links), "a link without an answer"
-    snapshot = Table(wire(router.core.snapshot()))
+    snapshot = AppliedTable(wire(router.core.snapshot()))
     assert (snapshot.addresses, snapshot.consumers) == (reference.addresses, reference.consumers)
     for index, replica in list(router.replicas.items()):
         for conn in list(replica.worker.connections):

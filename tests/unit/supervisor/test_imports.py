@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 # Import cycles that are allowed to stay, of imports for types or inside functions: sets of modules. A cycle shows that
 # two files hold one concept, or that an interface is missing.
-KNOWN_CIRCLES: set[frozenset[str]] = set()
+KNOWN_CYCLES: set[frozenset[str]] = set()
 
 Graph = Mapping[str, set[str]]
 
@@ -54,7 +54,7 @@ def _reached(graph: Graph, start: str) -> set[str]:
     return reached
 
 
-def circles(graph: Graph) -> set[frozenset[str]]:
+def import_cycles(graph: Graph) -> set[frozenset[str]]:
     """Return the sets of modules that reach each other."""
     reached = {module: _reached(graph, module) for module in graph}
     return {
@@ -64,15 +64,15 @@ def circles(graph: Graph) -> set[frozenset[str]]:
     }
 
 
-def test_no_modules_import_each_other() -> None:
-    assert circles(_graph(ROOT / "supervisor", everywhere=False)) == set()
+def test_supervisor_modules_have_no_import_cycles() -> None:
+    assert import_cycles(_graph(ROOT / "supervisor", everywhere=False)) == set()
 
 
-def test_no_modules_need_each_other_for_types_or_inside_functions() -> None:
-    assert circles(_graph(ROOT / "supervisor", everywhere=True)) == KNOWN_CIRCLES
+def test_supervisor_modules_have_only_known_type_cycles() -> None:
+    assert import_cycles(_graph(ROOT / "supervisor", everywhere=True)) == KNOWN_CYCLES
 
 
-def test_the_core_knows_no_subsystem_by_name() -> None:
+def test_supervisor_core_imports_no_subsystem() -> None:
     imported = _graph(ROOT / "supervisor", everywhere=True)["supervisor.core"]
     # These modules contain the table's changes and their recipients.
     assert imported == {
@@ -95,12 +95,12 @@ def test_the_core_knows_no_subsystem_by_name() -> None:
         ("from other import b", False, False),
     ],
 )
-def test_circles_are_found(tmp_path: Path, first: str, at_load: bool, anywhere: bool) -> None:
+def test_supervisor_import_cycles_are_found(tmp_path: Path, first: str, at_load: bool, anywhere: bool) -> None:
     folder = tmp_path / "p"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "a.py").write_text(first)
     (folder / "b.py").write_text("from p.a import A")
     both = {frozenset({"p.a", "p.b"})}
-    assert circles(_graph(folder, everywhere=False)) == (both if at_load else set())
-    assert circles(_graph(folder, everywhere=True)) == (both if anywhere else set())
+    assert import_cycles(_graph(folder, everywhere=False)) == (both if at_load else set())
+    assert import_cycles(_graph(folder, everywhere=True)) == (both if anywhere else set())

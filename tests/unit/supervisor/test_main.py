@@ -5,7 +5,7 @@ import os
 from supervisor.main import _cores
 
 
-def test_workers_have_cores_of_their_own_only_where_all_are_theirs() -> None:
+def test_workers_are_pinned_only_if_they_fill_all_cores() -> None:
     """Two routers with one worker each on one machine would otherwise share the first core."""
     cores = sorted(os.sched_getaffinity(0))
     assert _cores(len(cores)) == (cores if len(cores) > 1 else [None])

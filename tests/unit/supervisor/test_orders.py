@@ -15,7 +15,7 @@ from supervisor.processes.worker import Stage, Worker
 from supervisor.service import Supervisor
 
 
-class Channels:
+class RecordingChannels:
     """Control channels that record the frames sent."""
 
     def __init__(self) -> None:
@@ -26,8 +26,8 @@ class Channels:
 
 
 @pytest.fixture
-def channels() -> Channels:
-    return Channels()
+def channels() -> RecordingChannels:
+    return RecordingChannels()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def worker() -> Worker:
     return made
 
 
-def send(channels: Channels, worker: Worker) -> list[tuple[list[int], list[bytes]]]:
+def send(channels: RecordingChannels, worker: Worker) -> list[tuple[list[int], list[bytes]]]:
     supervisor: Any = SimpleNamespace(_channels=channels)
     Supervisor._send_orders(supervisor, worker)
     sent, channels.parts = channels.parts, []
@@ -49,35 +49,35 @@ def fill(worker: Worker, orders: int, own: int) -> None:
     worker.sends.extend((Control(1000 + number), b"%d" % number) for number in range(own))
 
 
-def test_nothing(channels: Channels, worker: Worker) -> None:
+def test_empty_outbox_sends_nothing(channels: RecordingChannels, worker: Worker) -> None:
     assert send(channels, worker) == []
 
 
-def test_one_part_has_both(channels: Channels, worker: Worker) -> None:
+def test_orders_and_sends_share_one_frame(channels: RecordingChannels, worker: Worker) -> None:
     fill(worker, 2, 2)
     assert send(channels, worker) == [([0, 1, 1000, 1001], [b"0", b"1"])]
     assert (worker.outbox, list(worker.sends)) == ([], [])
 
 
 @pytest.mark.parametrize("orders", [0, 1, MESSAGES_A_PART - 1, MESSAGES_A_PART, 2 * MESSAGES_A_PART + 1])
-def test_parts_are_bounded(channels: Channels, worker: Worker, orders: int) -> None:
+def test_order_frames_are_bounded(channels: RecordingChannels, worker: Worker, orders: int) -> None:
     fill(worker, orders, MESSAGES_A_PART + 2)
     parts = send(channels, worker)
     assert all(len(messages) == MESSAGES_A_PART for messages, _ in parts[:-1])
-    everything = [number for messages, _ in parts for number in messages]
-    assert everything == [*range(orders), *range(1000, 1000 + MESSAGES_A_PART + 2)]
+    numbers = [number for messages, _ in parts for number in messages]
+    assert numbers == [*range(orders), *range(1000, 1000 + MESSAGES_A_PART + 2)]
     for messages, octets in parts:
         assert octets == [b"%d" % (number - 1000) for number in messages if number >= 1000]
 
 
-def test_a_worker_that_starts_gets_orders_alone(channels: Channels, worker: Worker) -> None:
+def test_starting_worker_gets_orders_alone(channels: RecordingChannels, worker: Worker) -> None:
     worker.stage = Stage.STARTING
     fill(worker, 1, 1)
     assert send(channels, worker) == [([0], [])]
     assert len(worker.sends) == 1
 
 
-def test_an_epoch_that_nobody_waits_for_is_acknowledged_later() -> None:
+def test_unawaited_epoch_is_acknowledged_later() -> None:
     epochs: Epochs[str] = Epochs()
     epochs.join(0, 1)
     published: list[tuple[int, list[Op]]] = []

@@ -22,8 +22,8 @@ from supervisor.core import Core
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Worker, WorkerFaultError
 from supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes, RawHandler, Subsystem
-from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, World
-from tests.unit.supervisor.test_core import Router
+from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, ReconfigurableRouter
+from tests.unit.supervisor.test_core import CoreWithReplicas
 
 BANNER = RadiusOp(77)  # any op will do
 
@@ -97,14 +97,14 @@ class Banners(Subsystem):
     def snapshot_ops(self) -> Iterable[Op]:
         return [BANNER]
 
-    def taken(self) -> list[Any]:
+    def take_calls(self) -> list[Any]:
         """Return the calls since the last call of `take_calls`."""
         calls, self.calls = self.calls, []
         return calls
 
     def events(self) -> list[Any]:
         """Take the calls, and return those about connections, links and workers."""
-        return [call for call in self.taken() if isinstance(call, tuple)]
+        return [call for call in self.take_calls() if isinstance(call, tuple)]
 
 
 @pytest.fixture
@@ -113,17 +113,17 @@ def banners() -> Banners:
 
 
 @pytest.fixture
-def router(banners: Banners) -> Router:
-    made = Router(workers=2)
+def router(banners: Banners) -> CoreWithReplicas:
+    made = CoreWithReplicas(workers=2)
     made.core.events.add(banners)
-    banners.taken()
+    banners.take_calls()
     return made
 
 
 # -- Events
 
 
-def test_it_is_told_of_connections_links_and_workers(router: Router, banners: Banners) -> None:
+def test_subsystem_is_notified_of_connections_links_and_workers(router: CoreWithReplicas, banners: Banners) -> None:
     conn, other = router.connect(0), router.connect(1)
     opened = Opened(conn=conn, container="c", hostname=None, user=None, properties={}, tls=None)
     router.core.receive(router.replicas[0].worker, opened)
@@ -143,27 +143,27 @@ class Greeter(Subsystem):
     """Subsystem that handles messages of workers: log lines, and messages for the router itself."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, str | bytes]] = []
+        self.received: list[tuple[int, str | bytes]] = []
 
     def messages(self, handlers: Handlers[Worker]) -> None:
-        handlers.on(Log, lambda worker, message: self.heard.append((worker.index, message.text)))
+        handlers.on(Log, lambda worker, message: self.received.append((worker.index, message.text)))
 
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:
-        return {Local: lambda worker, message, octets: self.heard.append((worker.index, octets))}
+        return {Local: lambda worker, message, octets: self.received.append((worker.index, octets))}
 
 
-def test_it_handles_its_messages() -> None:
+def test_subsystem_handles_its_messages() -> None:
     core = Core(Table(1), Epochs(), Events(), lambda number: None)
     core.events.add(greeter := Greeter())
     worker = Worker(0, 1)
     core.receive(worker, Log("SERVER", "info", "hi"))
     core.receive(worker, Local("key", 1), b"octets")
-    assert greeter.heard == [(0, "hi"), (0, b"octets")]
+    assert greeter.received == [(0, "hi"), (0, b"octets")]
     with pytest.raises(WorkerFaultError, match="local: the octets"):
         core.receive(worker, Local("key", 1))
 
 
-def test_a_message_without_a_subsystem_is_found_when_the_router_is_composed(router: Router) -> None:
+def test_message_without_subsystem_is_a_composition_error(router: CoreWithReplicas) -> None:
     router.core.events.check_complete()
     events = Events()
     events.add(Greeter())
@@ -171,7 +171,7 @@ def test_a_message_without_a_subsystem_is_found_when_the_router_is_composed(rout
         events.check_complete()
 
 
-def test_its_ops_are_in_the_snapshot_of_a_new_worker(router: Router) -> None:
+def test_subsystem_ops_are_in_snapshot(router: CoreWithReplicas) -> None:
     router.settle()
     assert router.core.snapshot()[-1] == BANNER
 
@@ -179,18 +179,18 @@ def test_its_ops_are_in_the_snapshot_of_a_new_worker(router: Router) -> None:
 # -- Each wake
 
 
-def test_it_has_its_turn_in_each_wake(router: Router, banners: Banners) -> None:
+def test_subsystem_is_called_in_each_wake(router: CoreWithReplicas, banners: Banners) -> None:
     core = router.core
     assert core.work() is False
     assert core.take_delta() is None
-    assert banners.taken() == ["work", "step", "after delta"]
+    assert banners.take_calls() == ["work", "step", "after delta"]
     assert not core.busy
     banners.more = True
     assert core.work() is True
     assert core.busy
 
 
-def test_the_first_deadline_counts(router: Router, banners: Banners) -> None:
+def test_first_deadline_of_subsystems_counts(router: CoreWithReplicas, banners: Banners) -> None:
     assert router.core.deadline == NEVER
     banners.due = 12.0
     assert router.core.deadline == 12.0
@@ -199,13 +199,13 @@ def test_the_first_deadline_counts(router: Router, banners: Banners) -> None:
 # -- Start, end and management
 
 
-def test_it_starts_and_stops_with_the_router(router: Router, banners: Banners) -> None:
+def test_subsystem_starts_and_stops_with_router(router: CoreWithReplicas, banners: Banners) -> None:
     router.core.start(router.configuration)
     router.core.stop()
-    assert banners.taken() == ["start", "stop"]
+    assert banners.take_calls() == ["start", "stop"]
 
 
-def test_management_shows_what_it_knows_of_its_entities(router: Router) -> None:
+def test_management_shows_live_attributes_of_subsystem(router: CoreWithReplicas) -> None:
     (address,) = router.configuration.addresses
     assert router.core.live_attributes(address) == {"banner": f"of {address.name}"}
     others: list[EntityConfig] = list(router.configuration.listeners)
@@ -215,30 +215,30 @@ def test_management_shows_what_it_knows_of_its_entities(router: Router) -> None:
 # -- Composition
 
 
-class _Messages(Subsystem):
+class _MessageSubsystem(Subsystem):
     def messages(self, handlers: Handlers[Worker]) -> None:
         handlers.on(Attach, lambda worker, message: None)
 
 
-class _RawMessages(Subsystem):
+class _RawMessageSubsystem(Subsystem):
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:
         return {Local: lambda worker, message, octets: None}
 
 
-class _Attributes(Subsystem):
+class _AttributeSubsystem(Subsystem):
     def live_attributes(self) -> Mapping[str, LiveAttributes]:
         return {AddressConfig.type: lambda config: {}}
 
 
-@pytest.mark.parametrize("other", [_Messages, _RawMessages, _Attributes])
-def test_two_subsystems_for_the_same_thing_are_refused(router: Router, other: type[Subsystem]) -> None:
+@pytest.mark.parametrize("other", [_MessageSubsystem, _RawMessageSubsystem, _AttributeSubsystem])
+def test_duplicate_subsystem_registration_is_refused(router: CoreWithReplicas, other: type[Subsystem]) -> None:
     with pytest.raises(CompositionError, match="has (its subsystem|a handler) already"):
         router.core.events.add(other())
 
 
 # -- Changes of the configuration
 
-Scenario = Callable[[World, Banners], Coroutine[Any, Any, None]]
+Scenario = Callable[[ReconfigurableRouter, Banners], Coroutine[Any, Any, None]]
 Run = Callable[[Scenario], None]
 
 
@@ -246,90 +246,90 @@ Run = Callable[[Scenario], None]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banners: Banners) -> Run:
     monkeypatch.chdir(tmp_path)
 
-    def go(scenario: Scenario) -> None:
+    def run_scenario(scenario: Scenario) -> None:
         async def body() -> None:
-            world = World(tmp_path)
-            world.core.events.add(banners)
+            router = ReconfigurableRouter(tmp_path)
+            router.core.events.add(banners)
             try:
-                await scenario(world, banners)
+                await scenario(router, banners)
             finally:
-                world.close()
+                router.close()
 
         asyncio.run(body())
 
-    return go
+    return run_scenario
 
 
 def changes(banners: Banners) -> list[Any]:
-    return [call for call in banners.taken() if call in ("gather", "prepare", "commit", "discard")]
+    return [call for call in banners.take_calls() if call in ("gather", "prepare", "commit", "discard")]
 
 
-def test_a_reload_is_gathered_prepared_and_committed(run: Run) -> None:
-    async def scenario(world: World, banners: Banners) -> None:
-        banners.fetched = world.loop.create_future()
-        world.loop.call_soon(banners.fetched.set_result, "text")
-        before = world.live.configuration
-        await world.reload(BASE + MORE)
+def test_reload_is_gathered_prepared_and_committed(run: Run) -> None:
+    async def scenario(router: ReconfigurableRouter, banners: Banners) -> None:
+        banners.fetched = router.loop.create_future()
+        router.loop.call_soon(banners.fetched.set_result, "text")
+        before = router.live.configuration
+        await router.reload(BASE + MORE)
         assert changes(banners) == ["gather", "prepare", "commit"]
         (change,) = banners.changes
         assert change.whole
-        assert (change.old, change.new) == (before, world.live.configuration)
+        assert (change.old, change.new) == (before, router.live.configuration)
         assert change.gathered[banners] == "text"
         assert change.concerns(AddressConfig)
 
     run(scenario)
 
 
-def test_a_refusal_leaves_everything_as_it_was(run: Run) -> None:
-    async def scenario(world: World, banners: Banners) -> None:
-        before = world.state()
+def test_refused_change_leaves_state_unchanged(run: Run) -> None:
+    async def scenario(router: ReconfigurableRouter, banners: Banners) -> None:
+        before = router.state()
         banners.refusal = ChangeError(400, "no such banner")
-        world.path.write_text(BASE + MORE)
-        error = await world.refused(world.reloads.ask())
+        router.path.write_text(BASE + MORE)
+        error = await router.change_error(router.reloads.ask())
         assert (error.status, error.text) == (400, "no such banner")
         assert changes(banners) == ["gather", "prepare", "discard"]
-        world.settle()
-        assert world.state() == before
+        router.settle()
+        assert router.state() == before
         banners.refusal = None
-        assert len((await world.reload()).changes) == 8
+        assert len((await router.reload()).changes) == 8
 
     run(scenario)
 
 
-def test_what_cannot_be_gathered_refuses_the_change(run: Run) -> None:
-    async def scenario(world: World, banners: Banners) -> None:
-        before = world.state()
-        banners.fetched = world.loop.create_future()
+def test_failed_gathering_refuses_change(run: Run) -> None:
+    async def scenario(router: ReconfigurableRouter, banners: Banners) -> None:
+        before = router.state()
+        banners.fetched = router.loop.create_future()
         banners.fetched.set_exception(ChangeError(500, "banner.txt: No such file"))
-        world.path.write_text(BASE + MORE)
-        assert (await world.refused(world.reloads.ask())).text == "banner.txt: No such file"
+        router.path.write_text(BASE + MORE)
+        assert (await router.change_error(router.reloads.ask())).text == "banner.txt: No such file"
         assert changes(banners) == ["gather", "discard"]
-        assert world.state() == before
+        assert router.state() == before
 
     run(scenario)
 
 
-def test_a_change_that_another_one_overtakes_is_discarded_and_made_again(run: Run) -> None:
-    async def scenario(world: World, banners: Banners) -> None:
-        banners.fetched = world.loop.create_future()
-        world.path.write_text(BASE + MORE)
-        asked = world.reloads.ask()
+def test_overtaken_change_is_discarded_and_repeated(run: Run) -> None:
+    async def scenario(router: ReconfigurableRouter, banners: Banners) -> None:
+        banners.fetched = router.loop.create_future()
+        router.path.write_text(BASE + MORE)
+        reload = router.reloads.ask()
         while banners.calls.count("gather") < 1:
             await asyncio.sleep(0)
         pending, banners.fetched = banners.fetched, None
-        await world.create(ADDRESS, prefix="meanwhile")
+        await router.create(ADDRESS, prefix="meanwhile")
         pending.set_result("old")
-        await asked
+        await reload
         assert changes(banners) == ["gather", "gather", "prepare", "commit", "discard", "gather", "prepare", "commit"]
-        assert [address.prefix for address in world.live.configuration.addresses] == ["fallback", "more"]
+        assert [address.prefix for address in router.live.configuration.addresses] == ["fallback", "more"]
 
     run(scenario)
 
 
-def test_a_single_change_names_its_entities(run: Run) -> None:
-    async def scenario(world: World, banners: Banners) -> None:
-        made = await world.create(ADDRESS, prefix="x")
-        await world.change(world.live.delete(made))
+def test_single_change_names_its_entities(run: Run) -> None:
+    async def scenario(router: ReconfigurableRouter, banners: Banners) -> None:
+        made = await router.create(ADDRESS, prefix="x")
+        await router.change(router.live.delete(made))
         create, delete = banners.changes
         assert not create.whole
         assert (list(create.made(AddressConfig)), list(create.removed(AddressConfig))) == ([made], [])
@@ -339,7 +339,7 @@ def test_a_single_change_names_its_entities(run: Run) -> None:
     run(scenario)
 
 
-class Faulty(Subsystem):
+class FaultySubsystem(Subsystem):
     """Subsystem that fails to commit a change unless it is an undo."""
 
     def commit(self, change: ConfigurationChange) -> None:
@@ -347,28 +347,28 @@ class Faulty(Subsystem):
             raise RuntimeError("bad luck")
 
 
-def test_a_fault_of_an_earlier_subsystem_discards_and_goes_back(run: Run) -> None:
-    class Later(Banners):
+def test_fault_of_earlier_subsystem_discards_change(run: Run) -> None:
+    class SecondBanners(Banners):
         def live_attributes(self) -> Mapping[str, LiveAttributes]:
             return {}
 
-    async def scenario(world: World, banners: Banners) -> None:
-        world.core.events.add(Faulty(), later := Later())
-        world.path.write_text(BASE + MORE)
-        assert "bad luck" in (await world.refused(world.reloads.ask())).text
+    async def scenario(router: ReconfigurableRouter, banners: Banners) -> None:
+        router.core.events.add(FaultySubsystem(), later := SecondBanners())
+        router.path.write_text(BASE + MORE)
+        assert "bad luck" in (await router.change_error(router.reloads.ask())).text
         assert changes(later) == ["gather", "prepare", "discard", "prepare", "commit"]
 
     run(scenario)
 
 
-def test_a_fault_of_a_later_subsystem_is_undone_by_a_change_back(run: Run) -> None:
-    async def scenario(world: World, banners: Banners) -> None:
-        world.core.events.add(Faulty())
-        before = world.live.configuration
-        world.path.write_text(BASE + MORE)
-        assert "bad luck" in (await world.refused(world.reloads.ask())).text
+def test_fault_of_later_subsystem_is_undone(run: Run) -> None:
+    async def scenario(router: ReconfigurableRouter, banners: Banners) -> None:
+        router.core.events.add(FaultySubsystem())
+        before = router.live.configuration
+        router.path.write_text(BASE + MORE)
+        assert "bad luck" in (await router.change_error(router.reloads.ask())).text
         assert changes(banners) == ["gather", "prepare", "commit", "prepare", "commit"]
-        forth, back = banners.changes
-        assert (back.old, back.new, back.undo) == (forth.new, before, True)
+        forward, back = banners.changes
+        assert (back.old, back.new, back.undo) == (forward.new, before, True)
 
     run(scenario)

@@ -12,7 +12,14 @@ from random import Random
 import psutil
 import pytest
 
-from tests.unit.supervisor.harness import PATIENCE, Client, Supervisor, attach_fields, configuration_text, until
+from tests.unit.supervisor.harness import (
+    PATIENCE,
+    StandInClient,
+    SupervisorProcess,
+    attach_fields,
+    configuration_text,
+    until,
+)
 
 pytestmark = pytest.mark.starts
 
@@ -22,7 +29,7 @@ def start(tmp_path):
     started = []
 
     def begin(text=None, workers=2, command=(), **environment):
-        supervisor = Supervisor(tmp_path, text or configuration_text(workers), command, **environment)
+        supervisor = SupervisorProcess(tmp_path, text or configuration_text(workers), command, **environment)
         started.append(supervisor)
         return supervisor
 
@@ -36,7 +43,7 @@ def clients():
     opened = []
 
     def connect(supervisor):
-        client = Client(supervisor.port())
+        client = StandInClient(supervisor.port())
         opened.append(client)
         return client
 
@@ -45,7 +52,7 @@ def clients():
         client.close()
 
 
-def two_on_different_workers(supervisor, connect):
+def connect_to_both_workers(supervisor, connect):
     first, second = connect(supervisor), connect(supervisor)
     assert {first.worker, second.worker} == {0, 1}
     return first, second
@@ -91,7 +98,7 @@ def test_start_is_logged_in_order(start):
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 0), (signal.SIGQUIT, 0), (signal.SIGINT, -signal.SIGINT)]
 )
-def test_signals_end_it_with_nothing_left(start, clients, number, status):
+def test_signals_end_supervisor_without_leftovers(start, clients, number, status):
     supervisor = start()
     client = clients(supervisor)
     processes = children(supervisor)
@@ -104,7 +111,7 @@ def test_signals_end_it_with_nothing_left(start, clients, number, status):
     assert not [line for line in supervisor.lines if "did not exit in time" in line]
 
 
-def test_sighup_changes_nothing(start, clients):
+def test_sighup_keeps_supervisor_running(start, clients):
     supervisor = start()
     clients(supervisor)
     supervisor.process.send_signal(signal.SIGHUP)
@@ -112,7 +119,7 @@ def test_sighup_changes_nothing(start, clients):
     assert supervisor.end(signal.SIGTERM) == 0
 
 
-def test_a_killed_supervisor_leaves_nothing(start):
+def test_killed_supervisor_leaves_no_processes(start):
     supervisor = start()
     supervisor.port()
     processes = children(supervisor)
@@ -134,8 +141,8 @@ def test_connections_are_spread_and_numbered(start, clients):
     supervisor.wait_for(r"ROUTER_CORE \(info\) \[C1\] Connection Closed")
 
 
-def test_an_attached_consumer_is_known_to_all_workers(start, clients):
-    first, second = two_on_different_workers(supervisor := start(), clients)
+def test_attached_consumer_is_known_to_all_workers(start, clients):
+    first, second = connect_to_both_workers(supervisor := start(), clients)
     for number in range(50):
         link = first.attach("out", f"queue.{number}")
         answer = first.receive("attached")
@@ -146,8 +153,8 @@ def test_an_attached_consumer_is_known_to_all_workers(start, clients):
     supervisor.wait_for(r"ROUTER_CORE \(info\) \[C1\]\[L2\] Link attached: dir=out source=")
 
 
-def test_links_go_with_their_connection(start, clients):
-    first, second = two_on_different_workers(start(), clients)
+def test_links_are_removed_with_connection(start, clients):
+    first, second = connect_to_both_workers(start(), clients)
     first.attach("out", "queue")
     first.attach("in", "other")
     first.receive("attached")
@@ -157,8 +164,8 @@ def test_links_go_with_their_connection(start, clients):
     until(lambda: second.table().of("M0queue") is None and second.table().of("M0other") is None, "addresses stay")
 
 
-def test_an_address_outlives_links_while_it_has_another(start, clients):
-    first, second = two_on_different_workers(start(), clients)
+def test_address_outlives_link_while_it_has_another(start, clients):
+    first, second = connect_to_both_workers(start(), clients)
     link = first.attach("out", "queue")
     second.attach("in", "queue")
     number = first.receive("attached")["addr"]
@@ -169,9 +176,9 @@ def test_an_address_outlives_links_while_it_has_another(start, clients):
     assert first.receive("attached")["addr"] == number
 
 
-def test_a_dead_worker_is_replaced_and_forgotten(start, clients):
+def test_killed_worker_is_replaced_and_removed(start, clients):
     supervisor = start()
-    victim, survivor = two_on_different_workers(supervisor, clients)
+    victim, survivor = connect_to_both_workers(supervisor, clients)
     victim.attach("out", "queue")
     survivor.attach("out", "queue")
     victim.receive("attached")
@@ -191,7 +198,7 @@ def test_a_dead_worker_is_replaced_and_forgotten(start, clients):
     assert replacement.receive("attached")["kind"] == "address"
 
 
-def test_deaths_one_after_the_other(start, clients):
+def test_repeated_worker_exits_are_survived(start, clients):
     supervisor = start()
     survivor = clients(supervisor)
     for _ in range(6):
@@ -203,9 +210,9 @@ def test_deaths_one_after_the_other(start, clients):
     assert supervisor.end(signal.SIGTERM) == 0
 
 
-def test_all_workers_die_at_once(start, clients):
+def test_simultaneous_exit_of_all_workers_is_survived(start, clients):
     supervisor = start()
-    first, second = two_on_different_workers(supervisor, clients)
+    first, second = connect_to_both_workers(supervisor, clients)
     first.send(t="die")
     second.send(t="die")
     assert first.closed_by_peer()
@@ -214,7 +221,7 @@ def test_all_workers_die_at_once(start, clients):
     supervisor.wait_for("a new one replaces it", 2)
 
 
-def test_the_only_worker_dies(start, clients):
+def test_exit_of_only_worker_is_survived(start, clients):
     supervisor = start(workers=1)
     client = clients(supervisor)
     client.send(t="die")
@@ -222,7 +229,7 @@ def test_the_only_worker_dies(start, clients):
     assert reconnect(supervisor, clients).pid != client.pid
 
 
-def test_deaths_under_load(start, clients):
+def test_worker_exits_under_load_leave_no_state(start, clients):
     """At any moment of a worker's exit, each attach is answered or its connection closed, and no state is left."""
     supervisor = start()
     port = supervisor.port()
@@ -232,7 +239,7 @@ def test_deaths_under_load(start, clients):
         random = Random(seed)
         for _ in range(100):
             try:
-                client = Client(port)
+                client = StandInClient(port)
                 slots = range(client.number * 8, client.number * 8 + random.randint(1, 6))
                 for slot in slots:
                     client.attach(random.choice(("in", "out")), f"queue.{random.randint(0, 20)}", slot=slot)
@@ -257,23 +264,23 @@ def test_deaths_under_load(start, clients):
     assert not [line for line in supervisor.lines if "critical" in line]
 
 
-def test_a_worker_that_cannot_start_ends_the_router(start):
+def test_worker_failing_at_start_ends_router(start):
     supervisor = start(SLUICE_STANDIN_FAULT="start")
     assert supervisor.process.wait(PATIENCE) == 1
     supervisor.wait_for(r"SERVER \(critical\) Workers exited 5 times within 10 seconds before they were ready")
 
 
-def test_a_bad_message_costs_the_worker_its_life(start, clients):
+def test_malformed_message_kills_its_worker(start, clients):
     supervisor = start()
     client = clients(supervisor)
     client.send(t="detach")  # without a link
     assert client.closed_by_peer()
-    said = r"SERVER \(critical\) Worker \d .* sent a bad message: "
-    supervisor.wait_for(said + r"events of a worker: .*missing required field `link` .*'detach'")
+    log_pattern = r"SERVER \(critical\) Worker \d .* sent a bad message: "
+    supervisor.wait_for(log_pattern + r"events of a worker: .*missing required field `link` .*'detach'")
     reconnect(supervisor, clients)
 
 
-def test_a_message_that_the_supervisor_fails_at_takes_no_other_with_it(start, clients):
+def test_message_with_internal_error_affects_no_other(start, clients):
     supervisor = start(FAULTY_ADDRESS="x")
     client = clients(supervisor)
     client.opened()
@@ -284,7 +291,7 @@ def test_a_message_that_the_supervisor_fails_at_takes_no_other_with_it(start, cl
     supervisor.wait_for("SERVER .critical. Internal error: message attach of worker")
 
 
-def test_a_taken_port(start):
+def test_taken_port_ends_router(start):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         text = configuration_text().replace("port: 0", f"port: {port}")
@@ -294,16 +301,16 @@ def test_a_taken_port(start):
     supervisor.wait_for(rf"SERVER \(critical\) Shutting down, required listener failed 127\.0\.0\.1:{port}")
 
 
-def test_no_shared_memory(start):
+def test_missing_shared_memory_ends_router(start):
     supervisor = start(command=("sh", "-c", 'ulimit -f 0; exec "$@"', "sh"))
     assert supervisor.process.wait(PATIENCE) == 1
     supervisor.wait_for(r"SERVER \(critical\) The router cannot start: .*memory region: size of \d+ octets: ")
 
 
-def test_a_worker_that_cannot_be_forked_comes_later(start, clients):
+def test_unforkable_worker_is_started_later(start, clients):
     """The system refuses to fork for a while. The router continues with the remaining workers."""
     supervisor = start()
-    victim, survivor = two_on_different_workers(supervisor, clients)
+    victim, survivor = connect_to_both_workers(supervisor, clients)
     (zygote,) = psutil.Process(supervisor.process.pid).children()
     soft, hard = zygote.rlimit(psutil.RLIMIT_NOFILE)
     zygote.rlimit(psutil.RLIMIT_NOFILE, (3, hard))  # cannot receive the hand-over socket
@@ -316,14 +323,14 @@ def test_a_worker_that_cannot_be_forked_comes_later(start, clients):
     until(lambda: survivor.table().workers[victim.worker][1] == "up", "not replaced")
 
 
-def test_a_missing_worker_module(start):
+def test_missing_worker_module_ends_router(start):
     supervisor = start(WORKER_MODULE="no.such.module")
     assert supervisor.process.wait(PATIENCE) == 1
     supervisor.wait_for("ModuleNotFoundError: No module named 'no'")
     supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has exited. Shutting down")
 
 
-def test_every_process_is_seen_as_what_it_is(start):
+def test_processes_have_distinct_command_lines(start):
     """Scripts find a router by its command line, which must be the supervisor's alone."""
     supervisor = start()
     supervisor.port()
@@ -341,7 +348,7 @@ def test_every_process_is_seen_as_what_it_is(start):
     assert sorted(map(shown, workers)) == [b"sluice: worker %d\0" % number for number in range(len(workers))]
 
 
-def test_a_dead_zygote_ends_the_router(start):
+def test_killed_zygote_ends_router(start):
     supervisor = start()
     supervisor.port()
     (zygote,) = psutil.Process(supervisor.process.pid).children()
@@ -350,9 +357,9 @@ def test_a_dead_zygote_ends_the_router(start):
     supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has exited. Shutting down")
 
 
-def test_a_worker_that_hangs_is_replaced_and_blocks_no_answer(start, clients):
+def test_hung_worker_is_replaced_and_blocks_no_answer(start, clients):
     supervisor = start(DEADLINE="0.5")
-    hung, other = two_on_different_workers(supervisor, clients)
+    hung, other = connect_to_both_workers(supervisor, clients)
     os.kill(hung.pid, signal.SIGSTOP)
     other.attach("out", "queue")
     assert other.receive("attached")["kind"] == "address"
@@ -360,9 +367,9 @@ def test_a_worker_that_hangs_is_replaced_and_blocks_no_answer(start, clients):
     until(lambda: other.table().workers[hung.worker] == (2, "up"), "not replaced")
 
 
-def test_a_worker_that_hangs_is_given_nothing_and_replaced_while_nothing_changes(start, clients):
+def test_hung_worker_gets_no_connections_and_is_replaced(start, clients):
     supervisor = start(PROBE="0.4")
-    hung, other = two_on_different_workers(supervisor, clients)
+    hung, other = connect_to_both_workers(supervisor, clients)
     os.kill(hung.pid, signal.SIGSTOP)
     sockets = [socket.create_connection(("127.0.0.1", supervisor.port()), PATIENCE) for _ in range(4)]
     for client in sockets:  # connections handed to the hung worker are taken back
@@ -375,7 +382,7 @@ def test_a_worker_that_hangs_is_given_nothing_and_replaced_while_nothing_changes
     until(lambda: other.table().workers[hung.worker] == (2, "up"), "not replaced")
 
 
-def test_a_worker_that_hung_for_a_while_is_used_again(start, clients):
+def test_worker_hung_for_short_time_is_used_again(start, clients):
     supervisor = start(workers=1, PROBE="0.4")
     only = clients(supervisor)
     os.kill(only.pid, signal.SIGSTOP)
@@ -388,10 +395,10 @@ def test_a_worker_that_hung_for_a_while_is_used_again(start, clients):
     assert only.table().workers[0] == (1, "up")
 
 
-def test_a_router_that_was_stopped_kills_no_worker(start, clients):
+def test_stopped_router_kills_no_worker(start, clients):
     """The router is stopped for longer than a worker may be silent. The processes continue in any order."""
     supervisor = start(PROBE="0.4")
-    first, second = two_on_different_workers(supervisor, clients)
+    first, second = connect_to_both_workers(supervisor, clients)
     processes = [supervisor.process.pid, first.pid, second.pid]
     for pid in processes:
         os.kill(pid, signal.SIGSTOP)
@@ -405,20 +412,20 @@ def test_a_router_that_was_stopped_kills_no_worker(start, clients):
     assert second.table().workers[first.worker] == (1, "up")
 
 
-def test_a_worker_that_hangs_at_its_start_is_replaced(start, clients):
+def test_worker_hung_at_start_is_replaced(start, clients):
     supervisor = start(DEADLINE="0.5", SLUICE_STANDIN_FAULT="hang")
     clients(supervisor)
     supervisor.wait_for(r"Worker \d \(process \d+\) is not ready after", 2)
 
 
-def test_workers_that_hang_at_their_start_do_not_end_the_router(start):
+def test_workers_hung_at_start_do_not_end_router(start):
     """Hung workers may wait for a descriptor of the supervisor. Workers that exit on their own would end the router."""
     supervisor = start(DEADLINE="0.1", SLUICE_STANDIN_FAULT="hang always")
     supervisor.wait_for(r"Worker \d \(process \d+\) is not ready after", 8)
     assert not [line for line in supervisor.lines if "Shutting down" in line]
 
 
-def test_out_of_descriptors_new_connections_are_refused_and_then_taken_again(start, clients):
+def test_connections_beyond_descriptors_are_refused_temporarily(start, clients):
     supervisor = start()
     supervisor.port()
     process = psutil.Process(supervisor.process.pid)
@@ -439,7 +446,7 @@ def test_out_of_descriptors_new_connections_are_refused_and_then_taken_again(sta
     first.receive("attached")
 
 
-def test_no_socket_of_a_router_that_serves_has_a_name(start):
+def test_sockets_of_serving_router_have_no_name(start):
     """No other user, no other container of a pod and no other program of the same user may be able to connect to a
     socket."""
     supervisor = start()

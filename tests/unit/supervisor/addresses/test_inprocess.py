@@ -21,7 +21,7 @@ KEY = "M0inner"
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 
 
-class Inner:
+class InProcessWithWorkers:
     """InProcess with fake workers. Messages that its handler has received are in `taken`."""
 
     def __init__(self, workers=3):
@@ -37,7 +37,7 @@ class Inner:
     def change(self):
         self.changes += 1
 
-    def comes(self, worker, connection, octets, record_key=KEY):
+    def receive(self, worker, connection, octets, record_key=KEY):
         self.process.receive(self.workers[worker], Local(record_key, connection), octets)
 
     def work(self):
@@ -55,10 +55,10 @@ class Inner:
 
 @pytest.fixture
 def inner():
-    return Inner()
+    return InProcessWithWorkers()
 
 
-def test_a_served_address_takes_messages_from_now_on(inner):
+def test_served_address_is_announced_once(inner):
     delta = inner.table.take_delta()
     assert [op.key for op in delta[1] if isinstance(op, AddressOp) and op.attributes.inproc] == [KEY]
     inner.process.serve(KEY, print)
@@ -66,7 +66,7 @@ def test_a_served_address_takes_messages_from_now_on(inner):
     assert inner.table.records[KEY].holders == 1
 
 
-def test_an_address_that_clients_use_already_becomes_one_of_the_router(inner):
+def test_address_of_clients_becomes_served(inner):
     record = inner.consumer("M0other", 1)
     inner.table.take_delta()
     inner.process.serve("M0other", inner.taken.append)
@@ -74,11 +74,11 @@ def test_an_address_that_clients_use_already_becomes_one_of_the_router(inner):
     assert record.inproc
 
 
-def test_each_connection_has_its_turn(inner):
+def test_connections_take_turns(inner):
     for n in range(20):
-        inner.comes(0, 1, b"%d" % n)
-    inner.comes(0, 2, b"second")
-    inner.comes(1, 1, b"other worker's")
+        inner.receive(0, 1, b"%d" % n)
+    inner.receive(0, 2, b"second")
+    inner.receive(1, 1, b"other worker's")
     assert inner.process.work()
     assert inner.taken[:3] == [
         LocalMessage(0, 1, b"0"),
@@ -93,14 +93,14 @@ def test_each_connection_has_its_turn(inner):
     assert not inner.process.work()
 
 
-def test_messages_wait_for_a_handler_that_is_busy(inner):
+def test_messages_wait_for_busy_handler(inner):
     """Messages for other handlers do not wait."""
     busy: list[LocalMessage] = []
     inner.process.serve("M0slow", busy.append, lambda connection: len(busy) < 2)
     for connection in (1, 2, 3):
         for n in range(3):
-            inner.comes(0, connection, b"%d" % n, "M0slow")
-    inner.comes(0, 4, b"x")
+            inner.receive(0, connection, b"%d" % n, "M0slow")
+    inner.receive(0, 4, b"x")
     inner.process.go_on()
     assert inner.changes == 1
     assert not inner.process.work()
@@ -117,20 +117,20 @@ def test_messages_wait_for_a_handler_that_is_busy(inner):
     assert inner.changes == 1
 
 
-def test_what_nobody_serves_is_taken_all_the_same(inner):
+def test_messages_without_handler_are_taken(inner):
     inner.process.open("M0silent")
-    inner.comes(0, 1, b"x", "M0silent")
+    inner.receive(0, 1, b"x", "M0silent")
     inner.work()
     assert inner.workers[0].outbox == [Taken([(1, 1, 1)])]
 
 
-def test_a_handler_that_fails_holds_nothing_up(inner):
+def test_failing_handler_delays_no_message(inner):
     def fail(taken):
         raise KeyError(taken.octets)
 
     inner.process.serve("M0bad", fail)
-    inner.comes(0, 1, b"x", "M0bad")
-    inner.comes(0, 1, b"y")
+    inner.receive(0, 1, b"x", "M0bad")
+    inner.receive(0, 1, b"y")
     with pytest.raises(KeyError):
         inner.process.work()
     assert inner.workers[0].outbox == [Taken([(1, 1, 1)])]
@@ -138,10 +138,10 @@ def test_a_handler_that_fails_holds_nothing_up(inner):
     assert [taken.octets for taken in inner.taken] == [b"y"]
 
 
-def test_messages_of_a_worker_that_died_are_handled_and_not_told(inner):
+def test_messages_of_lost_worker_are_handled_without_answer(inner):
     """The messages were accepted. The successor of the worker gets no `taken` for them."""
     dead = inner.workers[0]
-    inner.comes(0, 1, b"x")
+    inner.receive(0, 1, b"x")
     dead.stage = Stage.DEAD
     inner.workers[0] = Worker(0, 2)
     inner.work()
@@ -149,11 +149,11 @@ def test_messages_of_a_worker_that_died_are_handled_and_not_told(inner):
     assert dead.outbox == inner.workers[0].outbox == []
 
 
-@pytest.mark.parametrize(("near", "chosen"), [(None, 1), (0, 1), (1, 1), (2, 2), (7, 1)])
-def test_a_worker_that_has_a_consumer_sends(inner, near, chosen):
+@pytest.mark.parametrize(("requested", "chosen"), [(None, 1), (0, 1), (1, 1), (2, 2), (7, 1)])
+def test_message_is_sent_by_worker_with_consumer(inner, requested, chosen):
     inner.consumer("M0temp", 1)
     inner.consumer("M0temp", 2)
-    assert inner.process.send("M0temp", b"x", near)
+    assert inner.process.send("M0temp", b"x", requested)
     assert [index for index in inner.workers if inner.sent(index)] == [chosen]
     order, octets = inner.workers[chosen].sends[0]
     assert order == Send("M0temp", inner.table.pending_epoch)
@@ -162,7 +162,7 @@ def test_a_worker_that_has_a_consumer_sends(inner, near, chosen):
 
 
 @pytest.mark.parametrize("stage", [Stage.DEAD, Stage.STARTING, Stage.FORKING])
-def test_only_a_live_worker_sends(inner, stage):
+def test_live_worker_is_chosen_for_sending(inner, stage):
     inner.consumer("M0temp", 1)
     inner.workers[1].stage = stage
     assert not inner.process.send("M0temp", b"x", 1)
@@ -171,7 +171,7 @@ def test_only_a_live_worker_sends(inner, stage):
     assert inner.sent(2) == [("M0temp", b"x")]
 
 
-def test_nobody_is_there(inner):
+def test_message_without_consumer_is_not_sent(inner):
     record = inner.table.create("M0lonely", "balanced", None, "throttle")
     inner.table.add_producer(record)
     for text in ("M0lonely", "M0unknown", KEY):
@@ -179,16 +179,16 @@ def test_nobody_is_there(inner):
     assert not any(inner.sent(index) for index in inner.workers)
 
 
-def test_the_router_never_hears_itself(inner):
+def test_message_to_served_address_is_not_sent(inner):
     """No reply-to makes the router send to its own address, even if clients consume that address."""
     inner.process.serve(KEY, lambda taken: inner.process.send(KEY, taken.octets))
     inner.consumer(KEY, 0)
-    inner.comes(0, 1, b"x")
+    inner.receive(0, 1, b"x")
     inner.work()
     assert not any(inner.sent(index) for index in inner.workers)
 
 
-def test_a_fallback_and_an_exchange_are_reached(inner):
+def test_fallback_and_exchange_are_sent_to(inner):
     record = inner.consumer("M0plain", 0)
     inner.table.remove_consumer(record, 0, 1, 1)
     record.fallback = inner.consumer("MFplain", 2)
@@ -199,7 +199,7 @@ def test_a_fallback_and_an_exchange_are_reached(inner):
     assert inner.sent(1) == [("M0exchange", b"y")]
 
 
-def test_a_worker_that_does_not_forward_is_given_only_so_much(inner):
+def test_unconfirmed_octets_of_worker_are_bounded(inner):
     inner.consumer("M0temp", 0)
     large = bytes(UNCONFIRMED_MOST + 1)
     assert inner.process.send("M0temp", large)  # a message alone may have any size
@@ -209,12 +209,12 @@ def test_a_worker_that_does_not_forward_is_given_only_so_much(inner):
     assert [inner.process.send("M0temp", piece) for _ in range(5)] == [True] * 4 + [False]
 
 
-def test_requests_wait_while_answers_do(inner):
+def test_requests_wait_while_answers_are_unconfirmed(inner):
     inner.consumer("M0temp", 0)
     inner.process.serve(KEY, lambda taken: inner.process.send("M0temp", bytes(UNCONFIRMED_OCTETS), 0))
     for n in range(5):
-        inner.comes(0, n, b"x")
-    inner.comes(1, 9, b"x")
+        inner.receive(0, n, b"x")
+    inner.receive(1, 9, b"x")
     assert not inner.process.work()
     assert len(inner.sent(0)) == 2  # one for its own client, one for the client of the other worker
     inner.workers[0].unconfirmed = 0
@@ -225,7 +225,7 @@ def test_requests_wait_while_answers_do(inner):
 # -- Echo of option -T
 
 
-def test_echo():
+def test_echo_returns_message_to_reply_address():
     sections = message.header(durable=True) + message.annotations({"x": 1})
     properties = {"message_id": 1, "subject": "s", "correlation_id": "c"}
     body = message.application_properties({"a": 1}) + message.value("body")
@@ -253,5 +253,5 @@ def test_echo():
         message.properties(reply_to="r")[:-1],
     ],
 )
-def test_what_has_no_reply_to_is_not_echoed(octets):
+def test_message_without_reply_to_is_not_echoed(octets):
     assert echo(octets) is None

@@ -14,7 +14,7 @@ from supervisor.processes.epochs import Epochs
 from tests.unit.engine.ops import wire
 
 
-class Setup:
+class SettingsWithWorker:
     """Settings with one worker, which acknowledges on request."""
 
     def __init__(self, entries=None, default="balanced"):
@@ -22,7 +22,7 @@ class Setup:
         self.epochs: Epochs[None] = Epochs()
         self.settings = Settings(self.table, self.epochs, entries or {}, default)
         self.epochs.join(0, 0)
-        self.heard = []  # ops by epoch
+        self.received = []  # ops by epoch
 
     def use(self, name, phase=0, fixed=False):
         record = self.table.open_mobile(name, phase, self.settings.current.lookup(name))
@@ -32,16 +32,16 @@ class Setup:
 
     def settle(self, acknowledge=True):
         """Run all steps. Return the ops that the worker has received since the last call."""
-        self.heard = []
+        self.received = []
         while True:
             self.settings.step()
             delta = self.table.take_delta()
             if delta is not None:
-                self.heard.append(wire(delta[1]))
+                self.received.append(wire(delta[1]))
                 if acknowledge:
                     self.epochs.acknowledge(0, delta[0])
             elif not self.settings.waiting:
-                return [op for ops in self.heard for op in ops]
+                return [op for ops in self.received for op in ops]
 
     def replace(self, entries, default="balanced"):
         before = {pattern: self.settings.get(pattern) for pattern in self.patterns()}
@@ -60,8 +60,8 @@ def treatments(ops):
     return {op[2]: op[3]["treatment"] for op in ops if op[0] == "addr"}
 
 
-def test_a_record_follows_its_pattern():
-    setup = Setup({"a/#": to("closest")})
+def test_record_follows_its_pattern():
+    setup = SettingsWithWorker({"a/#": to("closest")})
     record, other = setup.use("a/x"), setup.use("b")
     setup.settle()
     setup.settings.put("a/#", to("multicast", priority=3, overflow="block"))
@@ -77,8 +77,8 @@ def test_a_record_follows_its_pattern():
     assert setup.settle() == []
 
 
-def test_a_better_pattern_takes_addresses_over():
-    setup = Setup({"#": to("closest")})
+def test_better_pattern_takes_addresses_over():
+    setup = SettingsWithWorker({"#": to("closest")})
     records = [setup.use(name) for name in ("a/b", "a/c")]
     setup.settle()
     setup.settings.put("a/b", to("multicast"))
@@ -88,8 +88,8 @@ def test_a_better_pattern_takes_addresses_over():
     assert [record.treatment for record in records] == ["multicast", "unavailable"]
 
 
-def test_the_default_changes():
-    setup = Setup({"a": to("closest")})
+def test_changed_default_reaches_unmatched_addresses():
+    setup = SettingsWithWorker({"a": to("closest")})
     local = setup.table.create(key("L", "x"), "balanced", None, "throttle")
     setup.table.hold(local)
     setup.use("a")
@@ -103,8 +103,8 @@ def test_the_default_changes():
     assert dynamic.treatment == "balanced"
 
 
-def test_fallbacks_come_and_go():
-    setup = Setup()
+def test_fallback_setting_creates_and_removes_instance():
+    setup = SettingsWithWorker()
     primary = setup.use("a")
     setup.settle()
     setup.settings.put("a", to("closest", fallback=True))
@@ -120,37 +120,37 @@ def test_fallbacks_come_and_go():
     assert key(MOBILE, "a", "F") not in setup.table.records
 
 
-def test_many_changes_come_in_portions_that_are_acknowledged():
+def test_bulk_changes_are_announced_in_acknowledged_epochs():
     names = [f"a{number}" for number in range(250)]
-    setup = Setup()
+    setup = SettingsWithWorker()
     for name in names:
         setup.use(name)
     setup.settle()
     setup.replace({name: to("multicast") for name in names})
     setup.settle(acknowledge=False)
-    assert len(setup.heard) == 1, "the next portion waits for the worker"
+    assert len(setup.received) == 1, "the next portion waits for the worker"
     setup.epochs.acknowledge(0, setup.table.epoch)
     setup.settle()
-    assert [len(ops) for ops in setup.heard] == [OPS_AN_EPOCH] * 4
-    for ops in setup.heard:  # a pattern and its address are in the same epoch
+    assert [len(ops) for ops in setup.received] == [OPS_AN_EPOCH] * 4
+    for ops in setup.received:  # a pattern and its address are in the same epoch
         assert {op[1] for op in ops if op[0] == "setting"} == {op[2][2:] for op in ops if op[0] == "addr"}
     assert setup.settings.settled
 
 
-def test_a_pattern_of_many_addresses_is_spread():
-    setup = Setup({"a/#": to("closest")})
+def test_pattern_of_many_addresses_takes_several_epochs():
+    setup = SettingsWithWorker({"a/#": to("closest")})
     for number in range(250):
         setup.use(f"a/{number}")
     setup.settle()
     setup.settings.put("a/#", to("multicast"))
     ops = setup.settle()
-    assert [len(ops) for ops in setup.heard] == [100, 100, 51]
+    assert [len(ops) for ops in setup.received] == [100, 100, 51]
     assert set(treatments(ops).values()) == {"multicast"}
 
 
-def test_what_changes_again_while_it_is_announced():
+def test_setting_changed_during_announcement_takes_last_value():
     names = [f"a{number}" for number in range(300)]
-    setup = Setup()
+    setup = SettingsWithWorker()
     records = [setup.use(name) for name in names]
     setup.settle()
     setup.replace({name: to("multicast") for name in names})
@@ -161,8 +161,8 @@ def test_what_changes_again_while_it_is_announced():
     assert [record.treatment for record in records] == ["closest"] * 150 + ["balanced"] * 150
 
 
-def test_a_pattern_that_did_not_fit_is_announced_after_a_further_change():
-    setup = Setup()
+def test_pattern_waiting_for_epoch_precedes_later_change():
+    setup = SettingsWithWorker()
     for name in ("a", "b"):
         for number in range(60):
             setup.use(f"{name}/{number}")
@@ -178,8 +178,8 @@ def test_a_pattern_that_did_not_fit_is_announced_after_a_further_change():
     assert {name for name in treatments(ops) if name.startswith("M0b/")} == {f"M0b/{number}" for number in range(60)}
 
 
-def test_changes_that_do_not_stop_are_announced():
-    setup = Setup()
+def test_continuous_changes_are_announced():
+    setup = SettingsWithWorker()
     for number in range(1000):
         setup.use(f"x/{number}")
     setup.settle()
@@ -190,18 +190,18 @@ def test_changes_that_do_not_stop_are_announced():
         setup.settings.step()
         delta = setup.table.take_delta()
         if delta is not None:
-            setup.heard += wire(delta[1])
+            setup.received += wire(delta[1])
             setup.epochs.acknowledge(0, delta[0])
         setup.epochs.run_actions(setup.table.epoch)
-    told = [op[1] for op in setup.heard if op[0] == "setting"]
-    assert told == [f"a{number}" for number in range(len(told))]
-    assert len(told) >= 25
-    assert 0 < len(in_force) <= len(told), "who waits is called when its own change is on its way, and not before"
+    announced = [op[1] for op in setup.received if op[0] == "setting"]
+    assert announced == [f"a{number}" for number in range(len(announced))]
+    assert len(announced) >= 25
+    assert 0 < len(in_force) <= len(announced), "an action runs when its own change is announced, not before"
     assert in_force == sorted(in_force)
 
 
-def test_a_pattern_that_changes_while_it_is_looked_for():
-    setup = Setup()
+def test_pattern_changed_during_scan_takes_last_value():
+    setup = SettingsWithWorker()
     records = [setup.use(f"a/{number}") for number in range(600)]
     setup.settle()
     setup.settings.put("a/#", to("multicast"))
@@ -214,8 +214,8 @@ def test_a_pattern_that_changes_while_it_is_looked_for():
     assert [record.treatment for record in records] == ["balanced", "closest"] + ["balanced"] * 598
 
 
-def test_a_record_that_goes_is_not_announced():
-    setup = Setup()
+def test_removed_record_is_not_announced():
+    setup = SettingsWithWorker()
     record = setup.use("a")
     setup.settle()
     setup.settings.put("a", to("multicast"))
@@ -236,12 +236,12 @@ NAMES = ["a", "b", "a/b", "a/c", "a/b/c", "c/b", "a.d", ".a/e", "ab", "/b"]
     ),
     st.booleans(),
 )
-def test_workers_end_where_a_restart_would(steps, in_between):
-    setup = Setup()
+def test_changed_settings_equal_those_of_restart(steps, in_between):
+    setup = SettingsWithWorker()
     for name in NAMES:
         setup.use(name)
     worker = AddressSettings()
-    heard = {}
+    received = {}
     ops = setup.settle()
     for step in steps:
         setup.replace({pattern: to(distribution) for pattern, distribution in step.items()})
@@ -254,13 +254,13 @@ def test_workers_end_where_a_restart_would(steps, in_between):
         elif op[0] == "setting":
             worker.put(op[1], Setting(*op[2]))
         elif op[0] == "addr":
-            heard[op[2]] = op[3]["treatment"]
+            received[op[2]] = op[3]["treatment"]
     fresh = AddressSettings([(pattern, to(distribution)) for pattern, distribution in steps[-1].items()])
     for name in NAMES:
-        assert heard[f"M0{name}"] == fresh.lookup(name).distribution
+        assert received[f"M0{name}"] == fresh.lookup(name).distribution
         assert worker.lookup(name).distribution == fresh.lookup(name).distribution
 
 
-def test_unknown_patterns_cannot_be_dropped():
+def test_unknown_pattern_cannot_be_dropped():
     with pytest.raises(KeyError):
-        Setup().settings.drop("a")
+        SettingsWithWorker().settings.drop("a")

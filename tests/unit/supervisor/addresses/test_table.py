@@ -19,13 +19,13 @@ def ops(table):
     return result
 
 
-def reclaimed(table, settled):
+def reclaimed_ids(table, settled):
     reset: list[int] = []
     table.reclaim(settled, reset.append)
     return reset
 
 
-def test_a_record_is_announced_with_its_first_consumer():
+def test_record_is_announced_with_first_consumer():
     table = Table(100)
     record = table.open_mobile("a", 0, PLAIN)
     assert table.add_consumer(record, 3, 70000, (5 << 20) + 9, 250) == record.epoch == 1
@@ -36,7 +36,7 @@ def test_a_record_is_announced_with_its_first_consumer():
     assert list(table.consumer_ops()) == [consumer]
 
 
-def test_a_record_goes_with_its_last_user():
+def test_record_is_removed_with_last_user():
     table = Table(100)
     record = table.open_mobile("a", 0, PLAIN)
     table.add_consumer(record, 0, 1, 1, 250)
@@ -51,14 +51,14 @@ def test_a_record_goes_with_its_last_user():
     assert not table.records
 
 
-def test_a_record_that_nobody_came_to_use_goes_at_once():
+def test_unused_record_is_removed_at_once():
     table = Table(100)
     record = table.open_mobile("a", 0, PLAIN)
     assert [op[0] for op in ops(table)] == ["addr", "-addr"]
     assert record.key not in table.records
 
 
-def test_a_user_that_comes_before_the_delta_keeps_the_record():
+def test_user_before_delta_keeps_record():
     table = Table(100)
     record = table.open_mobile("a", 0, PLAIN)
     table.add_producer(record)
@@ -69,7 +69,7 @@ def test_a_user_that_comes_before_the_delta_keeps_the_record():
     assert ops(table) == []
 
 
-def test_ids_are_used_again_only_when_their_removal_is_settled():
+def test_ids_are_reused_after_acknowledged_removal():
     table = Table(4)
     first = [table.open_mobile(name, 0, PLAIN) for name in "abc"]
     assert [record.id for record in first] == [1, 2, 3]
@@ -78,10 +78,10 @@ def test_ids_are_used_again_only_when_their_removal_is_settled():
     for record in first[:2]:
         table.add_producer(record)
     ops(table)  # c has no user
-    assert reclaimed(table, table.epoch - 1) == []
+    assert reclaimed_ids(table, table.epoch - 1) == []
     with pytest.raises(TableFullError):
         table.open_mobile("d", 0, PLAIN)
-    assert reclaimed(table, table.epoch) == [3]
+    assert reclaimed_ids(table, table.epoch) == [3]
     assert table.open_mobile("d", 0, PLAIN).id == 3
 
 
@@ -105,7 +105,7 @@ def test_fallback_instances_come_and_go_in_pairs(phase):
     assert not table.records
 
 
-def test_a_fallback_consumer_without_the_setting_is_alone():
+def test_fallback_consumer_without_setting_has_own_record():
     table = Table(100)
     table.add_producer(table.open_mobile("a", "F", PLAIN))
     assert list(table.records) == ["MFa"]
@@ -113,13 +113,13 @@ def test_a_fallback_consumer_without_the_setting_is_alone():
     assert primary.fallback is None
 
 
-def test_phases_are_instances():
+def test_phases_have_separate_records():
     table = Table(100)
     assert table.open_mobile("a", 0, PLAIN) is not table.open_mobile("a", 1, PLAIN)
     assert sorted(table.records) == ["M0a", "M1a"]
 
 
-def test_a_snapshot_names_fallback_instances_before_their_users():
+def test_snapshot_names_fallback_before_primary():
     table = Table(100)
     for name in "ab":
         table.hold(table.open_mobile(name, 0, FALLBACK))
@@ -130,7 +130,7 @@ def test_a_snapshot_names_fallback_instances_before_their_users():
     assert len(known) == 4
 
 
-def test_consumers_keep_their_order():
+def test_consumers_keep_order_of_arrival():
     table = Table(100)
     record = table.open_mobile("a", 0, PLAIN)
     for slot in (5, 3, 9, 1):
@@ -144,7 +144,7 @@ def test_consumers_keep_their_order():
 # -- Destinations at other routers
 
 
-def test_a_router_with_destinations_keeps_a_record():
+def test_remote_destination_keeps_record():
     table = Table(100)
     record = table.open_mobile("a", 0, PLAIN)
     table.add_remote(record, 7)
@@ -156,10 +156,10 @@ def test_a_router_with_destinations_keeps_a_record():
     assert not record.local
     table.remove_remote(record, 7)
     assert ops(table) == [["-r", record.id, 7], ["-addr", record.id]]
-    assert sorted(reclaimed(table, table.epoch)) == sorted([record.id, counters])
+    assert sorted(reclaimed_ids(table, table.epoch)) == sorted([record.id, counters])
 
 
-def test_a_router_that_has_no_destinations_cannot_lose_them():
+def test_unknown_remote_destination_cannot_be_removed():
     table = Table(100)
     record = table.open_mobile("a", 0, PLAIN)
     with pytest.raises(KeyError):
@@ -169,7 +169,7 @@ def test_a_router_that_has_no_destinations_cannot_lose_them():
         table.remove_remote(record, 8)
 
 
-def test_without_an_id_for_counters_nothing_changes():
+def test_remote_destination_without_free_id_is_refused():
     table = Table(2)
     record = table.open_mobile("a", 0, PLAIN)
     with pytest.raises(TableFullError):
@@ -178,14 +178,14 @@ def test_without_an_id_for_counters_nothing_changes():
     assert [op[0] for op in ops(table)] == ["addr", "-addr"]
 
 
-def test_who_asked_hears_of_the_first_consumer_and_the_last():
+def test_local_watch_is_notified_of_first_and_last_consumer():
     table = Table(100)
-    heard: list[tuple[str, bool]] = []
-    table.watch_local(lambda record: heard.append((record.key, record.local)))
+    notified: list[tuple[str, bool]] = []
+    table.watch_local(lambda record: notified.append((record.key, record.local)))
     record = table.open_mobile("a", 0, PLAIN)
     table.add_consumer(record, 0, 1, 1, 250)
     table.add_consumer(record, 0, 2, 1, 250)
-    assert heard == [("M0a", True)]
+    assert notified == [("M0a", True)]
     table.remove_consumer(record, 0, 1, 1)
     table.remove_consumer(record, 0, 2, 1)
-    assert heard == [("M0a", True), ("M0a", False)]
+    assert notified == [("M0a", True), ("M0a", False)]

@@ -8,22 +8,15 @@ from pathlib import Path
 import pytest
 
 from supervisor.audit.audit_file import RETRY_SECONDS, AuditFile
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.supervisor.settable_clock import SettableClock
 
 
 def lines(*numbers: int) -> list[bytes]:
     return [b"%09d\n" % number for number in numbers]
 
 
-def opened(path: Path, most: int = 1000, keep: int = 2, clock: Clock | None = None) -> AuditFile:
-    return AuditFile(str(path), most, keep, clock or Clock())
+def open_file(path: Path, most: int = 1000, keep: int = 2, clock: SettableClock | None = None) -> AuditFile:
+    return AuditFile(str(path), most, keep, clock or SettableClock(0.0))
 
 
 @pytest.fixture
@@ -34,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 def test_new_file_is_for_owner_and_group(path: Path) -> None:
     before = os.umask(0)
     try:
-        opened(path).close()
+        open_file(path).close()
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
@@ -42,7 +35,7 @@ def test_new_file_is_for_owner_and_group(path: Path) -> None:
 
 def test_lines_are_appended(path: Path) -> None:
     path.write_text("before\n")
-    file = opened(path)
+    file = open_file(path)
     assert file.write(lines(1, 2)) == (2, None, None)
     file.close()
     assert path.read_bytes() == b"before\n" + b"".join(lines(1, 2))
@@ -52,24 +45,24 @@ def test_symbolic_link_is_refused(path: Path) -> None:
     path.with_name("other").write_text("")
     path.symlink_to(path.with_name("other"))
     with pytest.raises(OSError) as caught:
-        opened(path)
+        open_file(path)
     assert caught.value.errno == errno.ELOOP
 
 
-def test_file_that_everybody_may_write_is_refused(path: Path) -> None:
+def test_world_writable_file_is_refused(path: Path) -> None:
     path.write_text("")
     path.chmod(0o666)
     with pytest.raises(OSError, match="writable for everybody"):
-        opened(path)
+        open_file(path)
 
 
 def test_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
-        opened(tmp_path)
+        open_file(tmp_path)
 
 
-def test_full_file_is_renamed_and_old_ones_are_dropped(path: Path) -> None:
-    file = opened(path, most=20, keep=2)
+def test_full_file_is_rotated_and_oldest_dropped(path: Path) -> None:
+    file = open_file(path, most=20, keep=2)
     for number in range(9):
         assert file.write(lines(number)) == (1, None, None)
     file.close()
@@ -83,15 +76,15 @@ def test_full_file_is_renamed_and_old_ones_are_dropped(path: Path) -> None:
 
 def test_size_of_an_existing_file_counts(path: Path) -> None:
     path.write_bytes(b"".join(lines(1, 2)))
-    file = opened(path, most=20)
+    file = open_file(path, most=20)
     file.write(lines(3))
     file.close()
     assert path.read_bytes() == lines(3)[0]
 
 
-def test_file_that_cannot_be_renamed_is_written_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    file = opened(path, most=20, clock=clock)
+def test_file_without_rename_is_continued(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SettableClock(0.0)
+    file = open_file(path, most=20, clock=clock)
     file.write(lines(1, 2))
     monkeypatch.setattr(os, "rename", lambda old, new: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
     written = file.write(lines(3))
@@ -106,9 +99,9 @@ def test_file_that_cannot_be_renamed_is_written_on(path: Path, monkeypatch: pyte
     assert path.with_name("audit.log.1").read_bytes() == b"".join(lines(1, 2, 3, 4))
 
 
-def test_new_file_that_cannot_be_opened_shifts_the_old_ones_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    file = opened(path, most=20, keep=5, clock=clock)
+def test_unopenable_new_file_shifts_old_files_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SettableClock(0.0)
+    file = open_file(path, most=20, keep=5, clock=clock)
     file.write(lines(1, 2))
     whole = os.open
 
@@ -126,8 +119,8 @@ def test_new_file_that_cannot_be_opened_shifts_the_old_ones_once(path: Path, mon
     assert path.with_name("audit.log.1").read_bytes() == b"".join(lines(1, 2, 3, 4, 5))
 
 
-def test_reopen_continues_in_a_new_file_of_the_name(path: Path) -> None:
-    file = opened(path)
+def test_reopen_continues_in_new_file(path: Path) -> None:
+    file = open_file(path)
     file.write(lines(1))
     path.rename(path.with_name("moved"))
     file.write(lines(2))
@@ -138,8 +131,8 @@ def test_reopen_continues_in_a_new_file_of_the_name(path: Path) -> None:
     assert path.read_bytes() == lines(3)[0]
 
 
-def test_reopen_that_fails_stays_in_the_present_file(path: Path) -> None:
-    file = opened(path)
+def test_failed_reopen_keeps_present_file(path: Path) -> None:
+    file = open_file(path)
     path.rename(path.with_name("moved"))
     path.mkdir()
     assert "the present one stays in use" in str(file.reopen())
@@ -150,7 +143,7 @@ def test_reopen_that_fails_stays_in_the_present_file(path: Path) -> None:
 
 @pytest.mark.parametrize("taken", range(31))
 def test_full_disk_leaves_whole_lines_only(path: Path, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = opened(path)
+    file = open_file(path)
     file.write(lines(1))
     whole = os.write
     left = [taken]
@@ -173,7 +166,7 @@ def test_full_disk_leaves_whole_lines_only(path: Path, taken: int, monkeypatch: 
     assert path.read_bytes() == b"".join(lines(1, 2, 3, 4))
 
 
-def test_device_that_is_full_takes_nothing_and_is_not_renamed() -> None:
+def test_full_device_is_not_renamed() -> None:
     file = AuditFile("/dev/full", 10, 1)
     for _ in range(5):
         assert file.write(lines(1, 2)) == (0, os.strerror(errno.ENOSPC), None)
@@ -181,11 +174,11 @@ def test_device_that_is_full_takes_nothing_and_is_not_renamed() -> None:
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
-def test_pipe_marks_a_line_that_was_cut(tmp_path: Path) -> None:
+def test_pipe_marks_cut_line(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    file = opened(pipe, most=10)
+    file = open_file(pipe, most=10)
     long = b"x" * 50_000 + b"\n"
     done = 0
     while (written := file.write([long])).fault is None:

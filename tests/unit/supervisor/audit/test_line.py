@@ -44,7 +44,7 @@ def test_numbered_line_begins_with_its_sequence() -> None:
         "\U0001f600", '"cut":true',
     ],
 )  # fmt: skip
-def test_text_of_a_peer_stays_a_value_of_one_line(text: str) -> None:
+def test_peer_text_stays_value_of_one_line(text: str) -> None:
     assert decoded(encode(event(address=text)))["detail"] == {"address": text}
 
 
@@ -63,7 +63,7 @@ def test_long_text_is_cut_and_marked() -> None:
         {"\U0001f600" * 2000: {"y" * 2000: ["z" * 2000] * 100}},
     ],
 )
-def test_line_is_bounded_whatever_the_values(value: Any) -> None:
+def test_line_length_is_bounded_for_any_value(value: Any) -> None:
     given = {**event(asked=value, reason="\U0001f600" * 9000), "user": "\U0001f600" * 9000, "vhost": "\x00" * 9000}
     line = encode(given)
     assert len(line) <= LINE_MOST
@@ -79,7 +79,7 @@ def test_nested_values_are_cut_at_a_depth() -> None:
     assert "end" not in json.dumps(found)
 
 
-def test_values_that_json_has_not_become_text() -> None:
+def test_values_without_json_type_become_text() -> None:
     name = uuid.UUID(int=5)
     found = decoded(encode(event(a=float("nan"), b=float("inf"), c=b"\x00\xff", d=name, e=(1, 2), f=1.5, g=True)))
     assert found["detail"] == {"a": "nan", "b": "inf", "c": "00ff", "d": str(name), "e": [1, 2], "f": 1.5, "g": True}

@@ -19,7 +19,7 @@ FULL = "No space left on device"
 PATIENCE = 10.0  # seconds
 
 
-class Disk:
+class FakeDisk:
     """Audit output that can be full."""
 
     def __init__(self) -> None:
@@ -52,11 +52,11 @@ def config(**more: Any) -> AuditConfig:
     return AuditConfig(**{**given, **more})
 
 
-class Site:
+class AuditLogOnDisk:
     """Audit log on a fake disk. `states`: the faults and warnings that it has reported."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, **more: Any) -> None:
-        self.disk = Disk()
+        self.disk = FakeDisk()
         self.states: list[tuple[str | None, str | None]] = []
         self.sink = AuditSink(loop, config(**more), self.disk, self._about, self._report)
 
@@ -81,118 +81,118 @@ class Site:
                 await asyncio.sleep(0.001)
 
 
-def run(test: Callable[[Site], Awaitable[None]], **more: Any) -> None:
-    async def with_site() -> None:
-        await test(Site(asyncio.get_running_loop(), **more))
+def run(test: Callable[[AuditLogOnDisk], Awaitable[None]], **more: Any) -> None:
+    async def with_log() -> None:
+        await test(AuditLogOnDisk(asyncio.get_running_loop(), **more))
 
-    asyncio.run(with_site())
+    asyncio.run(with_log())
 
 
-def test_lines_are_written_in_order_with_their_numbers() -> None:
-    async def test(site: Site) -> None:
-        site.sink.start()
+def test_lines_are_written_in_order_with_numbers() -> None:
+    async def test(log: AuditLogOnDisk) -> None:
+        log.sink.start()
         for number in range(500):
-            assert site.write(number)
-        await site.end()
-        assert [line["number"] for line in site.disk.lines] == list(range(500))
-        assert [line["sequence"] for line in site.disk.lines] == list(range(1, 501))
-        assert site.sink.lines == 500
-        assert site.disk.closed
+            assert log.write(number)
+        await log.end()
+        assert [line["number"] for line in log.disk.lines] == list(range(500))
+        assert [line["sequence"] for line in log.disk.lines] == list(range(1, 501))
+        assert log.sink.lines == 500
+        assert log.disk.closed
 
     run(test, max_queued=1 << 20)
 
 
-def test_lines_beyond_the_queue_are_counted_and_reported() -> None:
-    async def test(site: Site) -> None:
+def test_lines_beyond_queue_are_counted_and_reported() -> None:
+    async def test(log: AuditLogOnDisk) -> None:
         kept = 0
-        while site.write(kept, 1000):
+        while log.write(kept, 1000):
             kept += 1
         for number in range(4):
-            assert not site.write(number, 1000)
-        assert site.sink.dropped == 5
-        site.sink.start()
-        await site.until(lambda: site.sink.lines == kept)
-        assert site.write(99)
-        await site.end()
-        assert [line["sequence"] for line in site.disk.lines] == [*range(1, kept + 1), kept + 6, kept + 7]
-        missing = site.disk.lines[kept]
+            assert not log.write(number, 1000)
+        assert log.sink.dropped == 5
+        log.sink.start()
+        await log.until(lambda: log.sink.lines == kept)
+        assert log.write(99)
+        await log.end()
+        assert [line["sequence"] for line in log.disk.lines] == [*range(1, kept + 1), kept + 6, kept + 7]
+        missing = log.disk.lines[kept]
         assert missing["event"] == "audit.dropped"
         assert missing["detail"] == {"count": 5, "first": kept + 1, "last": kept + 5}
-        assert site.disk.lines[-1]["number"] == 99
+        assert log.disk.lines[-1]["number"] == 99
 
     run(test)
 
 
-def test_short_fault_of_the_disk_costs_no_line() -> None:
-    async def test(site: Site) -> None:
-        site.disk.full = True
-        site.sink.start()
-        assert site.write(1)
-        assert site.write(2)
-        await site.until(lambda: site.sink.fault == FULL)
-        site.disk.full = False
-        await site.until(lambda: site.sink.lines == 2)
-        await site.until(lambda: not site.sink.fault)
-        assert site.states == [(FULL, None), (None, None)]
-        assert [line["number"] for line in site.disk.lines] == [1, 2]
-        assert site.sink.dropped == 0
-        await site.end()
+def test_short_disk_fault_loses_no_line() -> None:
+    async def test(log: AuditLogOnDisk) -> None:
+        log.disk.full = True
+        log.sink.start()
+        assert log.write(1)
+        assert log.write(2)
+        await log.until(lambda: log.sink.fault == FULL)
+        log.disk.full = False
+        await log.until(lambda: log.sink.lines == 2)
+        await log.until(lambda: not log.sink.fault)
+        assert log.states == [(FULL, None), (None, None)]
+        assert [line["number"] for line in log.disk.lines] == [1, 2]
+        assert log.sink.dropped == 0
+        await log.end()
 
     run(test)
 
 
-def test_end_with_a_full_disk_counts_what_is_left() -> None:
-    async def test(site: Site) -> None:
-        site.disk.full = True
-        site.sink.start()
+def test_close_with_full_disk_counts_dropped_lines() -> None:
+    async def test(log: AuditLogOnDisk) -> None:
+        log.disk.full = True
+        log.sink.start()
         for number in range(3):
-            assert site.write(number)
-        await site.end()
-        assert site.sink.dropped == 3
-        assert site.disk.closed
+            assert log.write(number)
+        await log.end()
+        assert log.sink.dropped == 3
+        assert log.disk.closed
 
     run(test)
 
 
-def test_full_begins_before_the_last_octet() -> None:
-    async def test(site: Site) -> None:
+def test_full_is_reported_before_last_octet() -> None:
+    async def test(log: AuditLogOnDisk) -> None:
         def full() -> bool:
-            return site.sink.full
+            return log.sink.full
 
         assert not full()
         while not full():
-            assert site.write(1, 1000)
-        assert site.write(2)  # lines admitted before find room
-        site.sink.start()
-        await site.until(lambda: not full())
-        await site.end()
+            assert log.write(1, 1000)
+        assert log.write(2)  # lines admitted before find room
+        log.sink.start()
+        await log.until(lambda: not full())
+        await log.end()
 
     run(test)
 
 
-def test_reopen_happens_without_lines() -> None:
-    async def test(site: Site) -> None:
-        site.sink.start()
-        site.sink.reopen()
-        await site.until(lambda: site.disk.reopened == 1)
-        await site.end()
+def test_reopen_without_lines_is_done() -> None:
+    async def test(log: AuditLogOnDisk) -> None:
+        log.sink.start()
+        log.sink.reopen()
+        await log.until(lambda: log.disk.reopened == 1)
+        await log.end()
 
     run(test)
 
 
-def test_other_limits_count_at_once() -> None:
-    async def test(site: Site) -> None:
-        while site.write(1, 1000):
+def test_changed_limits_apply_at_once() -> None:
+    async def test(log: AuditLogOnDisk) -> None:
+        while log.write(1, 1000):
             pass
-        site.sink.use(config(max_queued=1 << 20))
-        assert site.write(2, 1000)
-        site.sink.start()
-        await site.end()
+        log.sink.use(config(max_queued=1 << 20))
+        assert log.write(2, 1000)
+        log.sink.start()
+        await log.end()
 
     run(test)
 
 
-def test_closed_queue_takes_nothing() -> None:
+def test_closed_queue_refuses_lines() -> None:
     queue = LineQueue(1000)
     assert queue.put([b"1\n", b"2\n"])
     queue.close()
@@ -202,7 +202,7 @@ def test_closed_queue_takes_nothing() -> None:
     assert queue.wait() is None
 
 
-def test_queue_takes_all_lines_or_none() -> None:
+def test_queue_takes_lines_all_or_none() -> None:
     queue = LineQueue(5)
     assert not queue.put([b"12\n", b"34\n"])
     assert not len(queue)
@@ -211,6 +211,6 @@ def test_queue_takes_all_lines_or_none() -> None:
     assert queue.put([b"1234\n"])
 
 
-def test_open_output_names_the_fault(tmp_path: Path) -> None:
+def test_open_output_reports_fault(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         open_output(config(path=str(tmp_path / "none" / "audit.log")))

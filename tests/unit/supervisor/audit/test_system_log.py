@@ -17,7 +17,7 @@ from supervisor.audit.system_log import JournalOutput, SyslogOutput
 LINE = numbered(encode({"event": "login.refused", "outcome": "denied", "user": "a\nPRIORITY=0"}), 1)
 
 
-class Daemon:
+class FakeLogDaemon:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -33,13 +33,13 @@ class Daemon:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path / "log")
+def daemon(tmp_path: Path) -> Iterator[FakeLogDaemon]:
+    made = FakeLogDaemon(tmp_path / "log")
     yield made
     made.socket.close()
 
 
-def test_syslog_line_has_facility_and_priority(daemon: Daemon) -> None:
+def test_syslog_line_has_facility_and_priority(daemon: FakeLogDaemon) -> None:
     output = SyslogOutput(str(daemon.path))
     assert output.write([LINE]) == (1, None, None)
     output.close()
@@ -50,7 +50,7 @@ def test_syslog_line_has_facility_and_priority(daemon: Daemon) -> None:
     assert json.loads(found[3]) == json.loads(LINE)
 
 
-def test_journal_fields_cannot_be_forged(daemon: Daemon) -> None:
+def test_journal_fields_cannot_be_forged(daemon: FakeLogDaemon) -> None:
     output = JournalOutput(str(daemon.path))
     assert output.write([LINE]) == (1, None, None)
     output.close()
@@ -68,20 +68,20 @@ def test_journal_fields_cannot_be_forged(daemon: Daemon) -> None:
     assert fields["SLUICE_USER"] == b"a\nPRIORITY=0"
 
 
-def test_daemon_that_starts_anew_gets_the_next_line(daemon: Daemon) -> None:
+def test_restarted_daemon_gets_next_line(daemon: FakeLogDaemon) -> None:
     output = SyslogOutput(str(daemon.path))
     daemon.close()
     lost = output.write([LINE, LINE])
     assert lost.lines == 0
     assert lost.fault is not None
-    again = Daemon(daemon.path)
+    again = FakeLogDaemon(daemon.path)
     assert output.write([LINE, LINE]) == (2, None, None)
     assert again.next().endswith(LINE[:-1])
     again.socket.close()
     output.close()
 
 
-def test_daemon_that_does_not_read_costs_no_line(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_daemon_loses_no_line(daemon: FakeLogDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.audit.system_log.SECONDS", 0.05)
     output = SyslogOutput(str(daemon.path))
     sent = 0
@@ -93,6 +93,6 @@ def test_daemon_that_does_not_read_costs_no_line(daemon: Daemon, monkeypatch: py
     output.close()
 
 
-def test_missing_daemon_is_an_error(tmp_path: Path) -> None:
+def test_missing_daemon_is_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         SyslogOutput(str(tmp_path / "none"))

@@ -6,17 +6,11 @@ import pytest
 
 from supervisor.auth import attempts
 from supervisor.auth.attempts import Attempts, TooManyAttempts
+from tests.unit.supervisor.settable_clock import SettableClock
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
-def test_delays_grow_up_to_a_bound_and_fade():
-    clock = Clock()
+def test_delays_grow_to_bound_and_fade():
+    clock = SettableClock()
     table = Attempts(clock)
     assert [round(table.failed("a"), 3) for _ in range(4)] == [0.1, 0.2, 0.4, 0.8]
     assert [table.failed("a") for _ in range(10)][-1] == attempts.MOST_DELAY
@@ -27,8 +21,8 @@ def test_delays_grow_up_to_a_bound_and_fade():
     assert table.total == 16
 
 
-def test_who_begins_to_guess():
-    clock = Clock()
+def test_guessing_host_is_reported_once_per_period():
+    clock = SettableClock()
     table = Attempts(clock)
     seen = []
     for _ in range(12):
@@ -45,8 +39,8 @@ def test_who_begins_to_guess():
     assert table.guesses("a")
 
 
-def test_failures_that_count_have_a_ceiling():
-    clock = Clock()
+def test_counted_failures_are_bounded():
+    clock = SettableClock()
     table = Attempts(clock)
     for _ in range(525):
         table.failed("a")
@@ -54,8 +48,8 @@ def test_failures_that_count_have_a_ceiling():
     assert table.failures("a") == 0
 
 
-def test_the_table_is_bounded():
-    table = Attempts(Clock(), most=3)
+def test_attempts_table_is_bounded():
+    table = Attempts(SettableClock(), most=3)
     for host in "abcdef":
         table.failed(host)
     table.failed("d")
@@ -64,12 +58,12 @@ def test_the_table_is_bounded():
     assert [table.failures(host) > 0 for host in "adefg"] == [False, True, False, True, True]
 
 
-class Guesses:
+class LoginGuesses:
     """Login attempts. Attempts with `good` unset fail. `checked`: claims whose password was checked, in order."""
 
     def __init__(self, table):
         self.table = table
-        self.looked_at = []
+        self.checked = []
         self.tasks = []
 
     def begin(self, claim, count=1, host="a", good=False):
@@ -79,12 +73,12 @@ class Guesses:
 
     async def _attempt(self, claim, host, good):
         async with self.table.turn(host, claim):
-            self.looked_at.append(claim)
+            self.checked.append(claim)
             await asyncio.sleep(0)
             if not good:
                 self.table.failed(host)
 
-    async def rest(self):
+    async def run_until_idle(self):
         """Run the event loop until only timers are left."""
         for _ in range(1000):
             await asyncio.sleep(0)
@@ -94,19 +88,19 @@ class Guesses:
             task.cancel()
 
 
-def test_guesses_in_parallel_are_no_faster():
+def test_parallel_guesses_are_paced():
     async def run():
-        clock = Clock()
+        clock = SettableClock()
         table = Attempts(clock)
-        guesses = Guesses(table)
+        guesses = LoginGuesses(table)
         guesses.begin("alice", 50)
-        await guesses.rest()
-        assert len(guesses.looked_at) == attempts.AT_ONCE
+        await guesses.run_until_idle()
+        assert len(guesses.checked) == attempts.AT_ONCE
         for seconds in range(1, 6):
             clock.now += attempts.PACE_SECONDS
             guesses.begin("alice")
-            await guesses.rest()
-            assert len(guesses.looked_at) == attempts.AT_ONCE + seconds
+            await guesses.run_until_idle()
+            assert len(guesses.checked) == attempts.AT_ONCE + seconds
         other = guesses.begin("alice", host="b")
         await other
         guesses.end()
@@ -114,9 +108,9 @@ def test_guesses_in_parallel_are_no_faster():
     asyncio.run(run())
 
 
-def test_attempts_that_do_not_fail_do_not_wait():
+def test_successful_attempts_do_not_wait():
     async def run():
-        guesses = Guesses(Attempts(Clock()))
+        guesses = LoginGuesses(Attempts(SettableClock()))
         guesses.begin("alice", attempts.MOST_QUEUED, good=True)
         await asyncio.gather(*guesses.tasks)
         assert len(guesses.table) == 0
@@ -124,79 +118,79 @@ def test_attempts_that_do_not_fail_do_not_wait():
     asyncio.run(run())
 
 
-def test_those_that_wait_take_turns_by_what_they_claim():
+def test_waiting_attempts_take_turns_by_claimed_user():
     async def run():
-        clock = Clock()
+        clock = SettableClock()
         table = Attempts(clock)
-        guesses = Guesses(table)
+        guesses = LoginGuesses(table)
         guesses.begin("mallory", attempts.AT_ONCE + attempts.MOST_QUEUED)
-        await guesses.rest()
+        await guesses.run_until_idle()
         owner = guesses.begin("alice", good=True)  # the queue is full: one of the guesses makes room
-        await guesses.rest()
+        await guesses.run_until_idle()
         refused = [task for task in guesses.tasks if task.done() and task.exception() is not None]
         assert [type(task.exception()) for task in refused] == [TooManyAttempts]
         for _ in range(2):
             clock.now += attempts.PACE_SECONDS
             guesses.begin("mallory")
-            await guesses.rest()
+            await guesses.run_until_idle()
         assert owner.done()
         guesses.end()
 
     asyncio.run(run())
 
 
-def test_time_passes_for_those_that_wait(monkeypatch):
+def test_waiting_attempts_proceed_with_time(monkeypatch):
     monkeypatch.setattr(attempts, "PACE_SECONDS", 0.01)
 
     async def run():
-        guesses = Guesses(Attempts())
+        guesses = LoginGuesses(Attempts())
         guesses.begin("alice", attempts.AT_ONCE + 20)
         await asyncio.wait_for(asyncio.gather(*guesses.tasks), 10)
-        assert len(guesses.looked_at) == attempts.AT_ONCE + 20
+        assert len(guesses.checked) == attempts.AT_ONCE + 20
 
     asyncio.run(run())
 
 
-def test_so_many_attempts_of_a_host_may_wait():
+def test_waiting_attempts_of_host_are_bounded():
     async def run():
-        table = Attempts(Clock())
+        table = Attempts(SettableClock())
         for _ in range(20):
             table.failed("a")
-        guesses = Guesses(table)
+        guesses = LoginGuesses(table)
         guesses.begin("alice", attempts.MOST_QUEUED)
-        await guesses.rest()
+        await guesses.run_until_idle()
         with pytest.raises(TooManyAttempts):
             async with table.turn("a", "alice"):
                 pass
         guesses.tasks[0].cancel()  # a lost client makes room
-        await guesses.rest()
+        await guesses.run_until_idle()
         guesses.begin("alice")
-        await guesses.rest()
+        await guesses.run_until_idle()
         assert not guesses.tasks[-1].done()
         guesses.end()
 
     asyncio.run(run())
 
 
-def test_a_turn_of_a_client_that_is_gone_goes_to_another(monkeypatch):
+def test_turn_of_lost_client_passes_to_next(monkeypatch):
     async def run():
-        clock = Clock()
+        clock = SettableClock()
         table = Attempts(clock)
         for _ in range(attempts.AT_ONCE):
             table.failed("a")
-        guesses = Guesses(table)
+        guesses = LoginGuesses(table)
         first, second = guesses.begin("alice", good=True), guesses.begin("alice", good=True)
-        await guesses.rest()
+        await guesses.run_until_idle()
         clock.now += attempts.PACE_SECONDS
         table._next(table._hosts["a"])
         first.cancel()  # its turn has come, but it has not run yet
-        await guesses.rest()
+        await guesses.run_until_idle()
         assert second.done()
 
     asyncio.run(run())
 
 
-def test_a_network_of_ipv6_is_one_host():
+def test_ipv6_network_counts_as_one_host():
     """A client with one address of a /64 network can use as many as it likes."""
     attempts = Attempts(lambda: 0.0)
     for number in range(3):

@@ -49,7 +49,7 @@ def check_token(names, token):
 ACCOUNT = ("u", "guest")
 
 
-class World:
+class RunningExchanges:
     """Exchanges, with the messages that they send."""
 
     def __init__(self, providers=None, attempts=None):
@@ -101,40 +101,40 @@ class World:
         ({"users": None, "library": True}, []),
     ],
 )
-def test_what_is_offered(options, offered):
+def test_offered_mechanisms_follow_options(options, offered):
     """The offer follows security.md S-4."""
 
     async def run():
-        _, found = await World().offer(**options)
+        _, found = await RunningExchanges().offer(**options)
         assert found == offered
 
     asyncio.run(run())
 
 
-def test_a_service_offers_no_anonymous_where_clients_have_to_log_in(monkeypatch):
+def test_service_offers_no_anonymous_if_login_is_required(monkeypatch):
     async def begin(self):
         return ["PLAIN", "ANONYMOUS", "EXTERNAL"]
 
     monkeypatch.setattr("supervisor.auth.service.ServiceExchange.begin", begin)
 
     async def run():
-        each = World(Providers(services={"s": Service(name="s", host="h", port=1)}))
-        assert (await each.offer(service="s", anonymous=False))[1] == ["PLAIN", "EXTERNAL"]
-        assert (await each.offer(service="s"))[1] == ["PLAIN", "ANONYMOUS", "EXTERNAL"]
+        running = RunningExchanges(Providers(services={"s": Service(name="s", host="h", port=1)}))
+        assert (await running.offer(service="s", anonymous=False))[1] == ["PLAIN", "EXTERNAL"]
+        assert (await running.offer(service="s"))[1] == ["PLAIN", "ANONYMOUS", "EXTERNAL"]
 
     asyncio.run(run())
 
 
-def test_what_is_cancelled_before_it_begins_leaves_nothing():
+def test_exchange_cancelled_early_is_removed():
     async def run():
-        each = World()
-        each.exchanges.begin(Begin(1, context()))
-        each.exchanges.cancel(Cancel(1))
-        number, _ = await each.offer()
-        each.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
-        each.exchanges.cancel(Cancel(number))
+        running = RunningExchanges()
+        running.exchanges.begin(Begin(1, context()))
+        running.exchanges.cancel(Cancel(1))
+        number, _ = await running.offer()
+        running.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
+        running.exchanges.cancel(Cancel(number))
         await asyncio.sleep(0)
-        assert len(each.exchanges) == 0
+        assert len(running.exchanges) == 0
 
     gc.collect()  # garbage of earlier tests
     with warnings.catch_warnings(record=True) as caught:
@@ -144,36 +144,38 @@ def test_what_is_cancelled_before_it_begins_leaves_nothing():
     assert [str(each.message) for each in caught] == []
 
 
-def test_logins():
+def test_logins_succeed_with_each_mechanism():
     async def run():
-        each = World()
+        running = RunningExchanges()
         for mechanism, response, options, user in (
             ("PLAIN", b"\0guest\0secret", {}, "guest"),
             ("ANONYMOUS", b"", {}, "anonymous"),
             ("EXTERNAL", b"", {"external": "CN=a"}, "CN=a"),
         ):
-            number, answer = await each.log_in(mechanism, response, **options)
+            number, answer = await running.log_in(mechanism, response, **options)
             assert answer == Accepted(number, user, Facts(account=ACCOUNT if user == "guest" else None))
-        number, answer = await each.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
+        number, answer = await running.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
         assert answer == Accepted(number, "alice", Facts(groups=["i"]))
         client = ScramClient("SCRAM-SHA-256", "guest", "secret")
-        number, answer = await each.log_in("SCRAM-SHA-256", client.response)
-        each.exchanges.respond(Respond(number, client.step(answer.octets)))
-        last = await each.answer(number, 3)
+        number, answer = await running.log_in("SCRAM-SHA-256", client.response)
+        running.exchanges.respond(Respond(number, client.step(answer.octets)))
+        last = await running.answer(number, 3)
         assert last.user == "guest"
         client.finish(last.additional)
-        assert len(each.exchanges) == 0
+        assert len(running.exchanges) == 0
 
     asyncio.run(run())
 
 
-def test_users_of_a_file_have_its_prefix():
+def test_users_of_file_have_its_prefix():
     async def run():
         users = {"u": lambda: USERS}
-        each = World(Providers(users=users, prefixes={"u": "file:", "v": "other:"}, check_token=check_token))
-        number, answer = await each.log_in("PLAIN", b"\0guest\0secret")
+        running = RunningExchanges(
+            Providers(users=users, prefixes={"u": "file:", "v": "other:"}, check_token=check_token)
+        )
+        number, answer = await running.log_in("PLAIN", b"\0guest\0secret")
         assert answer == Accepted(number, "file:guest", Facts(account=ACCOUNT))
-        number, answer = await each.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
+        number, answer = await running.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
         assert answer == Accepted(number, "alice", Facts(groups=["i"]))
 
     asyncio.run(run())
@@ -190,30 +192,30 @@ def test_users_of_a_file_have_its_prefix():
 )
 def test_login_is_bound_to_its_connection(mechanism, binding, admitted):
     async def run():
-        each = World()
+        running = RunningExchanges()
         scram = ScramClient(mechanism, "guest", "secret", find_binding=lambda: binding)
         assert scram.choose([mechanism])
-        number, _ = await each.offer(binding=b"b" * 32)
-        each.exchanges.init(Init(number, mechanism, scram.response))
-        answer = await each.answer(number, 2)
+        number, _ = await running.offer(binding=b"b" * 32)
+        running.exchanges.init(Init(number, mechanism, scram.response))
+        answer = await running.answer(number, 2)
         if isinstance(answer, Challenge):
-            each.exchanges.respond(Respond(number, scram.step(answer.octets)))
-            answer = await each.answer(number, 3)
+            running.exchanges.respond(Respond(number, scram.step(answer.octets)))
+            answer = await running.answer(number, 3)
         assert isinstance(answer, Accepted if admitted else Refused)
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("present", [Users({}), USERS.with_user("other", [])])
-def test_user_that_is_deleted_during_the_exchange_is_refused(present):
+def test_user_deleted_during_exchange_is_refused(present):
     async def run():
         found = [USERS]
-        each = World(Providers(users={"u": lambda: found[-1]}))
+        running = RunningExchanges(Providers(users={"u": lambda: found[-1]}))
         scram = ScramClient("SCRAM-SHA-256", "guest", "secret")
-        number, challenge = await each.log_in("SCRAM-SHA-256", scram.response)
+        number, challenge = await running.log_in("SCRAM-SHA-256", scram.response)
         found.append(present)
-        each.exchanges.respond(Respond(number, scram.step(challenge.octets)))
-        answer = await each.answer(number, 3)
+        running.exchanges.respond(Respond(number, scram.step(challenge.octets)))
+        answer = await running.answer(number, 3)
         if "guest" in present.users:
             assert isinstance(answer, Accepted)
         else:
@@ -222,91 +224,91 @@ def test_user_that_is_deleted_during_the_exchange_is_refused(present):
     asyncio.run(run())
 
 
-def test_refusals():
+def test_failed_logins_are_refused_with_reason():
     async def run():
-        each = World()
-        number, answer = await each.log_in("PLAIN", b"\0guest\0wrong")
+        running = RunningExchanges()
+        number, answer = await running.log_in("PLAIN", b"\0guest\0wrong")
         assert answer == Refused(number, "SASL(-13): authentication failure: Password verification failed")
-        number, answer = await each.log_in("CRAM-MD5", b"")
+        number, answer = await running.log_in("CRAM-MD5", b"")
         assert answer == Refused(number, "Client mechanism not in mechanism inclusion list.")
-        number, answer = await each.log_in("PLAIN", b"\0guest\0secret", mechanisms=["ANONYMOUS"])
+        number, answer = await running.log_in("PLAIN", b"\0guest\0secret", mechanisms=["ANONYMOUS"])
         assert answer == Refused(number, "Client mechanism not in mechanism inclusion list.")
-        number, answer = await each.log_in("OAUTHBEARER", b"n,,\x01auth=Bearer bad\x01\x01", issuers=["i"])
+        number, answer = await running.log_in("OAUTHBEARER", b"n,,\x01auth=Bearer bad\x01\x01", issuers=["i"])
         assert answer == Challenge(number, b'{"status": "invalid_token"}')
-        each.exchanges.respond(Respond(number, b"\x01"))
-        assert isinstance(await each.answer(number, 3), Refused)
-        number, answer = await each.offer(service="unknown")
+        running.exchanges.respond(Respond(number, b"\x01"))
+        assert isinstance(await running.answer(number, 3), Refused)
+        number, answer = await running.offer(service="unknown")
         assert answer == Refused(number, "there is no authentication service 'unknown'")
-        assert each.attempts.total == 2  # wrong credentials only
-        assert len(each.exchanges) == 0
+        assert running.attempts.total == 2  # wrong credentials only
+        assert len(running.exchanges) == 0
 
     asyncio.run(run())
 
 
-def test_requests_that_have_no_place():
+def test_unexpected_requests_are_refused():
     async def run():
-        each = World()
-        each.exchanges.respond(Respond(7, b""))
-        each.exchanges.init(Init(8, "PLAIN", b""))
-        number, _ = await each.offer()
-        each.exchanges.respond(Respond(number, b""))  # no mechanism is chosen yet
-        each.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
-        each.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))  # repeated
-        assert [answer.text for n in (7, 8) for answer in each.answers(n)] == ["the exchange has ended"] * 2
-        await soon(lambda: any(isinstance(one, Accepted) for one in each.answers(number)))
+        running = RunningExchanges()
+        running.exchanges.respond(Respond(7, b""))
+        running.exchanges.init(Init(8, "PLAIN", b""))
+        number, _ = await running.offer()
+        running.exchanges.respond(Respond(number, b""))  # no mechanism is chosen yet
+        running.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
+        running.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))  # repeated
+        assert [answer.text for n in (7, 8) for answer in running.answers(n)] == ["the exchange has ended"] * 2
+        await soon(lambda: any(isinstance(one, Accepted) for one in running.answers(number)))
 
     asyncio.run(run())
 
 
-def test_a_token_on_its_own():
+def test_token_check_without_login_is_answered():
     async def run():
-        each = World()
-        each.exchanges.check(Check(1, context(issuers=["i"]), "good"))
-        assert await each.answer(1) == Accepted(1, "alice", Facts(groups=["i"]))
-        each.exchanges.check(Check(2, context(issuers=["i"]), "bad"))
-        assert isinstance(await each.answer(2), Refused)
+        running = RunningExchanges()
+        running.exchanges.check(Check(1, context(issuers=["i"]), "good"))
+        assert await running.answer(1) == Accepted(1, "alice", Facts(groups=["i"]))
+        running.exchanges.check(Check(2, context(issuers=["i"]), "bad"))
+        assert isinstance(await running.answer(2), Refused)
 
     asyncio.run(run())
 
 
-def test_a_failure_is_delayed():
+def test_failed_login_is_delayed():
     async def run():
-        each = World()
+        running = RunningExchanges()
         for _ in range(3):
-            each.attempts.failed("10.0.0.1")
-        number, _ = await each.offer()
+            running.attempts.failed("10.0.0.1")
+        number, _ = await running.offer()
         begun = time.monotonic()
-        each.exchanges.init(Init(number, "PLAIN", b"\0guest\0wrong"))
-        await each.answer(number, 2)
+        running.exchanges.init(Init(number, "PLAIN", b"\0guest\0wrong"))
+        await running.answer(number, 2)
         assert time.monotonic() - begun > 0.7  # fourth failure: 0.8 s, less what has faded
 
     asyncio.run(run())
 
 
-def test_those_who_guess_do_not_delay_others(monkeypatch):
+def test_guessing_clients_delay_no_others(monkeypatch):
     monkeypatch.setattr("supervisor.auth.attempts.MOST_DELAY", 1e9)
     monkeypatch.setattr("supervisor.auth.attempts.FIRST_DELAY", 1e9)
 
     async def run():
-        each = World()
+        running = RunningExchanges()
         for _ in range(AT_ONCE + 1):
-            each.attempts.failed("10.0.0.1")
+            running.attempts.failed("10.0.0.1")
         guessing = []
         for _ in range(3):
-            number, _ = await each.offer()
-            each.exchanges.init(Init(number, "PLAIN", b"\0guest\0wrong"))
+            number, _ = await running.offer()
+            running.exchanges.init(Init(number, "PLAIN", b"\0guest\0wrong"))
             guessing.append(number)
-        number, answer = await each.log_in("PLAIN", b"\0guest\0secret", host="10.0.0.2")
+        number, answer = await running.log_in("PLAIN", b"\0guest\0secret", host="10.0.0.2")
         assert answer == Accepted(number, "guest", Facts(account=ACCOUNT))
         for one in guessing:
-            assert len(each.answers(one)) == 1
-            each.exchanges.cancel(Cancel(one))
-        assert len(each.exchanges) == 0
+            assert len(running.answers(one)) == 1
+            running.exchanges.cancel(Cancel(one))
+        assert len(running.exchanges) == 0
 
     asyncio.run(run())
 
 
-def test_a_provider_that_hangs_keeps_nobody_else_waiting(monkeypatch):
+def test_hanging_provider_delays_no_other_provider(monkeypatch):
     """Tokens hang, passwords do not. A waiting client is refused after the time limit, and a client beyond the threads
     at once."""
     monkeypatch.setattr(module, "STEP_SECONDS", 0.1)
@@ -318,15 +320,15 @@ def test_a_provider_that_hangs_keeps_nobody_else_waiting(monkeypatch):
         return Success("late")
 
     async def run():
-        each = World(Providers(users={"u": lambda: USERS}, check_token=check))
+        running = RunningExchanges(Providers(users={"u": lambda: USERS}, check_token=check))
         numbers = []
         for _ in range(4):
-            number, _ = await each.offer(issuers=["i"])
-            each.exchanges.init(Init(number, "XOAUTH2", b"user=me\x01auth=Bearer x\x01\x01"))
+            number, _ = await running.offer(issuers=["i"])
+            running.exchanges.init(Init(number, "XOAUTH2", b"user=me\x01auth=Bearer x\x01\x01"))
             numbers.append(number)
-        number, answer = await each.log_in("PLAIN", b"\0guest\0secret")
+        number, answer = await running.log_in("PLAIN", b"\0guest\0secret")
         assert answer == Accepted(number, "guest", Facts(account=ACCOUNT))
-        texts = [(await each.answer(one, 2)).text for one in numbers]
+        texts = [(await running.answer(one, 2)).text for one in numbers]
         assert texts[:2] == ["SASL(-8): the provider did not answer in time"] * 2
         assert all("no thread for the provider" in text for text in texts[2:])
         hanging.set()
@@ -334,47 +336,47 @@ def test_a_provider_that_hangs_keeps_nobody_else_waiting(monkeypatch):
     asyncio.run(run())
 
 
-def test_a_client_that_does_not_go_on_is_forgotten(monkeypatch):
+def test_idle_client_is_refused_and_removed(monkeypatch):
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.02)
 
     async def run():
-        each = World()
-        number, _ = await each.offer()
-        assert await each.answer(number, 2) == Refused(number, "the client did not respond in time")
-        assert len(each.exchanges) == 0
+        running = RunningExchanges()
+        number, _ = await running.offer()
+        assert await running.answer(number, 2) == Refused(number, "the client did not respond in time")
+        assert len(running.exchanges) == 0
 
     asyncio.run(run())
 
 
-def test_the_number_of_exchanges_is_bounded(monkeypatch):
+def test_exchanges_are_bounded_in_number(monkeypatch):
     monkeypatch.setattr(module, "MOST_EXCHANGES", 2)
 
     async def run():
-        each = World()
-        await each.offer()
-        await each.offer()
-        _, third = await each.offer()
+        running = RunningExchanges()
+        await running.offer()
+        await running.offer()
+        _, third = await running.offer()
         assert third.text == "too many clients log in at the same time"
         for number in (1, 2):
-            each.exchanges.cancel(Cancel(number))
+            running.exchanges.cancel(Cancel(number))
 
     asyncio.run(run())
 
 
-def test_a_fault_of_ours_refuses_one_client():
+def test_internal_error_refuses_one_client():
     def broken():
         raise ZeroDivisionError
 
     async def run():
-        each = World(Providers(users={"u": broken}))
-        number, answer = await each.offer()
+        running = RunningExchanges(Providers(users={"u": broken}))
+        number, answer = await running.offer()
         assert answer == Refused(number, "internal error")
-        assert [line.level for line in each.sent if isinstance(line, LogLine)] == ["critical"]
+        assert [line.level for line in running.sent if isinstance(line, LogLine)] == ["critical"]
 
     asyncio.run(run())
 
 
-def test_a_service_that_is_gone_is_logged():
+def test_unreachable_service_is_logged():
     """The log line follows security.md A-5."""
 
     async def run():
@@ -383,10 +385,10 @@ def test_a_service_that_is_gone_is_logged():
         server.close()
         await server.wait_closed()
         service = Service(name="s", host="127.0.0.1", port=port)
-        each = World(Providers(services={"s": service}))
-        number, answer = await each.offer(service="s")
+        running = RunningExchanges(Providers(services={"s": service}))
+        number, answer = await running.offer(service="s")
         assert answer == Refused(number, "")
-        (line,) = [line for line in each.sent if isinstance(line, LogLine)]
+        (line,) = [line for line in running.sent if isinstance(line, LogLine)]
         assert (line.module, line.level) == ("AUTHSERVICE", "warning")
         assert line.text.startswith("Downstream disconnected: proton:io Connection refused")
 

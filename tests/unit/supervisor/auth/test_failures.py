@@ -3,7 +3,7 @@
 from supervisor.auth.failures import MOST_HOSTS, MOST_WAYS, OTHER, FailedLogins, Way
 
 
-def test_hosts_that_failed_last_have_counters() -> None:
+def test_recently_failed_hosts_have_counters() -> None:
     logins = FailedLogins()
     for number in range(MOST_HOSTS):
         logins.add("l", "PLAIN", f"h{number}")
@@ -14,7 +14,7 @@ def test_hosts_that_failed_last_have_counters() -> None:
     assert logins.by_way == {Way("l", "PLAIN"): MOST_HOSTS + 2}
 
 
-def test_listeners_that_come_and_go_are_counted_together_at_last() -> None:
+def test_excess_listeners_share_one_counter() -> None:
     logins = FailedLogins()
     for number in range(MOST_WAYS + 2):
         logins.add(f"l{number}", None, "h")

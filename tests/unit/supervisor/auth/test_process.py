@@ -33,7 +33,7 @@ from tests.unit.supervisor.auth.waiting import soon
 pytestmark = pytest.mark.starts
 
 # Program of an authentication process that answers each request but the second.
-DEAF_TO_THE_SECOND = """
+UNANSWERED_SECOND_REQUEST = """
 import socket, sys
 from supervisor.auth.messages import Begin, Offer, Reader, decode_request, encode
 
@@ -56,7 +56,7 @@ def users(tmp_path):
     return path
 
 
-class Client:
+class AuthenticationRequester:
     """Supervisor's end of the authentication process, reduced to what the tests need."""
 
     def __init__(self, configuration, command=None):
@@ -89,7 +89,7 @@ class Client:
 
 def run(test, configuration, **options):
     async def body():
-        client = Client(configuration, **options)
+        client = AuthenticationRequester(configuration, **options)
         try:
             await test(client)
         finally:
@@ -103,7 +103,7 @@ def configuration(users, serial=1, **options):
     return Configure(serial=serial, users=[UsersFile("u", str(users))], **options)
 
 
-def test_logins(users):
+def test_logins_by_scram_and_plain_are_answered(users):
     async def test(client):
         number, replies = await client.begin()
         assert replies[0] == Offer(number, ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "ANONYMOUS"])
@@ -121,7 +121,7 @@ def test_logins(users):
     run(test, configuration(users))
 
 
-def test_the_process_has_nothing_of_the_supervisor(users):
+def test_process_has_own_name_priority_and_limits(users):
     async def test(client):
         await client.begin()
         process = Path(f"/proc/{client.process.pid}")
@@ -134,7 +134,7 @@ def test_the_process_has_nothing_of_the_supervisor(users):
     run(test, configuration(users))
 
 
-def test_a_changed_file_counts(users):
+def test_changed_users_file_is_used(users):
     async def test(client):
         assert isinstance(await client.plain("guest", "secret"), Accepted)
         users.write_text(Users({}).with_user("other", [make("SCRAM-SHA-256", "new", 4096)]).text())
@@ -145,33 +145,33 @@ def test_a_changed_file_counts(users):
     run(test, configuration(users))
 
 
-def _put(path, text):
+def _replace_file(path, text):
     """Replace a file atomically. A file written in place would be seen empty, which is a change of its own."""
     new = path.with_suffix(".new")
     new.write_text(text)
     new.replace(path)
 
 
-def test_users_that_a_new_file_does_not_have_are_missing(users):
+def test_users_missing_in_new_file_are_reported(users):
     async def test(client):
         await soon(lambda: client.users == [UsersRead("u")])
         client.process.confirm("u", ["guest", "other"])
         client.process.confirm("unknown", ["guest"])
         await soon(lambda: client.users[1:] == [Missing("u", ["other"])])
-        _put(users, Users({}).text())
+        _replace_file(users, Users({}).text())
         await soon(lambda: client.users[2:] == [UsersRead("u")])
         names = [f"user{number}" for number in range(300)]
         client.process.confirm("u", names)
         await soon(lambda: len(client.users) == 5)
         assert [name for each in client.users[3:] for name in each.users] == names
-        _put(users, "guest\n")  # the content read before stays in force
+        _replace_file(users, "guest\n")  # the content read before stays in force
         await soon(lambda: "the user has no verifier" in client.process.states[0].text)
         assert len(client.users) == 5
 
     run(test, configuration(users))
 
 
-def test_problems_are_told(users, tmp_path):
+def test_configuration_problems_are_reported(users, tmp_path):
     async def test(client):
         await soon(lambda: client.configured)
         assert client.configured[0].problems == [("saslUsers", "u", f"{users}: line 1: the user has no verifier")]
@@ -184,7 +184,7 @@ def test_problems_are_told(users, tmp_path):
     run(test, configuration(users))
 
 
-def test_states_are_told(users, tmp_path):
+def test_provider_states_are_reported(users, tmp_path):
     """States report what is wrong with providers, as it changes."""
 
     def states(client):
@@ -207,7 +207,7 @@ def test_states_are_told(users, tmp_path):
     run(test, configuration(users, issuers=[issuer]))
 
 
-def test_a_process_that_dies_is_started_again(users):
+def test_killed_process_is_restarted(users):
     async def test(client):
         _, replies = await client.begin()
         first = client.process.pid
@@ -221,7 +221,7 @@ def test_a_process_that_dies_is_started_again(users):
     run(test, configuration(users))
 
 
-def test_while_there_is_none_clients_are_refused(users):
+def test_clients_without_process_are_refused(users):
     async def test(client):
         _, replies = await client.begin()
         assert isinstance(replies[0], Refused)
@@ -232,7 +232,7 @@ def test_while_there_is_none_clients_are_refused(users):
     run(test, configuration(users), command=command)
 
 
-def test_a_process_that_cannot_be_started(users, tmp_path):
+def test_unstartable_process_refuses_clients(users, tmp_path):
     async def test(client):
         number, replies = await client.begin()
         assert replies == [Refused(number, "the authentication process is not running")]
@@ -240,7 +240,7 @@ def test_a_process_that_cannot_be_started(users, tmp_path):
     run(test, configuration(users), command=lambda descriptor: [str(tmp_path / "nothing")])
 
 
-def test_a_process_that_talks_nonsense_is_ended(users):
+def test_malformed_messages_end_process(users):
     async def test(client):
         first = client.process.pid
         await soon(lambda: client.process.pid not in (None, first))
@@ -251,7 +251,7 @@ def test_a_process_that_talks_nonsense_is_ended(users):
     run(test, configuration(users), command=command)
 
 
-def test_a_process_that_does_not_answer_is_ended(users, monkeypatch):
+def test_silent_process_is_ended(users, monkeypatch):
     monkeypatch.setattr("supervisor.auth.client.ANSWER_SECONDS", 0.2)
 
     async def test(client):
@@ -261,12 +261,12 @@ def test_a_process_that_does_not_answer_is_ended(users, monkeypatch):
     run(test, configuration(users), command=lambda descriptor: [sys.executable, "-c", "import time; time.sleep(600)"])
 
 
-def test_one_question_without_an_answer_is_noticed_among_many_with_one(users, monkeypatch, tmp_path):
+def test_single_unanswered_request_ends_process(users, monkeypatch, tmp_path):
     """The process is ended for the request without an answer, even while other requests are answered."""
     # The time includes the start of the process before its first answer.
     monkeypatch.setattr("supervisor.auth.client.ANSWER_SECONDS", 2)
     program = tmp_path / "deaf.py"
-    program.write_text(DEAF_TO_THE_SECOND)
+    program.write_text(UNANSWERED_SECOND_REQUEST)
 
     async def test(client):
         replies: list[Any] = []
@@ -284,7 +284,7 @@ def test_one_question_without_an_answer_is_noticed_among_many_with_one(users, mo
     run(test, configuration(users), command=lambda descriptor: [sys.executable, str(program), str(descriptor)])
 
 
-def test_many_at_once(users):
+def test_simultaneous_logins_are_all_answered(users):
     """There are more messages than the socket holds. None is lost, and the caller never blocks."""
 
     async def test(client):
@@ -303,7 +303,7 @@ def test_many_at_once(users):
     run(test, configuration(users))
 
 
-def test_without_configuration_nobody_logs_in(users):
+def test_process_without_configuration_refuses_clients(users):
     async def test(client):
         client.process.configure(None)
         _, replies = await client.begin()
@@ -321,7 +321,7 @@ class TestLibrary:
         sasldb.make(tmp_path, {"test": "password"}, realm="domain.com", **options)
         run(test, Configure(serial=1, library=Library(name="qdrouterd", folder=str(tmp_path))))
 
-    def test_plain(self, tmp_path):
+    def test_library_checks_plain_passwords(self, tmp_path):
         """The logins follow security.md S-3, S-6, S-8."""
 
         async def test(client):
@@ -338,7 +338,7 @@ class TestLibrary:
 
         self.log_in(tmp_path, test)
 
-    def test_the_offer(self, tmp_path):
+    def test_library_offer_is_limited(self, tmp_path):
         """The offer is limited by mech_list, then by the listener (security.md S-4)."""
 
         async def test(client):
@@ -352,7 +352,7 @@ class TestLibrary:
 
         self.log_in(tmp_path, test, mechanisms="ANONYMOUS PLAIN EXTERNAL SCRAM-SHA-1")
 
-    def test_scram(self, tmp_path):
+    def test_library_supports_scram(self, tmp_path):
         async def test(client):
             number, replies = await client.begin(users=None, library=True)
             scram = ScramClient("SCRAM-SHA-1", "test@domain.com", "password")
@@ -365,7 +365,7 @@ class TestLibrary:
 
         self.log_in(tmp_path, test)
 
-    def test_many_at_once(self, tmp_path):
+    def test_simultaneous_logins_are_all_answered(self, tmp_path):
         """Locks of the library come from this process: several threads use it."""
 
         async def test(client):
@@ -377,7 +377,7 @@ class TestLibrary:
 
         self.log_in(tmp_path, test)
 
-    def test_other_settings_need_another_process(self, tmp_path):
+    def test_changed_library_settings_restart_process(self, tmp_path):
         async def test(client):
             await soon(lambda: client.configured)
             first = client.process.pid

@@ -21,36 +21,36 @@ def verdict(listener="", router=""):
     return asks(found.listeners[0], found.router), uses_library(found.listeners[0], found.router)
 
 
-NOBODY, LIBRARY, OTHER = (False, False), (True, True), (True, False)
+NO_PROVIDER, LIBRARY, OTHER = (False, False), (True, True), (True, False)
 
 
 @pytest.mark.parametrize(
     ("listener", "router", "expected"),
     [
-        ("", "", NOBODY),
-        ("saslMechanisms: ANONYMOUS", "", NOBODY),
-        ("saslMechanisms: ANONYMOUS EXTERNAL\n authenticatePeer: yes", "", NOBODY),
+        ("", "", NO_PROVIDER),
+        ("saslMechanisms: ANONYMOUS", "", NO_PROVIDER),
+        ("saslMechanisms: ANONYMOUS EXTERNAL\n authenticatePeer: yes", "", NO_PROVIDER),
         ("saslMechanisms: PLAIN", "", LIBRARY),
         ("authenticatePeer: yes", "", LIBRARY),
         ("", "saslConfigDir: /etc/sasl2", LIBRARY),
         ("", "saslConfigName: other", LIBRARY),
-        ("", "saslConfigName: qdrouterd", NOBODY),
+        ("", "saslConfigName: qdrouterd", NO_PROVIDER),
         ("tokenIssuers: id", "saslConfigDir: /etc/sasl2", OTHER),
         ("saslPlugin: service", "saslConfigDir: /etc/sasl2", OTHER),
         ("http: yes", "saslConfigDir: /etc/sasl2", LIBRARY),
         ("http: yes\n websockets: no", "saslConfigDir: /etc/sasl2", (False, True)),
     ],
 )
-def test_who_is_asked(listener, router, expected):
+def test_provider_choice_follows_configuration(listener, router, expected):
     """The choice follows security.md S-1."""
     assert verdict(listener, router) == expected
 
 
-def test_nothing_is_needed():
+def test_configuration_without_logins_needs_no_process():
     assert providers(load(), 1, str) is None
 
 
-def test_what_the_process_gets():
+def test_process_configuration_lists_providers():
     found = providers(load("saslMechanisms: PLAIN", "saslConfigDir: /d"), 7, str)
     assert found is not None
     assert (found.serial, found.users, found.library) == (7, [], Library(name="qdrouterd", folder="/d"))
@@ -63,7 +63,7 @@ def test_what_the_process_gets():
     assert only.library is None
 
 
-def test_the_context_of_an_exchange():
+def test_exchange_context_follows_listener():
     found = load("tokenIssuers: id\n saslMechanisms: PLAIN XOAUTH2\n authenticatePeer: yes")
     made = context(found.listeners[0], found.router, 3, "[::1]:99", "CN=a", 256)
     assert (made.connection, made.host, made.external, made.encryption) == (3, "[::1]", "CN=a", 256)

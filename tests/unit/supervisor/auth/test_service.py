@@ -51,7 +51,7 @@ def strings(*each):
     return b"\xe0" + bytes([len(body)]) + body
 
 
-class Scripted:
+class ScriptedAuthenticationService:
     """Authentication service that sends the answers of a script and keeps the frames that it receives."""
 
     def __init__(self, *script):
@@ -86,7 +86,7 @@ class Scripted:
 
 
 async def run(script, talk, **options):
-    service = Scripted(*script)
+    service = ScriptedAuthenticationService(*script)
     server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     exchange = ServiceExchange(Service(name="s", host="127.0.0.1", port=port, **options))
@@ -98,7 +98,7 @@ async def run(script, talk, **options):
         server.close()
 
 
-def good(*, additional=None, **entries):
+def successful_script(*, additional=None, **entries):
     return (
         SASL_HEADER + mechanisms("PLAIN", "ANONYMOUS"),
         outcome(0, additional),
@@ -112,8 +112,10 @@ async def plain(exchange):
     return offered, await exchange.step("PLAIN", b"\0alice\0secret", "client's.host")
 
 
-def test_an_exchange_is_relayed():
-    service, (offered, answer) = asyncio.run(run(good(authenticated_identity=identity()), plain, realm="the.realm"))
+def test_plain_exchange_is_relayed():
+    service, (offered, answer) = asyncio.run(
+        run(successful_script(authenticated_identity=identity()), plain, realm="the.realm")
+    )
     assert offered == ["PLAIN", "ANONYMOUS"]
     assert answer == Success("alice", None, {"facts": Facts()})
     header, init, amqp_header, opened = service.frames
@@ -126,12 +128,12 @@ def test_an_exchange_is_relayed():
     assert fields[8:] == [["ADDRESS-AUTHZ"], {"product": "qpid-dispatch-router", "version": "1.19.0"}]
 
 
-def test_without_realm_the_service_gets_the_host_that_the_client_named():
-    service, _ = asyncio.run(run(good(authenticated_identity=identity()), plain))
+def test_service_without_realm_gets_host_of_client():
+    service, _ = asyncio.run(run(successful_script(authenticated_identity=identity()), plain))
     assert codec.decode_one(service.frames[1][1][2]) == "client's.host"
 
 
-def test_challenges_are_relayed_and_the_last_goes_with_the_outcome():
+def test_challenges_are_relayed_and_last_joins_outcome():
     script = (SASL_HEADER + mechanisms("X"), challenge(b"one"), challenge(b"two"), outcome(0), b"",
               AMQP_HEADER + service_open(authenticated_identity=identity()))  # fmt: skip
 
@@ -144,7 +146,7 @@ def test_challenges_are_relayed_and_the_last_goes_with_the_outcome():
     assert [codec.decode_one(frame[1][0]) for frame in service.frames[2:4]] == [b"second", b"third"]
 
 
-def test_another_outcome_is_a_failure():
+def test_outcome_other_than_ok_is_failure():
     for code in (1, 2, 3, 4):
         _, (_, answer) = asyncio.run(run((SASL_HEADER + mechanisms("PLAIN"), outcome(code)), plain))
         assert isinstance(answer, Failure)
@@ -152,7 +154,7 @@ def test_another_outcome_is_a_failure():
 
 
 @pytest.mark.parametrize("value", [False, 0, "0", None])
-def test_an_outcome_that_is_no_ubyte_is_a_failure(value):
+def test_outcome_of_wrong_type_is_failure(value):
     octets = sasl.frame(encode_described(sasl.OUTCOME, [codec.encode_value(value)]))
     _, (_, answer) = asyncio.run(run((SASL_HEADER + mechanisms("PLAIN"), octets), plain))
     assert isinstance(answer, Failure)
@@ -178,13 +180,13 @@ def test_an_outcome_that_is_no_ubyte_is_a_failure(value):
         ((SASL_HEADER + mechanisms("PLAIN"), outcome(0), b"", AMQP_HEADER + amqp(0x18, [])), "open expected"),
     ],
 )  # fmt: skip
-def test_services_that_misbehave(script, text):
+def test_misbehaving_service_is_an_error(script, text):
     with pytest.raises(ServiceError, match=text):
         asyncio.run(run(script, plain))
 
 
-def test_a_service_that_is_not_there():
-    async def refused():
+def test_missing_service_is_an_error():
+    async def connect():
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         server.close()
@@ -192,10 +194,10 @@ def test_a_service_that_is_not_there():
         await ServiceExchange(Service(name="s", host="127.0.0.1", port=port)).begin()
 
     with pytest.raises(ServiceError, match="proton:io Connection refused - disconnected 127.0.0.1:"):
-        asyncio.run(refused())
+        asyncio.run(connect())
 
 
-def found(**entries):
+def open_with(**entries):
     return read_open([encode_string("s")] + [encode_value(None)] * 8 + [properties(**entries)])
 
 
@@ -211,17 +213,17 @@ def found(**entries):
         (encode_map([]), ""),
     ],
 )
-def test_identities(value, user):
+def test_authenticated_identity_is_read(value, user):
     """Identities follow security.md A-6."""
-    assert found(authenticated_identity=value).user == user
+    assert open_with(authenticated_identity=value).user == user
 
 
-def test_no_properties_at_all():
+def test_open_without_properties_has_no_user():
     assert read_open([encode_string("s")]).user == ""
-    assert found().facts == Facts()
+    assert open_with().facts == Facts()
 
 
-def test_permissions():
+def test_address_permissions_are_read():
     """Permissions follow security.md A-7: a value of another type is ignored."""
     authz = encode_map([
         encode_string("both"), strings("send", "recv"),
@@ -233,7 +235,7 @@ def test_permissions():
         encode_string("symbols"), codec.encode_symbols(["send"]),
         encode_string("none"), strings(),
     ])  # fmt: skip
-    facts = found(authenticated_identity=identity(), address_authz=authz).facts
+    facts = open_with(authenticated_identity=identity(), address_authz=authz).facts
     assert (facts.sources, facts.targets) == (["both", "out*"], ["both", "in"])
-    empty = found(address_authz=encode_map([])).facts
+    empty = open_with(address_authz=encode_map([])).facts
     assert (empty.sources, empty.targets) == ([], [])

@@ -84,7 +84,7 @@ def refused(text, made=None):
     ("key", "algorithm", "kid"),
     [(RSA, "RS256", "rsa"), (RSA, "PS512", "rsa"), (EC, "ES256", "ec"), (ED, "EdDSA", "ed"), (RSA, "RS256", None)],
 )
-def test_a_good_token(key, algorithm, kid):
+def test_valid_token_is_accepted(key, algorithm, kid):
     text = jwt.encode(claims(), key, algorithm, headers={"kid": kid} if kid else None)
     answer = check(text)
     assert isinstance(answer, Success)
@@ -92,14 +92,14 @@ def test_a_good_token(key, algorithm, kid):
     assert answer.facts["facts"].expires > time.time()
 
 
-def test_users_of_issuers_are_kept_apart():
+def test_users_of_issuers_have_prefix():
     answer = check(token(), issuer(user_prefix="idp:"))
     assert isinstance(answer, Success)
     assert answer.user == "idp:alice"
     assert answer.facts["facts"].token == (issuer().config.issuer, "alice")
 
 
-def test_claims_are_mapped():
+def test_claims_are_mapped_to_user_and_groups():
     made = issuer(user_claim="email", group_claim="realm.roles")
     answer = check(token(email="a@b", realm={"roles": ["admins", 7, "users", ""]}), made)
     assert isinstance(answer, Success)
@@ -130,17 +130,17 @@ def test_claims_are_mapped():
         ({"sub": "u" * 2000}, "not a valid user name"),
     ],
 )
-def test_claims_that_are_refused(changes, text):
+def test_invalid_claims_are_refused(changes, text):
     assert text in refused(token(**changes))
 
 
-def test_the_leeway_counts():
+def test_leeway_extends_expiry():
     late = token(exp=int(time.time()) - 20)
     assert isinstance(check(late), Success)
     assert "expired" in refused(late, issuer(leeway_seconds=5))
 
 
-def test_a_token_without_signature_is_refused():
+def test_unsigned_token_is_refused():
     for name in ("none", "None", "NONE", "nOnE", ""):
         assert "algorithm" in refused(raw({"alg": name, "kid": "rsa"}, claims()))
         assert "algorithm" in refused(raw({"alg": name}, claims()))
@@ -149,7 +149,7 @@ def test_a_token_without_signature_is_refused():
     )
 
 
-def test_a_public_key_is_no_secret_of_an_hmac():
+def test_public_key_as_hmac_secret_is_refused():
     """Key confusion: a token is signed by HS256 with the public key, which everybody knows, as its secret."""
     import hashlib
     import hmac
@@ -163,50 +163,50 @@ def test_a_public_key_is_no_secret_of_an_hmac():
     assert "algorithm" in refused(text, issuer(algorithms=("RS256", "HS256")))
 
 
-def test_a_symmetric_key_of_the_issuer_is_not_used():
+def test_symmetric_key_of_issuer_is_refused():
     with pytest.raises(KeysError, match="no usable signature key"):
         parse_keys(jwks({"kty": "oct", "k": "c2VjcmV0", "kid": "oct"}))
 
 
-def test_algorithms_that_are_not_allowed():
+def test_disallowed_algorithm_is_refused():
     assert "algorithm" in refused(token(), issuer(algorithms=("ES256",)))
 
 
-def test_a_key_is_used_with_its_own_algorithms_only():
+def test_key_is_used_only_with_its_algorithms():
     assert "no key" in refused(token(kid="ec"))  # RS256 with the name of the EC key
     assert "no key" in refused(token(algorithm="RS512"), issuer(jwks(jwk(RSA, "rsa", alg="RS256"))))
 
 
-def test_keys_that_are_not_for_signatures():
+def test_keys_unfit_for_signatures_are_ignored():
     assert len(parse_keys(jwks(*KEYS, jwk(RSA, "x", use="enc"), jwk(RSA, "y", key_ops=["encrypt"]), 7, {}))) == 3
     with pytest.raises(KeysError, match="no usable signature key"):
         parse_keys(jwks(jwk(SMALL, "small")))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": 7}', "\xff", '{"keys": []}', "[" * 100_000])
-def test_documents_that_are_no_keys(text):
+def test_malformed_key_documents_are_refused(text):
     with pytest.raises(KeysError):
         parse_keys(text)
 
 
-def test_a_signature_of_somebody_else():
+def test_signature_by_other_key_is_refused():
     other = rsa.generate_private_key(65537, 2048)
     assert "signature" in refused(token(other))
     assert "no key" in refused(token(kid="unknown"))
 
 
-def test_headers_that_point_to_keys_are_not_looked_at():
+def test_key_references_in_header_are_ignored():
     other = rsa.generate_private_key(65537, 2048)
     forged = token(other, headers={"jwk": jwk(other, "rsa"), "jku": "https://evil.example/keys"})
     assert "signature" in refused(forged)
 
 
 @pytest.mark.parametrize("headers", [{"crit": ["exp"]}, {"b64": False, "crit": ["b64"]}])
-def test_headers_that_demand_something(headers):
+def test_critical_headers_are_refused(headers):
     assert refused(token(headers=headers))
 
 
-def test_what_is_no_token():
+def test_malformed_tokens_are_refused():
     good = token()
     headers = [{"alg": 7}, {"alg": ["RS256"]}, {"alg": "RS256", "kid": 7}, {"alg": "RS256", "kid": ["rsa"]}]
     texts = ["", ".", "..", "a.b.c", good[:-40], good + "x", good.replace(".", ""), "x" * 40_000]
@@ -216,7 +216,7 @@ def test_what_is_no_token():
         assert good not in refused(text)
 
 
-def test_several_issuers():
+def test_token_is_matched_among_several_issuers():
     other = issuer(issuer="https://other.example")
     assert isinstance(check_token([other, issuer()], token()), Success)
     assert isinstance(check_token([other], token()), Failure)
@@ -227,7 +227,7 @@ def test_several_issuers():
 # -- Keys from a URL
 
 
-class Fetch:
+class FakeKeyServer:
     """Fake server that gives these answers in turn, and repeats the last one."""
 
     def __init__(self, *answers):
@@ -248,7 +248,7 @@ def url_keys():
 
     def make(*answers, every=600.0):
         lines: list[str] = []
-        fetch = Fetch(*answers)
+        fetch = FakeKeyServer(*answers)
         keys = UrlKeys("https://id.example/keys", None, every, lambda level, text: lines.append(text), fetch)
         made.append(keys)
         keys.start()
@@ -259,27 +259,27 @@ def url_keys():
         keys.stop()
 
 
-def test_keys_of_a_url_are_cached(url_keys):
+def test_keys_from_url_are_cached(url_keys):
     keys, fetch, lines = url_keys(jwks().encode())
     for _ in range(5):
         assert len(keys.keys()) == 3
     assert (fetch.calls, lines) == (1, [])
 
 
-def test_keys_of_a_url_are_refreshed(url_keys):
+def test_keys_from_url_are_refreshed(url_keys):
     keys, fetch, _ = url_keys(jwks().encode(), jwks(KEYS[0]).encode(), every=0.01)
     until(lambda: len(keys.keys()) == 1)
     assert fetch.calls >= 2
 
 
-def test_old_keys_stay_while_the_server_is_away(url_keys):
+def test_old_keys_stay_while_server_is_unreachable(url_keys):
     keys, _, lines = url_keys(jwks().encode(), OSError("gone"), every=0.01)
     until(lambda: keys.problem == "gone")
     assert len(keys.keys()) == 3
     assert ["keys read before stay" in line for line in lines] == [True]
 
 
-def test_keys_that_never_came(url_keys):
+def test_missing_keys_refuse_tokens(url_keys):
     keys, _, lines = url_keys(OSError("gone"))
     with pytest.raises(KeysError, match="gone"):
         keys.keys()
@@ -288,7 +288,7 @@ def test_keys_that_never_came(url_keys):
     assert len(lines) == 1
 
 
-def test_an_unknown_key_makes_it_look_again_but_not_each_time(url_keys, monkeypatch):
+def test_unknown_key_refreshes_at_limited_rate(url_keys, monkeypatch):
     monkeypatch.setattr("supervisor.auth.tokens.REFRESH_AT_LEAST", 0.0)
     keys, fetch, _ = url_keys(jwks(KEYS[1]).encode(), jwks().encode())
     made = Issuer(issuer().config, keys)
@@ -299,7 +299,7 @@ def test_an_unknown_key_makes_it_look_again_but_not_each_time(url_keys, monkeypa
     assert fetch.calls == 2
 
 
-def test_a_server_that_hangs_is_waited_for_a_while_only(monkeypatch):
+def test_hanging_key_server_times_out(monkeypatch):
     monkeypatch.setattr("supervisor.auth.tokens.FETCH_SECONDS", 0.05)
     hanging = threading.Event()
 
@@ -316,6 +316,6 @@ def test_a_server_that_hangs_is_waited_for_a_while_only(monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["http://id.example/keys", "file:///etc/passwd", "https:///keys", "ftp://x"])
-def test_only_https_is_fetched(url):
+def test_key_url_must_be_https(url):
     with pytest.raises(KeysError, match="https"):
         fetch_https(url, None)

@@ -26,7 +26,7 @@ def watched(tmp_path):
     return made, path, lines
 
 
-def test_a_changed_file_is_read_again(watched):
+def test_changed_file_is_read_again(watched):
     made, path, lines = watched
     assert (made.value, lines) == ("one", [])
     made.look()
@@ -36,7 +36,7 @@ def test_a_changed_file_is_read_again(watched):
     assert lines == [("info", f"saslUsers u: read {path} again")]
 
 
-def test_a_swapped_link_is_noticed(watched, tmp_path):
+def test_swapped_symbolic_link_is_noticed(watched, tmp_path):
     """Kubernetes updates mounted files in this way: the link to the folder is replaced."""
     first, second = tmp_path / "..1", tmp_path / "..2"
     for folder, text in ((first, "1"), (second, "2")):
@@ -52,7 +52,7 @@ def test_a_swapped_link_is_noticed(watched, tmp_path):
     assert made.value == "2"
 
 
-def test_a_broken_file_leaves_what_was_read_in_force(watched):
+def test_broken_file_keeps_previous_content(watched):
     made, path, lines = watched
     path.write_text("bad")
     for _ in range(3):
@@ -70,7 +70,7 @@ def test_a_broken_file_leaves_what_was_read_in_force(watched):
     assert (made.value, made.problem, len(lines)) == ("two", None, 3)
 
 
-def test_a_file_that_is_not_there_yet(tmp_path):
+def test_missing_file_is_read_later(tmp_path):
     made = Watched(str(tmp_path / "file"), read, lambda *_: None, "u")
     made.look()
     assert made.get() is None
@@ -80,7 +80,7 @@ def test_a_file_that_is_not_there_yet(tmp_path):
     assert made.get() == "now"
 
 
-def test_the_watcher_looks(watched):
+def test_watcher_reads_changed_file(watched):
     made, path, _ = watched
     watcher = Watcher(every=0.01)
     watcher.watch([made])

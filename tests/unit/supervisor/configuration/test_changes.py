@@ -18,7 +18,7 @@ from supervisor.configuration.prepare import prepare
 from supervisor.configuration.reloads import Reloads
 from supervisor.runtime.host_names import look_up
 from tests.unit.supervisor.harness import configuration_text
-from tests.unit.supervisor.listeners.test_acceptor import Setup, until
+from tests.unit.supervisor.listeners.test_acceptor import AcceptorWithWorkers, until
 
 ADDRESS = "router.config.address"
 BASE = (
@@ -72,7 +72,7 @@ log {
 """
 
 
-class World(Setup):
+class ReconfigurableRouter(AcceptorWithWorkers):
     """Live configuration of a router with a real acceptor, and the file that it was read from."""
 
     def __init__(self, folder):
@@ -114,8 +114,8 @@ class World(Setup):
     async def create(self, kind, name=None, **attributes):
         return await self.change(self.live.create(kind, name, attributes))
 
-    async def refused(self, asked):
-        result = await asked
+    async def change_error(self, pending):
+        result = await pending
         assert isinstance(result, ChangeError)
         return result
 
@@ -154,17 +154,17 @@ class World(Setup):
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def go(scenario):
+    def run_scenario(scenario):
         async def body():
-            world = World(tmp_path)
+            router = ReconfigurableRouter(tmp_path)
             try:
-                await scenario(world)
+                await scenario(router)
             finally:
-                world.close()
+                router.close()
 
         asyncio.run(body())
 
-    return go
+    return run_scenario
 
 
 def failing(function, faults):
@@ -180,113 +180,113 @@ def failing(function, faults):
 
 
 PARTS = {
-    "settings": lambda world: (world.core.settings, "replace"),
-    "exchanges": lambda world: (world.core.exchanges, "replace"),
-    "link routes": lambda world: (world.core.link_routes, "replace"),
-    "auto links": lambda world: (world.autolinks, "replace"),
-    "connectors": lambda world: (world.connectors, "replace"),
-    "listeners": lambda world: (world.listening, "commit"),
+    "settings": lambda router: (router.core.settings, "replace"),
+    "exchanges": lambda router: (router.core.exchanges, "replace"),
+    "link routes": lambda router: (router.core.link_routes, "replace"),
+    "auto links": lambda router: (router.autolinks, "replace"),
+    "connectors": lambda router: (router.connectors, "replace"),
+    "listeners": lambda router: (router.listening, "commit"),
 }
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_fault_in_the_middle_of_a_reload_is_undone(run, part, monkeypatch):
-    async def scenario(world):
-        before = world.state()
-        owner, name = PARTS[part](world)
+def test_reload_with_internal_error_is_undone(run, part, monkeypatch):
+    async def scenario(router):
+        before = router.state()
+        owner, name = PARTS[part](router)
         fails = failing(getattr(owner, name), [RuntimeError("bad luck")])
         monkeypatch.setattr(type(owner), name, property(lambda own: fails))
-        world.path.write_text(BASE + MORE)
-        error = await world.refused(world.reloads.ask())
+        router.path.write_text(BASE + MORE)
+        error = await router.change_error(router.reloads.ask())
         assert error.status == 500
         assert "bad luck" in error.text
-        assert any("bad luck" in line for line in world.lines("critical"))
-        world.settle()
-        assert world.state() == before
-        assert len((await world.reload()).changes) == 8
-        assert world.state()["settings"] == ["fallback/#", "more/#"]
+        assert any("bad luck" in line for line in router.lines("critical"))
+        router.settle()
+        assert router.state() == before
+        assert len((await router.reload()).changes) == 8
+        assert router.state()["settings"] == ["fallback/#", "more/#"]
 
     run(scenario)
 
 
-def test_a_fault_in_a_single_change_is_undone(run):
-    async def scenario(world):
-        before = world.state()
-        add, world.autolinks.add = world.autolinks.add, failing(world.autolinks.add, [RuntimeError("bad luck")])
+def test_single_change_with_internal_error_is_undone(run):
+    async def scenario(router):
+        before = router.state()
+        add, router.autolinks.add = router.autolinks.add, failing(router.autolinks.add, [RuntimeError("bad luck")])
         with pytest.raises(ChangeError, match="bad luck") as caught:
-            await world.create("router.config.autoLink", address="al", direction="in", containerId="c")
+            await router.create("router.config.autoLink", address="al", direction="in", containerId="c")
         assert caught.value.status == 500
-        world.settle()
-        assert world.state() == before
-        world.autolinks.add = add
-        await world.create("router.config.autoLink", address="al", direction="in", containerId="c")
-        assert len(world.core.auto_links) == 1
+        router.settle()
+        assert router.state() == before
+        router.autolinks.add = add
+        await router.create("router.config.autoLink", address="al", direction="in", containerId="c")
+        assert len(router.core.auto_links) == 1
 
     run(scenario)
 
 
-def test_a_reload_that_fails_by_a_fault_is_answered(run, monkeypatch):
-    async def scenario(world):
+def test_reload_with_internal_error_is_answered(run, monkeypatch):
+    async def scenario(router):
         monkeypatch.setattr("supervisor.configuration.reloads.prepare", failing(prepare, [OSError(5)]))
-        assert (await world.refused(world.reloads.ask())).status == 500
-        assert len((await world.reload(BASE + MORE)).changes) == 8
+        assert (await router.change_error(router.reloads.ask())).status == 500
+        assert len((await router.reload(BASE + MORE)).changes) == 8
 
     run(scenario)
 
 
-def test_one_reload_answers_all_who_asked_before_it_began(run, monkeypatch):
-    async def scenario(world):
-        made = []
+def test_waiting_reload_requests_share_one_reload(run, monkeypatch):
+    async def scenario(router):
+        prepared_calls = []
 
-        def counted(*given):
-            made.append(given)
+        def recorded(*given):
+            prepared_calls.append(given)
             return prepare(*given)
 
-        monkeypatch.setattr("supervisor.configuration.reloads.prepare", counted)
-        first = world.reloads.ask()
-        others = [world.reloads.ask() for _ in range(100)]
-        plan = world.reloads.ask(plan_only=True)
-        undo = world.reloads.ask(undo=True)
-        again = world.reloads.ask()
+        monkeypatch.setattr("supervisor.configuration.reloads.prepare", recorded)
+        first = router.reloads.ask()
+        others = [router.reloads.ask() for _ in range(100)]
+        plan = router.reloads.ask(plan_only=True)
+        undo = router.reloads.ask(undo=True)
+        again = router.reloads.ask()
         assert len(set(map(id, others))) == 1
         await asyncio.wait([first, *others, plan, undo, again])
-        assert len(made) == 4, "there is nothing to undo"
+        assert len(prepared_calls) == 4, "no change to undo"
 
     run(scenario)
 
 
-def test_a_reload_ends_while_somebody_goes_on_changing_things(run, monkeypatch):
-    async def scenario(world):
+def test_reload_beside_continuous_changes_ends(run, monkeypatch):
+    async def scenario(router):
         changes: list[asyncio.Task[Any]] = []
 
         def change():
-            task = world.loop.create_task(world.create(ADDRESS, prefix=f"x{len(changes)}"))
+            task = router.loop.create_task(router.create(ADDRESS, prefix=f"x{len(changes)}"))
             changes.append(task)
 
         def prepare_and_change(*given):
-            world.loop.call_soon_threadsafe(change)
+            router.loop.call_soon_threadsafe(change)
             prepared = prepare(*given)
-            world.loop.call_soon_threadsafe(lambda: None)
+            router.loop.call_soon_threadsafe(lambda: None)
             return prepared
 
         monkeypatch.setattr("supervisor.configuration.reloads.prepare", prepare_and_change)
         async with asyncio.timeout(15):
-            plan = await world.reload(BASE + MORE)
+            plan = await router.reload(BASE + MORE)
             await asyncio.wait(changes)
         assert 2 <= len(changes) <= 3
-        assert any(change.kind == "delete" for change in plan.changes), "what came before it is over"
-        prefixes = [address.prefix for address in world.live.configuration.addresses]
+        assert any(change.kind == "delete" for change in plan.changes), "earlier changes are removed"
+        prefixes = [address.prefix for address in router.live.configuration.addresses]
         assert prefixes == ["fallback", "more"] + [f"x{number}" for number in range(2, len(changes))]
-        await world.create(ADDRESS, prefix="after")
+        await router.create(ADDRESS, prefix="after")
 
     run(scenario)
 
 
-def listener(world, name):
-    return next((each for each in world.acceptor.listeners if each.config.name == name), None)
+def listener(router, name):
+    return next((each for each in router.acceptor.listeners if each.config.name == name), None)
 
 
-def test_a_name_server_that_does_not_answer_holds_up_only_who_asks_it(run, monkeypatch):
+def test_silent_name_server_delays_only_its_change(run, monkeypatch):
     monkeypatch.setattr("supervisor.runtime.host_names.RESOLVE_SECONDS", 0.2)
     monkeypatch.setattr("supervisor.listeners.listening.RETRY_AFTER", 0.01)
     reader, writer = os.pipe()
@@ -299,69 +299,69 @@ def test_a_name_server_that_does_not_answer_holds_up_only_who_asks_it(run, monke
 
     monkeypatch.setattr("supervisor.runtime.host_names.look_up", ask)
 
-    async def scenario(world):
-        creating = world.loop.create_task(world.create("listener", "named", host="localhost", port="0"))
+    async def scenario(router):
+        creating = router.loop.create_task(router.create("listener", "named", host="localhost", port="0"))
         for number in range(20):
-            await world.create(ADDRESS, prefix=f"x{number}")
-        assert not creating.done(), "other changes do not wait for it"
+            await router.create(ADDRESS, prefix=f"x{number}")
+        assert not creating.done(), "other changes do not wait"
         assert isinstance(await creating, ListenerConfig)
-        assert [line for line in world.lines() if "Listener error" in line] == [
+        assert [line for line in router.lines() if "Listener error" in line] == [
             "Listener error on localhost:0: Connection timed out"
         ]
         answers.append(True)
         os.write(writer, bytes(100))
-        await until(lambda: listener(world, "named") is not None)
+        await until(lambda: listener(router, "named") is not None)
 
     run(scenario)
     os.close(reader)
     os.close(writer)
 
 
-def test_a_listener_that_could_not_be_opened_is_tried_again(run, monkeypatch):
+def test_unopened_listener_is_retried(run, monkeypatch):
     monkeypatch.setattr("supervisor.listeners.listening.RETRY_AFTER", 0.01)
 
-    async def scenario(world):
+    async def scenario(router):
         tries = []
-        binding = world.listening._bind
+        binding = router.listening._bind
 
-        def counted(*given, **more):
+        def recorded(*given, **more):
             tries.append(1)
             return binding(*given, **more)
 
-        world.listening._bind = counted
+        router.listening._bind = recorded
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
-            await world.create("listener", "taken", host="127.0.0.1", port=port)
+            await router.create("listener", "taken", host="127.0.0.1", port=port)
             count = len(tries)
             for number in range(5):
-                await world.create(ADDRESS, prefix=f"x{number}")
-            assert len(tries) == count, "changes of other things do not try it"
+                await router.create(ADDRESS, prefix=f"x{number}")
+            assert len(tries) == count, "unrelated changes do not retry it"
             await until(lambda: len(tries) > count + 2)
-            assert len(world.lines()) == 1, "it is said once"
-        await until(lambda: listener(world, "taken") is not None)
+            assert len(router.lines()) == 1, "the error is logged once"
+        await until(lambda: listener(router, "taken") is not None)
         count = len(tries)
         await asyncio.sleep(0.05)
-        assert len(tries) == count, "nothing is missing any more"
+        assert len(tries) == count, "all listeners are open"
 
     run(scenario)
 
 
-def test_a_configuration_file_that_does_not_answer(run, monkeypatch):
+def test_blocking_configuration_file_times_out(run, monkeypatch):
     monkeypatch.setattr("supervisor.configuration.reloads.READ_SECONDS", 0.05)
 
-    async def scenario(world):
+    async def scenario(router):
         fifo = Path("fifo").absolute()
         os.mkfifo(fifo)
-        asked = world.reloads.ask(str(fifo))
-        await world.create(ADDRESS, prefix="x")
-        error = await world.refused(asked)
+        asked = router.reloads.ask(str(fifo))
+        await router.create(ADDRESS, prefix="x")
+        error = await router.change_error(asked)
         assert "cannot be read: Connection timed out" in error.text
-        assert (await world.reload()).changes[0].kind == "delete"
+        assert (await router.reload()).changes[0].kind == "delete"
 
     run(scenario)
 
 
-def test_log_files_are_opened_beside_the_event_loop(run, monkeypatch):
+def test_log_files_are_opened_outside_event_loop(run, monkeypatch):
     monkeypatch.setattr("supervisor.telemetry.logging.LOG_SECONDS", 0.05)
     reader, writer = os.pipe()
     opened = []
@@ -373,17 +373,17 @@ def test_log_files_are_opened_beside_the_event_loop(run, monkeypatch):
 
     monkeypatch.setattr("supervisor.telemetry.logging.open_outputs", slow)
 
-    async def scenario(world):
-        module = next(each for each in world.live.configuration.logs if each.module == "AGENT")
-        before = world.state()
+    async def scenario(router):
+        module = next(each for each in router.live.configuration.logs if each.module == "AGENT")
+        before = router.state()
         with pytest.raises(ChangeError, match="Failed to open log files: Connection timed out"):
-            await world.change(world.live.update(module, {"outputFile": "slow.log"}))
-        assert world.state() == before
+            await router.change(router.live.update(module, {"outputFile": "slow.log"}))
+        assert router.state() == before
         os.write(writer, bytes(2))
-        changed = await world.change(world.live.update(module, {"outputFile": "other.log"}))
-        world.log.write(ERROR, "AGENT", "there")
+        changed = await router.change(router.live.update(module, {"outputFile": "other.log"}))
+        router.log.write(ERROR, "AGENT", "there")
         assert "there" in Path("other.log").read_text()
-        assert world.live.find(None, changed.identity) == [changed]
+        assert router.live.find(None, changed.identity) == [changed]
         while len(opened) < 2:  # even the opening that timed out
             await asyncio.sleep(0.01)
 
@@ -392,14 +392,14 @@ def test_log_files_are_opened_beside_the_event_loop(run, monkeypatch):
     os.close(writer)
 
 
-def test_changes_wait_while_they_are_held(run):
-    async def scenario(world):
-        world.live.hold()
-        creating = world.loop.create_task(world.create(ADDRESS, "mine", prefix="x"))
+def test_changes_wait_while_held(run):
+    async def scenario(router):
+        router.live.hold()
+        creating = router.loop.create_task(router.create(ADDRESS, "mine", prefix="x"))
         await asyncio.sleep(0)
-        assert world.live.find("mine", None) == []
-        world.live.release()
-        made = await creating
-        assert world.live.find("mine", None) == [made]
+        assert router.live.find("mine", None) == []
+        router.live.release()
+        created = await creating
+        assert router.live.find("mine", None) == [created]
 
     run(scenario)

@@ -28,7 +28,7 @@ listener {
 NAMED, UNNAMED, NORMAL = range(3)
 
 
-class Rig:
+class ContainerConnections:
     """Containers, with connections that open and close."""
 
     def __init__(self):
@@ -47,51 +47,51 @@ class Rig:
 
 
 @pytest.fixture
-def rig():
-    return Rig()
+def connections():
+    return ContainerConnections()
 
 
-def test_a_container_is_found_by_its_id(rig):
+def test_container_is_found_by_its_id(connections):
     for number in (1, 2):
-        rig.open(number, NAMED, "broker")
-    rig.open(3, NAMED, "other")
-    assert rig.matching("broker") == [1, 2]
-    assert rig.matching("none") == rig.matching() == []
+        connections.open(number, NAMED, "broker")
+    connections.open(3, NAMED, "other")
+    assert connections.matching("broker") == [1, 2]
+    assert connections.matching("none") == connections.matching() == []
 
 
-def test_a_container_is_found_by_the_name_of_its_listener(rig):
-    rig.open(1, NAMED, "broker")
-    rig.open(2, UNNAMED, "broker")
-    assert rig.matching(name="brokers") == [1]
+def test_container_is_found_by_listener_name(connections):
+    connections.open(1, NAMED, "broker")
+    connections.open(2, UNNAMED, "broker")
+    assert connections.matching(name="brokers") == [1]
 
 
-def test_a_name_that_the_router_made_up_does_not_count(rig):
-    rig.open(1, UNNAMED, "broker")
-    assert rig.matching(name=rig.listeners[UNNAMED].name) == []
+def test_generated_listener_name_is_ignored(connections):
+    connections.open(1, UNNAMED, "broker")
+    assert connections.matching(name=connections.listeners[UNNAMED].name) == []
 
 
-def test_one_that_matches_in_both_ways_is_found_once_in_order_of_opening(rig):
-    rig.open(1, NAMED, "other")
-    rig.open(2, UNNAMED, "broker")
-    rig.open(3, NAMED, "broker")
-    assert rig.matching("broker", "brokers") == [1, 2, 3]
+def test_container_matching_twice_is_found_once_in_order(connections):
+    connections.open(1, NAMED, "other")
+    connections.open(2, UNNAMED, "broker")
+    connections.open(3, NAMED, "broker")
+    assert connections.matching("broker", "brokers") == [1, 2, 3]
 
 
-def test_connections_of_other_roles_are_no_containers(rig):
-    connection = rig.open(1, NORMAL, "broker")
-    rig.containers.connection_closed(connection)
-    assert rig.matching("broker", "clients") == []
+def test_connection_of_other_role_is_no_container(connections):
+    connection = connections.open(1, NORMAL, "broker")
+    connections.containers.connection_closed(connection)
+    assert connections.matching("broker", "clients") == []
 
 
-def test_one_that_is_gone_is_not_found(rig):
-    first, second = rig.open(1, NAMED, "broker"), rig.open(2, NAMED, "broker")
-    rig.containers.connection_closed(first)
-    assert rig.matching("broker", "brokers") == [2]
-    rig.containers.connection_closed(second)
-    assert rig.matching("broker", "brokers") == []
+def test_closed_container_is_not_found(connections):
+    first, second = connections.open(1, NAMED, "broker"), connections.open(2, NAMED, "broker")
+    connections.containers.connection_closed(first)
+    assert connections.matching("broker", "brokers") == [2]
+    connections.containers.connection_closed(second)
+    assert connections.matching("broker", "brokers") == []
 
 
-def test_a_connection_that_never_opened_was_none(rig):
-    rig.open(1, NAMED, "broker")
-    rig.containers.connection_closed(Connection(9, rig.listeners[NAMED], "here", "there", "profile"))
-    assert rig.matching("broker", "brokers") == [1]
+def test_unopened_connection_is_no_container(connections):
+    connections.open(1, NAMED, "broker")
+    connections.containers.connection_closed(Connection(9, connections.listeners[NAMED], "here", "there", "profile"))
+    assert connections.matching("broker", "brokers") == [1]

@@ -12,55 +12,55 @@ def connection(number: int, host: str) -> Any:
     return SimpleNamespace(number=number, peer=f"{host}:{1000 + number}")
 
 
-def chosen(unopened: Unopened, peer: str) -> int | None:
+def evicted(unopened: Unopened, peer: str) -> int | None:
     """Return the number of the connection that would be closed."""
     found = unopened.to_give_up(peer)
     return None if found is None else found.number
 
 
-def test_the_oldest_one_of_a_host_with_most_makes_room():
+def test_oldest_connection_of_largest_host_is_evicted():
     unopened = Unopened()
     for number, host in enumerate(["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.2"]):
         unopened.add(connection(number, host))
-    assert chosen(unopened, "10.0.0.3:1") == 1
-    assert chosen(unopened, "10.0.0.1:1") == 1
+    assert evicted(unopened, "10.0.0.3:1") == 1
+    assert evicted(unopened, "10.0.0.1:1") == 1
     assert unopened.to_give_up("10.0.0.2:1") is None
     unopened.add(connection(9, "10.0.0.1"))
     assert unopened.to_give_up("10.0.0.1:1") is None  # the host would then have as many as the other one has now
     unopened.remove(connection(1, "10.0.0.2"))
     unopened.remove(connection(1, "10.0.0.2"))
-    assert chosen(unopened, "10.0.0.3:1") in (0, 2)
+    assert evicted(unopened, "10.0.0.3:1") in (0, 2)
 
 
-def test_a_network_of_ipv6_is_one_host():
+def test_ipv6_network_counts_as_one_host():
     unopened = Unopened()
     for number in range(3):
         unopened.add(connection(number, f"2001:db8::{number}"))
     assert unopened.to_give_up("2001:db8::9:1") is None
-    assert chosen(unopened, "10.0.0.1:1") == 0
+    assert evicted(unopened, "10.0.0.1:1") == 0
 
 
-def test_it_agrees_with_plain_counting():
+def test_eviction_choice_matches_plain_counting():
     rng = Random(7)
     unopened = Unopened()
-    there: dict[int, str] = {}
+    hosts: dict[int, str] = {}
     for number in range(3000):
-        if there and rng.random() < 0.49:
-            gone = rng.choice(list(there))
-            unopened.remove(connection(gone, there.pop(gone)))
+        if hosts and rng.random() < 0.49:
+            gone = rng.choice(list(hosts))
+            unopened.remove(connection(gone, hosts.pop(gone)))
         else:
-            there[number] = f"10.0.0.{rng.randrange(6)}"
-            unopened.add(connection(number, there[number]))
-        counts = Counter(there.values())
+            hosts[number] = f"10.0.0.{rng.randrange(6)}"
+            unopened.add(connection(number, hosts[number]))
+        counts = Counter(hosts.values())
         most = max(counts.values(), default=0)
-        found = chosen(unopened, "10.0.0.0:1")
+        found = evicted(unopened, "10.0.0.0:1")
         if most <= counts["10.0.0.0"] + 1:
             assert found is None
         else:
             assert found is not None
-            host = there[found]
+            host = hosts[found]
             assert counts[host] == most
-            assert found == min(each for each, its in there.items() if its == host)
-    for each, host in there.items():
+            assert found == min(each for each, its in hosts.items() if its == host)
+    for each, host in hosts.items():
         unopened.remove(connection(each, host))
     assert (unopened._hosts, unopened._by_count, unopened._most) == ({}, {}, 0)

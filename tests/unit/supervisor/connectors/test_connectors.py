@@ -11,7 +11,7 @@ from router.config.load import load_text
 from router.control.handover import Initiate
 from supervisor.connectors.dial import is_connected_to_itself
 from tests.unit.supervisor.harness import configuration_text
-from tests.unit.supervisor.listeners.test_acceptor import Setup, until
+from tests.unit.supervisor.listeners.test_acceptor import AcceptorWithWorkers, until
 
 SECTION = """
 connector {
@@ -24,7 +24,7 @@ connector {
 CONNECTOR = load_text("router.conf", configuration_text() + SECTION).connectors[0]
 
 
-class Connecting(Setup):
+class ConnectorsWithBroker(AcceptorWithWorkers):
     """Connectors beside an acceptor, and a listening broker."""
 
     def __init__(self):
@@ -49,7 +49,7 @@ class Connecting(Setup):
 
 def run(scenario):
     async def body():
-        setup = Connecting()
+        setup = ConnectorsWithBroker()
         try:
             await scenario(setup)
         finally:
@@ -58,7 +58,7 @@ def run(scenario):
     asyncio.run(body())
 
 
-def test_a_connection_is_handed_over_with_what_it_needs():
+def test_connection_is_handed_over_with_credentials():
     async def scenario(setup):
         setup.connectors.replace([setup.config])
         message, given = await setup.receive(0)
@@ -68,7 +68,7 @@ def test_a_connection_is_handed_over_with_what_it_needs():
     run(scenario)
 
 
-def test_a_fault_is_told_and_tried_again(monkeypatch):
+def test_failed_attempt_is_reported_and_retried(monkeypatch):
     monkeypatch.setattr("supervisor.connectors.state.AFTER_FAILURE", 0.01)
 
     async def scenario(setup):
@@ -89,7 +89,7 @@ def test_a_fault_is_told_and_tried_again(monkeypatch):
     run(scenario)
 
 
-def test_the_file_of_a_password_is_none(tmp_path):
+def test_unreadable_password_file_leaves_text(tmp_path):
     path = tmp_path / "fifo"
     os.mkfifo(path)
 
@@ -97,12 +97,12 @@ def test_the_file_of_a_password_is_none(tmp_path):
         setup.connectors.replace([replace(setup.config, sasl_password=f"file:{path}")])
         message, given = await setup.receive(0)
         given.close()
-        assert message.initiate.password == f"file:{path}", "as Dispatch has it"
+        assert message.initiate.password == f"file:{path}", "as in Dispatch"
 
     run(scenario)
 
 
-def test_a_file_that_cannot_be_read_in_time(tmp_path, monkeypatch):
+def test_blocking_password_file_leaves_text(tmp_path, monkeypatch):
     monkeypatch.setattr("supervisor.connectors.connectors.PASSWORD_SECONDS", 0.01)
     reader, writer = os.pipe()
     monkeypatch.setattr("router.config.password.open_regular", lambda path, flags: os.dup(reader))
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_read_in_time(tmp_path, monkeypatch):
     os.close(reader)
 
 
-def test_a_connection_to_itself_is_none():
+def test_connection_to_itself_is_detected():
     with socket.socket() as own:
         own.bind(("127.0.0.1", 0))
         own.connect(own.getsockname())
@@ -127,7 +127,7 @@ def test_a_connection_to_itself_is_none():
         assert not is_connected_to_itself(other)
 
 
-def test_names_are_looked_up_in_threads():
+def test_unknown_host_name_is_reported():
     async def scenario(setup):
         config = replace(setup.config, host="no-such-host.invalid")
         setup.connectors.replace([config])
@@ -137,7 +137,7 @@ def test_names_are_looked_up_in_threads():
 
 
 @pytest.mark.parametrize("host", ["\0", "a" * 300, ".."])
-def test_names_that_cannot_be(host):
+def test_invalid_host_name_is_reported(host):
     async def scenario(setup):
         config = replace(setup.config, host=host)
         setup.connectors.replace([config])

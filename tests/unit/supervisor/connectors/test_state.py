@@ -35,18 +35,18 @@ def connect(state, properties=None, text="opened"):
     return entry.place
 
 
-def test_a_new_connector_has_done_nothing(state):
+def test_new_connector_is_initializing(state):
     assert (state.status, state.message, state.ring.urls) == (Status.INITIALIZING, "", "amqp://one:amqp")
 
 
-def test_success_shows_from_the_start_of_an_attempt_and_the_message_at_its_end(state):
+def test_attempt_shows_success_at_start_and_message_at_end(state):
     assert state.begin().place == "one:amqp"
     assert (state.status, state.message) == (Status.SUCCESS, "")
     state.opened("it is open", None)
     assert (state.status, state.message) == (Status.SUCCESS, "it is open")
 
 
-def test_message_names_the_handshake_that_goes_on_and_the_failure_before(state):
+def test_message_names_handshake_and_earlier_failure(state):
     state.begin()
     state.connected(3)
     shown = r"\[C3\] Connection to one:amqp: handshaking since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}"
@@ -68,7 +68,7 @@ def test_message_names_the_handshake_that_goes_on_and_the_failure_before(state):
     assert re.fullmatch(shown, state.message), "an end is no failure"
 
 
-def test_a_failed_attempt_waits_longer_than_the_end_of_a_connection(state):
+def test_failed_attempt_waits_longer_than_ended_connection(state):
     state.begin()
     assert state.failed("why") == AFTER_FAILURE
     assert (state.status, state.message) == (Status.CONNECTING, "why")
@@ -77,27 +77,27 @@ def test_a_failed_attempt_waits_longer_than_the_end_of_a_connection(state):
     assert state.message == "lost"
 
 
-def test_a_close_of_the_peer_is_no_failure(state):
+def test_close_by_peer_is_no_failure(state):
     connect(state, text="it was open")
     assert state.ended() == AFTER_END
     assert (state.status, state.message) == (Status.CONNECTING, "it was open")
 
 
-def test_an_attempt_after_an_open_connection_that_fails_waits_long_again(state):
+def test_failed_attempt_waits_long_after_open_connection(state):
     connect(state)
     state.ended()
     state.begin()
     assert state.failed("refused") == AFTER_FAILURE
 
 
-def test_after_the_death_of_a_worker_the_peer_is_tried_at_once(state):
+def test_lost_worker_leads_to_immediate_attempt(state):
     connect(state, servers("two:2"))
     assert state.worker_died() == AFTER_WORKER
     assert state.status is Status.CONNECTING
     assert state.begin().place == "one:amqp"
 
 
-def test_the_wait_varies_within_the_tolerance():
+def test_retry_wait_varies_within_tolerance():
     low = ConnectorState("one", "1", uniform=lambda low, high: low)
     high = ConnectorState("one", "1", uniform=lambda low, high: high)
     assert low.failed("") == pytest.approx(AFTER_FAILURE * (1 - JITTER))
@@ -105,7 +105,7 @@ def test_the_wait_varies_within_the_tolerance():
     assert JITTER * AFTER_FAILURE <= 1, "brokers-and-edge.md C-8 allows a second"
 
 
-def test_a_deleted_connector_stays_so(state):
+def test_deleted_connector_stays_closing(state):
     connect(state)
     state.delete()
     assert state.closing
@@ -113,23 +113,23 @@ def test_a_deleted_connector_stays_so(state):
     assert state.status is Status.CLOSING
 
 
-def test_listed_addresses_are_added_in_order_behind_the_configured_one(state):
+def test_failover_list_follows_configured_address(state):
     connect(state, servers("two:2", "one:amqp", "three:3", "two:2"))
     assert state.ring.urls == "amqp://one:amqp, amqp://two:2, amqp://three:3"
     assert state.failed("") == WITH_FAILOVER
     assert state.ended() == WITH_FAILOVER
 
 
-def test_an_address_is_left_after_two_errors_in_a_row_and_the_list_is_a_ring(state):
+def test_address_is_left_after_two_consecutive_errors(state):
     connect(state, servers("two:2"))
-    tried = []
+    places = []
     for _ in range(6):
         state.failed("")
-        tried.append(state.begin().place)
-    assert tried == ["one:amqp", "two:2", "two:2", "one:amqp", "one:amqp", "two:2"]
+        places.append(state.begin().place)
+    assert places == ["one:amqp", "two:2", "two:2", "one:amqp", "one:amqp", "two:2"]
 
 
-def test_an_open_connection_resets_the_count_and_a_close_leaves_the_address(state):
+def test_open_connection_resets_error_count(state):
     connect(state, servers("two:2"))
     state.failed("")
     assert connect(state) == "one:amqp"
@@ -140,7 +140,7 @@ def test_an_open_connection_resets_the_count_and_a_close_leaves_the_address(stat
         assert connect(state) == "one:amqp"
 
 
-def test_a_new_list_drops_what_is_neither_listed_nor_current_nor_configured(state):
+def test_new_list_keeps_only_listed_current_and_configured(state):
     connect(state, servers("two:2", "three:3", "four:4"))
     state.failed("")
     state.failed("")
@@ -148,7 +148,7 @@ def test_a_new_list_drops_what_is_neither_listed_nor_current_nor_configured(stat
     assert state.ring.urls == "amqp://two:2, amqp://four:4, amqp://five:5, amqp://one:amqp"
 
 
-def test_without_a_list_nothing_changes_and_an_empty_one_forgets_the_others(state):
+def test_missing_list_keeps_and_empty_list_drops_addresses(state):
     connect(state, servers("two:2", "three:3"))
     connect(state, {"product": "broker"})
     connect(state, None)
@@ -158,7 +158,7 @@ def test_without_a_list_nothing_changes_and_an_empty_one_forgets_the_others(stat
     assert state.ring.urls == "amqp://one:amqp"
 
 
-def test_what_a_list_leaves_out_and_gets_wrong(state):
+def test_incomplete_and_invalid_list_entries_are_handled(state):
     items = [
         {"network-host": "two"},
         {"network-host": "three", "port": 3, "scheme": "amqps", "hostname": "ignored"},
@@ -172,12 +172,12 @@ def test_what_a_list_leaves_out_and_gets_wrong(state):
     assert state.ring.urls == "amqp://one:amqp, amqp://two:5672, amqps://three:3, amqp://seven:5672"
 
 
-def test_a_peer_cannot_name_addresses_without_end(state):
+def test_failover_list_is_bounded(state):
     connect(state, servers(*(f"host{number}:1" for number in range(10 * MAX_NAMED))))
     assert len(state.ring) == 1 + MAX_NAMED
 
 
-def test_a_router_that_is_not_there_is_tried_soon_and_then_less_often():
+def test_absent_router_is_retried_soon_then_rarely():
     state = ConnectorState("one", "1", to_router=True, uniform=lambda low, high: 1.0)
     for seconds in (*TO_ROUTERS, TO_ROUTERS[-1]):
         state.begin()
@@ -189,7 +189,7 @@ def test_a_router_that_is_not_there_is_tried_soon_and_then_less_often():
 
 
 @pytest.mark.parametrize("end", [ConnectorState.ended, lambda state: state.failed("lost")])
-def test_a_router_that_was_connected_for_long_is_missed(end):
+def test_router_connected_for_long_is_retried_soon(end):
     now = [100.0]
     state = ConnectorState("one", "1", to_router=True, uniform=lambda low, high: 1.0, clock=lambda: now[0])
     connect(state)
@@ -202,7 +202,7 @@ def test_a_router_that_was_connected_for_long_is_missed(end):
     assert [state.failed("refused") for _ in range(3)] == list(TO_ROUTERS[:3])
 
 
-def test_a_broker_that_was_connected_for_long_gets_time(state):
+def test_broker_connected_for_long_is_retried_later(state):
     connect(state)
     state._opened_at -= LASTING
     assert state.ended() == AFTER_END

@@ -12,7 +12,7 @@ from router.control.edge_properties import EDGE, EDGE_VERSION
 from supervisor.connections.connections import Connection
 from supervisor.edge.lookups import IN_FLIGHT, MOST_ROUTED, SEVERAL_IN_FLIGHT, TIMEOUT, TOGETHER
 from supervisor.links.attach import NO_LINK_ROUTE
-from tests.unit.supervisor.edge.world import EdgeRouter, connector
+from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
 #: Properties of a version that takes one look-up per message.
@@ -60,14 +60,14 @@ def capabilities(edge: EdgeRouter) -> dict[str, str | None]:
     return {link.address or "": link.capability for link in links}
 
 
-def nothing_left(edge: EdgeRouter, key: str) -> bool:
+def is_forgotten(edge: EdgeRouter, key: str) -> bool:
     """Return True if neither this router nor the interior router holds anything of an address."""
     proxies = [] if edge.uplink.attachment is None else edge.uplink.attachment.proxies.senders
     return key not in edge.core.table.records and key not in proxies and not capabilities(edge)
 
 
-def test_the_proxy_is_there_before_the_answer(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
-    edge.ask(client, "in", "a")
+def test_proxy_exists_before_answer(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    edge.attach_pending(client, "in", "a")
     assert capabilities(edge) == {"a": NO_LINK_ROUTE}
     edge.track(interior, "M0a", True)
     assert edge.destinations("M0a") == [interior.number]
@@ -75,13 +75,13 @@ def test_the_proxy_is_there_before_the_answer(edge: EdgeRouter, interior: Connec
     edge.answer(interior)
     assert edge.record("M0a").producers == 1
     assert edge.destinations("M0a") == [interior.number]
-    assert capabilities(edge) == {"a": NO_LINK_ROUTE}, "the same one is used"
+    assert capabilities(edge) == {"a": NO_LINK_ROUTE}, "the early sender is used"
     assert edge.uplink.announced() == (0, 1)
 
 
-def test_the_answer_waits_for_no_acknowledgement(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
-    number = edge.ask(client, "in", "a")
-    question = edge.asked[interior.number]
+def test_answer_needs_no_acknowledgement(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    number = edge.attach_pending(client, "in", "a")
+    question = edge.pending_lookups[interior.number]
     assert len(question) == 1
     edge.uplink.lookups.give_up()
     edge.core.take_delta()
@@ -89,8 +89,8 @@ def test_the_answer_waits_for_no_acknowledgement(edge: EdgeRouter, interior: Con
     assert [(answer.conn, answer.link) for answer in answers] == [(client.number, number)]
 
 
-def test_the_interior_answers_first(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
-    edge.ask(client, "in", "a")
+def test_answer_before_tracking_is_handled(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    edge.attach_pending(client, "in", "a")
     edge.answer(interior)
     edge.track(interior, "M0a", True)
     assert edge.destinations("M0a") == [interior.number]
@@ -98,61 +98,61 @@ def test_the_interior_answers_first(edge: EdgeRouter, interior: Connection, clie
 
 @pytest.mark.parametrize("reachable", [False, True])
 @pytest.mark.parametrize("served", [False, True])
-def test_the_address_is_of_a_link_route(
+def test_proxy_of_link_route_address_is_removed(
     edge: EdgeRouter, interior: Connection, client: Connection, served: bool, reachable: bool
 ) -> None:
-    edge.ask(client, "in", "a")
+    edge.attach_pending(client, "in", "a")
     assert capabilities(edge) == {"a": NO_LINK_ROUTE}
     edge.track(interior, "M0a", reachable)
     edge.answer(interior, routed=True, served=served)
-    assert nothing_left(edge, "M0a")
-    edge.ask(client, "in", "a")
-    assert capabilities(edge) == {}, "it is known"
+    assert is_forgotten(edge, "M0a")
+    edge.attach_pending(client, "in", "a")
+    assert capabilities(edge) == {}, "the link route is known"
     edge.answer(interior)
-    assert capabilities(edge) == {"a": None}, "it is of none any more"
-    number = edge.ask(client, "in", "b")
+    assert capabilities(edge) == {"a": None}, "no link route has it"
+    number = edge.attach_pending(client, "in", "b")
     edge.answer(interior)
     edge.detach(client, number)
-    edge.ask(client, "in", "b")
+    edge.attach_pending(client, "in", "b")
     assert capabilities(edge) == {"a": None, "b": NO_LINK_ROUTE}
 
 
-def test_a_proxy_that_others_use_stays(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_proxy_in_use_stays(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
     edge.attach(client, "in", "a")
-    there = set(edge.links)
+    links = set(edge.links)
     for routed in (False, True):
-        edge.ask(client, "in", "a")
-        assert set(edge.links) == there
+        edge.attach_pending(client, "in", "a")
+        assert set(edge.links) == links
         edge.answer(interior, routed=routed)
-        assert there <= set(edge.links)
+        assert links <= set(edge.links)
     assert edge.record("M0a").producers == 2
 
 
-def test_several_clients_expect_the_same(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
-    first, second = edge.ask(client, "in", "a"), edge.ask(client, "in", "a")
+def test_several_clients_share_early_proxy(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    first, second = edge.attach_pending(client, "in", "a"), edge.attach_pending(client, "in", "a")
     assert len(capabilities(edge)) == 1
     edge.detach(client, first)
     assert capabilities(edge) == {"a": NO_LINK_ROUTE}
     edge.detach(client, second)
-    assert nothing_left(edge, "M0a")
+    assert is_forgotten(edge, "M0a")
 
 
 @pytest.mark.parametrize("how", ["detach", "close"])
-def test_the_client_goes(edge: EdgeRouter, interior: Connection, client: Connection, how: str) -> None:
-    number = edge.ask(client, "in", "a")
+def test_lost_client_removes_early_proxy(edge: EdgeRouter, interior: Connection, client: Connection, how: str) -> None:
+    number = edge.attach_pending(client, "in", "a")
     edge.track(interior, "M0a", True)
     if how == "detach":
         edge.detach(client, number)
     else:
         edge.core.receive(edge.worker, messages.Closed(conn=client.number, error=None))
         edge.settle()
-    assert nothing_left(edge, "M0a")
+    assert is_forgotten(edge, "M0a")
     edge.answer(interior)  # too late
-    assert nothing_left(edge, "M0a")
+    assert is_forgotten(edge, "M0a")
 
 
-def test_the_uplink_is_lost(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
-    edge.ask(client, "in", "a")
+def test_lost_uplink_moves_producers(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    edge.attach_pending(client, "in", "a")
     edge.track(interior, "M0a", True)
     edge.close(interior)
     assert edge.record("M0a").producers == 1, "decided without it"
@@ -163,33 +163,33 @@ def test_the_uplink_is_lost(edge: EdgeRouter, interior: Connection, client: Conn
     assert edge.destinations("M0a") == [again.number]
 
 
-def test_an_alternate_takes_over(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_second_uplink_takes_over_look_ups(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
     other = edge.interior("B", "other", **OURS)
-    edge.ask(client, "in", "routed")
+    edge.attach_pending(client, "in", "routed")
     edge.answer(interior, routed=True)
-    edge.ask(client, "in", "a")
+    edge.attach_pending(client, "in", "a")
     assert edge.proxies(interior, "out") == ["a"]
     edge.close(interior)
     assert edge.proxies(other, "out") == ["a"]
     assert edge.record("M0a").holders == 0
-    edge.ask(client, "in", "routed")
-    assert edge.proxies(other, "out") == ["a", "routed"], "what the other one has said does not count"
+    edge.attach_pending(client, "in", "routed")
+    assert edge.proxies(other, "out") == ["a", "routed"], "answers of the lost router do not count"
 
 
-def test_a_member_of_a_bundle_is_lost(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_lost_bundle_member_moves_early_proxy(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
     second = edge.interior("A", **OURS)
     edge.attach(client, "in", "b")
-    edge.ask(client, "in", "a")
+    edge.attach_pending(client, "in", "a")
     (busy, idle) = (interior, second) if edge.proxies(interior, "out") == ["b"] else (second, interior)
     assert edge.proxies(idle, "out") == ["a"]
     edge.close(idle)
     assert edge.proxies(busy, "out") == ["a", "b"]
 
 
-def test_nobody_answers(
+def test_look_up_without_answer_times_out(
     edge: EdgeRouter, interior: Connection, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edge.ask(client, "in", "a")
+    edge.attach_pending(client, "in", "a")
     later = time.monotonic() + TIMEOUT
     monkeypatch.setattr("supervisor.edge.lookups.time.monotonic", lambda: later)
     edge.settle()
@@ -199,10 +199,12 @@ def test_nobody_answers(
 
 
 @pytest.mark.parametrize("properties", [{}, {EDGE: 1}, {EDGE: 2}], ids=["dispatch", "bundles", "uplinks"])
-def test_none_to_others(edge: EdgeRouter, client: Connection, properties: dict[str, Any]) -> None:
+def test_early_proxy_is_not_attached_at_other_routers(
+    edge: EdgeRouter, client: Connection, properties: dict[str, Any]
+) -> None:
     interior = edge.interior("A", **properties)
-    edge.ask(client, "in", "a")
-    assert nothing_left(edge, "M0a")
+    edge.attach_pending(client, "in", "a")
+    assert is_forgotten(edge, "M0a")
     edge.answer(interior)
     assert capabilities(edge) == {"a": None}
 
@@ -225,12 +227,12 @@ def test_none_to_others(edge: EdgeRouter, client: Connection, properties: dict[s
         (None, {}),
     ],
 )
-def test_none_for_other_attaches(
+def test_early_proxy_is_not_attached_for_other_attaches(
     edge: EdgeRouter, interior: Connection, client: Connection, address: str | None, more: dict[str, Any]
 ) -> None:
     before = set(edge.core.table.records)
-    edge.ask(client, "in", address, **more)
-    decided = not edge.asked.get(interior.number)
+    edge.attach_pending(client, "in", address, **more)
+    decided = not edge.pending_lookups.get(interior.number)
     assert capabilities(edge) == {}
     assert decided or set(edge.core.table.records) == before
 
@@ -244,10 +246,10 @@ def test_none_for_other_attaches(
         ("/a", {"tenant": "acme.com/"}, "M0acme.com/a"),
     ],
 )
-def test_the_address_is_that_of_the_decision(
+def test_early_proxy_has_address_of_decision(
     edge: EdgeRouter, interior: Connection, client: Connection, address: str, more: dict[str, Any], key: str
 ) -> None:
-    edge.ask(client, "in", address, **more)
+    edge.attach_pending(client, "in", address, **more)
     assert capabilities(edge) == {key[2:]: NO_LINK_ROUTE}
     assert edge.record(key).producers == 0
     edge.answer(interior)
@@ -255,10 +257,10 @@ def test_the_address_is_that_of_the_decision(
     assert capabilities(edge) == {key[2:]: NO_LINK_ROUTE}
 
 
-def test_there_are_few_at_a_time(edge: EdgeRouter, client: Connection) -> None:
+def test_early_proxies_are_bounded(edge: EdgeRouter, client: Connection) -> None:
     interior = edge.interior("A", **SINGLE)
     for number in range(3 * IN_FLIGHT):
-        edge.ask(client, "in", f"a{number}")
+        edge.attach_pending(client, "in", f"a{number}")
     assert len(capabilities(edge)) == IN_FLIGHT
     for _ in range(IN_FLIGHT):
         edge.answer(interior, routed=True)
@@ -266,40 +268,36 @@ def test_there_are_few_at_a_time(edge: EdgeRouter, client: Connection) -> None:
     assert list(capabilities(edge)) == [f"a{IN_FLIGHT + number}" for number in range(IN_FLIGHT)]
 
 
-def test_what_comes_while_messages_are_on_their_way_is_asked_together(
-    edge: EdgeRouter, interior: Connection, client: Connection
-) -> None:
-    asked = [f"a{number}" for number in range(SEVERAL_IN_FLIGHT + TOGETHER + 1)]
-    for address in asked:
-        edge.ask(client, "in", address)
-    assert list(capabilities(edge)) == asked[:SEVERAL_IN_FLIGHT]
+def test_waiting_look_ups_share_messages(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    addresses = [f"a{number}" for number in range(SEVERAL_IN_FLIGHT + TOGETHER + 1)]
+    for address in addresses:
+        edge.attach_pending(client, "in", address)
+    assert list(capabilities(edge)) == addresses[:SEVERAL_IN_FLIGHT]
     edge.answer(interior, routed=True)
-    assert list(capabilities(edge)) == asked[1:-1], "one message has so many questions at most"
+    assert list(capabilities(edge)) == addresses[1:-1], "questions in one message are bounded"
     edge.answer(interior, routed=True)
-    assert list(capabilities(edge)) == asked[SEVERAL_IN_FLIGHT:]
-    for _ in asked[SEVERAL_IN_FLIGHT:]:
+    assert list(capabilities(edge)) == addresses[SEVERAL_IN_FLIGHT:]
+    for _ in addresses[SEVERAL_IN_FLIGHT:]:
         edge.answer(interior, routed=True)
     assert not capabilities(edge)
     assert len(edge.answered) == 0, "all are routed"
 
 
-def test_connections_take_turns_in_messages(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_connections_take_turns_in_look_up_messages(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
     other = edge.client()
     for number in range(SEVERAL_IN_FLIGHT):
-        edge.ask(client, "in", f"before{number}")
+        edge.attach_pending(client, "in", f"before{number}")
     for number in range(2 * TOGETHER):
-        edge.ask(client, "in", f"a{number}")
-    edge.ask(other, "in", "b")
+        edge.attach_pending(client, "in", f"a{number}")
+    edge.attach_pending(other, "in", "b")
     edge.answer(interior, routed=True)
     assert list(capabilities(edge))[SEVERAL_IN_FLIGHT - 1 :][:2] == ["a0", "b"]
 
 
-def test_a_link_that_goes_leaves_its_place_among_the_answers(
-    edge: EdgeRouter, interior: Connection, client: Connection
-) -> None:
+def test_detached_link_keeps_order_of_answers(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
     for number in range(SEVERAL_IN_FLIGHT):
-        edge.ask(client, "in", f"before{number}")
-    links = [edge.ask(client, "in", f"a{number}") for number in range(3)]
+        edge.attach_pending(client, "in", f"before{number}")
+    links = [edge.attach_pending(client, "in", f"a{number}") for number in range(3)]
     for _ in range(SEVERAL_IN_FLIGHT):
         edge.answer(interior, routed=True)
     edge.detach(client, links[0])
@@ -311,43 +309,43 @@ def test_a_link_that_goes_leaves_its_place_among_the_answers(
     assert "M0a0" not in edge.core.table.records
 
 
-def test_so_many_addresses_of_link_routes_are_remembered(edge: EdgeRouter, client: Connection) -> None:
+def test_remembered_link_route_addresses_are_bounded(edge: EdgeRouter, client: Connection) -> None:
     interior = edge.interior("A", **SINGLE)
     for number in range(MOST_ROUTED + 1):
-        link = edge.ask(client, "in", f"a{number}")
+        link = edge.attach_pending(client, "in", f"a{number}")
         edge.answer(interior, routed=True, served=False)
         edge.detach(client, link)
-    edge.ask(client, "in", f"a{MOST_ROUTED}")
-    edge.ask(client, "in", "a1")
+    edge.attach_pending(client, "in", f"a{MOST_ROUTED}")
+    edge.attach_pending(client, "in", "a1")
     assert capabilities(edge) == {}
-    edge.ask(client, "in", "a0")
+    edge.attach_pending(client, "in", "a0")
     assert capabilities(edge) == {"a0": NO_LINK_ROUTE}
 
 
-def test_a_full_table(interior: Connection, edge: EdgeRouter, client: Connection) -> None:
+def test_full_table_prevents_early_proxy(interior: Connection, edge: EdgeRouter, client: Connection) -> None:
     table = edge.core.table
     full = 0
     while table.ids_used < table.limit - 1:
         table.take_id()
         full += 1
     assert full
-    edge.ask(client, "in", "a")
+    edge.attach_pending(client, "in", "a")
     assert capabilities(edge) == {}
 
 
-def test_the_traffic_moves_to_a_better_interior_router() -> None:
+def test_early_proxy_moves_to_better_uplink() -> None:
     edge = EdgeRouter(connector("dear", cost=2), connector("cheap"), uplinks="all")
     client = edge.client()
     b = edge.interior("B", "dear", **OURS)
-    edge.agree(b)
-    edge.ask(client, "in", "a")
+    edge.confirm_precedence(b)
+    edge.attach_pending(client, "in", "a")
     assert edge.proxies(b, "out") == ["a"]
     a = edge.interior("A", "cheap", **OURS)
-    edge.agree(a)
-    edge.agree(b)
+    edge.confirm_precedence(a)
+    edge.confirm_precedence(b)
     assert edge.uplink.connection is a
-    assert edge.proxies(a, "out") == [], "only where the look-up went"
-    edge.ask(client, "in", "c")
+    assert edge.proxies(a, "out") == [], "only at the router of the look-up"
+    edge.attach_pending(client, "in", "c")
     assert (edge.proxies(a, "out"), edge.proxies(b, "out")) == (["c"], ["a"])
     edge.answer(b)
     edge.answer(a)
@@ -356,15 +354,15 @@ def test_the_traffic_moves_to_a_better_interior_router() -> None:
     assert edge.destinations("M0a") == [a.number]
 
 
-def test_the_interior_router_of_a_look_up_is_lost_after_the_traffic_has_moved() -> None:
+def test_lost_router_of_look_up_removes_early_proxy() -> None:
     edge = EdgeRouter(connector("dear", cost=2), connector("cheap"), uplinks="all")
     client = edge.client()
     b = edge.interior("B", "dear", **OURS)
-    edge.agree(b)
-    number = edge.ask(client, "in", "a")
+    edge.confirm_precedence(b)
+    number = edge.attach_pending(client, "in", "a")
     a = edge.interior("A", "cheap", **OURS)
-    edge.agree(a)
-    edge.agree(b)
+    edge.confirm_precedence(a)
+    edge.confirm_precedence(b)
     edge.close(b)
     edge.detach(client, number)
     assert "M0a" not in edge.core.table.records

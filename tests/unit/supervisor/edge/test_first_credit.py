@@ -12,7 +12,7 @@ from router.control import messages
 from router.control.edge_properties import EDGE, EDGE_VERSION
 from supervisor.connections.connections import Connection
 from supervisor.edge.first_credit import TIMEOUT
-from tests.unit.supervisor.edge.world import EdgeRouter, connector
+from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 SETTINGS = """
 address {
@@ -45,7 +45,7 @@ def client(edge: EdgeRouter) -> Connection:
 
 def produce(edge: EdgeRouter, client: Connection, address: str, interior: Connection | None = None) -> int:
     """Attach a sender of a client to an address of no link route. Return the number of the link."""
-    number = edge.ask(client, "in", address)
+    number = edge.attach_pending(client, "in", address)
     if interior is not None:
         edge.answer(interior)
     return number
@@ -53,7 +53,7 @@ def produce(edge: EdgeRouter, client: Connection, address: str, interior: Connec
 
 @pytest.mark.parametrize("reachable", [True, False])
 @pytest.mark.parametrize("address", ["all.a", "fb.a"])
-def test_credit_waits_until_the_interior_has_said_who_is_beyond(
+def test_credit_waits_for_tracking_of_interior_router(
     edge: EdgeRouter, client: Connection, address: str, reachable: bool
 ) -> None:
     interior = edge.interior("A", **OURS)
@@ -61,33 +61,35 @@ def test_credit_waits_until_the_interior_has_said_who_is_beyond(
     assert number not in edge.answered
     if address == "fb.a":
         edge.track(interior, f"MF{address}", False)
-        assert number not in edge.answered, "it may be anywhere"
+        assert number not in edge.answered, "the primary instance may have destinations"
     edge.track(interior, f"M0{address}", reachable)
     assert number in edge.answered
     assert edge.destinations(f"M0{address}") == ([interior.number] if reachable else [])
     again = produce(edge, client, address, interior)
-    assert again in edge.answered, "it is known"
+    assert again in edge.answered, "the state is known"
 
 
 @pytest.mark.parametrize("address", ["plain", "near.a"])
-def test_nothing_waits_where_nothing_can_be_missed(edge: EdgeRouter, client: Connection, address: str) -> None:
+def test_credit_of_other_addresses_does_not_wait(edge: EdgeRouter, client: Connection, address: str) -> None:
     interior = edge.interior("A", **OURS)
-    number = edge.ask(client, "in", address)
-    if edge.asked.get(interior.number):
+    number = edge.attach_pending(client, "in", address)
+    if edge.pending_lookups.get(interior.number):
         edge.answer(interior)
     assert number in edge.answered
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_an_interior_of_the_original_answers_a_look_up_behind_what_it_says(
+def test_dispatch_interior_answers_look_up_after_tracking(
     edge: EdgeRouter, client: Connection, reachable: bool
 ) -> None:
     """An interior router of 1.19 reports nothing for an address without destinations."""
     interior = edge.interior("A")
-    number = edge.ask(client, "in", "all.a")
+    number = edge.attach_pending(client, "in", "all.a")
     edge.answer(interior)
     assert number not in edge.answered
-    assert [question.address for question in edge.asked[interior.number]] == ["all.a"], "asked again, for the order"
+    assert [question.address for question in edge.pending_lookups[interior.number]] == ["all.a"], (
+        "a second look-up keeps the order"
+    )
     if reachable:
         edge.track(interior, "M0all.a", True)
     else:
@@ -96,7 +98,7 @@ def test_an_interior_of_the_original_answers_a_look_up_behind_what_it_says(
     assert edge.destinations("M0all.a") == ([interior.number] if reachable else [])
 
 
-def test_what_is_said_before_the_link_is_answered_counts_once_it_is(edge: EdgeRouter, client: Connection) -> None:
+def test_tracking_before_link_answer_counts_later(edge: EdgeRouter, client: Connection) -> None:
     edge.unanswered.add("all.a")
     interior = edge.interior("A", **OURS)
     number = produce(edge, client, "all.a", interior)
@@ -109,16 +111,16 @@ def test_what_is_said_before_the_link_is_answered_counts_once_it_is(edge: EdgeRo
     assert number in edge.answered
 
 
-def test_credit_is_there_where_nobody_can_say_who_is_beyond(edge: EdgeRouter, client: Connection) -> None:
+def test_credit_without_uplink_does_not_wait(edge: EdgeRouter, client: Connection) -> None:
     assert produce(edge, client, "all.a") in edge.answered, "there is no uplink"
     interior = edge.interior("A", **OURS)
-    waits = produce(edge, client, "all.b", interior)
-    assert waits not in edge.answered
+    waiting = produce(edge, client, "all.b", interior)
+    assert waiting not in edge.answered
     edge.close(interior)
-    assert waits in edge.answered
+    assert waiting in edge.answered
 
 
-def test_nobody_waits_for_ever(edge: EdgeRouter, client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credit_is_granted_after_timeout(edge: EdgeRouter, client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     number = produce(edge, client, "all.a", edge.interior("A", **OURS))
     now = time.monotonic()
     assert now < edge.uplink.deadline <= now + TIMEOUT
@@ -128,7 +130,7 @@ def test_nobody_waits_for_ever(edge: EdgeRouter, client: Connection, monkeypatch
     assert len(edge.uplink.first_credit) == 0
 
 
-def test_a_producer_that_goes_while_it_waits_is_not_answered(edge: EdgeRouter, client: Connection) -> None:
+def test_detached_producer_is_not_answered(edge: EdgeRouter, client: Connection) -> None:
     interior = edge.interior("A", **OURS)
     number = produce(edge, client, "all.a", interior)
     edge.detach(client, number)

@@ -45,7 +45,7 @@ CREATE = octets(
 )
 
 
-def test_tracking():
+def test_tracking_message_round_trips():
     assert messages.tracking("M0bal.3", True) == TRACKING
     assert messages.read_tracking(TRACKING) == Tracking("M0bal.3", True)
     assert messages.read_tracking(messages.tracking("MFx", False)) == Tracking("MFx", False)
@@ -55,10 +55,10 @@ PRECEDENCE = octets(HEADER, "005377d000000016000000035207d00000000a00000002a1014
 TAKEN = octets(HEADER, "005377d00000000700000002520741")
 
 
-def test_the_precedence_of_several_uplinks():
-    said = Precedence(7, ("A", "B"), complete=False)
-    assert messages.precedence(said) == PRECEDENCE
-    assert messages.read_precedence(PRECEDENCE) == said
+def test_precedence_of_several_uplinks_round_trips():
+    precedence = Precedence(7, ("A", "B"), complete=False)
+    assert messages.precedence(precedence) == PRECEDENCE
+    assert messages.read_precedence(PRECEDENCE) == precedence
     assert messages.taken(7, True) == TAKEN
     assert messages.read_tracking(TAKEN) == Taken(7, True), "one link has both"
 
@@ -68,13 +68,13 @@ ASKED = (Asked("bal.2", False),)
 SEVERAL = (Asked("bal.2", False), Asked("lr.x", True), Asked("lr.y", True))
 
 
-def test_a_lookup():
+def test_lookup_message_round_trips():
     assert messages.lookup(ASKED, False, REPLY_TO, CORRELATION) == LOOKUP
     assert messages.read_lookup(LOOKUP) == Lookup(REPLY_TO, ENCODED, ASKED, False, None)
 
 
 @pytest.mark.parametrize("status", [messages.FOUND, messages.NOT_FOUND])
-def test_the_answer_to_a_lookup(status):
+def test_lookup_answer_round_trips(status):
     question = messages.read_lookup(LOOKUP)
     found = bytes((messages.NO_LINK_ROUTE if status else messages.UNSERVED,))
     answer = messages.lookup_answer(REPLY_TO, question, status, found)
@@ -83,7 +83,7 @@ def test_the_answer_to_a_lookup(status):
         assert answer == ANSWER
 
 
-def test_several_lookups_in_a_message():
+def test_several_lookups_share_one_message():
     octets = messages.lookup(SEVERAL, True, REPLY_TO, CORRELATION)
     question = messages.read_lookup(octets)
     assert question == Lookup(REPLY_TO, ENCODED, SEVERAL, True, None)
@@ -92,7 +92,7 @@ def test_several_lookups_in_a_message():
     assert messages.read_answer(answer) == LookupAnswer(CORRELATION, messages.FOUND, found)
 
 
-def test_no_more_lookups_in_a_message_than_can_be_answered():
+def test_lookups_in_message_are_bounded():
     many = [Asked("a", True)] * messages.MOST_QUESTIONS
     assert messages.read_lookup(messages.lookup(many, True, REPLY_TO, CORRELATION)).fault is None
     many.append(Asked("a", True))
@@ -101,7 +101,7 @@ def test_no_more_lookups_in_a_message_than_can_be_answered():
     assert messages.read_lookup(messages.lookup(SEVERAL, False, REPLY_TO, CORRELATION)).fault == messages.INVALID
 
 
-def test_requests_about_link_routes():
+def test_link_route_requests_are_encoded():
     made = messages.create_link_route(
         "E/proxyLinkRoute/Celr",
         "elr/#",
@@ -114,7 +114,7 @@ def test_requests_about_link_routes():
     assert removal.endswith(octets("005377d10000000400000000"))
 
 
-def test_the_answer_of_management():
+def test_management_answer_is_read():
     answer = encode(Response.of(201, {"identity": "37"}), REPLY_TO, b"\xa1\x01c")
     assert messages.read_answer(answer) == ManagementAnswer("c", 201, "37")
 
@@ -135,7 +135,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=[each.hex() or "nothing" for each in BAD])
-def test_bad_messages_are_nothing(bad):
+def test_malformed_messages_are_refused(bad):
     assert messages.read_tracking(bad) is None
     assert messages.read_precedence(bad) is None
     assert messages.read_answer(bad) is None
@@ -144,11 +144,11 @@ def test_bad_messages_are_nothing(bad):
 
 
 @pytest.mark.parametrize("size", range(len(LOOKUP)))
-def test_a_lookup_that_is_cut_off(size):
+def test_truncated_lookup_is_refused(size):
     assert messages.read_lookup(LOOKUP[:size]).fault is not None
 
 
-def test_lookups_of_other_versions():
+def test_lookup_of_other_version_is_refused():
     other = LOOKUP.replace(b"version\x52\x01", b"version\x52\x02")
     assert messages.read_lookup(other).fault == messages.BAD_VERSION
     other = LOOKUP.replace(b"opcode\x52\x01", b"opcode\x52\x03")

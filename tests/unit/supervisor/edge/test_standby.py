@@ -27,7 +27,7 @@ listener {
 """
 
 
-class Network:
+class ReachableRouters:
     """Fake network protocol with the set of reachable routers."""
 
     def __init__(self) -> None:
@@ -42,12 +42,12 @@ class Network:
         self.path_changes += 1
 
 
-class World:
+class StandbyRouter:
     """Interior router B with an edge connection on which addresses have consumers."""
 
     def __init__(self) -> None:
         self.table = Table(100)
-        self.network = Network()
+        self.network = ReachableRouters()
         self.standby = Standby("B", self.table, self.network)
         listener = load_text("router.conf", CONFIGURATION).listeners[0]
         self.connection = Connection(7, listener, "l", "p", "key")
@@ -66,78 +66,78 @@ class World:
         self.table.take_delta()
         return link
 
-    def say(self, *routers: str, complete: bool = True) -> bool:
+    def announce(self, *routers: str, complete: bool = True) -> bool:
         bears = self.standby.said(7, Precedence(1, routers, complete))
         self.table.take_delta()
         return bears
 
     def counts(self, link: Link) -> bool:
         assert link.record is not None
-        assert self.table.records[link.record.key] is link.record, "it stays, used or not"
+        assert self.table.records[link.record.key] is link.record, "the record stays, used or not"
         return Table.has_consumer(link.record, 0, link.slot, link.generation)
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def interior() -> StandbyRouter:
+    return StandbyRouter()
 
 
-def test_a_consumer_waits_until_the_edge_router_has_said_more(world: World) -> None:
-    link, temporary = world.consumer("M0a"), world.consumer("Ltemp.1")
-    assert not world.counts(link)
-    assert world.counts(temporary), "an address of this router alone"
-    assert world.say("B")
-    assert world.counts(link)
-    assert world.counts(world.consumer("M0b")), "one that comes later"
-    assert world.counts(world.consumer("HE"))
+def test_consumer_counts_once_precedence_is_announced(interior: StandbyRouter) -> None:
+    link, temporary = interior.consumer("M0a"), interior.consumer("Ltemp.1")
+    assert not interior.counts(link)
+    assert interior.counts(temporary), "an address of this router alone"
+    assert interior.announce("B")
+    assert interior.counts(link)
+    assert interior.counts(interior.consumer("M0b")), "a later consumer"
+    assert interior.counts(interior.consumer("HE"))
 
 
-def test_the_first_one_that_can_be_reached_has_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_reachable_router_has_consumers(interior: StandbyRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("supervisor.edge.standby.time.monotonic", lambda: now)
-    link = world.consumer("M0a")
-    world.network.change("A")
-    assert not world.say("A", "B")
-    world.network.change()
-    world.standby.step()
-    assert world.counts(link), "there are two networks now"
-    world.network.change("A")
-    world.standby.step()
-    assert not world.counts(link)
-    assert world.say("B")
-    assert not world.say("C"), "this router is not among them"
-    assert not world.counts(link)
+    link = interior.consumer("M0a")
+    interior.network.change("A")
+    assert not interior.announce("A", "B")
+    interior.network.change()
+    interior.standby.step()
+    assert interior.counts(link), "router A is unreachable"
+    interior.network.change("A")
+    interior.standby.step()
+    assert not interior.counts(link)
+    assert interior.announce("B")
+    assert not interior.announce("C"), "this router is not listed"
+    assert not interior.counts(link)
 
 
-def test_one_that_is_not_reachable_yet_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_router_is_waited_for(interior: StandbyRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     """A router that has just started knows no others."""
     now = 100.0
     monkeypatch.setattr("supervisor.edge.standby.time.monotonic", lambda: now)
-    link = world.consumer("M0a")
-    assert not world.say("A", "B")
-    assert world.standby.deadline == now + PATIENCE
-    world.standby.step()
-    assert not world.counts(link)
+    link = interior.consumer("M0a")
+    assert not interior.announce("A", "B")
+    assert interior.standby.deadline == now + PATIENCE
+    interior.standby.step()
+    assert not interior.counts(link)
     now += PATIENCE
-    world.standby.step()
-    assert world.counts(link)
-    assert world.standby.deadline == NEVER
+    interior.standby.step()
+    assert interior.counts(link)
+    assert interior.standby.deadline == NEVER
 
 
-def test_copies_for_all_come_when_the_others_have_given_up(world: World) -> None:
-    one, every = world.consumer("M0a"), world.consumer("M0m", MULTICAST)
-    assert world.say("B", "A", complete=False)
-    assert (world.counts(one), world.counts(every)) == (True, False)
-    assert world.say("B", "A")
-    assert (world.counts(one), world.counts(every)) == (True, True)
+def test_multicast_consumers_count_after_complete_precedence(interior: StandbyRouter) -> None:
+    one, multicast = interior.consumer("M0a"), interior.consumer("M0m", MULTICAST)
+    assert interior.announce("B", "A", complete=False)
+    assert (interior.counts(one), interior.counts(multicast)) == (True, False)
+    assert interior.announce("B", "A")
+    assert (interior.counts(one), interior.counts(multicast)) == (True, True)
 
 
-def test_a_link_that_is_gone_leaves_nothing(world: World) -> None:
-    link = world.consumer("M0a")
-    world.standby.dropped(link)
+def test_detached_link_leaves_no_record(interior: StandbyRouter) -> None:
+    link = interior.consumer("M0a")
+    interior.standby.dropped(link)
     assert isinstance(link.record, Record)
-    world.table.release(link.record)
-    assert world.say("B")
-    assert "M0a" not in world.table.records
-    world.standby.closed(world.connection)
-    assert not world.say("B"), "nobody knows this edge router any more"
+    interior.table.release(link.record)
+    assert interior.announce("B")
+    assert "M0a" not in interior.table.records
+    interior.standby.closed(interior.connection)
+    assert not interior.announce("B"), "the edge router is unknown"

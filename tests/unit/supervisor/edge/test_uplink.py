@@ -11,7 +11,7 @@ from router.control.edge_properties import EDGE, EDGE_VERSION
 from supervisor.connections.connections import Connection
 from supervisor.edge.attachment import PATIENCE
 from supervisor.edge.proxies import BURST, HOLD, QUIET
-from tests.unit.supervisor.edge.world import EdgeRouter, connector
+from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def edge() -> EdgeRouter:
     return EdgeRouter(connector("up"), connector("other"))
 
 
-def test_the_first_connection_is_the_uplink_and_others_wait(edge: EdgeRouter) -> None:
+def test_first_connection_is_uplink_and_others_wait(edge: EdgeRouter) -> None:
     client = edge.client()
     edge.attach(client, "out", "a")
     edge.attach(client, "in", "b")
@@ -33,7 +33,7 @@ def test_the_first_connection_is_the_uplink_and_others_wait(edge: EdgeRouter) ->
     assert edge.uplink.states() == {"active": 1, "waiting": 0}
 
 
-def test_connections_that_flap_leave_nothing_behind(edge: EdgeRouter) -> None:
+def test_flapping_connections_leave_no_state(edge: EdgeRouter) -> None:
     client = edge.client()
     consumer = edge.attach(client, "out", "a")
     producer = edge.attach(client, "in", "b")
@@ -56,7 +56,7 @@ def test_connections_that_flap_leave_nothing_behind(edge: EdgeRouter) -> None:
     assert edge.record("L_edge").consumers is None
 
 
-def test_tracking_of_a_connection_that_is_not_the_uplink_says_nothing(edge: EdgeRouter) -> None:
+def test_tracking_of_standby_connection_is_ignored(edge: EdgeRouter) -> None:
     edge.attach(edge.client(), "in", "b")
     edge.interior("A")
     other = edge.interior("B", "other")
@@ -106,7 +106,7 @@ def bundle() -> EdgeRouter:
     return EdgeRouter(connector("up", parallelConnections=3), connector("other"))
 
 
-def test_addresses_are_shared_out_among_a_bundle(bundle: EdgeRouter) -> None:
+def test_addresses_are_divided_among_bundle(bundle: EdgeRouter) -> None:
     client = bundle.client()
     for number in range(6):
         bundle.attach(client, "out", f"a{number}")
@@ -118,7 +118,7 @@ def test_addresses_are_shared_out_among_a_bundle(bundle: EdgeRouter) -> None:
     assert services == [members[0].number] * len(services), "the links between the routers are on the first"
 
 
-def test_a_bundle_waits_a_moment_for_all_its_connections(bundle: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundle_waits_for_all_its_connections(bundle: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle.attach(bundle.client(), "out", "a")
     first = bundle.interior("A", **OURS)
     assert bundle.proxies(first, "in") == []
@@ -129,7 +129,7 @@ def test_a_bundle_waits_a_moment_for_all_its_connections(bundle: EdgeRouter, mon
     assert bundle.proxies(first, "in") == ["a"]
 
 
-def test_a_member_that_is_lost_takes_only_its_own_addresses_along(bundle: EdgeRouter) -> None:
+def test_lost_bundle_member_moves_its_addresses(bundle: EdgeRouter) -> None:
     client = bundle.client()
     for number in range(6):
         bundle.attach(client, "in", f"a{number}")
@@ -151,7 +151,7 @@ def test_a_member_that_is_lost_takes_only_its_own_addresses_along(bundle: EdgeRo
 
 
 @pytest.mark.parametrize("properties", [{}, {EDGE: "text"}, {EDGE: True}], ids=["dispatch", "text", "flag"])
-def test_others_get_no_bundle(bundle: EdgeRouter, properties: dict[str, Any]) -> None:
+def test_dispatch_interior_gets_no_bundle(bundle: EdgeRouter, properties: dict[str, Any]) -> None:
     bundle.attach(bundle.client(), "out", "a")
     first, second = (bundle.interior("A", **properties) for _ in range(2))
     assert bundle.proxies(first, "in") == ["a"]
@@ -160,11 +160,11 @@ def test_others_get_no_bundle(bundle: EdgeRouter, properties: dict[str, Any]) ->
     assert bundle.proxies(second, "in") == ["a"]
 
 
-def test_another_interior_router_is_no_member(bundle: EdgeRouter) -> None:
+def test_connection_to_other_interior_router_is_no_member(bundle: EdgeRouter) -> None:
     bundle.interior("A", **OURS)
     other = bundle.interior("B", "other", **OURS)
     assert not bundle.uplink.uses(other)
-    assert other.edge == bundle.interior("A", **OURS).edge, "what came by one uplink does not go by another"
+    assert other.edge == bundle.interior("A", **OURS).edge, "deliveries of one uplink do not leave by another"
 
 
 # -- Several active uplinks
@@ -197,64 +197,62 @@ def uplink(several: EdgeRouter, name: str, connector_name: str) -> Connection:
     return made
 
 
-def said(several: EdgeRouter, connection: Connection) -> list[tuple[str, bool]]:
+def precedences_of(several: EdgeRouter, connection: Connection) -> list[tuple[str, bool]]:
     """Return the announced precedences: the concatenated router ids, and whether all other routers have released the
     addresses."""
-    return [("".join(each.routers), each.complete) for each in several.told.get(connection.number, [])]
+    return [("".join(each.routers), each.complete) for each in several.precedences.get(connection.number, [])]
 
 
 def destinations(several: EdgeRouter) -> tuple[list[int], list[int]]:
     return several.destinations(ANYCAST), several.destinations(MULTICAST)
 
 
-def test_a_better_one_takes_over_step_by_step(several: EdgeRouter) -> None:
+def test_better_uplink_takes_over_step_by_step(several: EdgeRouter) -> None:
     b = uplink(several, "B", "dear")
-    assert said(several, b) == [("B", True)]
-    several.agree(b)
+    assert precedences_of(several, b) == [("B", True)]
+    several.confirm_precedence(b)
     a = uplink(several, "A", "cheap")
     assert several.uplink.states() == {"active": 2, "waiting": 0}
     assert several.proxies(a, "in") == several.proxies(b, "in") == ["c"]
-    assert (said(several, a), said(several, b)) == ([("AB", False)], [("B", True)])
-    assert destinations(several) == ([b.number], [b.number]), "until it has said that it does"
-    several.agree(a)
-    assert destinations(several) == ([a.number], []), "no copy may come back by the other one"
-    assert said(several, b) == [("B", True), ("AB", True)], "when no worker sends there any more"
-    several.agree(b)
+    assert (precedences_of(several, a), precedences_of(several, b)) == ([("AB", False)], [("B", True)])
+    assert destinations(several) == ([b.number], [b.number]), "until it has confirmed"
+    several.confirm_precedence(a)
+    assert destinations(several) == ([a.number], []), "no copy may return by the other router"
+    assert precedences_of(several, b) == [("B", True), ("AB", True)], "once no worker sends there"
+    several.confirm_precedence(b)
     assert destinations(several) == ([a.number], [a.number])
-    assert said(several, a) == [("AB", False), ("AB", True)]
+    assert precedences_of(several, a) == [("AB", False), ("AB", True)]
     assert several.uplink.connection is a
 
 
-def test_the_other_one_takes_over_at_once(several: EdgeRouter) -> None:
+def test_second_uplink_takes_over_at_once(several: EdgeRouter) -> None:
     a = uplink(several, "A", "cheap")
     b = uplink(several, "B", "dear")
-    assert (said(several, a), said(several, b)) == ([("A", True), ("AB", True)], [("AB", True)])
+    assert (precedences_of(several, a), precedences_of(several, b)) == ([("A", True), ("AB", True)], [("AB", True)])
     several.close(a)
-    assert said(several, b)[-1] == ("B", True)
+    assert precedences_of(several, b)[-1] == ("B", True)
     assert destinations(several) == ([b.number], [b.number])
     assert several.record("L_edge").consumers is not None
 
 
-def test_a_better_one_has_most_answers_before_it_takes_over(
-    several: EdgeRouter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_better_uplink_waits_for_most_answers(several: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     b = uplink(several, "B", "dear")
-    several.agree(b)
+    several.confirm_precedence(b)
     several.unanswered.add("c")
     a = uplink(several, "A", "cheap")
-    assert said(several, a) == []
+    assert precedences_of(several, a) == []
     assert destinations(several) == ([b.number], [b.number])
     later = time.monotonic() + PATIENCE
     monkeypatch.setattr("supervisor.edge.attachment.time.monotonic", lambda: later)
     several.attach(several.client(), "out", "d")
-    assert said(several, a) == [("AB", False)], "some are always new"
+    assert precedences_of(several, a) == [("AB", False)], "some addresses are always new"
 
 
-def test_one_that_never_gives_them_up_is_not_waited_for(several: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unconfirmed_release_times_out(several: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     b = uplink(several, "B", "dear")
-    several.agree(b)
+    several.confirm_precedence(b)
     a = uplink(several, "A", "cheap")
-    several.agree(a)
+    several.confirm_precedence(a)
     assert destinations(several) == ([a.number], [])
     assert several.uplink.deadline <= time.monotonic() + PATIENCE
     later = time.monotonic() + PATIENCE
@@ -265,20 +263,20 @@ def test_one_that_never_gives_them_up_is_not_waited_for(several: EdgeRouter, mon
 
 @pytest.mark.parametrize("agreed", range(3))
 @pytest.mark.parametrize("lost", ["A", "B"])
-def test_either_is_lost_in_the_middle_of_a_move(several: EdgeRouter, agreed: int, lost: str) -> None:
+def test_uplink_lost_during_move_leaves_other_in_charge(several: EdgeRouter, agreed: int, lost: str) -> None:
     b = uplink(several, "B", "dear")
-    several.agree(b)
+    several.confirm_precedence(b)
     a = uplink(several, "A", "cheap")
     for connection in (a, b)[:agreed]:
-        several.agree(connection)
+        several.confirm_precedence(connection)
     gone, left = (a, b) if lost == "A" else (b, a)
     several.close(gone)
-    assert said(several, left)[-1] == (left.container, True)
+    assert precedences_of(several, left)[-1] == (left.container, True)
     assert destinations(several) == ([left.number], [left.number])
     assert several.uplink.connection is left
 
 
-def test_one_that_cannot_be_one_of_several_waits(several: EdgeRouter) -> None:
+def test_incapable_uplink_waits(several: EdgeRouter) -> None:
     b = uplink(several, "B", "dear")
     old = several.interior("OLD", "cheap", **{EDGE: 1})
     assert several.uplink.states() == {"active": 1, "waiting": 1}
@@ -290,5 +288,5 @@ def test_one_that_cannot_be_one_of_several_waits(several: EdgeRouter) -> None:
     several.close(old)
     assert several.uplink.states() == {"active": 2, "waiting": 0}
     assert {each.number for each in (again, third)} == {
-        connection for connection in several.told if connection != b.number
+        connection for connection in several.precedences if connection != b.number
     }

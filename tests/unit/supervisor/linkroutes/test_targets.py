@@ -16,7 +16,7 @@ from supervisor.links.attach import ANONYMOUS, NO_COORDINATOR, NO_ROUTE, WRONG_R
 from tests.unit.supervisor.harness import attach
 
 
-class Connection:
+class FakeTargetConnection:
     """Stand-in for a connection, with the attributes that routing reads."""
 
     def __init__(self, number: int, container: str) -> None:
@@ -25,14 +25,18 @@ class Connection:
         self.closing = False
 
 
-class Network:
+class FakeTargetNetwork:
     """Fake network with routers A (this one), B, C and D. Connection 20 leads to B, connections 30 and 31 to C."""
 
     def __init__(self) -> None:
         self.link_routes = RemoteLinkRoutes()
         self.ids = {1: "B", 2: "C", 3: "D"}
         self.links = {1: (20,), 2: (30, 31), 3: (20,)}
-        self.connections = {20: Connection(20, "B"), 30: Connection(30, "C"), 31: Connection(31, "C")}
+        self.connections = {
+            20: FakeTargetConnection(20, "B"),
+            30: FakeTargetConnection(30, "C"),
+            31: FakeTargetConnection(31, "C"),
+        }
         self.ours = True
 
     def id_of(self, index: int) -> str | None:
@@ -46,9 +50,9 @@ class Network:
         return None if connection is None else (connection, self.ours)
 
 
-class World:
+class RoutedLinkRouter:
     def __init__(self) -> None:
-        self.network = Network()
+        self.network = FakeTargetNetwork()
         self.local = LinkRoutes(Containers(), Log())
         targets: Any = Targets("A", self.local, self.network, self.network.end)
         self.attaching = Attaching("A", "interior", AddressSettings([], "balanced"), Table(100), targets)
@@ -57,7 +61,7 @@ class World:
         for index in routers:
             self.network.link_routes.add(key, index)
 
-    def serve(self, prefix: str, *connections: Connection) -> None:
+    def serve(self, prefix: str, *connections: FakeTargetConnection) -> None:
         """Add a link route of this router, active for these connections."""
         self.local.replace((route(prefix),))
         address = self.local.match("in", prefix)
@@ -69,7 +73,7 @@ class World:
         role, usable = ("inter-router", True) if conn in self.network.connections else ("normal", False)
         return self.attaching.decide(attach(1, "in", address, conn=conn, **more), role, usable)
 
-    def goes(self, address: str | None, conn: int = 1, **more: Any) -> tuple[int, list[str]]:
+    def next_hop(self, address: str | None, conn: int = 1, **more: Any) -> tuple[int, list[str]]:
         """Return the connection and the route of a link to another router."""
         decision = self.decide(address, conn, **more)
         assert isinstance(decision, Routed), decision
@@ -85,138 +89,138 @@ def route(prefix: str) -> LinkRouteConfig:
 
 
 @pytest.fixture
-def world():
-    return World()
+def router():
+    return RoutedLinkRouter()
 
 
-def test_routers_take_turns_in_the_order_of_their_indexes(world):
-    world.announce("Clr", 3, 1)
-    assert [world.goes("lr.a")[1] for _ in range(3)] == [["B", "A"], ["D", "A"], ["B", "A"]]
-    world.announce("Clr", 2)
-    assert [world.goes("lr")[1][0] for _ in range(4)] == ["C", "D", "B", "C"]
-    world.network.links[2] = ()
-    assert [world.goes("lr")[1][0] for _ in range(3)] == ["D", "B", "D"], "who cannot be reached is passed over"
-    world.network.link_routes.forget(1)
-    world.network.link_routes.forget(3)
-    assert world.decide("lr") is NO_ROUTE
+def test_routers_take_turns_by_index(router):
+    router.announce("Clr", 3, 1)
+    assert [router.next_hop("lr.a")[1] for _ in range(3)] == [["B", "A"], ["D", "A"], ["B", "A"]]
+    router.announce("Clr", 2)
+    assert [router.next_hop("lr")[1][0] for _ in range(4)] == ["C", "D", "B", "C"]
+    router.network.links[2] = ()
+    assert [router.next_hop("lr")[1][0] for _ in range(3)] == ["D", "B", "D"], "an unreachable router is skipped"
+    router.network.link_routes.forget(1)
+    router.network.link_routes.forget(3)
+    assert router.decide("lr") is NO_ROUTE
 
 
-def test_no_other_direction_and_nobody_there(world):
-    world.announce("Dlr", 1)
-    assert world.decide("lr.a").record.key == "M0lr.a"
-    world.announce("Clr", 1)
-    assert world.goes("lr.a") == (20, ["B", "A"])
-    del world.network.connections[20]
-    assert world.decide("lr.a") is NO_ROUTE, "the way has been lost, which the protocol does not know yet"
+def test_link_route_of_other_direction_is_ignored(router):
+    router.announce("Dlr", 1)
+    assert router.decide("lr.a").record.key == "M0lr.a"
+    router.announce("Clr", 1)
+    assert router.next_hop("lr.a") == (20, ["B", "A"])
+    del router.network.connections[20]
+    assert router.decide("lr.a") is NO_ROUTE, "the connection is lost, but the protocol does not know yet"
 
 
-def test_a_connection_that_is_closed_is_none(world):
-    world.announce("Clr", 1)
-    world.network.connections[20].closing = True
-    assert world.decide("lr.a") is NO_ROUTE
+def test_closing_connection_is_no_target(router):
+    router.announce("Clr", 1)
+    router.network.connections[20].closing = True
+    assert router.decide("lr.a") is NO_ROUTE
 
 
-def test_links_of_one_connection_keep_to_one_of_a_bundle(world):
-    world.announce("Clr", 2)
-    used = {conn: {world.goes("lr.a", conn)[0] for _ in range(4)} for conn in range(100, 130)}
+def test_links_of_connection_use_one_bundle_member(router):
+    router.announce("Clr", 2)
+    used = {conn: {router.next_hop("lr.a", conn)[0] for _ in range(4)} for conn in range(100, 130)}
     assert all(len(each) == 1 for each in used.values())
     assert set().union(*used.values()) == {30, 31}
     before = dict(used)
-    del world.network.connections[31]
+    del router.network.connections[31]
     for conn, each in before.items():
-        assert world.goes("lr.a", conn)[0] == 30
+        assert router.next_hop("lr.a", conn)[0] == 30
         assert each in ({30}, {31})
 
 
-def test_containers_that_are_here_come_first(world):
-    broker = Connection(5, "broker")
-    world.announce("Clr", 1)
-    world.serve("lr", broker)
+def test_local_containers_come_first(router):
+    broker = FakeTargetConnection(5, "broker")
+    router.announce("Clr", 1)
+    router.serve("lr", broker)
     for _ in range(2):
-        decision = world.decide("lr.a")
+        decision = router.decide("lr.a")
         assert (decision.connection, decision.hop) == (broker, None)
     broker.closing = True
-    assert world.goes("lr.a") == (20, ["B", "A"])
+    assert router.next_hop("lr.a") == (20, ["B", "A"])
 
 
 @pytest.mark.parametrize(("key", "address", "here"), [("Elr.*.x", "lr.1.x", False), ("Elr.*.x", "lr.1.y", True)])
-def test_the_best_pattern_of_all_counts(world, key, address, here):
-    world.serve("lr", Connection(5, "broker"))
-    world.announce(key, 1)
-    assert (world.decide(address).hop is None) == here
+def test_best_pattern_wins_across_routers(router, key, address, here):
+    router.serve("lr", FakeTargetConnection(5, "broker"))
+    router.announce(key, 1)
+    assert (router.decide(address).hop is None) == here
 
 
-def test_a_better_pattern_that_nobody_serves(world):
-    world.serve("lr.special")
-    world.announce("Clr", 1)
-    assert world.decide("lr.special.a") is NO_ROUTE
-    assert world.goes("lr.a") == (20, ["B", "A"])
+def test_better_pattern_without_container_is_no_route(router):
+    router.serve("lr.special")
+    router.announce("Clr", 1)
+    assert router.decide("lr.special.a") is NO_ROUTE
+    assert router.next_hop("lr.a") == (20, ["B", "A"])
 
 
-def test_prefixes_are_those_of_the_router_that_has_the_container(world):
-    world.announce("Clr", 1)
-    decision = world.decide("amqp:/lr.a")
+def test_prefixes_come_from_router_with_container(router):
+    router.announce("Clr", 1)
+    decision = router.decide("amqp:/lr.a")
     assert (decision.address, decision.remove, decision.put) == (None, "", "")
-    world.announce("Cacme.com.lr", 1)
-    assert world.decide("lr.a", tenant="acme.com/").address == "acme.com/lr.a"
+    router.announce("Cacme.com.lr", 1)
+    assert router.decide("lr.a", tenant="acme.com/").address == "acme.com/lr.a"
 
 
-def test_of_other_routers_links_go_on(world):
-    world.announce("Clr", 1, 2)
-    broker = Connection(5, "broker")
-    connection, trace = world.goes("lr.a", 20)
+def test_links_of_other_routers_are_forwarded(router):
+    router.announce("Clr", 1, 2)
+    broker = FakeTargetConnection(5, "broker")
+    connection, trace = router.next_hop("lr.a", 20)
     assert connection in (30, 31), "either connection to C"
     assert trace == ["C", "A"]
-    world.serve("lr", broker)
-    assert world.decide("lr.a", 20) == Routed(broker, None, "", "")  # type: ignore[arg-type]
+    router.serve("lr", broker)
+    assert router.decide("lr.a", 20) == Routed(broker, None, "", "")  # type: ignore[arg-type]
 
 
-def test_links_keep_the_way_that_the_first_router_has_chosen(world):
-    world.announce("Clr", 1, 2, 3)
-    world.network.links[3] = (30, 31)
+def test_links_keep_route_of_first_router(router):
+    router.announce("Clr", 1, 2, 3)
+    router.network.links[3] = (30, 31)
     for _ in range(3):
-        connection, way = world.goes("lr.a", 20, route=["D", "X", "B"])
-        assert (connection in (30, 31), way) == (True, ["D", "X", "B", "A"])
-    world.network.link_routes.forget(3)
-    assert world.goes("lr.a", 20, route=["D", "X", "B"])[1] == ["C", "X", "B", "A"]
+        connection, route_taken = router.next_hop("lr.a", 20, route=["D", "X", "B"])
+        assert (connection in (30, 31), route_taken) == (True, ["D", "X", "B", "A"])
+    router.network.link_routes.forget(3)
+    assert router.next_hop("lr.a", 20, route=["D", "X", "B"])[1] == ["C", "X", "B", "A"]
 
 
-def test_links_do_not_go_round(world):
-    world.announce("Clr", 1, 3)
-    assert world.decide("lr.a", 20) is NO_ROUTE, "both ways lead back to B"
-    world.announce("Clr", 2)
-    assert world.decide("lr.a", 20, route=["C", "A", "B"]) is NO_ROUTE, "it has been here"
-    assert world.decide("lr.a", 20, route=["B", "C"]) is NO_ROUTE, "it has been at all of them"
-    del world.network.connections[30], world.network.connections[31]
-    assert world.decide("lr.a", 20) is NO_ROUTE
+def test_routed_links_do_not_loop(router):
+    router.announce("Clr", 1, 3)
+    assert router.decide("lr.a", 20) is NO_ROUTE, "both routes lead back to B"
+    router.announce("Clr", 2)
+    assert router.decide("lr.a", 20, route=["C", "A", "B"]) is NO_ROUTE, "the link has passed this router"
+    assert router.decide("lr.a", 20, route=["B", "C"]) is NO_ROUTE, "the link has passed all of them"
+    del router.network.connections[30], router.network.connections[31]
+    assert router.decide("lr.a", 20) is NO_ROUTE
 
 
-def test_other_routers_get_what_they_know(world):
-    world.announce("Clr", 1)
-    world.network.ours = False
-    assert world.decide("lr.a").hop == NextHop(False, ["B", "A"])
+def test_routers_of_1_19_get_their_own_hop(router):
+    router.announce("Clr", 1)
+    router.network.ours = False
+    assert router.decide("lr.a").hop == NextHop(False, ["B", "A"])
 
 
-def test_what_other_routers_attach_without_a_link_route(world):
-    refused = (world.decide("a", 20), world.decide(None, 20, dynamic=True), world.decide("", 20, dir="out"))
+def test_attaches_of_routers_need_link_route(router):
+    refused = (router.decide("a", 20), router.decide(None, 20, dynamic=True), router.decide("", 20, dir="out"))
     assert refused == (NO_ROUTE,) * 3
-    assert world.decide(None, 20) is ANONYMOUS
-    assert world.attaching.decide(attach(1, "in", "lr.a", conn=20), "inter-router", usable=False) is WRONG_ROLE
+    assert router.decide(None, 20) is ANONYMOUS
+    assert router.attaching.decide(attach(1, "in", "lr.a", conn=20), "inter-router", usable=False) is WRONG_ROLE
 
 
-def test_coordinators_and_dynamic_nodes(world):
-    assert world.decide(None, coordinator=True) is NO_COORDINATOR
-    world.announce("C$coordinator", 1)
-    world.announce("Clr", 1)
-    assert world.goes(None, coordinator=True, tenant="acme.com/") == (20, ["B", "A"])
-    assert world.goes(None, dynamic=True, dynamic_address="lr.new") == (20, ["B", "A"])
-    assert isinstance(world.decide(None, dynamic=True, dynamic_address="other"), Refused)
+def test_coordinators_and_dynamic_nodes_are_routed(router):
+    assert router.decide(None, coordinator=True) is NO_COORDINATOR
+    router.announce("C$coordinator", 1)
+    router.announce("Clr", 1)
+    assert router.next_hop(None, coordinator=True, tenant="acme.com/") == (20, ["B", "A"])
+    assert router.next_hop(None, dynamic=True, dynamic_address="lr.new") == (20, ["B", "A"])
+    assert isinstance(router.decide(None, dynamic=True, dynamic_address="other"), Refused)
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_a_dynamic_node_of_a_tenant_has_the_tenants_prefix_everywhere(world, here):
-    world.serve("acme.com.lr", *([Connection(5, "broker")] if here else []))
-    world.announce("Cacme.com.lr", 1)
-    decision = world.decide(None, dynamic=True, dynamic_address="/lr.new", tenant="acme.com/")
+def test_dynamic_node_of_tenant_has_prefix(router, here):
+    router.serve("acme.com.lr", *([FakeTargetConnection(5, "broker")] if here else []))
+    router.announce("Cacme.com.lr", 1)
+    decision = router.decide(None, dynamic=True, dynamic_address="/lr.new", tenant="acme.com/")
     assert (decision.address, decision.remove, decision.put) == ("acme.com/lr.new", "", "")
     assert (decision.hop is None) == here

@@ -33,7 +33,7 @@ SETTINGS = [
 ]
 
 
-class Router:
+class AttachDecider:
     def __init__(self, mode="standalone", default="balanced", limit=1000):
         self.table = Table(limit)
         self.attaching = Attaching("QDR", mode, AddressSettings(SETTINGS, default), self.table)
@@ -50,7 +50,7 @@ class Router:
 
 @pytest.fixture
 def router():
-    return Router()
+    return AttachDecider()
 
 
 def caps(*symbols, array=False):
@@ -58,7 +58,7 @@ def caps(*symbols, array=False):
 
 
 @pytest.mark.parametrize("address", [None, ""])
-def test_no_address(router, address):
+def test_attach_without_address_is_anonymous(router, address):
     assert router.decide("in", address) == Accepted(None)
     assert router.decide("out", address) is NO_ROUTE
 
@@ -72,15 +72,15 @@ def test_router_capabilities_are_forbidden(router, direction, capability):
     assert FORBIDDEN == ("qd:forbidden", "Connectivity to the node is forbidden")
 
 
-def test_clients_of_a_router_listener(router):
+def test_clients_at_router_listener_are_refused(router):
     assert router.decide("in", None, role="inter-router") is WRONG_ROLE
     assert router.decide("out", "a", role="inter-router") is WRONG_ROLE
     assert isinstance(router.decide("out", "a", role="edge"), Accepted)
 
 
-def test_links_of_another_edge_router():
+def test_links_of_other_edge_router_are_limited():
     """Links of an inter-edge connection follow docs/internals/edge.md."""
-    router = Router("edge")
+    router = AttachDecider("edge")
 
     def decide(direction, address, **more):
         return router.decide(direction, address, role="inter-edge", **more)
@@ -108,18 +108,18 @@ def test_links_of_another_edge_router():
     assert decide("out", "near/a") is NO_ROUTE, "its scope is local"
 
 
-def test_so_many_edge_routers_have_consumers_of_an_address():
-    router = Router("edge")
+def test_edge_routers_per_address_are_bounded():
+    router = AttachDecider("edge")
     for number in range(MOST_PEERS):
         record = router.decide("out", "a", role="inter-edge").record
         router.table.add_consumer(record, 0, number, 1, 10, Way(7, 1, f"mark{number}"))
     assert router.decide("out", "a", role="inter-edge") is TOO_MANY_PEERS
-    assert isinstance(router.decide("out", "a"), Accepted), "clients are not concerned"
+    assert isinstance(router.decide("out", "a"), Accepted), "clients are not limited"
 
 
-def test_coordinator():
+def test_coordinator_attach_is_refused():
     for default in ("balanced", "unavailable"):
-        assert Router(default=default).decide("in", None, coordinator=True) is NO_COORDINATOR
+        assert AttachDecider(default=default).decide("in", None, coordinator=True) is NO_COORDINATOR
     assert NO_COORDINATOR.condition == "amqp:precondition-failed"
 
 
@@ -134,8 +134,8 @@ def test_coordinator():
     ],
 )
 @pytest.mark.parametrize("tenant", [None, "acme.com/"])
-def test_dynamic(mode, direction, pattern, prefix, tenant):
-    router = Router(mode, default="unavailable")
+def test_dynamic_address_is_generated(mode, direction, pattern, prefix, tenant):
+    router = AttachDecider(mode, default="unavailable")
     decision = router.decide(direction, "ignored", dynamic=True, tenant=tenant)
     assert re.fullmatch(pattern, decision.generated)
     assert decision.record.key.startswith(prefix)
@@ -145,7 +145,7 @@ def test_dynamic(mode, direction, pattern, prefix, tenant):
     assert router.decide(direction, None, dynamic=True).record is not decision.record
 
 
-def test_dynamic_with_an_address_property_needs_a_link_route(router):
+def test_dynamic_address_property_needs_link_route(router):
     assert router.decide("out", None, dynamic=True, dynamic_address="a") is NO_ROUTE
 
 
@@ -161,7 +161,7 @@ def test_dynamic_with_an_address_property_needs_a_link_route(router):
         ("$management", "M0$management"),
     ],
 )
-def test_one_address_under_many_names(router, text, key):
+def test_equivalent_names_share_one_address(router, text, key):
     assert router.key("out", text) == key
     decision = router.decide("in", text)
     assert decision.record.key == key
@@ -170,38 +170,38 @@ def test_one_address_under_many_names(router, text, key):
 
 @pytest.mark.parametrize("text", ["_topo/0/OTHER/x", "_topo/all/X", "_topo/1/x", "_edge/E/x"])
 @pytest.mark.parametrize("default", ["balanced", "unavailable"])
-def test_addresses_of_other_routers(text, default):
-    router = Router("interior", default)
+def test_addresses_of_other_routers_accept_producers(text, default):
+    router = AttachDecider("interior", default)
     assert router.decide("out", text) is NO_ROUTE
     assert router.decide("in", text).record.treatment == "closest"
 
 
-def test_beyond_the_uplink():
-    router = Router("edge")
+def test_address_beyond_uplink_has_edge_record():
+    router = AttachDecider("edge")
     assert router.key("in", "_topo/0/OTHER/x") == "L_edge"
     assert router.decide("out", "_topo/0/OTHER/x") is NO_ROUTE
     assert router.decide("out", "_local/_edge") is NO_ROUTE
-    assert Router().key("out", "_local/_edge") == "L_edge"
+    assert AttachDecider().key("out", "_local/_edge") == "L_edge"
 
 
 @pytest.mark.parametrize("direction", ["in", "out"])
-def test_unavailable(router, direction):
+def test_unavailable_address_is_not_found(router, direction):
     assert router.decide(direction, "unavailable.x") is NOT_FOUND
     assert NOT_FOUND == ("amqp:not-found", "Node not found")
     assert not router.table.records
-    everything = Router(default="unavailable")
+    everything = AttachDecider(default="unavailable")
     assert everything.decide(direction, "a") is NOT_FOUND
     assert everything.decide(direction, "_local/a") is NOT_FOUND
     assert isinstance(everything.decide(direction, "closest/a"), Accepted)
 
 
-def test_a_known_address_is_bound_whatever_the_settings_say(router):
+def test_known_address_is_bound_despite_settings(router):
     record = router.table.create("M0unavailable/x", "closest", None, "throttle")
     assert router.decide("in", "unavailable/x").record is record
     assert record.treatment == "closest"
 
 
-def test_settings(router):
+def test_address_settings_choose_treatment(router):
     assert router.decide("in", "closest/a").record.treatment == "closest"
     assert router.decide("in", "multicast.a").record.treatment == "multicast"
     assert router.decide("in", "other").record.treatment == "balanced"
@@ -223,13 +223,13 @@ def test_settings(router):
         (caps("other", "qd.waypoint_4", array=True), 4, 3),
     ],
 )
-def test_waypoints(router, capabilities, producer, consumer):
+def test_waypoint_capability_sets_phase(router, capabilities, producer, consumer):
     for direction, phase in (("in", producer), ("out", consumer)):
         decision = router.decide(direction, "a", caps=capabilities)
         assert (decision.record.key, decision.phase) == (f"M{phase}a", phase)
 
 
-def test_configured_phases(router):
+def test_configured_phases_are_used(router):
     assert router.key("in", "way/1") == "M0way/1"
     assert router.key("out", "way/1") == "M1way/1"
     assert router.key("out", "way/1", caps=caps("qd.waypoint")) == "M0way/1"
@@ -237,7 +237,7 @@ def test_configured_phases(router):
 
 
 @pytest.mark.parametrize("array", [False, True])
-def test_fallback_capability(router, array):
+def test_fallback_capability_selects_fallback_instance(router, array):
     capability = caps("qd.fallback", array=array)
     consumer = router.decide("out", "back/a", caps=capability)
     assert (consumer.record.key, consumer.phase) == ("MFback/a", 22)
@@ -247,7 +247,7 @@ def test_fallback_capability(router, array):
     assert router.decide("in", "back/a").fallback
 
 
-def test_tenants(router):
+def test_tenant_prefixes_address(router):
     decision = router.decide("in", "/closest/a", tenant="acme.com/")
     assert (decision.record.key, decision.to) == ("M0acme.com/closest/a", "acme.com/closest/a")
     assert decision.record.treatment == "closest"
@@ -258,8 +258,8 @@ def test_tenants(router):
     assert router.key("out", "a", tenant="/") == "M0/a"
 
 
-def test_a_full_table():
-    router = Router(limit=3)
+def test_full_table_refuses_new_addresses():
+    router = AttachDecider(limit=3)
     for name in "ab":
         assert isinstance(router.decide("in", name), Accepted)
     assert router.decide("in", "c") is TABLE_FULL

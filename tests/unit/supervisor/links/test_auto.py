@@ -25,7 +25,7 @@ OUT = "autoLink {\n name: out\n address: q\n direction: out\n containerId: broke
 IN = "autoLink {\n name: in\n address: q\n direction: in\n connection: brokers\n externalAddress: there\n}\n"
 
 
-class Clock:
+class ManualTimers:
     """Event loop stand-in whose time the test controls."""
 
     def __init__(self):
@@ -33,7 +33,7 @@ class Clock:
         self.calls = []
 
     def call_later(self, seconds, action):
-        call = Call(action)
+        call = ManualTimer(action)
         heapq.heappush(self.calls, (self.now + seconds, len(self.calls), call))
         return call
 
@@ -50,7 +50,7 @@ class Clock:
         return sum(call.action is not None for _, _, call in self.calls)
 
 
-class Call:
+class ManualTimer:
     def __init__(self, action):
         self.action = action
 
@@ -58,7 +58,7 @@ class Call:
         self.action = None
 
 
-class Rig:
+class AutoLinkRouter:
     """Auto links on a core with one worker."""
 
     def __init__(self, text):
@@ -68,14 +68,14 @@ class Rig:
         self.worker.stage = Stage.STARTING
         self.core.workers[0] = self.worker
         self.core.receive(self.worker, messages.Ready(0))
-        self.clock = Clock()
+        self.clock = ManualTimers()
         self.core.waker.connect(self.clock, lambda: None)  # type: ignore[arg-type]
         self.auto_links = self.core.auto_links
         self.auto_links.start(self.configuration)
         self.slot = 0
-        self.told()
+        self.take_orders()
 
-    def told(self):
+    def take_orders(self):
         """Apply all changes in the worker, and return the orders that it has received."""
         while (delta := self.core.take_delta()) is not None:
             self.core.receive(self.worker, messages.Ack(delta[0]))
@@ -94,14 +94,14 @@ class Rig:
     def close(self, number):
         self.core.receive(self.worker, messages.Closed(conn=number, error=None))
 
-    def begin(self, asked):
+    def begin(self, requested):
         """Report that the worker has sent the attach. Return the worker's number of the link."""
         self.slot += 1
         begun = messages.Initiated(
-            conn=asked.conn,
-            ref=asked.ref,
-            dir=asked.dir,
-            name=asked.name,
+            conn=requested.conn,
+            ref=requested.ref,
+            dir=requested.dir,
+            name=requested.name,
             link=self.slot,
             slot=self.slot,
             gen=self.slot,
@@ -110,11 +110,11 @@ class Rig:
         self.core.receive(self.worker, begun)
         return self.slot
 
-    def answer(self, asked, link, active=True):
-        self.core.receive(self.worker, messages.Linked(asked.conn, link, active))
+    def answer(self, requested, link, active=True):
+        self.core.receive(self.worker, messages.Linked(requested.conn, link, active))
 
-    def detach(self, asked, link, *error):
-        self.core.receive(self.worker, messages.Detach(conn=asked.conn, link=link, error=error or None))
+    def detach(self, requested, link, *error):
+        self.core.receive(self.worker, messages.Detach(conn=requested.conn, link=link, error=error or None))
 
     def shown(self, name):
         (config,) = [each for each in self.configuration.auto_links if each.name == name]
@@ -125,147 +125,147 @@ class Rig:
 
 
 @pytest.fixture
-def rig():
-    return Rig(OUT + IN)
+def router():
+    return AutoLinkRouter(OUT + IN)
 
 
-def asked_for(rig):
+def take_links(router):
     """Take the worker's orders. Return the `link` messages among them by direction."""
-    return {message.dir: message for message in rig.told() if isinstance(message, messages.Link)}
+    return {message.dir: message for message in router.take_orders() if isinstance(message, messages.Link)}
 
 
-def test_without_a_container_it_is_inactive_and_holds_its_address(rig):
-    assert rig.shown("out") == rig.shown("in") == Shown(None, "inactive", None)
-    assert sorted(rig.keys()) == ["M0q", "M1q"]
-    rig.auto_links.replace([])
-    rig.told()
-    assert rig.keys() == []
+def test_auto_link_without_container_is_inactive_and_holds_address(router):
+    assert router.shown("out") == router.shown("in") == Shown(None, "inactive", None)
+    assert sorted(router.keys()) == ["M0q", "M1q"]
+    router.auto_links.replace([])
+    router.take_orders()
+    assert router.keys() == []
 
 
-def test_a_link_becomes_active_and_is_bound(rig):
-    rig.open()
-    asked = asked_for(rig)
-    assert (asked["out"].address, asked["in"].address) == ("q", "there")
-    assert rig.shown("out") == Shown(None, "attaching", None)
-    links = {way: rig.begin(message) for way, message in asked.items()}
-    assert rig.shown("out") == Shown(asked["out"].ref, "attaching", None)
-    for way in ("out", "in"):
-        rig.answer(asked[way], links[way])
-        (answer,) = rig.told()
-        assert (type(answer), answer.link) == (messages.Attached, links[way])
-        assert (answer.phase, answer.to) == ((0, None) if way == "out" else (1, "q"))
-    assert rig.shown("out") == Shown(asked["out"].ref, "active", None)
-    assert rig.core.table.records["M0q"].consumers
-    assert rig.core.table.records["M1q"].producers == 1
+def test_auto_link_becomes_active_and_bound(router):
+    router.open()
+    requested = take_links(router)
+    assert (requested["out"].address, requested["in"].address) == ("q", "there")
+    assert router.shown("out") == Shown(None, "attaching", None)
+    links = {direction: router.begin(message) for direction, message in requested.items()}
+    assert router.shown("out") == Shown(requested["out"].ref, "attaching", None)
+    for direction in ("out", "in"):
+        router.answer(requested[direction], links[direction])
+        (answer,) = router.take_orders()
+        assert (type(answer), answer.link) == (messages.Attached, links[direction])
+        assert (answer.phase, answer.to) == ((0, None) if direction == "out" else (1, "q"))
+    assert router.shown("out") == Shown(requested["out"].ref, "active", None)
+    assert router.core.table.records["M0q"].consumers
+    assert router.core.table.records["M1q"].producers == 1
 
 
-def test_an_answer_without_address_leaves_it_attaching(rig):
-    rig.open()
-    asked = asked_for(rig)
-    links = {way: rig.begin(message) for way, message in asked.items()}
-    rig.answer(asked["out"], links["out"], active=False)
-    assert rig.told() == []
-    rig.answer(asked["in"], links["in"], active=False)
-    told = [type(message) for message in rig.told()]
-    assert told == [messages.Attached], "credit regardless (brokers-and-edge.md AL-7)"
-    assert (rig.shown("out").state, rig.shown("in").state) == ("attaching", "attaching")
+def test_answer_without_address_leaves_link_attaching(router):
+    router.open()
+    requested = take_links(router)
+    links = {direction: router.begin(message) for direction, message in requested.items()}
+    router.answer(requested["out"], links["out"], active=False)
+    assert router.take_orders() == []
+    router.answer(requested["in"], links["in"], active=False)
+    types = [type(message) for message in router.take_orders()]
+    assert types == [messages.Attached], "credit regardless (brokers-and-edge.md AL-7)"
+    assert (router.shown("out").state, router.shown("in").state) == ("attaching", "attaching")
 
 
-def test_retries_wait_two_seconds_once_and_then_five(rig):
-    rig.open()
-    asked = asked_for(rig)["out"]
+def test_retries_wait_two_seconds_then_five(router):
+    router.open()
+    requested = take_links(router)["out"]
     for wait in (FIRST_RETRY, RETRY, RETRY):
-        rig.detach(asked, rig.begin(asked), "amqp:not-found", "no queue")
-        assert rig.shown("out") == Shown(None, "failed", "no queue")
-        rig.told()
-        rig.clock.advance(wait - 0.01)
-        assert asked_for(rig) == {}
-        rig.clock.advance(0.02)
-        name, asked = asked.name, asked_for(rig)["out"]
-        assert asked.name != name
-        assert rig.shown("out") == Shown(None, "attaching", "no queue")
-    rig.answer(asked, rig.begin(asked))
-    assert rig.shown("out") == Shown(asked.ref, "active", None)
+        router.detach(requested, router.begin(requested), "amqp:not-found", "no queue")
+        assert router.shown("out") == Shown(None, "failed", "no queue")
+        router.take_orders()
+        router.clock.advance(wait - 0.01)
+        assert take_links(router) == {}
+        router.clock.advance(0.02)
+        name, requested = requested.name, take_links(router)["out"]
+        assert requested.name != name
+        assert router.shown("out") == Shown(None, "attaching", "no queue")
+    router.answer(requested, router.begin(requested))
+    assert router.shown("out") == Shown(requested.ref, "active", None)
 
 
-def test_a_worker_without_room_is_a_failure(rig):
-    rig.open()
-    asked = asked_for(rig)["out"]
-    rig.core.receive(rig.worker, messages.Unlinked(asked.conn, asked.ref, "no room"))
-    assert rig.shown("out") == Shown(None, "failed", "no room")
-    rig.clock.advance(FIRST_RETRY)
-    assert "out" in asked_for(rig)
+def test_worker_without_room_fails_auto_link(router):
+    router.open()
+    requested = take_links(router)["out"]
+    router.core.receive(router.worker, messages.Unlinked(requested.conn, requested.ref, "no room"))
+    assert router.shown("out") == Shown(None, "failed", "no room")
+    router.clock.advance(FIRST_RETRY)
+    assert "out" in take_links(router)
 
 
-def test_the_loss_of_the_connection_ends_it_whatever_it_does(rig):
-    number = rig.open()
-    asked = asked_for(rig)
-    rig.detach(asked["out"], rig.begin(asked["out"]), "amqp:not-found", "no queue")
-    link = rig.begin(asked["in"])
-    rig.answer(asked["in"], link)
-    rig.close(number)
-    assert rig.shown("out") == rig.shown("in") == Shown(None, "inactive", None)
-    assert rig.clock.waiting == 0
-    rig.told()
-    assert rig.core.table.records["M1q"].producers == 0
-    rig.open()
-    assert set(asked_for(rig)) == {"in", "out"}
+def test_lost_connection_makes_auto_link_inactive(router):
+    number = router.open()
+    requested = take_links(router)
+    router.detach(requested["out"], router.begin(requested["out"]), "amqp:not-found", "no queue")
+    link = router.begin(requested["in"])
+    router.answer(requested["in"], link)
+    router.close(number)
+    assert router.shown("out") == router.shown("in") == Shown(None, "inactive", None)
+    assert router.clock.waiting == 0
+    router.take_orders()
+    assert router.core.table.records["M1q"].producers == 0
+    router.open()
+    assert set(take_links(router)) == {"in", "out"}
 
 
-def test_messages_that_come_too_late_change_nothing(rig):
-    rig.open()
-    asked = asked_for(rig)["out"]
-    link = rig.begin(asked)
-    rig.auto_links.replace([])
-    assert [type(message) for message in rig.told()] == [messages.Unlink, messages.Unlink]
-    rig.answer(asked, link)
-    rig.detach(asked, link)
-    rig.clock.advance(60)
-    assert rig.told() == []
+def test_late_messages_are_ignored(router):
+    router.open()
+    requested = take_links(router)["out"]
+    link = router.begin(requested)
+    router.auto_links.replace([])
+    assert [type(message) for message in router.take_orders()] == [messages.Unlink, messages.Unlink]
+    router.answer(requested, link)
+    router.detach(requested, link)
+    router.clock.advance(60)
+    assert router.take_orders() == []
 
 
-def test_deleted_while_a_retry_waits(rig):
-    rig.open()
-    asked = asked_for(rig)["out"]
-    rig.detach(asked, rig.begin(asked))
-    rig.auto_links.replace([])
-    rig.told()
-    assert rig.clock.waiting == 0
+def test_deleted_auto_link_cancels_retry(router):
+    router.open()
+    requested = take_links(router)["out"]
+    router.detach(requested, router.begin(requested))
+    router.auto_links.replace([])
+    router.take_orders()
+    assert router.clock.waiting == 0
 
 
-def test_one_link_on_each_container_that_matches(rig):
-    first, second = rig.open(), rig.open("other")
-    asked = [message for message in rig.told() if isinstance(message, messages.Link)]
-    assert [(message.conn, message.dir) for message in asked] == [
+def test_matching_containers_get_one_link_each(router):
+    first, second = router.open(), router.open("other")
+    requested = [message for message in router.take_orders() if isinstance(message, messages.Link)]
+    assert [(message.conn, message.dir) for message in requested] == [
         (first, "out"),
         (first, "in"),
         (second, "in"),
     ]
-    links = [rig.begin(message) for message in asked]
-    rig.answer(asked[1], links[1])
-    assert rig.shown("in") == Shown(asked[1].ref, "active", None)
-    rig.close(first)
-    assert rig.shown("in") == Shown(asked[2].ref, "attaching", None)
+    links = [router.begin(message) for message in requested]
+    router.answer(requested[1], links[1])
+    assert router.shown("in") == Shown(requested[1].ref, "active", None)
+    router.close(first)
+    assert router.shown("in") == Shown(requested[2].ref, "attaching", None)
 
 
-def test_one_that_is_made_while_its_container_is_open_is_attached_at_once():
-    rig = Rig(OUT)
-    rig.open()
-    rig.told()
+def test_new_auto_link_with_open_container_attaches_at_once():
+    router = AutoLinkRouter(OUT)
+    router.open()
+    router.take_orders()
     more = load_text("router.conf", HEAD + OUT + IN).auto_links
-    rig.auto_links.replace(more)
-    assert set(asked_for(rig)) == {"in"}, "the other one stays as it is"
+    router.auto_links.replace(more)
+    assert set(take_links(router)) == {"in"}, "the other link stays"
 
 
-def test_fallback():
-    rig = Rig("address {\n prefix: q\n enableFallback: yes\n}\n" + OUT.replace("}", " fallback: yes\n}")
+def test_fallback_auto_links_use_fallback_instance():
+    router = AutoLinkRouter("address {\n prefix: q\n enableFallback: yes\n}\n" + OUT.replace("}", " fallback: yes\n}")
               + IN.replace("}", " fallback: yes\n}"))  # fmt: skip
-    assert sorted(rig.keys()) == ["M0q", "MFq"]
-    rig.open()
+    assert sorted(router.keys()) == ["M0q", "MFq"]
+    router.open()
     answers = {}
-    for way, asked in asked_for(rig).items():
-        rig.answer(asked, rig.begin(asked))
-        (answers[way],) = rig.told()
-    assert answers["out"].addr == rig.core.table.records["MFq"].id
-    assert (answers["in"].addr, answers["in"].phase) == (rig.core.table.records["M0q"].id, 0)
-    assert answers["in"].fallback is False, "what came from the fallback does not go back there"
+    for direction, requested in take_links(router).items():
+        router.answer(requested, router.begin(requested))
+        (answers[direction],) = router.take_orders()
+    assert answers["out"].addr == router.core.table.records["MFq"].id
+    assert (answers["in"].addr, answers["in"].phase) == (router.core.table.records["M0q"].id, 0)
+    assert answers["in"].fallback is False, "deliveries from the fallback do not return there"

@@ -31,10 +31,10 @@ def no_http(acceptor: object) -> NoReturn:
     raise AssertionError("there are no HTTP listeners here")
 
 
-class Setup:
+class AcceptorWithWorkers:
     """Acceptor on an ephemeral port, with workers."""
 
-    def __init__(self, workers=2, configuration=CONFIGURATION, heard=False):
+    def __init__(self, workers=2, configuration=CONFIGURATION, active=False):
         self.loop = asyncio.get_running_loop()
         self.log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=0, output=os.devnull)}))
         self.core = RouterCore(configuration, self.log, 1000, lambda number: None)
@@ -49,7 +49,7 @@ class Setup:
             configuration,
             no_http,
             lambda listener: None,
-            lambda: heard,
+            lambda: active,
             self.log,
         )
         self.acceptor = self.services.acceptor
@@ -104,7 +104,7 @@ class Setup:
 
 def run(scenario, **arguments):
     async def body():
-        setup = Setup(**arguments)
+        setup = AcceptorWithWorkers(**arguments)
         try:
             await scenario(setup)
         finally:
@@ -119,7 +119,7 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-def test_a_connection_goes_to_a_worker_as_it_came():
+def test_accepted_connection_is_handed_over():
     async def scenario(setup):
         _, writer = await setup.connect()
         message, given = await setup.receive(0)
@@ -142,7 +142,7 @@ def _readable(given):
         return False
 
 
-def upgraded(setup, octets):
+def upgrade(setup, octets):
     """Upgrade a connection from which the supervisor has read `octets`. Return the client's end."""
     client, accepted = socket.socketpair()
     (listener,) = setup.acceptor.listeners
@@ -150,21 +150,21 @@ def upgraded(setup, octets):
     return client
 
 
-def test_octets_that_were_read_go_with_the_connection():
+def test_read_octets_are_handed_over_with_connection():
     async def scenario(setup):
-        with upgraded(setup, b"AMQP\x00") as client:
+        with upgrade(setup, b"AMQP\x00") as client:
             client.send(b"more")
             message, given = await setup.receive(0)
             with given:
                 assert message == Handover(1, "main", "127.0.0.1:9", octets=b"AMQP\x00")
-                assert given.recv(100) == b"more", "the socket has what comes behind them"
+                assert given.recv(100) == b"more", "later octets stay in the socket"
 
     run(scenario)
 
 
-def test_octets_that_were_read_go_to_another_worker_when_the_first_one_has_not_taken_them():
+def test_read_octets_of_untaken_connection_go_to_other_worker():
     async def scenario(setup):
-        with upgraded(setup, b"AMQP\x00"):
+        with upgrade(setup, b"AMQP\x00"):
             first = setup.core.workers[0]
             assert list(first.connections) == [1]
             first.untaken = setup.far[0].dup()
@@ -178,11 +178,11 @@ def test_octets_that_were_read_go_to_another_worker_when_the_first_one_has_not_t
     run(scenario)
 
 
-def test_more_octets_than_a_hand_over_may_carry_end_the_connection():
+def test_octets_beyond_handover_limit_end_connection():
     async def scenario(setup):
-        with upgraded(setup, bytes(MOST_READ_BEFORE + 1)) as client:
+        with upgrade(setup, bytes(MOST_READ_BEFORE + 1)) as client:
             assert client.recv(1) == b""
-        with upgraded(setup, bytes(MOST_READ_BEFORE)):
+        with upgrade(setup, bytes(MOST_READ_BEFORE)):
             message, given = await setup.receive(0)
             given.close()
             assert len(message.octets) == MOST_READ_BEFORE
@@ -190,7 +190,7 @@ def test_more_octets_than_a_hand_over_may_carry_end_the_connection():
     run(scenario)
 
 
-class Opener:
+class EndingRecorder:
     """Initiator of a connection that records how it ended."""
 
     def __init__(self):
@@ -200,10 +200,10 @@ class Opener:
         self.endings.append((connection.number, ending, text))
 
 
-def test_a_connection_that_cannot_be_handed_over_ends():
+def test_connection_without_handover_ends():
     async def scenario(setup):
         connector = load_text("router.conf", configuration_text() + "connector {\n name: c\n}\n").connectors[0]
-        opener = Opener()
+        opener = EndingRecorder()
         profile, _ = setup.core.profiles.add(connector)
         # more than the kernel takes as one datagram
         for number, user in ((10, "u" * 4_000_000), (11, "v" * 4_000_000)):
@@ -224,7 +224,7 @@ def test_a_connection_that_cannot_be_handed_over_ends():
     run(scenario)
 
 
-def test_the_worker_with_the_fewest_is_chosen():
+def test_worker_with_fewest_connections_is_chosen():
     async def scenario(setup):
         for index in (0, 1, 0, 1):
             await setup.connect()
@@ -250,8 +250,8 @@ def fill(worker):
             return sent
 
 
-@pytest.mark.parametrize("heard", [False, True])
-def test_a_crowd_comes_in_whether_others_are_heard_or_not(heard):
+@pytest.mark.parametrize("active", [False, True])
+def test_connection_burst_is_accepted_completely(active):
     async def scenario(setup):
         await asyncio.gather(*(setup.connect() for _ in range(100)))
         numbers = set()
@@ -261,10 +261,10 @@ def test_a_crowd_comes_in_whether_others_are_heard_or_not(heard):
             numbers.add(message.conn)
         assert len(numbers) == 100
 
-    run(scenario, heard=heard)
+    run(scenario, active=active)
 
 
-def test_a_listener_that_closes_while_a_crowd_waits_takes_all():
+def test_closed_listener_accepts_waiting_burst():
     async def scenario(setup):
         await asyncio.gather(*(setup.connect() for _ in range(100)))
         listener = setup.acceptor.listeners[0]
@@ -276,10 +276,10 @@ def test_a_listener_that_closes_while_a_crowd_waits_takes_all():
         setup.acceptor._go_on(listener, opened)  # a call that may have been scheduled before
         assert opened.fileno() == -1
 
-    run(scenario, heard=True)
+    run(scenario, active=True)
 
 
-def test_back_pressure():
+def test_full_handover_sockets_leave_connections_in_kernel():
     """With all hand-over sockets full, connections stay in the kernel's queue, and none is lost."""
 
     async def scenario(setup):
@@ -303,7 +303,7 @@ def test_back_pressure():
     run(scenario)
 
 
-def test_a_connection_that_a_dead_worker_never_got_goes_to_another():
+def test_connection_of_lost_worker_goes_to_other_worker():
     async def scenario(setup):
         worker = setup.core.workers[0]
         fill(worker)
@@ -320,7 +320,7 @@ def test_a_connection_that_a_dead_worker_never_got_goes_to_another():
     run(scenario)
 
 
-def test_what_a_worker_has_not_taken_goes_to_another():
+def test_untaken_connections_go_to_other_worker():
     """The worker is silent or dead. Connections that it has taken stay its own."""
 
     async def scenario(setup):
@@ -345,7 +345,7 @@ def test_what_a_worker_has_not_taken_goes_to_another():
     run(scenario)
 
 
-def test_it_waits_for_a_worker_where_there_is_none():
+def test_connections_without_worker_wait():
     async def scenario(setup):
         fill(setup.core.workers[0])
         await setup.connect()
@@ -366,7 +366,7 @@ def test_it_waits_for_a_worker_where_there_is_none():
     run(scenario, workers=1)
 
 
-def test_connection_without_a_worker_is_closed_at_the_end_of_the_router():
+def test_connection_without_worker_is_closed_at_shutdown():
     async def scenario(setup):
         worker = setup.core.workers[0]
         worker.untaken = setup.far[0].dup()
@@ -382,7 +382,7 @@ def test_connection_without_a_worker_is_closed_at_the_end_of_the_router():
     run(scenario, workers=1)
 
 
-def test_too_many_connections():
+def test_connection_beyond_limit_is_closed():
     async def scenario(setup):
         setup.acceptor.limit = 2
         for index in (0, 1):
@@ -402,7 +402,7 @@ def test_too_many_connections():
     run(scenario)
 
 
-def test_a_taken_port_and_an_unknown_host():
+def test_taken_port_and_unknown_host_are_errors():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ListenError) as caught:
@@ -415,7 +415,7 @@ def test_a_taken_port_and_an_unknown_host():
     assert caught.value.reason
 
 
-def test_a_name_stands_for_all_its_addresses():
+def test_host_name_binds_all_its_addresses():
     config = replace(LISTENER, host="localhost", port=0, port_text="0")
     listener = Listener(config, look_up(config))
     try:

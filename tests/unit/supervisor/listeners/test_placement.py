@@ -49,13 +49,13 @@ placement {
         ("out", "fd00::1", None),
     ],
 )
-def test_worker(listener, host, worker):
+def test_best_placement_names_worker(listener, host, worker):
     placements = Placements()
     placements.start(load_text("x.conf", TEXT))
     assert placements.worker(listener, host) == worker
 
 
-def test_without_placements():
+def test_worker_without_placements_is_none():
     placements = Placements()
     placements.start(load_text("x.conf", "router {\n}\n"))
     assert placements.worker("in", "127.0.0.1") is None

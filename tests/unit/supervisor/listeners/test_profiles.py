@@ -12,7 +12,7 @@ from tests.unit.supervisor.harness import configuration_text
 (LISTENER,) = load_text("router.conf", configuration_text()).listeners
 
 
-class Setup:
+class AnnouncedProfiles:
     def __init__(self):
         self.table = Table(10)
         self.profiles = ListenerProfiles(self.table, [LISTENER], lambda listener: False)
@@ -26,35 +26,35 @@ class Setup:
 
 
 @pytest.fixture
-def setup():
-    return Setup()
+def announced():
+    return AnnouncedProfiles()
 
 
-def test_a_new_offer_is_announced_beside_the_old_one(setup):
-    profile, epoch = setup.profiles.add(replace(LISTENER, link_capacity=7))
-    assert epoch == setup.table.next_epoch
-    assert setup.delta() == [["profile", profile]]
-    assert setup.keys() == ["main", profile]
-    assert [op[2]["linkCapacity"] for op in wire(setup.profiles.snapshot_ops())] == [250, 7]
+def test_new_profile_is_announced_beside_old_one(announced):
+    profile, epoch = announced.profiles.add(replace(LISTENER, link_capacity=7))
+    assert epoch == announced.table.next_epoch
+    assert announced.delta() == [["profile", profile]]
+    assert announced.keys() == ["main", profile]
+    assert [op[2]["linkCapacity"] for op in wire(announced.profiles.snapshot_ops())] == [250, 7]
 
 
-def test_an_offer_goes_with_its_last_connection(setup):
-    setup.profiles.enter("main")
-    setup.profiles.enter("main")
-    setup.profiles.leave("main")
-    setup.profiles.retire("main")
-    assert setup.keys() == ["main"]
-    assert setup.delta() == []
-    setup.profiles.leave("main")
-    assert setup.keys() == []
-    assert setup.delta() == [["-profile", "main"]]
+def test_retired_profile_is_removed_with_last_connection(announced):
+    announced.profiles.enter("main")
+    announced.profiles.enter("main")
+    announced.profiles.leave("main")
+    announced.profiles.retire("main")
+    assert announced.keys() == ["main"]
+    assert announced.delta() == []
+    announced.profiles.leave("main")
+    assert announced.keys() == []
+    assert announced.delta() == [["-profile", "main"]]
 
 
-def test_an_unused_offer_goes_at_once_and_its_key_is_not_used_again(setup):
+def test_unused_profile_is_removed_and_key_not_reused(announced):
     profiles = []
     for _ in range(2):
-        profile, _ = setup.profiles.add(LISTENER)
-        setup.profiles.retire(profile)
+        profile, _ = announced.profiles.add(LISTENER)
+        announced.profiles.retire(profile)
         profiles.append(profile)
     assert len(set(profiles)) == 2
-    assert setup.keys() == ["main"]
+    assert announced.keys() == ["main"]

@@ -26,7 +26,7 @@ from tests.peer.proxy_headers import SIGNATURE, addition, binary, text
         (binary("192.0.2.7", 1, addition(0x02, b"router.example") + addition(0xEA, b"")), ("192.0.2.7", 1)),
     ],
 )
-def test_headers(octets, source):
+def test_proxy_headers_are_parsed(octets, source):
     if b"f::f" in octets:
         source = ("ffff:f::f:ffff", 65535)
     whole = parse(octets + b"AMQP")
@@ -60,12 +60,12 @@ def test_headers(octets, source):
         (binary("192.0.2.7", 1, addition(0x03, b"abcd")), "the checksum is wrong"),
     ],
 )
-def test_what_is_no_header(octets, text):
+def test_malformed_proxy_header_is_refused(octets, text):
     with pytest.raises(ProxyError, match=text):
         parse(octets)
 
 
-def test_a_checksum():
+def test_proxy_header_checksum_is_checked():
     assert crc32c(b"123456789") == 0xE3069283
     unsigned = binary("192.0.2.7", 1, addition(0x03, bytes(4)) + addition(0x01, b"h2"))
     at = unsigned.index(addition(0x03, bytes(4))) + 3
@@ -77,7 +77,7 @@ def test_a_checksum():
     assert proxy.SIGNATURE == SIGNATURE
 
 
-def test_who_is_a_proxy():
+def test_proxy_networks_match_hosts():
     networks = ("10.0.0.0/8", "192.0.2.7", "2001:db8::/32")
     assert all(is_proxy(host, networks) for host in ("10.1.2.3", "192.0.2.7", "2001:db8::1"))
     assert not any(is_proxy(host, networks) for host in ("11.0.0.1", "192.0.2.8", "fe80::1%eth0"))

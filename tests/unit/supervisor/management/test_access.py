@@ -17,7 +17,7 @@ READING = {
 OPERATING = {"RELOAD", "TRACE"}
 
 
-def test_operations_need_a_role():
+def test_operations_need_their_role():
     known = {*operations.OPERATIONS, "RELOAD", "TRACE"}
     known |= {name for each in SCHEMA.types.values() for name in each.operations}
     for operation in known:
@@ -26,7 +26,7 @@ def test_operations_need_a_role():
 
 
 @pytest.mark.parametrize("entity_type", [each.long_name for each in SCHEMA.types.values()])
-def test_changes_need_all_rights_but_for_what_does_not_last(entity_type):
+def test_changes_need_all_rights_unless_temporary(entity_type):
     link_routes = {"CREATE", "UPDATE", "DELETE"}
     operated = {"connection": {"UPDATE"}, "log": {"UPDATE"}, "router.connection.linkRoute": link_routes}
     short = entity_type.removeprefix(f"{SCHEMA.prefix}.")
@@ -35,7 +35,7 @@ def test_changes_need_all_rights_but_for_what_does_not_last(entity_type):
 
 
 @pytest.mark.parametrize("entity_type", ["vhost", "policy"])
-def test_rules_are_changed_with_all_rights_only(entity_type):
+def test_policy_changes_need_unlimited_rights(entity_type):
     request = Request(0, 1, b"")
     for operation in ("CREATE", "UPDATE", "DELETE"):
         request.rights = UNLIMITED

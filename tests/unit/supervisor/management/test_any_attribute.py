@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from router.config.schema import SCHEMA, EntityType
 from tests.peer.types import Char, Described, Float, Int, Long, Map, Symbol, Timestamp, UByte, ULong
-from tests.unit.supervisor.management.desk import Desk
+from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 KINDS = [each for each in SCHEMA.types.values() if each.supported and {"CREATE", "UPDATE"} & set(each.operations)]
 #: Attributes that make an entity of a type, so that its other attributes are validated at all.
@@ -56,9 +56,9 @@ def values(name: str) -> list[Any]:
     return VALUES + HOSTS if name == "host" else VALUES + TEXTS
 
 
-def check(desk: Desk, operation: str, kind: EntityType, body: Any, **properties: Any) -> None:
+def check(router: ManagedRouter, operation: str, kind: EntityType, body: Any, **properties: Any) -> None:
     """Send one request, and delete the entity if it creates one."""
-    answer = desk.ask(operation, body, connection=1, type=kind.long_name, **properties)
+    answer = router.ask(operation, body, connection=1, type=kind.long_name, **properties)
     # Levels of a log and rules of a vhost are validated when they are applied (management.md 5.9, security.md P-7).
     applied = {"log": "CError: Configuration: ", "vhost": "PolicyError: Policy "}.get(kind.name)
     if applied is not None and answer.description.startswith(applied):
@@ -68,24 +68,24 @@ def check(desk: Desk, operation: str, kind: EntityType, body: Any, **properties:
     assert answer.status in wanted, (operation, kind, body, answer.outcome)
     if answer.status == 201:
         made = {"identity": str(answer.body["identity"])}
-        gone = desk.ask("DELETE", connection=1, type=kind.long_name, **made)
+        gone = router.ask("DELETE", connection=1, type=kind.long_name, **made)
         assert gone.status == 204, (kind, body, gone.outcome)
 
 
-def targets(desk: Desk, kind: EntityType) -> Iterator[dict[str, Any]]:
+def targets(router: ManagedRouter, kind: EntityType) -> Iterator[dict[str, Any]]:
     """Yield an entity of the type to update, if there is one."""
     if "QUERY" in kind.operations or kind.core_columns is not None:
-        rows = desk.query(kind.name, "identity")
+        rows = router.query(kind.name, "identity")
     else:
-        rows = desk.query("entity", "identity", "type")
+        rows = router.query("entity", "identity", "type")
         rows = [row for row in rows if row.get("type") == kind.long_name]
     yield from [{"identity": str(row["identity"])} for row in rows[-1:]]
 
 
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
+def router(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a log may get any file name
-    made = Desk(links=8)
+    made = ManagedRouter(links=8)
     made.link(made.connection(), "out", "a")
     yield made
     if tasks := asyncio.all_tasks(made.loop):  # tasks of connectors
@@ -95,25 +95,25 @@ def desk(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_values_of_each_attribute(desk, kind):
+def test_attribute_values_cause_no_internal_error(router, kind):
     """Each attribute gets a third of the values, the next attribute the next third."""
     known = dict.fromkeys([*kind.attributes, *(each.name for each in kind.core_columns or ()), "nonsense"])
-    found = list(targets(desk, kind)) if "UPDATE" in kind.operations else []
+    found = list(targets(router, kind)) if "UPDATE" in kind.operations else []
     for number, name in enumerate(known):
         for value in HOSTS if name == "host" else values(name)[number % 3 :: 3]:
             if "CREATE" in kind.operations:
-                check(desk, "CREATE", kind, {**BASE.get(kind.name, {}), name: value})
+                check(router, "CREATE", kind, {**BASE.get(kind.name, {}), name: value})
             for target in found:
-                check(desk, "UPDATE", kind, {"identity": target["identity"], name: value}, **target)
+                check(router, "UPDATE", kind, {"identity": target["identity"], name: value}, **target)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_several_values_at_once(desk, data):
+def test_attribute_combinations_cause_no_internal_error(router, data):
     kind = data.draw(st.sampled_from(KINDS))
     names = data.draw(st.lists(st.sampled_from([*kind.attributes, "nonsense"]), max_size=4, unique=True))
     body = dict(BASE.get(kind.name, {}))
     for name in names:
         body[name] = data.draw(st.sampled_from(values(name)))
     name = data.draw(st.sampled_from([None, "", "x", "a" * 5000, "self", "router/QDR"]))
-    check(desk, "CREATE", kind, body, **({} if name is None else {"name": name}))
+    check(router, "CREATE", kind, body, **({} if name is None else {"name": name}))

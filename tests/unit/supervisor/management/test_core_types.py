@@ -9,7 +9,7 @@ from router.testing.interworker import set_address, set_worker
 from supervisor.addresses.inprocess import LocalMessage
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, Long, Map, UInt, ULong
-from tests.unit.supervisor.management.desk import Desk, request
+from tests.unit.supervisor.management.managed_router import ManagedRouter, request
 
 CORE = [each for each in SCHEMA.types.values() if each.core_columns]
 AMQP_TYPES = {
@@ -19,16 +19,16 @@ AMQP_TYPES = {
 
 
 @pytest.fixture
-def desk():
-    return Desk()
+def router():
+    return ManagedRouter()
 
 
 @pytest.mark.parametrize("kind", CORE, ids=lambda each: each.name)
-def test_columns_and_types_are_those_of_the_schema(desk, kind):
-    connection = desk.connection()
-    desk.link(connection, "in", None)
-    desk.link(connection, "out", "a")
-    answer = desk.ask("QUERY", {}, entityType=kind.long_name)
+def test_columns_and_types_follow_schema(router, kind):
+    connection = router.connection()
+    router.link(connection, "in", None)
+    router.link(connection, "out", "a")
+    answer = router.ask("QUERY", {}, entityType=kind.long_name)
     assert answer.body["attributeNames"] == [column.name for column in kind.core_columns]
     for row in answer.body["results"]:
         for column, value in zip(kind.core_columns, row, strict=True):
@@ -38,17 +38,17 @@ def test_columns_and_types_are_those_of_the_schema(desk, kind):
                 assert isinstance(value, AMQP_TYPES[column.amqp_type]), column.name
 
 
-def test_names_as_asked(desk):
+def test_requested_columns_keep_order(router):
     """Order and repetitions are as requested. A schema attribute without a column is null and shifts nothing."""
     names = ["id", "saslConfigDir", "mode", "id", 5, None]
-    answer = desk.ask("QUERY", {"attributeNames": names}, entityType=PREFIX + "router")
+    answer = router.ask("QUERY", {"attributeNames": names}, entityType=PREFIX + "router")
     assert answer.body["attributeNames"] == ["id", "saslConfigDir", "mode", "id"]
     assert answer.body["results"] == [["QDR", None, "standalone", "QDR"]]
 
 
 @pytest.mark.parametrize("names", [[], None, "id", {"a": 1}, ["id"] * 64, 7])
-def test_all_columns(desk, names):
-    answer = desk.ask("QUERY", {"attributeNames": names}, entityType=PREFIX + "router")
+def test_query_without_names_returns_all_columns(router, names):
+    answer = router.ask("QUERY", {"attributeNames": names}, entityType=PREFIX + "router")
     assert len(answer.body["attributeNames"]) == 33
 
 
@@ -67,41 +67,41 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("page", "expected"), PAGES)
-def test_pages(desk, page, expected):
-    connection = desk.connection()
-    identities = [desk.link(connection) for _ in range(10)]
-    rows = desk.query("router.link", "identity", **page)
+def test_query_pages_are_cut(router, page, expected):
+    connection = router.connection()
+    identities = [router.link(connection) for _ in range(10)]
+    rows = router.query("router.link", "identity", **page)
     assert [row["identity"] for row in rows] == [str(identities[index]) for index in expected]
 
 
 @pytest.mark.parametrize("key", ["offset", "count"])
 @pytest.mark.parametrize("kind", ["router.link", "log"])
-def test_a_page_that_is_no_number(desk, key, kind):
-    answer = desk.ask("QUERY", {}, entityType=PREFIX + kind, **{key: "many"})
+def test_non_numeric_page_is_refused(router, key, kind):
+    answer = router.ask("QUERY", {}, entityType=PREFIX + kind, **{key: "many"})
     assert answer.outcome == (400, f"'{key}' is not a number: 'many'")
 
 
-def test_router(desk):
-    set_worker(desk.region, 0, accepted=3, ingress=5)
-    set_worker(desk.region, 1, accepted=4, presettled=2)
-    desk.link(desk.connection())
-    (row,) = desk.query("router")
+def test_router_row_shows_counters(router):
+    set_worker(router.region, 0, accepted=3, ingress=5)
+    set_worker(router.region, 1, accepted=4, presettled=2)
+    router.link(router.connection())
+    (row,) = router.query("router")
     assert (row["id"], row["name"], row["identity"], row["mode"], row["area"]) == ("QDR", "QDR", "1", "standalone", "0")
     assert (row["version"], row["metadata"], row["workerThreads"]) == ("9.9", "of tests", 2)
     assert (row["acceptedDeliveries"], row["deliveriesIngress"], row["presettledDeliveries"]) == (7, 5, 2)
-    assert (row["connectionCount"], row["linkCount"], row["addrCount"]) == (1, 1, len(desk.core.table.records))
+    assert (row["connectionCount"], row["linkCount"], row["addrCount"]) == (1, 1, len(router.core.table.records))
     assert row["memoryUsage"] > 1 << 20
-    assert desk.query("router", "blockedLinkCount", "linksBlocked") == [{"blockedLinkCount": 0, "linksBlocked": 0}]
+    assert router.query("router", "blockedLinkCount", "linksBlocked") == [{"blockedLinkCount": 0, "linksBlocked": 0}]
 
 
-def test_link(desk):
-    connection = desk.connection(worker=1)
-    first = desk.link(
+def test_link_row_shows_counters(router):
+    connection = router.connection(worker=1)
+    first = router.link(
         connection, "in", "closest/x", capacity=250, credit=249, deliveries=9, accepted=3, rejected=1, released=2,
         modified=1, presettled=1, dropped_presettled=1, delayed_1s=2, delayed_10s=1, unsettled=1,
     )  # fmt: skip
-    second = desk.link(connection, "out", "closest/x", undelivered=4)
-    one, two = desk.query("router.link")
+    second = router.link(connection, "out", "closest/x", undelivered=4)
+    one, two = router.query("router.link")
     assert (one["identity"], two["identity"]) == (str(first), str(second))
     assert (one["name"], one["linkName"], one["linkDir"], one["owningAddr"]) == (
         "link-0",
@@ -123,42 +123,42 @@ def test_link(desk):
     assert (two["linkDir"], two["undeliveredCount"], len(two["ingressHistogram"])) == ("out", 4, 128)
 
 
-def test_operational_status_of_a_link(desk):
-    desk.link(desk.connection(), "in", None)
-    assert desk.query("router.link", "operStatus", "owningAddr") == [{"operStatus": "up", "owningAddr": None}]
-    desk.link(desk.connection(), "out", "x")
-    assert [row["operStatus"] for row in desk.query("router.link", "operStatus")] == ["up", "down"]
+def test_link_status_depends_on_address(router):
+    router.link(router.connection(), "in", None)
+    assert router.query("router.link", "operStatus", "owningAddr") == [{"operStatus": "up", "owningAddr": None}]
+    router.link(router.connection(), "out", "x")
+    assert [row["operStatus"] for row in router.query("router.link", "operStatus")] == ["up", "down"]
 
 
-def test_zero_credit(desk):
-    desk.link(desk.connection(), "in", None, blocked_since=1)
-    assert desk.query("router.link", "zeroCreditSeconds")[0]["zeroCreditSeconds"] > 0
+def test_zero_credit_seconds_are_shown(router):
+    router.link(router.connection(), "in", None, blocked_since=1)
+    assert router.query("router.link", "zeroCreditSeconds")[0]["zeroCreditSeconds"] > 0
 
 
-def test_address(desk):
-    connection = desk.connection()
-    desk.link(connection, "out", "closest/x")
-    desk.link(connection, "out", "closest/x")
-    record = desk.core.table.records["M0closest/x"]
-    set_address(desk.region, 0, record.id, ingress=2, egress=3)
-    set_address(desk.region, 1, record.id, ingress=5, redirected=1)
-    answer = desk.ask("READ", type=PREFIX + "router.address", name="M0closest/x")
+def test_address_row_shows_counters(router):
+    connection = router.connection()
+    router.link(connection, "out", "closest/x")
+    router.link(connection, "out", "closest/x")
+    record = router.core.table.records["M0closest/x"]
+    set_address(router.region, 0, record.id, ingress=2, egress=3)
+    set_address(router.region, 1, record.id, ingress=5, redirected=1)
+    answer = router.ask("READ", type=PREFIX + "router.address", name="M0closest/x")
     row = answer.body
     assert (row["key"], row["name"], row["identity"]) == ("M0closest/x",) * 3
     assert (row["distribution"], row["subscriberCount"], row["priority"], row["inProcess"]) == ("closest", 2, 7, 0)
     assert (row["deliveriesIngress"], row["deliveriesEgress"], row["deliveriesRedirectedToFallback"]) == (7, 3, 1)
     assert (row["remoteHostRouters"], row["transitOutstanding"], row["trackedDeliveries"]) == ([], None, 0)
-    keys = [each["key"] for each in desk.query("router.address", "key", "inProcess") if each["inProcess"]]
+    keys = [each["key"] for each in router.query("router.address", "key", "inProcess") if each["inProcess"]]
     assert set(keys) >= {"M0$management", "L$management"}
-    assert desk.ask("READ", type=PREFIX + "router.address", identity="Mx").outcome == (404, "Not Found")
-    assert desk.ask("READ", type=PREFIX + "router.address").outcome == (404, "Not Found")
+    assert router.ask("READ", type=PREFIX + "router.address", identity="Mx").outcome == (404, "Not Found")
+    assert router.ask("READ", type=PREFIX + "router.address").outcome == (404, "Not Found")
 
 
-def test_connection(desk):
+def test_connection_row_shows_properties(router):
     tls = messages.Tls(protocol="TLSv1.3", cipher="AES", ssf=256)
-    desk.connection(properties={"product": "x", "n": 5, "big": 2**40, "list": [1, None], "ü": 1.5}, tls=tls)
-    desk.connection(1, 1, hostname="acme", mechanism=None, user=None)
-    one, two = desk.query("connection")
+    router.connection(properties={"product": "x", "n": 5, "big": 2**40, "list": [1, None], "ü": 1.5}, tls=tls)
+    router.connection(1, 1, hostname="acme", mechanism=None, user=None)
+    one, two = router.query("connection")
     assert (one["identity"], one["host"], one["name"]) == ("1", "10.0.0.1:1000", "connection/10.0.0.1:1000")
     assert (one["container"], one["role"], one["dir"], one["protocol"]) == ("c1", "normal", "in", "amqp")
     assert (one["sasl"], one["isAuthenticated"], one["user"]) == ("ANONYMOUS", True, "anonymous")
@@ -175,71 +175,71 @@ def test_connection(desk):
     )
 
 
-def test_connections_come_and_go(desk):
-    one, two = desk.connection(0), desk.connection(1)
-    desk.link(one)
-    desk.core.receive(desk.workers[0], messages.Closed(conn=one.number, error=None))
-    assert [row["identity"] for row in desk.query("connection", "identity")] == [str(two.number)]
-    assert desk.query("router.link") == []
-    desk.core.lost(desk.workers[1], lambda: None)
-    assert desk.query("connection") == []
+def test_closed_connections_leave_rows(router):
+    one, two = router.connection(0), router.connection(1)
+    router.link(one)
+    router.core.receive(router.workers[0], messages.Closed(conn=one.number, error=None))
+    assert [row["identity"] for row in router.query("connection", "identity")] == [str(two.number)]
+    assert router.query("router.link") == []
+    router.core.lost(router.workers[1], lambda: None)
+    assert router.query("connection") == []
 
 
 CONNECTION = PREFIX + "connection"
 
 
-def test_close_a_connection(desk):
-    target, other = desk.connection(1), desk.connection(0)
-    answer = desk.ask("UPDATE", {"adminStatus": "deleted", "enableProtocolTrace": True}, other.number,
+def test_deleted_connection_is_closed_once(router):
+    target, other = router.connection(1), router.connection(0)
+    answer = router.ask("UPDATE", {"adminStatus": "deleted", "enableProtocolTrace": True}, other.number,
                       type=CONNECTION, identity=str(target.number))  # fmt: skip
     assert answer.outcome == (200, "OK")
     assert (answer.body["adminStatus"], answer.body["operStatus"]) == ("deleted", "closing")
     assert answer.body["enableProtocolTrace"] is True
-    assert desk.workers[1].outbox[-1:] == [
+    assert router.workers[1].outbox[-1:] == [
         messages.Close(target.number, "amqp:connection:forced", "Connection forced-closed by management request"),
     ]
-    before = list(desk.workers[1].outbox)
-    assert desk.ask("UPDATE", {"adminStatus": "deleted"}, type=CONNECTION, identity=str(target.number)).status == 200
-    assert desk.workers[1].outbox == before, "closed once"
+    before = list(router.workers[1].outbox)
+    assert router.ask("UPDATE", {"adminStatus": "deleted"}, type=CONNECTION, identity=str(target.number)).status == 200
+    assert router.workers[1].outbox == before, "closed once"
 
 
-def test_trace_a_connection(desk):
-    target = desk.connection()
+def test_connection_trace_is_switched(router):
+    target = router.connection()
     for value, shown in ((True, True), ("yes", False), (True, True), (False, False)):
-        answer = desk.ask("UPDATE", {"enableProtocolTrace": value}, type=CONNECTION, identity=str(target.number))
+        answer = router.ask("UPDATE", {"enableProtocolTrace": value}, type=CONNECTION, identity=str(target.number))
         assert answer.body["enableProtocolTrace"] is shown
-    switched = [op for op in desk.published if isinstance(op, TraceOp)]
+    switched = [op for op in router.published if isinstance(op, TraceOp)]
     assert switched == [TraceOp(target.number, on) for on in (True, False, True, False)]
-    assert [op for op in desk.core.snapshot() if isinstance(op, TraceOp)] == [TraceOp(target.number, False)]
+    assert [op for op in router.core.snapshot() if isinstance(op, TraceOp)] == [TraceOp(target.number, False)]
 
 
-def test_a_trace_that_was_never_switched_is_left_to_the_log(desk):
-    target = desk.connection()
-    assert [op for op in desk.core.snapshot() if isinstance(op, TraceOp)] == []
-    desk.ask("UPDATE", {"enableProtocolTrace": False}, type=CONNECTION, identity=str(target.number))
-    assert [op for op in desk.published if isinstance(op, TraceOp)] == [TraceOp(target.number, False)]
+def test_unswitched_trace_is_left_to_log(router):
+    target = router.connection()
+    assert [op for op in router.core.snapshot() if isinstance(op, TraceOp)] == []
+    router.ask("UPDATE", {"enableProtocolTrace": False}, type=CONNECTION, identity=str(target.number))
+    assert [op for op in router.published if isinstance(op, TraceOp)] == [TraceOp(target.number, False)]
 
 
-def test_a_switched_trace_is_answered_when_workers_go_by_it(desk):
-    target = desk.connection()
+def test_trace_switch_is_answered_after_acknowledgements(router):
+    target = router.connection()
     body = {"enableProtocolTrace": True}
-    desk.agent.handle(LocalMessage(1, None, request({"operation": "UPDATE", "type": CONNECTION,
+    router.agent.handle(LocalMessage(1, None, request({"operation": "UPDATE", "type": CONNECTION,
                                                     "identity": str(target.number)}, body)))  # fmt: skip
-    epoch, ops = desk.core.take_delta()
+    epoch, ops = router.core.take_delta()
     assert TraceOp(target.number, True) in ops
-    desk.core.epochs.acknowledge(0, epoch)
-    assert desk.core.take_delta() is None
-    assert desk.sent == []
-    desk.core.epochs.acknowledge(1, epoch)
-    desk.core.take_delta()
-    assert len(desk.sent) == 1
+    router.core.epochs.acknowledge(0, epoch)
+    assert router.core.take_delta() is None
+    assert router.sent == []
+    router.core.epochs.acknowledge(1, epoch)
+    router.core.take_delta()
+    assert len(router.sent) == 1
 
 
-def test_snapshots_say_which_connections_are_traced(desk):
-    target = desk.connection()
-    desk.connection()
-    desk.ask("UPDATE", {"enableProtocolTrace": True}, type=CONNECTION, identity=str(target.number))
-    assert [op for op in desk.core.snapshot() if isinstance(op, TraceOp)] == [TraceOp(target.number, True)]
+def test_snapshot_names_traced_connections(router):
+    target = router.connection()
+    router.connection()
+    router.ask("UPDATE", {"enableProtocolTrace": True}, type=CONNECTION, identity=str(target.number))
+    assert [op for op in router.core.snapshot() if isinstance(op, TraceOp)] == [TraceOp(target.number, True)]
 
 
 BAD_UPDATES: list[tuple[str | None, object]] = [
@@ -249,48 +249,48 @@ BAD_UPDATES: list[tuple[str | None, object]] = [
 
 
 @pytest.mark.parametrize(("identity", "body"), BAD_UPDATES)
-def test_bad_updates_of_a_connection(desk, identity, body):
-    desk.connection()
+def test_invalid_connection_updates_are_refused(router, identity, body):
+    router.connection()
     target = {"type": CONNECTION} if identity is None else {"type": CONNECTION, "identity": identity}
-    answer = desk.ask("UPDATE", body, **target)
+    answer = router.ask("UPDATE", body, **target)
     assert (answer.outcome, answer.body) == ((400, "Bad Request"), {})
 
 
-def test_a_requester_that_is_gone(desk):
-    desk.connection()
-    answer = desk.ask("UPDATE", {"adminStatus": "deleted"}, 99, type=CONNECTION, identity="1")
+def test_update_by_lost_requester_is_refused(router):
+    router.connection()
+    answer = router.ask("UPDATE", {"adminStatus": "deleted"}, 99, type=CONNECTION, identity="1")
     assert answer.outcome == (400, "Bad Request")
-    assert not desk.workers[0].outbox
+    assert not router.workers[0].outbox
 
 
-def test_enabled_changes_nothing(desk):
-    desk.connection()
-    answer = desk.ask("UPDATE", {"adminStatus": "enabled"}, type=CONNECTION, identity="1")
-    assert (answer.status, answer.body["adminStatus"], desk.workers[0].outbox) == (200, "enabled", [])
+def test_enabled_status_changes_nothing(router):
+    router.connection()
+    answer = router.ask("UPDATE", {"adminStatus": "enabled"}, type=CONNECTION, identity="1")
+    assert (answer.status, answer.body["adminStatus"], router.workers[0].outbox) == (200, "enabled", [])
 
 
-def test_read_a_connection(desk):
-    desk.connection()
-    assert desk.ask("READ", type=CONNECTION, identity="1").body["container"] == "c1"
+def test_connection_is_read_by_identity(router):
+    router.connection()
+    assert router.ask("READ", type=CONNECTION, identity="1").body["container"] == "c1"
     wrong = (400, "Name not supported. Identity required")
-    assert desk.ask("READ", type=CONNECTION, name="connection/10.0.0.1:1000").outcome == wrong
-    assert desk.ask("READ", type=CONNECTION).outcome == wrong
-    assert desk.ask("READ", type=CONNECTION, identity="5").outcome == (404, "Not Found")
+    assert router.ask("READ", type=CONNECTION, name="connection/10.0.0.1:1000").outcome == wrong
+    assert router.ask("READ", type=CONNECTION).outcome == wrong
+    assert router.ask("READ", type=CONNECTION, identity="5").outcome == (404, "Not Found")
 
 
-def test_links_by_identity_and_name(desk):
-    number = desk.link(desk.connection())
+def test_links_are_read_by_identity_and_name(router):
+    number = router.link(router.connection())
     link = PREFIX + "router.link"
     for operation, body in (("READ", {}), ("UPDATE", {"adminStatus": "disabled"})):
         for target in ({"identity": str(number)}, {"identity": ULong(number)}, {"name": "link-0"}):
-            answer = desk.ask(operation, body, type=link, **target)
+            answer = router.ask(operation, body, type=link, **target)
             assert (answer.status, answer.body["identity"], answer.body["adminStatus"]) == (200, str(number), "enabled")
-        assert desk.ask(operation, body, type=link, identity="999").outcome == (404, "Not Found")
-        assert desk.ask(operation, body, type=link, name="none").outcome == (404, "Not Found")
-        assert desk.ask(operation, body, type=link).outcome == (400, "Bad Request")
+        assert router.ask(operation, body, type=link, identity="999").outcome == (404, "Not Found")
+        assert router.ask(operation, body, type=link, name="none").outcome == (404, "Not Found")
+        assert router.ask(operation, body, type=link).outcome == (400, "Bad Request")
     useless: object
     for useless in ({}, "x", None):
-        answer = desk.ask("UPDATE", useless, type=link, identity=str(number))
+        answer = router.ask("UPDATE", useless, type=link, identity=str(number))
         assert (answer.outcome, answer.body) == ((400, "Bad Request"), {})
 
 
@@ -307,8 +307,8 @@ REFUSED: list[tuple[str, str, int, object]] = [
 
 
 @pytest.mark.parametrize(("kind", "operation", "status", "body"), REFUSED)
-def test_refused_and_always_answered(desk, kind, operation, status, body):
-    answer = desk.ask(operation, {}, type=PREFIX + kind, identity="1")
+def test_unsupported_operations_are_answered(router, kind, operation, status, body):
+    answer = router.ask(operation, {}, type=PREFIX + kind, identity="1")
     assert (answer.status, answer.body) == (status, body)
 
 
@@ -320,15 +320,15 @@ def test_refused_and_always_answered(desk, kind, operation, status, body):
         ("router.config.binding", {"exchangeName": "E", "nextHopAddress": "h"}),
     ],
 )
-def test_patterns_have_a_limit(desk, kind, body):
+def test_pattern_tokens_are_bounded(router, kind, body):
     key = "bindingKey" if kind.endswith("binding") else "pattern"
-    status, text = desk.ask("CREATE", {**body, key: ".".join("a" * 101)}, type=PREFIX + kind).outcome
+    status, text = router.ask("CREATE", {**body, key: ".".join("a" * 101)}, type=PREFIX + kind).outcome
     assert (status, "invalid" in text) == (400, True)
-    assert desk.ask("CREATE", {**body, key: ".".join("a" * 100)}, type=PREFIX + kind).status == 201
+    assert router.ask("CREATE", {**body, key: ".".join("a" * 100)}, type=PREFIX + kind).status == 201
 
 
-def test_configured_addresses(desk):
-    one, two, three = desk.query("router.config.address")
+def test_configured_addresses_are_shown(router):
+    one, two, three = router.query("router.config.address")
     assert (one["identity"], one["name"], one["prefix"], one["pattern"]) == ("1", "address/0", "closest", None)
     assert (one["distribution"], one["priority"], one["waypoint"], one["fallback"]) == ("closest", 7, False, False)
     assert (two["name"], two["pattern"], two["prefix"], two["fallback"], two["priority"]) == (
@@ -339,48 +339,48 @@ def test_configured_addresses(desk):
         -1,
     )
     assert (three["waypoint"], three["ingressPhase"], three["egressPhase"]) == (True, 0, 1)
-    read = desk.ask("READ", type=PREFIX + "router.config.address", identity="2")
+    read = router.ask("READ", type=PREFIX + "router.config.address", identity="2")
     assert read.body == two
-    assert desk.ask("READ", type="router.config.address", name="fb").body == two
+    assert router.ask("READ", type="router.config.address", name="fb").body == two
     nothing = (400, "No name or identity provided")
     for operation in ("READ", "DELETE"):
-        assert desk.ask(operation, type=PREFIX + "router.config.address").outcome == nothing
-        assert desk.ask(operation, type=PREFIX + "router.config.address", name="no").outcome == (404, "Not Found")
+        assert router.ask(operation, type=PREFIX + "router.config.address").outcome == nothing
+        assert router.ask(operation, type=PREFIX + "router.config.address", name="no").outcome == (404, "Not Found")
 
 
-def test_exchanges_and_bindings(desk):
-    (exchange,) = desk.query("router.config.exchange")
+def test_exchanges_and_bindings_are_shown(router):
+    (exchange,) = router.query("router.config.exchange")
     assert (exchange["name"], exchange["identity"], exchange["address"], exchange["matchMethod"]) == (
         "E", "4", "ex", "amqp",
     )  # fmt: skip
     assert (exchange["bindingCount"], exchange["alternateAddress"], exchange["alternatePhase"]) == (1, None, None)
-    (binding,) = desk.query("router.config.binding")
+    (binding,) = router.query("router.config.binding")
     assert (binding["identity"], binding["name"], binding["bindingKey"]) == ("5", "binding/0", "a.b")
-    assert desk.ask("READ", type=PREFIX + "router.config.binding").outcome == (
+    assert router.ask("READ", type=PREFIX + "router.config.binding").outcome == (
         400, "No binding name or identity provided",
     )  # fmt: skip
-    assert desk.ask("READ", type=PREFIX + "router.config.binding", name="nope").outcome == (404, "Not Found")
-    counters = desk.core.exchanges.exchange_counters("E")
-    set_address(desk.region, 0, counters, ingress=5, egress=3, redirected=1)
-    set_address(desk.region, 1, counters, ingress=2, egress=2)
-    (exchange,) = desk.query("router.config.exchange")
+    assert router.ask("READ", type=PREFIX + "router.config.binding", name="nope").outcome == (404, "Not Found")
+    counters = router.core.exchanges.exchange_counters("E")
+    set_address(router.region, 0, counters, ingress=5, egress=3, redirected=1)
+    set_address(router.region, 1, counters, ingress=2, egress=2)
+    (exchange,) = router.query("router.config.exchange")
     names = ("receivedCount", "forwardedCount", "droppedCount", "divertedCount")
     assert [exchange[name] for name in names] == [7, 5, 2, 1]
-    set_address(desk.region, 1, desk.core.exchanges.binding_counters("binding/0"), ingress=9)
-    assert desk.query("router.config.binding", "matchedCount") == [{"matchedCount": 9}]
+    set_address(router.region, 1, router.core.exchanges.binding_counters("binding/0"), ingress=9)
+    assert router.query("router.config.binding", "matchedCount") == [{"matchedCount": 9}]
 
 
-def test_links_are_numbered_behind_the_configuration(desk):
-    assert desk.link(desk.connection()) == 6
+def test_link_numbers_follow_configuration(router):
+    assert router.link(router.connection()) == 6
 
 
-def test_executed_without_a_reply(desk):
+def test_request_without_reply_to_is_executed(router):
     """The core executes a request even without a reply-to (management.md 5.2)."""
     from tests.peer import message
 
-    target = desk.connection()
+    target = router.connection()
     octets = message.application_properties(
         {"operation": "UPDATE", "type": CONNECTION, "identity": str(target.number)}
     ) + message.value({"adminStatus": "deleted"})
-    assert desk.raw(octets) == []
+    assert router.raw(octets) == []
     assert target.closing

@@ -6,16 +6,16 @@ import pytest
 
 from router.control import messages
 from router.stalls.reason import Reason
-from tests.unit.supervisor.management.desk import Desk
+from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 
 @pytest.fixture
-def desk():
-    return Desk()
+def router():
+    return ManagedRouter()
 
 
-def explain(desk, address, **properties):
-    answer = desk.ask("EXPLAIN", address=address, **properties)
+def explain(router, address, **properties):
+    answer = router.ask("EXPLAIN", address=address, **properties)
     assert answer.outcome == (200, "OK")
     return answer.body
 
@@ -30,8 +30,8 @@ def ago(seconds):
     return time.monotonic_ns() - round(seconds * 1e9)
 
 
-def test_nobody(desk):
-    body = explain(desk, "amqp://h/nobody.here")
+def test_unused_address_is_explained(router):
+    body = explain(router, "amqp://h/nobody.here")
     assert (body["address"], body["class"], body["name"]) == ("amqp://h/nobody.here", "mobile", "nobody.here")
     assert (body["reachable"], body["verdict"], body["records"]) == (False, "not in use", [])
     assert body["findings"] == [
@@ -43,18 +43,18 @@ def test_nobody(desk):
     }  # fmt: skip
 
 
-def test_setting(desk):
-    setting = explain(desk, "closest/a/b")["setting"]
+def test_setting_of_address_is_explained(router):
+    setting = explain(router, "closest/a/b")["setting"]
     assert (setting["pattern"], setting["entity"], setting["priority"]) == ("closest/#", "address/0", 7)
-    assert explain(desk, "fb.x")["setting"]["entity"] == "fb"
+    assert explain(router, "fb.x")["setting"]["entity"] == "fb"
 
 
-def test_consumers_and_producers(desk):
-    here, there = desk.connection(), desk.connection(worker=1)
-    desk.link(there, "out", "closest/q", credit=5, undelivered=1, unsettled=2, deliveries=9, accepted=4, capacity=250)
-    desk.link(here, "in", "closest/q", credit=250, capacity=250)
-    desk.link(here, "out", "closest/other", credit=1)
-    body = explain(desk, "closest/q")
+def test_consumers_and_producers_are_listed(router):
+    here, there = router.connection(), router.connection(worker=1)
+    router.link(there, "out", "closest/q", credit=5, undelivered=1, unsettled=2, deliveries=9, accepted=4, capacity=250)
+    router.link(here, "in", "closest/q", credit=250, capacity=250)
+    router.link(here, "out", "closest/other", credit=1)
+    body = explain(router, "closest/q")
     assert (body["reachable"], body["verdict"], body["findings"]) == (True, "reachable", ["1 consumer with credit"])
     (found,) = body["records"]
     assert (found["key"], found["phase"], found["treatment"], found["priority"]) == ("M0closest/q", "0", "closest", 7)
@@ -69,11 +69,11 @@ def test_consumers_and_producers(desk):
     assert (producer["connection"], producer["worker"], producer["credit"]) == (str(here.number), 0, 250)
 
 
-def test_no_credit(desk):
-    connection = desk.connection()
-    desk.link(connection, "out", "q", blocked_since=ago(30))
-    desk.link(connection, "out", "q", blocked_since=ago(100))
-    body = explain(desk, "q")
+def test_consumers_without_credit_are_named(router):
+    connection = router.connection()
+    router.link(connection, "out", "q", blocked_since=ago(30))
+    router.link(connection, "out", "q", blocked_since=ago(100))
+    body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (False, "no credit: 2 consumers withhold it")
     who = f"Client '{connection.container}' ({connection.peer}, connection {connection.number}) grants no credit, for"
     assert body["findings"] == [
@@ -82,19 +82,19 @@ def test_no_credit(desk):
     ]  # fmt: skip
     assert 100 <= body["records"][0]["longestWithoutCreditSeconds"] < 130
     assert 30 <= body["records"][0]["consumers"][0]["withoutCreditSeconds"] < 60
-    desk.link(connection, "out", "q", credit=1)
-    body = explain(desk, "q")
+    router.link(connection, "out", "q", credit=1)
+    body = explain(router, "q")
     assert body["reachable"]
     assert body["findings"] == [
         "1 of 3 consumers grant credit; the longest without any: 100 s", f"{who} 100 s",  # one finding per connection
     ]  # fmt: skip
 
 
-def test_stalls(desk):
+def test_stalled_consumers_are_named(router):
     """Consumers with credit are stalled: the address is not reachable, and each consumer is named."""
-    here, broker = desk.connection(), desk.connection(listener=1)
-    desk.link(here, "out", "q", credit=95, undelivered=35, stall=Reason.WINDOW, stall_since=ago(12))
-    body = explain(desk, "q")
+    here, broker = router.connection(), router.connection(listener=1)
+    router.link(here, "out", "q", credit=95, undelivered=35, stall=Reason.WINDOW, stall_since=ago(12))
+    body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (False, "stalled: 1 consumer, none takes messages (window)")
     who = f"Client '{here.container}' ({here.peer}, connection {here.number})"
     assert body["findings"] == [f"{who} takes no transfers: the incoming window of its session is shut, for 12 s"]
@@ -103,81 +103,81 @@ def test_stalls(desk):
     (link,) = found["consumers"]
     assert (link["stall"], link["stallText"].split(")")[0] + ")") == ("window", who.replace("C", "c", 1))
     assert 12 <= link["stallSeconds"] < 42
-    desk.link(broker, "out", "q", credit=1, stall=Reason.UNREAD, stall_since=ago(3))
-    body = explain(desk, "q")
+    router.link(broker, "out", "q", credit=1, stall=Reason.UNREAD, stall_since=ago(3))
+    body = explain(router, "q")
     assert body["verdict"] == "stalled: 2 consumers, none takes messages (broker, window)"
     assert "Container 'c2'" in body["findings"][1]
     assert "does not read its connection, for 3 s" in body["findings"][1]
-    desk.link(here, "out", "q", credit=1)
-    body = explain(desk, "q")
+    router.link(here, "out", "q", credit=1)
+    body = explain(router, "q")
     assert (body["reachable"], body["findings"][0]) == (True, "1 of 3 consumers can take messages")
 
 
-def test_a_stall_that_one_check_has_found_is_none(desk):
-    desk.link(desk.connection(), "out", "q", credit=5, stall=Reason.WINDOW | 256, stall_since=ago(1))
-    assert explain(desk, "q")["reachable"]
+def test_unconfirmed_stall_is_ignored(router):
+    router.link(router.connection(), "out", "q", credit=5, stall=Reason.WINDOW | 256, stall_since=ago(1))
+    assert explain(router, "q")["reachable"]
 
 
-def test_producers_that_wait(desk):
-    here = desk.connection()
-    out = desk.link(here, "out", "q", credit=5)
-    desk.link(here, "in", "q", stall=Reason.UNSETTLED, stall_since=ago(9), stall_detail=out, unsettled=250)
-    desk.link(here, "in", "q", stall=Reason.RING, stall_since=ago(5))
-    body = explain(desk, "q")
+def test_stalled_producers_are_named(router):
+    here = router.connection()
+    out = router.link(here, "out", "q", credit=5)
+    router.link(here, "in", "q", stall=Reason.UNSETTLED, stall_since=ago(9), stall_detail=out, unsettled=250)
+    router.link(here, "in", "q", stall=Reason.RING, stall_since=ago(5))
+    body = explain(router, "q")
     assert (body["reachable"], body["findings"][0]) == (True, "1 consumer with credit")
     assert body["findings"][1].startswith("250 deliveries of client 'c1'")
     assert body["findings"][1].endswith(f"connection {here.number}), link {out}, for 9 s")
     assert body["findings"][2].endswith("have to wait: the ring from worker 0 to another one is full, for 5 s")
-    rows = desk.query("router.link", "stall", "stallSeconds", "stallText")
+    rows = router.query("router.link", "stall", "stallSeconds", "stallText")
     assert [row["stall"] for row in rows] == [None, "unsettled", "ring"]
     assert rows[0] == {"stall": None, "stallSeconds": 0, "stallText": None}
     assert rows[1]["stallSeconds"] >= 9
     assert rows[1]["stallText"].startswith("250 deliveries")
 
 
-def test_stuck(desk):
-    connection = desk.connection()
-    desk.link(connection, "out", "q", credit=5, stuck=2)
-    desk.link(connection, "out", "q", credit=5, stuck=1)
-    body = explain(desk, "q")
+def test_stuck_deliveries_are_reported(router):
+    connection = router.connection()
+    router.link(connection, "out", "q", credit=5, stuck=2)
+    router.link(connection, "out", "q", credit=5, stuck=1)
+    body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (True, "3 deliveries are stuck")
     assert body["findings"][-1].startswith("3 deliveries are stuck: consumers have them")
     assert body["records"][0]["deliveriesStuck"] == 3
 
 
-def test_producers_only(desk):
-    desk.link(desk.connection(), "in", "q")
-    body = explain(desk, "q")
+def test_producers_without_consumer_are_explained(router):
+    router.link(router.connection(), "in", "q")
+    body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (False, "no consumer")
     assert body["findings"] == [
         "No consumer: its producers (1) get no credit; messages sent on anonymous links are released"
     ]
 
 
-def test_consumers_at_another_phase(desk):
-    connection = desk.connection()
-    desk.link(connection, "in", "way.x")
-    desk.link(connection, "out", "way.x", credit=1)
-    body = explain(desk, "way.x")
+def test_consumers_at_other_phase_are_explained(router):
+    connection = router.connection()
+    router.link(connection, "in", "way.x")
+    router.link(connection, "out", "way.x", credit=1)
+    body = explain(router, "way.x")
     assert (body["setting"]["ingressPhase"], body["setting"]["egressPhase"]) == (0, 1)
     assert (body["reachable"], body["verdict"]) == (False, "no consumer at phase 0")
     assert body["findings"] == ["Messages enter at phase 0, which has no consumers; there are consumers at phase 1"]
     assert {each["key"]: each["consumerCount"] for each in body["records"]} == {"M0way.x": 0, "M1way.x": 1}
 
 
-def test_fallback(desk):
-    connection = desk.connection()
-    desk.link(connection, "in", "fb.x")
-    desk.link(connection, "out", "fb.x", ("qd.fallback",), credit=1)
-    body = explain(desk, "fb.x")
+def test_fallback_consumers_are_explained(router):
+    connection = router.connection()
+    router.link(connection, "in", "fb.x")
+    router.link(connection, "out", "fb.x", ("qd.fallback",), credit=1)
+    body = explain(router, "fb.x")
     assert body["reachable"]
     assert body["findings"] == ["It has no consumer: messages go to its fallback consumers", "1 consumer with credit"]
     assert record(body, "M0fb.x")["fallback"] == "MFfb.x"
     assert record(body, "MFfb.x")["fallbackOf"] == "M0fb.x"
 
 
-def test_exchange(desk):
-    body = explain(desk, "ex")
+def test_exchange_is_explained(router):
+    body = explain(router, "ex")
     assert (body["reachable"], body["findings"]) == (True, ["Messages go through exchange 'E' and its bindings (1)"])
     assert record(body, "M0ex")["exchange"] == {
         "name": "E", "match": "amqp", "alternate": None, "bindingCount": 1,
@@ -189,8 +189,8 @@ def test_exchange(desk):
     ("address", "kind"),
     [("$management", "mobile"), ("_local/$management", "local"), ("_topo/0/QDR/$management", "local")],
 )
-def test_the_router_itself(desk, address, kind):
-    body = explain(desk, address)
+def test_router_address_is_explained(router, address, kind):
+    body = explain(router, address)
     assert (body["class"], body["reachable"]) == (kind, True)
     assert body["findings"] == ["The router itself consumes its messages"]
 
@@ -203,37 +203,37 @@ def test_the_router_itself(desk, address, kind):
         ("_topo/7/B/x", "area", "area '7'"),
     ],
 )
-def test_elsewhere(desk, address, kind, who):
-    body = explain(desk, address)
+def test_address_of_other_router_is_explained(router, address, kind, who):
+    body = explain(router, address)
     assert (body["class"], body["reachable"], body["setting"]) == (kind, False, None)
     assert body["findings"] == [f"It is an address of {who}, unknown to this router: it is not part of a network"]
 
 
-def test_limit(desk):
-    connection = desk.connection()
+def test_listed_consumers_are_limited(router):
+    connection = router.connection()
     for _ in range(5):
-        desk.link(connection, "out", "q", credit=1)
-    found = explain(desk, "q", limit=2)["records"][0]
+        router.link(connection, "out", "q", credit=1)
+    found = explain(router, "q", limit=2)["records"][0]
     assert (found["consumerCount"], len(found["consumers"])) == (5, 2)
-    assert explain(desk, "q", limit=0)["findings"] == ["5 consumers with credit"]
+    assert explain(router, "q", limit=0)["findings"] == ["5 consumers with credit"]
 
 
-def test_more_links_than_fit_one_step():
+def test_links_beyond_one_step_are_counted():
     """Links are read in steps, and all of them count."""
-    desk = Desk(links=1300)
-    connection = desk.connection()
+    router = ManagedRouter(links=1300)
+    connection = router.connection()
     for number in range(1200):
-        desk.link(connection, "out", "q" if number % 2 else "other", credit=1)
-    assert explain(desk, "q")["records"][0]["consumerCount"] == 600
+        router.link(connection, "out", "q" if number % 2 else "other", credit=1)
+    assert explain(router, "q")["records"][0]["consumerCount"] == 600
 
 
-def test_links_that_are_gone_do_not_count(desk):
-    connection = desk.connection()
-    desk.link(connection, "out", "q", credit=1)
-    desk.link(connection, "in", "q")
-    owner = desk.workers[0]
-    desk.core.receive(owner, messages.Detach(conn=connection.number, link=0))
-    body = explain(desk, "q")
+def test_detached_links_do_not_count(router):
+    connection = router.connection()
+    router.link(connection, "out", "q", credit=1)
+    router.link(connection, "in", "q")
+    owner = router.workers[0]
+    router.core.receive(owner, messages.Detach(conn=connection.number, link=0))
+    body = explain(router, "q")
     assert (body["reachable"], body["records"][0]["consumerCount"]) == (False, 0)
 
 
@@ -246,5 +246,5 @@ def test_links_that_are_gone_do_not_count(desk):
         ({"address": "q", "limit": "x"}, "'limit' is not a number: 'x'"),
     ],
 )
-def test_bad_requests(desk, properties, text):
-    assert desk.ask("explain", **properties).outcome == (400, text)
+def test_invalid_explain_requests_are_refused(router, properties, text):
+    assert router.ask("explain", **properties).outcome == (400, text)

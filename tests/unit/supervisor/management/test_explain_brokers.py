@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervisor.management.desk import CONFIGURATION, Desk
+from tests.unit.supervisor.management.managed_router import CONFIGURATION, ManagedRouter
 
 BROKER = """
 connector {
@@ -45,19 +45,19 @@ autoLink {
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(text=CONFIGURATION + BROKER)
+def router() -> ManagedRouter:
+    return ManagedRouter(text=CONFIGURATION + BROKER)
 
 
-def explain(desk: Desk, address: str) -> dict[str, Any]:
-    answer = desk.ask("EXPLAIN", address=address)
+def explain(router: ManagedRouter, address: str) -> dict[str, Any]:
+    answer = router.ask("EXPLAIN", address=address)
     assert answer.outcome == (200, "OK")
     body: dict[str, Any] = answer.body
     return body
 
 
-def test_a_link_route_without_its_broker(desk: Desk) -> None:
-    body = explain(desk, "legacy.x")
+def test_link_route_without_broker_is_explained(router: ManagedRouter) -> None:
+    body = explain(router, "legacy.x")
     assert (body["reachable"], body["verdict"]) == (False, "no container")
     assert body["findings"] == [
         "Links of senders are refused: no container of its link route is connected",
@@ -65,30 +65,30 @@ def test_a_link_route_without_its_broker(desk: Desk) -> None:
     ]
 
 
-def test_a_link_route_of_one_direction(desk: Desk) -> None:
+def test_link_route_of_one_direction_is_explained(router: ManagedRouter) -> None:
     """Senders are served as at any other address."""
-    body = explain(desk, "read.x")
+    body = explain(router, "read.x")
     assert body["findings"][-1] == "Links of receivers are refused: no container of its link route is connected"
-    desk.link(desk.connection(), "in", "read.y")
-    body = explain(desk, "read.y")
+    router.link(router.connection(), "in", "read.y")
+    body = explain(router, "read.y")
     assert (body["reachable"], body["verdict"]) == (False, "no consumer")
 
 
-def test_a_link_route_with_its_broker(desk: Desk) -> None:
-    assert not explain(desk, "served.x")["reachable"]
-    desk.connection(listener=1)
-    body = explain(desk, "served.x")
+def test_link_route_with_broker_is_reachable(router: ManagedRouter) -> None:
+    assert not explain(router, "served.x")["reachable"]
+    router.connection(listener=1)
+    body = explain(router, "served.x")
     assert (body["reachable"], body["verdict"]) == (True, "link-routed")
     assert body["findings"] == ["Links of senders go to a container, by a link route"]
 
 
-def test_an_auto_link_without_its_broker(desk: Desk) -> None:
-    desk.link(desk.connection(), "in", "way.jobs")
-    body = explain(desk, "way.jobs")
+def test_auto_link_without_broker_is_explained(router: ManagedRouter) -> None:
+    router.link(router.connection(), "in", "way.jobs")
+    body = explain(router, "way.jobs")
     assert (body["reachable"], body["verdict"]) == (False, "no consumer; an auto link does not work")
     assert body["findings"][-1] == "Auto link 'jobs' (out, connection broker) is inactive"
 
 
-def test_addresses_of_nobody_else(desk: Desk) -> None:
-    assert len(explain(desk, "other")["findings"]) == 1
-    assert explain(desk, "$management")["findings"] == ["The router itself consumes its messages"]
+def test_unrouted_addresses_mention_no_broker(router: ManagedRouter) -> None:
+    assert len(explain(router, "other")["findings"]) == 1
+    assert explain(router, "$management")["findings"] == ["The router itself consumes its messages"]

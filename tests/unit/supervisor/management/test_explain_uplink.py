@@ -7,75 +7,75 @@ from typing import Any
 import pytest
 
 from supervisor.connections.connections import Connection
-from tests.unit.supervisor.edge.world import CONFIGURATION, connector, open_interior
-from tests.unit.supervisor.management.desk import Desk
+from tests.unit.supervisor.edge.edge_router import CONFIGURATION, connector, open_interior
+from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 SCOPED = "address {\n    prefix: here\n    scope: local\n}\n"
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(text=CONFIGURATION + SCOPED + connector("up"))
+def router() -> ManagedRouter:
+    return ManagedRouter(text=CONFIGURATION + SCOPED + connector("up"))
 
 
-def explain(desk: Desk, address: str) -> dict[str, Any]:
-    answer = desk.ask("EXPLAIN", address=address)
+def explain(router: ManagedRouter, address: str) -> dict[str, Any]:
+    answer = router.ask("EXPLAIN", address=address)
     assert answer.outcome == (200, "OK")
     body: dict[str, Any] = answer.body
     return body
 
 
-def with_uplink(desk: Desk) -> Connection:
-    return open_interior(desk.core, desk.workers[0], desk.configuration.connectors[0], "A")
+def open_uplink(router: ManagedRouter) -> Connection:
+    return open_interior(router.core, router.workers[0], router.configuration.connectors[0], "A")
 
 
-def test_without_an_uplink(desk: Desk) -> None:
-    body = explain(desk, "a")
+def test_edge_router_without_uplink_is_explained(router: ManagedRouter) -> None:
+    body = explain(router, "a")
     assert not body["reachable"]
     assert body["findings"][-1] == "No uplink: consumers at other routers are not known"
-    body = explain(desk, "_topo/0/A/$management")
+    body = explain(router, "_topo/0/A/$management")
     assert (body["reachable"], body["verdict"]) == (False, "no uplink")
     assert body["findings"] == ["It is at another router, and this edge router has no uplink"]
 
 
-def test_an_address_that_nobody_uses_here(desk: Desk) -> None:
-    uplink = with_uplink(desk)
-    body = explain(desk, "a")
+def test_unused_address_at_edge_is_explained(router: ManagedRouter) -> None:
+    uplink = open_uplink(router)
+    body = explain(router, "a")
     assert (body["reachable"], body["verdict"]) == (None, "not in use here")
     assert body["findings"][-1] == (
         "No producer is attached here. At the first attach, 'A' is queried for a link route; messages on anonymous links "
         f"without a consumer here go over the uplink to 'A' (connection {uplink.number})"
     )
-    assert "uplink" not in " ".join(explain(desk, "$management")["findings"]), "the router's own"
+    assert "uplink" not in " ".join(explain(router, "$management")["findings"]), "an address of the router itself"
 
 
-def test_what_the_interior_has_said(desk: Desk) -> None:
-    uplink = with_uplink(desk)
-    desk.link(desk.connection(), "in", "a")
-    assert desk.core.uplink is not None
-    desk.core.uplink.lookups.give_up()
-    desk.core.take_delta()
-    way = f"the uplink to 'A' (connection {uplink.number})"
-    body = explain(desk, "a")
-    assert (body["reachable"], body["findings"][-1]) == (False, f"There is no consumer beyond {way}")
-    attachment = desk.core.uplink.attachment
+def test_consumers_beyond_uplink_are_explained(router: ManagedRouter) -> None:
+    uplink = open_uplink(router)
+    router.link(router.connection(), "in", "a")
+    assert router.core.uplink is not None
+    router.core.uplink.lookups.give_up()
+    router.core.take_delta()
+    route = f"the uplink to 'A' (connection {uplink.number})"
+    body = explain(router, "a")
+    assert (body["reachable"], body["findings"][-1]) == (False, f"There is no consumer beyond {route}")
+    attachment = router.core.uplink.attachment
     assert attachment is not None
     attachment.proxies.tracked("M0a", reachable=True)
-    body = explain(desk, "a")
-    assert (body["reachable"], body["findings"][-1]) == (True, f"There are consumers beyond {way}")
+    body = explain(router, "a")
+    assert (body["reachable"], body["findings"][-1]) == (True, f"There are consumers beyond {route}")
     assert body["verdict"] == "reachable over the uplink"
 
 
-def test_a_scope_that_is_not_the_network(desk: Desk) -> None:
-    with_uplink(desk)
+def test_local_scope_is_explained(router: ManagedRouter) -> None:
+    open_uplink(router)
     finding = "Its scope is 'local': its messages do not use the uplink"
-    assert explain(desk, "here/a")["findings"][-1] == finding
+    assert explain(router, "here/a")["findings"][-1] == finding
 
 
-def test_what_is_at_another_router(desk: Desk) -> None:
-    uplink = with_uplink(desk)
+def test_address_beyond_uplink_is_explained(router: ManagedRouter) -> None:
+    uplink = open_uplink(router)
     for address in ("_topo/0/B/$management", "_edge/F/x"):
-        body = explain(desk, address)
+        body = explain(router, address)
         assert (body["reachable"], body["verdict"]) == (True, "goes over the uplink")
         finding = body["findings"][0]
         assert finding == f"It is at another router: messages go over the uplink to 'A' (connection {uplink.number})"

@@ -9,31 +9,31 @@ from router.interworker.layout import DROP_NAMES
 from router.log import KEPT_LINES
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, ULong
-from tests.unit.supervisor.management.desk import VERBOSE, Desk
+from tests.unit.supervisor.management.managed_router import VERBOSE, ManagedRouter
 
 
 @pytest.fixture(scope="module")
-def desk():
-    return Desk()
+def router():
+    return ManagedRouter()
 
 
 @pytest.mark.parametrize("operation", ["GET-TYPES", "get-types", "Get-Types"])
 @pytest.mark.parametrize("target", [{}, {"name": "self"}, {"identity": "self", "type": "org.amqp.management"}])
-def test_types(desk, operation, target):
-    body = desk.ask(operation, **target).body
+def test_get_types_lists_all_types(router, operation, target):
+    body = router.ask(operation, **target).body
     assert list(body) == [kind.long_name for kind in SCHEMA.listed]
     assert len(body) == len(SCHEMA.listed)
     assert body[PREFIX + "listener"] == [PREFIX + "configurationEntity", PREFIX + "entity"]
     assert body[PREFIX + "entity"] == []
 
 
-def test_types_of_a_base(desk):
-    body = desk.ask("GET-TYPES", entityType="org.amqp.management").body
+def test_get_types_lists_derived_types(router):
+    body = router.ask("GET-TYPES", entityType="org.amqp.management").body
     assert list(body) == [PREFIX + "org.amqp.management", PREFIX + "management"]
 
 
-def test_attributes_and_operations(desk):
-    attributes = desk.ask("GET-ATTRIBUTES", entityType="log").body
+def test_attributes_and_operations_are_listed(router):
+    attributes = router.ask("GET-ATTRIBUTES", entityType="log").body
     assert attributes == {
         PREFIX + "log": [
             "module",
@@ -46,8 +46,8 @@ def test_attributes_and_operations(desk):
             "type",
         ]
     }
-    assert len(desk.ask("GET-ATTRIBUTES").body) == len(SCHEMA.listed)
-    operations = desk.ask("GET-OPERATIONS").body
+    assert len(router.ask("GET-ATTRIBUTES").body) == len(SCHEMA.listed)
+    operations = router.ask("GET-OPERATIONS").body
     assert operations[PREFIX + "entity"] == []
     assert operations[PREFIX + "log"] == ["UPDATE", "READ"]
     assert operations[PREFIX + "management"] == [
@@ -58,41 +58,41 @@ def test_attributes_and_operations(desk):
 
 @pytest.mark.parametrize("operation", ["GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS"])
 @pytest.mark.parametrize("given", ["nope", 5])
-def test_unknown_types(desk, operation, given):
-    assert desk.ask(operation, entityType=given).outcome == (400, f"No such entity type '{given}'")
+def test_unknown_types_are_refused(router, operation, given):
+    assert router.ask(operation, entityType=given).outcome == (400, f"No such entity type '{given}'")
 
 
-def test_annotations_and_nodes(desk):
-    assert desk.ask("GET-ANNOTATIONS").body == {}
-    assert desk.ask("GET-MGMT-NODES").body == []
+def test_annotations_and_nodes_are_empty(router):
+    assert router.ask("GET-ANNOTATIONS").body == {}
+    assert router.ask("GET-MGMT-NODES").body == []
 
 
-def test_schema(desk):
-    body = desk.ask("GET-SCHEMA").body
+def test_schema_is_returned_as_map(router):
+    body = router.ask("GET-SCHEMA").body
     assert body == SCHEMA.dump()
     assert list(body) == ["prefix", "entityTypes"]
 
 
 @pytest.mark.parametrize("operation", ["GET-JSON-SCHEMA", "GET-SCHEMA-JSON"])
-def test_json_schema(desk, operation):
-    text = desk.ask(operation).body
+def test_json_schema_is_returned_as_text(router, operation):
+    text = router.ask(operation).body
     assert json.loads(text) == SCHEMA.dump()
     assert "\n" not in text
     assert text.startswith('{"prefix": "org.apache.qpid.dispatch", ')
-    assert desk.ask(operation, indent=ULong(2)).body.startswith('{\n  "prefix"')
-    assert desk.ask(operation, indent="4").body.startswith('{\n    "prefix"')
+    assert router.ask(operation, indent=ULong(2)).body.startswith('{\n  "prefix"')
+    assert router.ask(operation, indent="4").body.startswith('{\n    "prefix"')
 
 
 @pytest.mark.parametrize("indent", ["x", 1.5, 10**9, True])
-def test_bad_indent(desk, indent):
-    assert desk.ask("GET-JSON-SCHEMA", indent=indent).status == 500
+def test_invalid_indent_is_refused(router, indent):
+    assert router.ask("GET-JSON-SCHEMA", indent=indent).status == 500
 
 
-def test_log():
-    desk = Desk(log=VERBOSE)
+def test_get_log_returns_recent_lines():
+    router = ManagedRouter(log=VERBOSE)
     for number in range(5):
-        desk.log.info("HTTP", f"line {number}")
-    rows = desk.ask("GET-LOG", limit=100).body
+        router.log.info("HTTP", f"line {number}")
+    rows = router.ask("GET-LOG", limit=100).body
     texts = [row[2] for row in rows]
     at = texts.index("line 0")
     assert texts[at : at + 5] == [f"line {number}" for number in range(5)]
@@ -101,23 +101,23 @@ def test_log():
     assert row[3].endswith("test_operations.py")
     assert [type(value) for value in row[4:]] == [Int, Int]
     for limit in (0, -5, None, "0"):
-        assert len(desk.ask("GET-LOG", limit=limit).body) > 6
-    assert len(desk.ask("GET-LOG", limit="2").body) == 2
-    assert desk.ask("GET-LOG", limit="two").outcome == (
+        assert len(router.ask("GET-LOG", limit=limit).body) > 6
+    assert len(router.ask("GET-LOG", limit="2").body) == 2
+    assert router.ask("GET-LOG", limit="two").outcome == (
         500,
         "ValueError: invalid literal for int() with base 10: 'two'",
     )
     for number in range(KEPT_LINES + 10):
-        desk.log.info("HTTP", f"more {number}")
-    assert len(desk.ask("GET-LOG").body) == KEPT_LINES
+        router.log.info("HTTP", f"more {number}")
+    assert len(router.ask("GET-LOG").body) == KEPT_LINES
 
 
 def test_requests_are_logged():
     """The operation appears in the log at level debug, as it was sent (management.md 4.7)."""
-    desk = Desk(log=VERBOSE)
-    desk.ask("Get-Types")
-    desk.ask("READ", name="nope")
-    rows = [row for row in desk.ask("GET-LOG").body if row[0] == "AGENT"]
+    router = ManagedRouter(log=VERBOSE)
+    router.ask("Get-Types")
+    router.ask("READ", name="nope")
+    rows = [row for row in router.ask("GET-LOG").body if row[0] == "AGENT"]
     assert any(
         row[1] == "debug" and row[2].startswith("Agent request Message(") and "Get-Types" in row[2] for row in rows
     )
@@ -126,29 +126,29 @@ def test_requests_are_logged():
 
 
 def test_failed_requests_do_not_fill_the_log():
-    desk = Desk(log=VERBOSE)
+    router = ManagedRouter(log=VERBOSE)
     for number in range(100):
-        assert desk.ask("READ", name=f"nope {number}").outcome[0] == 404
-    errors = [row[2] for row in desk.ask("GET-LOG").body if row[1] == "error"]
+        assert router.ask("READ", name=f"nope {number}").outcome[0] == 404
+    errors = [row[2] for row in router.ask("GET-LOG").body if row[1] == "error"]
     assert errors == ["Error performing READ: No entity with name=nope 0"]
-    assert desk.log.counters()["AGENT"]["error"] == 100
+    assert router.log.counters()["AGENT"]["error"] == 100
 
 
-def test_profile():
-    desk = Desk()
-    assert desk.ask("PROFILE", stop=1).outcome == (400, "Profiler not started")
-    assert desk.ask("PROFILE").outcome == (400, "Profiler not started")
-    assert (desk.ask("PROFILE", start="yes").status, desk.ask("PROFILE", start="again").status) == (200, 200)
-    bad = desk.ask("PROFILE")
+def test_profile_is_started_and_stopped():
+    router = ManagedRouter()
+    assert router.ask("PROFILE", stop=1).outcome == (400, "Profiler not started")
+    assert router.ask("PROFILE").outcome == (400, "Profiler not started")
+    assert (router.ask("PROFILE", start="yes").status, router.ask("PROFILE", start="again").status) == (200, 200)
+    bad = router.ask("PROFILE")
     assert (bad.status, bad.description[:20]) == (400, "Bad profile request ")
-    desk.query("listener")
-    report = desk.ask("PROFILE", stop=True)
+    router.query("listener")
+    report = router.ask("PROFILE", stop=True)
     assert (report.status, "store.py" in report.body) == (200, True)
-    assert desk.ask("PROFILE", stop=1).outcome == (400, "Profiler not started")
+    assert router.ask("PROFILE", stop=1).outcome == (400, "Profiler not started")
 
 
-def test_workers(desk):
-    one, two = desk.ask("GET-WORKERS").body
+def test_get_workers_describes_workers(router):
+    one, two = router.ask("GET-WORKERS").body
     assert (one["worker"], two["worker"], one["generation"]) == (0, 1, 1)
     assert [ring["to"] for ring in one["rings"]] == [1]
     assert one["rings"][0]["sizeOctets"] == 4096

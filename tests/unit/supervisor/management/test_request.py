@@ -26,36 +26,36 @@ from tests.peer.types import (
     ULong,
     UShort,
 )  # fmt: skip
-from tests.unit.supervisor.management.desk import Desk, request
+from tests.unit.supervisor.management.managed_router import ManagedRouter, request
 
 
 def decoded(octets: bytes):
     return decode(0, 7, octets)
 
 
-def test_all_parts():
-    got = decoded(
+def test_request_with_all_parts_is_decoded():
+    parsed = decoded(
         message.header(durable=True)
         + message.annotations({"x-opt-qd.ingress": "a"})
         + request({"operation": "QUERY", "type": Symbol("listener"), "name": "n", "identity": "i"}, {"a": 1}, to="t")
     )
-    assert (got.worker, got.connection, got.fault) == (0, 7, None)
-    assert (got.operation, got.text("type"), got.name, got.identity) == ("QUERY", "listener", "n", "i")
-    assert (got.to, got.reply_to, got.body()) == ("t", "amqp:/_topo/0/QDR/temp.x", {"a": 1})
+    assert (parsed.worker, parsed.connection, parsed.fault) == (0, 7, None)
+    assert (parsed.operation, parsed.text("type"), parsed.name, parsed.identity) == ("QUERY", "listener", "n", "i")
+    assert (parsed.to, parsed.reply_to, parsed.body()) == ("t", "amqp:/_topo/0/QDR/temp.x", {"a": 1})
 
 
 @pytest.mark.parametrize("kind", [UByte, UShort, UInt, ULong, Byte, Short, Int, Long, str])
-def test_numbers_of_any_width(kind):
+def test_numbers_of_any_width_are_decoded(kind):
     assert decoded(request({"count": kind(5)})).number("count") == 5
 
 
-def test_negative_numbers_and_none():
-    got = decoded(request({"a": Long(-3), "b": "-12", "c": None, "d": Float(2.5), "e": True, "f": " 7 "}))
-    assert [got.number(key) for key in "abcdefg"] == [-3, -12, None, None, None, 7, None]
+def test_negative_and_non_numeric_properties_are_decoded():
+    parsed = decoded(request({"a": Long(-3), "b": "-12", "c": None, "d": Float(2.5), "e": True, "f": " 7 "}))
+    assert [parsed.number(key) for key in "abcdefg"] == [-3, -12, None, None, None, 7, None]
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "0x10", "", "--1", "٣", "9" * 30])
-def test_text_that_is_no_number(text):
+def test_non_numeric_text_is_refused(text):
     with pytest.raises(StatusError) as raised:
         decoded(request({"count": text})).number("count")
     assert raised.value.status == 400
@@ -67,21 +67,21 @@ CORRELATIONS = [
 
 
 @pytest.mark.parametrize("value", CORRELATIONS, ids=repr)
-def test_the_correlation_id_comes_back_as_it_was(value):
+def test_correlation_id_is_returned_unchanged(value):
     """The correlation-id keeps type and value, to the octet."""
-    (answer,) = Desk().raw(request({"operation": "GET-TYPES"}, correlation_id=Raw(encode(value))))
+    (answer,) = ManagedRouter().raw(request({"operation": "GET-TYPES"}, correlation_id=Raw(encode(value))))
     fields = message.section_of(answer.payload, message.PROPERTIES)
     assert (type(fields[5]), fields[5]) == (type(value), value)
 
 
-def test_without_correlation_id():
-    (answer,) = Desk().raw(request({"operation": "GET-TYPES"}, correlation_id=None, message_id="m"))
+def test_answer_without_correlation_id_has_none():
+    (answer,) = ManagedRouter().raw(request({"operation": "GET-TYPES"}, correlation_id=None, message_id="m"))
     fields = message.section_of(answer.payload, message.PROPERTIES)
     assert fields == [None, None, "amqp:/_topo/0/QDR/temp.x", None, None, None]
 
 
-def test_layout_of_an_answer():
-    (answer,) = Desk().raw(request({"operation": "GET-ANNOTATIONS"}))
+def test_answer_layout_matches_dispatch():
+    (answer,) = ManagedRouter().raw(request({"operation": "GET-ANNOTATIONS"}))
     (header, first), (properties, second), (application, third), (body, fourth) = message.sections(answer.payload)
     assert (header, properties, application, body) == (0x70, 0x73, 0x74, 0x77)
     assert (first, len(second), fourth) == ([False], 6, {})
@@ -103,8 +103,8 @@ DROPPED = [
 
 
 @pytest.mark.parametrize("octets", DROPPED)
-def test_nobody_to_answer(octets):
-    assert Desk().raw(octets) == []
+def test_request_without_reply_to_gets_no_answer(octets):
+    assert ManagedRouter().raw(octets) == []
 
 
 BROKEN = [
@@ -125,15 +125,15 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("octets", BROKEN)
-def test_what_is_no_request_is_refused(octets):
-    (answer,) = Desk().raw(message.properties(reply_to="r", correlation_id="c") + octets)
+def test_malformed_request_is_refused(octets):
+    (answer,) = ManagedRouter().raw(message.properties(reply_to="r", correlation_id="c") + octets)
     assert answer.status == 400
     assert message.section_of(answer.payload, message.PROPERTIES)[5] == "c"
     assert answer.body == {}
 
 
-def test_no_operation_shows_the_request():
-    answer = Desk().ask(None, name="n")
+def test_request_without_operation_is_quoted_in_answer():
+    answer = ManagedRouter().ask(None, name="n")
     assert answer.status == 400
     assert answer.description.startswith("No 'operation' property: Message(")
 
@@ -143,19 +143,19 @@ def test_no_operation_shows_the_request():
     [b"", message.data(b"x"), b"\x00\x53\x77", b"\x00\x53\x77\xd1\xff", message.value("text"), message.value([1])],
     ids=["none", "data", "cut", "broken", "text", "list"],
 )
-def test_a_query_needs_no_readable_body(body):
+def test_query_ignores_unreadable_body(body):
     octets = message.properties(reply_to="r") + message.application_properties(
         {"operation": "QUERY", "entityType": "org.apache.qpid.dispatch.router"}
     )
-    (answer,) = Desk().raw(octets + body)
+    (answer,) = ManagedRouter().raw(octets + body)
     assert (answer.status, len(answer.body["attributeNames"])) == (200, 33)
 
 
-def test_symbolic_descriptors():
+def test_symbolic_descriptors_are_accepted():
     octets = encode(Described(Symbol("amqp:properties:list"), [None, None, None, None, "r"])) + encode(
         Described(Symbol("amqp:application-properties:map"), {"operation": "GET-ANNOTATIONS"})
     )
-    (answer,) = Desk().raw(octets)
+    (answer,) = ManagedRouter().raw(octets)
     assert answer.status == 200
 
 
@@ -164,18 +164,18 @@ def test_deep_nesting_is_refused():
     for _ in range(200):
         deep = b"\xd0" + (len(deep) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + deep
     octets = message.properties(reply_to="r") + b"\x00\x53\x74" + deep
-    assert [answer.status for answer in Desk().raw(octets)] == [400]
+    assert [answer.status for answer in ManagedRouter().raw(octets)] == [400]
 
 
-DESK = Desk()
+ROUTER = ManagedRouter()
 WHOLE = request({"operation": "QUERY", "entityType": "org.apache.qpid.dispatch.router"}, {"attributeNames": ["id"]})
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60), st.integers(0, len(WHOLE)), st.integers(0, len(WHOLE)))
-def test_any_octets(octets, cut, end):
+def test_arbitrary_octets_get_one_answer(octets, cut, end):
     """Arbitrary octets lead to at most one answer, and never to an internal error."""
-    answers = DESK.raw(WHOLE[:cut] + octets + WHOLE[end:])
+    answers = ROUTER.raw(WHOLE[:cut] + octets + WHOLE[end:])
     assert len(answers) <= 1
     assert all(answer.status != 500 for answer in answers)
 
@@ -196,7 +196,7 @@ OPERATIONS = st.sampled_from(
 TARGETS = {"type", "entityType", "name", "identity"}
 
 
-def no_number(operation, properties):
+def has_unusable_number(operation, properties):
     """Return True if the operation takes a number and gets an unusable value (management.md 5.11)."""
     given = properties.get({"GET-LOG": "limit", "GET-JSON-SCHEMA": "indent"}.get(operation))
     if isinstance(given, str) and re.fullmatch(r"[+-]?[0-9]+", given.strip()):
@@ -208,14 +208,14 @@ def no_number(operation, properties):
 
 @settings(max_examples=400, deadline=None)
 @given(OPERATIONS, st.dictionaries(KEYS, VALUES | KINDS, max_size=4), VALUES)
-def test_any_values(operation, properties, body):
+def test_arbitrary_values_get_one_answer(operation, properties, body):
     """Known operations with properties and bodies of any type get one answer, with status 500 only where 1.19 has it
     too."""
     properties.pop("operation", None)
-    (answer,) = DESK.raw(request({"operation": operation, **properties}, body))
+    (answer,) = ROUTER.raw(request({"operation": operation, **properties}, body))
     if answer.status == 500:
-        assert no_number(operation, properties)
+        assert has_unusable_number(operation, properties)
     else:
         assert answer.status in (200, 201, 204, 400, 403, 404, 501)
         # The target of a request is looked up first, and may not exist.
-        assert properties.keys() & TARGETS or not no_number(operation, properties)
+        assert properties.keys() & TARGETS or not has_unusable_number(operation, properties)

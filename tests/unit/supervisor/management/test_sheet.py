@@ -10,7 +10,7 @@ from supervisor.management import values
 from supervisor.management.response import StatusError
 from supervisor.management.sheet import MOST_VALUES, Sheet, count
 from tests.peer.management import PREFIX
-from tests.unit.supervisor.management.desk import Desk
+from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 PAGE = 500  # rows per request of the tools of 1.19
 LINKS = 2 * PAGE
@@ -25,7 +25,7 @@ def decoded(body: bytes) -> Any:
     return message.body
 
 
-def made(rows: list[list[bytes]], *, paged: bool = False, listed: bool = False, offset: int = 0):
+def query_answer(rows: list[list[bytes]], *, paged: bool = False, listed: bool = False, offset: int = 0):
     names = [f"name{number}" for number in range(len(rows[0]))]
     sheet = Sheet(names, paged=paged, listed=listed)
     for row in rows:
@@ -40,42 +40,42 @@ def made(rows: list[list[bytes]], *, paged: bool = False, listed: bool = False, 
 
 @pytest.mark.parametrize("paged", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
-def test_what_fits_is_whole(paged, listed):
-    text, results = made([[ONE, LIST, values.NULL]] * 5000, paged=paged, listed=listed)
+def test_answer_within_limit_is_complete(paged, listed):
+    text, results = query_answer([[ONE, LIST, values.NULL]] * 5000, paged=paged, listed=listed)
     assert text is None
     assert results == [[1, [1] * 9, None]] * 5000
 
 
-def test_nulls_at_the_end_of_rows_are_left_out_first():
-    text, results = made([[ONE, LIST, *[values.NULL] * 40]] * 2000, paged=True)
+def test_trailing_nulls_are_omitted_first():
+    text, results = query_answer([[ONE, LIST, *[values.NULL] * 40]] * 2000, paged=True)
     assert text is None
     assert results == [[1, [1] * 9]] * 2000
 
 
-def test_lists_and_maps_are_left_out_next():
-    text, results = made([[ONE, LIST, ONE, values.mapping({"a": 1}), ONE]] * 8000, paged=True)
+def test_lists_and_maps_are_omitted_next():
+    text, results = query_answer([[ONE, LIST, ONE, values.mapping({"a": 1}), ONE]] * 8000, paged=True)
     assert text == "OK, without name1, name3: an answer has at most 65535 values"
     assert results == [[1, None, 1, None, 1]] * 8000
 
 
-def test_then_the_rows_that_do_not_fit():
-    text, results = made([[ONE] * 9] * 10_000, offset=7)
+def test_excess_rows_are_omitted_last():
+    text, results = query_answer([[ONE] * 9] * 10_000, offset=7)
     assert len(results) == 6551
     assert results == [[1] * 9] * 6551
     assert text == "OK, without rows from 6558 on: an answer has at most 65535 values"
 
 
 @pytest.mark.parametrize("rows", [[[ONE] * 9] * 10_000, [[LIST]] * 10_000])
-def test_a_page_is_never_short(rows):
+def test_page_beyond_limit_is_refused(rows):
     """Tools take a page with fewer rows than requested as the last one."""
     with pytest.raises(StatusError) as error:
-        made(rows, paged=True, listed=True)
+        query_answer(rows, paged=True, listed=True)
     assert error.value.status == 400
     assert "at a time" in error.value.description
 
 
-def test_what_is_named_is_not_left_out():
-    text, results = made([[ONE, LIST, values.NULL]] * 10_000, listed=True)
+def test_requested_columns_are_not_omitted():
+    text, results = query_answer([[ONE, LIST, values.NULL]] * 10_000, listed=True)
     assert results == [[1, [1] * 9, None]] * 5039
     assert text == "OK, without rows from 5039 on: an answer has at most 65535 values"
 
@@ -84,31 +84,31 @@ def test_what_is_named_is_not_left_out():
     "value",
     [None, 1, "text", [], [1, [2, 3]], {}, {"a": [1, 2], "b": {"c": 1}}],
 )
-def test_count(value):
+def test_value_count_matches_decoded_value(value):
     encoded = values.value(value)
     assert count(codec.decode_one(encoded)) == count(value)
 
 
-def test_other_answers_that_are_too_large_are_refused():
-    desk = Desk(links=6001)
-    connection = desk.connection()
+def test_oversized_explain_answer_is_refused():
+    router = ManagedRouter(links=6001)
+    connection = router.connection()
     for _ in range(6000):
-        desk.link(connection, "out", "a")
-    assert desk.ask("EXPLAIN", address="a", limit=100).status == 200
-    answer = desk.ask("EXPLAIN", address="a", limit=10_000)
+        router.link(connection, "out", "a")
+    assert router.ask("EXPLAIN", address="a", limit=100).status == 200
+    answer = router.ask("EXPLAIN", address="a", limit=10_000)
     assert answer.status == 400
     assert answer.description.endswith("values, more than the 65535 that clients decode: ask for less")
 
 
-def test_all_links_are_there_in_pages():
+def test_pages_contain_all_links():
     """A consumer's link has a list of 128 numbers, so 500 rows exceed what Proton decodes."""
-    desk = Desk(links=LINKS + 1)
-    connection = desk.connection()
-    wanted = [str(desk.link(connection, "out", f"a{number % 20}")) for number in range(LINKS)]
+    router = ManagedRouter(links=LINKS + 1)
+    connection = router.connection()
+    wanted = [str(router.link(connection, "out", f"a{number % 20}")) for number in range(LINKS)]
     found = []
     for offset in (0, PAGE, 2 * PAGE):
-        asked: dict[str, Any] = {"entityType": PREFIX + "router.link", "offset": offset, "count": PAGE}
-        answer = desk.ask("QUERY", {}, **asked)
+        query: dict[str, Any] = {"entityType": PREFIX + "router.link", "offset": offset, "count": PAGE}
+        answer = router.ask("QUERY", {}, **query)
         message = Message()
         message.decode(answer.payload)
         body: Any = message.body
@@ -120,14 +120,14 @@ def test_all_links_are_there_in_pages():
     assert found == wanted
 
 
-def test_all_entities_are_there_in_pages():
+def test_pages_contain_all_entities():
     """A query without a type has the columns of all types."""
-    desk = Desk()
-    wanted = {str(desk.ask("CREATE", {"num1": 1}, type="dummy").body["identity"]) for _ in range(PAGE + 20)}
+    router = ManagedRouter()
+    wanted = {str(router.ask("CREATE", {"num1": 1}, type="dummy").body["identity"]) for _ in range(PAGE + 20)}
     found = set()
     sizes = []
     for offset in (0, PAGE, 2 * PAGE):
-        answer = desk.ask("QUERY", {}, offset=offset, count=PAGE)
+        answer = router.ask("QUERY", {}, offset=offset, count=PAGE)
         assert answer.outcome == (200, "OK")
         message = Message()
         message.decode(answer.payload)
@@ -135,5 +135,5 @@ def test_all_entities_are_there_in_pages():
         names, rows = body["attributeNames"], body["results"]
         sizes.append(len(rows))
         found |= {dict(zip(names, row, strict=False))["identity"] for row in rows}
-    assert sizes == [PAGE, len(found) - PAGE, 0], "all of them, and each once"
+    assert sizes == [PAGE, len(found) - PAGE, 0], "each entity once"
     assert found >= wanted

@@ -6,12 +6,12 @@ from router.config.schema import SCHEMA
 from router.log import MODULES
 from tests.peer.management import PREFIX
 from tests.peer.types import Symbol
-from tests.unit.supervisor.management.desk import Desk, request
+from tests.unit.supervisor.management.managed_router import ManagedRouter, request
 
 
 @pytest.fixture(scope="module")
-def desk():
-    return Desk()
+def router():
+    return ManagedRouter()
 
 
 LOG_OPERATIONS = "['UPDATE', 'READ']"
@@ -47,16 +47,16 @@ TARGETS = [
 
 
 @pytest.mark.parametrize(("properties", "status", "text"), TARGETS)
-def test_refusals(desk, properties, status, text):
-    (answer,) = desk.raw(request(properties, {}))
+def test_requests_for_wrong_targets_are_refused(router, properties, status, text):
+    (answer,) = router.raw(request(properties, {}))
     assert answer.outcome == (status, text)
     assert answer.body == {}
 
 
 @pytest.mark.parametrize("operation", ["REGISTER", "DEREGISTER", "GET_TYPES", "NONSENSE", "CALLME"])
 @pytest.mark.parametrize("properties", [{}, {"name": "self"}, {"name": "self", "type": "org.amqp.management"}])
-def test_unknown_operations(desk, operation, properties):
-    answer = desk.ask(operation, **properties)
+def test_unknown_operations_are_refused(router, operation, properties):
+    answer = router.ask(operation, **properties)
     listed = list(SCHEMA.types["management"].operations)
     assert answer.outcome == (501, f"Operation '{operation}' not implemented for '{PREFIX}management' {listed}")
 
@@ -70,8 +70,8 @@ def test_unknown_operations(desk, operation, properties):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("operation", ["READ", "read", "Read"])
-def test_read(desk, operation, target):
-    answer = desk.ask(operation, **target)
+def test_read_finds_entity_by_name_or_identity(router, operation, target):
+    answer = router.ask(operation, **target)
     assert answer.outcome == (200, "OK")
     assert (answer.body["name"], answer.body["type"]) == ("main", PREFIX + "listener")
     assert (answer.body["host"], answer.body["port"], answer.body["maxFrameSize"]) == ("127.0.0.1", "0", 16384)
@@ -81,58 +81,58 @@ def test_read(desk, operation, target):
 @pytest.mark.parametrize(
     "target", [{"name": "self"}, {}, {"name": "self", "type": "management"}, {"type": "management"}]
 )
-def test_read_the_management_entity(desk, target):
-    assert desk.ask("READ", **target).body == {"name": "self", "identity": "self", "type": PREFIX + "management"}
+def test_management_entity_is_read(router, target):
+    assert router.ask("READ", **target).body == {"name": "self", "identity": "self", "type": PREFIX + "management"}
 
 
-def test_the_store_form_of_the_router(desk):
+def test_router_entity_is_read_from_store(router):
     for target in ({"name": "router/QDR"}, {"identity": "router/QDR", "type": "router"}):
-        body = desk.ask("READ", **target).body
+        body = router.ask("READ", **target).body
         assert (body["id"], body["mode"], body["area"], body["version"]) == ("QDR", "standalone", "0", "9.9")
         assert body["hostName"]
         assert (body["addrCount"], body["linkCount"], body["nodeCount"]) == (0, 0, 0)
         assert body["helloIntervalSeconds"] == 1
 
 
-def test_query_of_a_type(desk):
-    answer = desk.ask("QUERY", entityType="listener")
+def test_query_of_type_returns_its_attributes(router):
+    answer = router.ask("QUERY", entityType="listener")
     assert answer.body["attributeNames"] == list(SCHEMA.types["listener"].attributes)
     assert [row[answer.body["attributeNames"].index("name")] for row in answer.body["results"]] == ["main", "tenants"]
 
 
-def test_query_of_some_attributes(desk):
-    rows = desk.query("listener", "port", "name", "port")
+def test_query_of_some_attributes_keeps_order(router):
+    rows = router.query("listener", "port", "name", "port")
     assert list(rows[0].items()) == [("port", "0"), ("name", "main")]
-    answer = desk.ask("QUERY", {"attributeNames": ["port", "name", "port"]}, entityType="listener")
+    answer = router.ask("QUERY", {"attributeNames": ["port", "name", "port"]}, entityType="listener")
     assert answer.body["results"][0] == ["0", "main", "0"]
 
 
-def test_unknown_attributes(desk):
-    answer = desk.ask("QUERY", {"attributeNames": ["a", "name", "b"]}, entityType="listener")
+def test_unknown_attributes_are_refused(router):
+    answer = router.ask("QUERY", {"attributeNames": ["a", "name", "b"]}, entityType="listener")
     assert answer.outcome == (404, f"Unknown attributes ['a', 'b'] for type {PREFIX}listener.")
-    assert desk.ask("QUERY", {"attributeNames": ["a"]}).outcome == (404, "Unknown attributes ['a'].")
+    assert router.ask("QUERY", {"attributeNames": ["a"]}).outcome == (404, "Unknown attributes ['a'].")
 
 
-def test_rows_without_a_value_are_left_out(desk):
-    assert [row["module"] for row in desk.query("log", "module")] == [*MODULES]
-    assert desk.query("listener", "linkCapacity") == []
-    assert desk.query("listener", "multiTenant", "linkCapacity")[1]["multiTenant"] is True
+def test_rows_without_requested_values_are_omitted(router):
+    assert [row["module"] for row in router.query("log", "module")] == [*MODULES]
+    assert router.query("listener", "linkCapacity") == []
+    assert router.query("listener", "multiTenant", "linkCapacity")[1]["multiTenant"] is True
 
 
-def test_base_types(desk):
-    everything = {row["identity"] for row in desk.query("entity", "identity")}
-    configured = {row["identity"] for row in desk.query("configurationEntity", "identity")}
-    operational = {row["identity"] for row in desk.query("operationalEntity", "identity")}
+def test_query_of_base_type_returns_derived_entities(router):
+    everything = {row["identity"] for row in router.query("entity", "identity")}
+    configured = {row["identity"] for row in router.query("configurationEntity", "identity")}
+    operational = {row["identity"] for row in router.query("operationalEntity", "identity")}
     assert configured | operational == everything
     assert {"router/QDR", "log/AGENT", "policy/None", "listener/127.0.0.1:0:main", "address/0"} <= configured
     assert {"self", "logStats/AGENT", "allocator/qdr_link_t"} <= operational
-    answer = desk.ask("QUERY", entityType="entity")
+    answer = router.ask("QUERY", entityType="entity")
     assert answer.body["attributeNames"] == ["name", "identity", "type"]
-    assert [row[0] for row in desk.ask("QUERY", entityType="org.amqp.management").body["results"]] == ["self"]
+    assert [row[0] for row in router.ask("QUERY", entityType="org.amqp.management").body["results"]] == ["self"]
 
 
-def test_untyped_query(desk):
-    answer = desk.ask("QUERY")
+def test_query_without_type_returns_all_entities(router):
+    answer = router.ask("QUERY")
     names = answer.body["attributeNames"]
     assert set(names) == {name for kind in SCHEMA.types.values() for name in kind.attributes}
     types = {row[names.index("type")].removeprefix(PREFIX) for row in answer.body["results"]}
@@ -140,56 +140,56 @@ def test_untyped_query(desk):
     assert not types & {"connection", "router.link", "router.address"}
 
 
-def test_pages(desk):
-    every = [row["identity"] for row in desk.query("entity", "identity")]
+def test_pages_cover_all_entities(router):
+    every = [row["identity"] for row in router.query("entity", "identity")]
     assert len(every) == len(set(every)) > 40
     pages: list[str] = []
-    while page := desk.query("entity", "identity", offset=len(pages), count=7):
+    while page := router.query("entity", "identity", offset=len(pages), count=7):
         pages += [row["identity"] for row in page]
     assert pages == every
-    assert desk.query("entity", "identity", offset=-1) == []
-    assert len(desk.query("entity", "identity", offset=3, count=0)) == len(every) - 3
+    assert router.query("entity", "identity", offset=-1) == []
+    assert len(router.query("entity", "identity", offset=3, count=0)) == len(every) - 3
 
 
-def test_a_lower_case_query_of_a_core_type_has_no_rows(desk):
-    desk.connection()
-    assert desk.ask("query", entityType=PREFIX + "connection").body["results"] == []
+def test_lower_case_query_of_core_type_has_no_rows(router):
+    router.connection()
+    assert router.ask("query", entityType=PREFIX + "connection").body["results"] == []
 
 
-def test_policy():
-    desk = Desk()
-    desk.connection()
-    desk.core.connections.denied += 2
-    (row,) = desk.query("policy")
+def test_policy_entity_shows_counters():
+    router = ManagedRouter()
+    router.connection()
+    router.core.connections.denied += 2
+    (row,) = router.query("policy")
     assert (row["identity"], row["maxConnections"]) == ("policy/None", 65535)
     assert [row[f"connections{name}"] for name in ("Processed", "Denied", "Current")] == [3, 2, 1]
     assert (row["totalDenials"], row["linksDenied"], row["maxMessageSizeDenied"]) == (2, 0, 0)
 
 
-def test_log_statistics(desk):
-    before = {row["name"]: row["noticeCount"] for row in desk.query("logStats")}
-    desk.log.notice("HTTP", "x")
-    after = {row["name"]: row["noticeCount"] for row in desk.query("logStats")}
+def test_log_statistics_count_lines(router):
+    before = {row["name"]: row["noticeCount"] for row in router.query("logStats")}
+    router.log.notice("HTTP", "x")
+    after = {row["name"]: row["noticeCount"] for row in router.query("logStats")}
     assert after["HTTP"] == before["HTTP"] + 1
     assert set(after) == {*MODULES, "MAIN", "DISPLAYNAME"}
 
 
-def test_allocators_have_what_tools_need(desk):
-    rows = desk.query(
+def test_allocator_rows_have_attributes_for_tools(router):
+    rows = router.query(
         "allocator", "identity", "typeSize", "transferBatchSize", "localFreeListMax", "totalAllocFromHeap",
         "heldByThreads", "batchesRebalancedToThreads", "batchesRebalancedToGlobal",
     )  # fmt: skip
     assert rows
     assert all(value is not None for row in rows for value in row.values())
-    fresh = Desk()
+    fresh = ManagedRouter()
     fresh.link(fresh.connection())
     (slots,) = [row for row in fresh.query("allocator") if row["typeName"] == "qdr_link_t"]
     assert (slots["typeSize"], slots["totalAllocFromHeap"]) == (fresh.region.link_stride, 1)
 
 
 @pytest.mark.parametrize("kind", ["router.node", "vhost", "vhostStats", "sslProfile", "connector"])
-def test_types_without_rows(desk, kind):
-    answer = desk.ask("QUERY", entityType=kind)
+def test_types_without_entities_have_no_rows(router, kind):
+    answer = router.ask("QUERY", entityType=kind)
     assert (answer.body["results"], answer.body["attributeNames"]) == ([], list(SCHEMA.types[kind].attributes))
 
 
@@ -205,5 +205,5 @@ CREATES = [
 
 
 @pytest.mark.parametrize(("properties", "body", "status", "text"), CREATES)
-def test_creates_that_cannot_be(desk, properties, body, status, text):
-    assert desk.ask("CREATE", body, **properties).outcome == (status, text)
+def test_invalid_creates_are_refused(router, properties, body, status, text):
+    assert router.ask("CREATE", body, **properties).outcome == (status, text)

@@ -32,14 +32,14 @@ router {
 """
 
 
-class Engine:
+class FakeProtocolEngine:
     """Fake protocol engine that returns prepared output and records announcements."""
 
     def __init__(self) -> None:
         self.changes: list[Any] = []
         self.sends: list[Send] = []
         self.lines: list[LogLine] = []
-        self.heard: list[tuple[Any, ...]] = []
+        self.announcements: list[tuple[Any, ...]] = []
 
     def deadline(self) -> float:
         return float("inf")
@@ -57,13 +57,13 @@ class Engine:
         return taken
 
     def announce(self, key: str, treatment: int, now: float) -> None:
-        self.heard.append((key, treatment))
+        self.announcements.append((key, treatment))
 
     def withdraw(self, key: str, now: float) -> None:
-        self.heard.append((key,))
+        self.announcements.append((key,))
 
 
-class World:
+class RoutersOnTable:
     """Routers on an address table, with one worker that acknowledges each step."""
 
     def __init__(self, limit: int = 10_000, settings: dict[str, Any] | None = None, default: str = "balanced") -> None:
@@ -74,7 +74,7 @@ class World:
         router = load_text("x.conf", CONFIGURATION).router
         self.sent: list[tuple[int, bytes]] = []
         self.routers = Routers(router, self.table, self.epochs, self.settings, self, self.log)
-        self.engine = Engine()
+        self.engine = FakeProtocolEngine()
         self.routers.engine = self.engine  # type: ignore[misc, assignment]
         self.table.take_delta()
         self.epochs.join(0, self.table.epoch)
@@ -95,7 +95,7 @@ class World:
         self.table.reclaim(delta[0], lambda number: None)
         return wire(delta[1])
 
-    def tell(self, *changes: Any) -> list[Any]:
+    def apply_changes(self, *changes: Any) -> list[Any]:
         """Return the ops that result from these changes of the engine."""
         self.engine.changes += changes
         ops = []
@@ -108,78 +108,78 @@ class World:
 
 
 @pytest.fixture
-def world():
-    return World()
+def network():
+    return RoutersOnTable()
 
 
 def names(ops):
     return [op[0] for op in ops]
 
 
-def test_the_addresses_of_the_protocol_are_always_there(world):
+def test_protocol_addresses_always_exist(network):
     keys = {"Lqdhello", "Lqdrouter", "Lqdrouter.ma", "Tqdrouter", "Tqdrouter.ma"}
-    assert set(world.table.records) == keys
-    assert not any(record.local for record in world.table.records.values())
+    assert set(network.table.records) == keys
+    assert not any(record.local for record in network.table.records.values())
 
 
-def test_a_router_becomes_an_address_and_an_op(world):
-    ops = world.tell(RouterAdded(1, "B"), PathChanged(1, (4, 9), 1, 3, 0b100))
+def test_added_router_becomes_address_and_op(network):
+    ops = network.apply_changes(RouterAdded(1, "B"), PathChanged(1, (4, 9), 1, 3, 0b100))
     assert ops[0] == ["router", 1, "B", [4, 9], 3, "4"]
-    record = world.table.records["RB"]
+    record = network.table.records["RB"]
     assert record.treatment == "closest"
     assert record.fixed
     assert ops[1][:3] == ["addr", record.id, "RB"]
     assert ops[2][:3] == ["+r", record.id, 1]
-    assert world.routers.count == 1
-    assert world.routers.id_of(1) == "B"
-    assert world.routers.links_to("B") == (4, 9)
+    assert network.routers.count == 1
+    assert network.routers.id_of(1) == "B"
+    assert network.routers.links_to("B") == (4, 9)
 
 
-def test_a_path_that_changes_or_is_lost_is_told(world):
-    world.tell(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 3, 0))
-    assert world.tell(PathChanged(1, (5,), 2, 7, 0)) == [["router", 1, "B", [5], 7, "0"]]
-    assert world.tell(PathChanged(1, (5,), 2, 7, 0)) == []
-    assert world.tell(Unreachable(1)) == [["router", 1, "B", [], 7, "0"]]
-    assert world.routers.path_changes == 3
-    assert "RB" in world.table.records
+def test_changed_and_lost_paths_are_published(network):
+    network.apply_changes(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 3, 0))
+    assert network.apply_changes(PathChanged(1, (5,), 2, 7, 0)) == [["router", 1, "B", [5], 7, "0"]]
+    assert network.apply_changes(PathChanged(1, (5,), 2, 7, 0)) == []
+    assert network.apply_changes(Unreachable(1)) == [["router", 1, "B", [], 7, "0"]]
+    assert network.routers.path_changes == 3
+    assert "RB" in network.table.records
 
 
-def test_a_path_is_told_while_addresses_wait(world):
-    world.tell(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 1, 0))
-    world.engine.changes = [KeysChanged(1, {f"M0{number}": 3 for number in range(5000)}, ())]
-    world.step()
-    world.engine.changes = [PathChanged(1, (5,), 1, 1, 0)]
-    assert ["router", 1, "B", [5], 1, "0"] in world.step()
+def test_path_is_published_while_addresses_wait(network):
+    network.apply_changes(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 1, 0))
+    network.engine.changes = [KeysChanged(1, {f"M0{number}": 3 for number in range(5000)}, ())]
+    network.step()
+    network.engine.changes = [PathChanged(1, (5,), 1, 1, 0)]
+    assert ["router", 1, "B", [5], 1, "0"] in network.step()
 
 
-def test_a_router_that_is_gone_leaves_nothing(world):
-    world.tell(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 1, 0), KeysChanged(1, {"M0a": 3, "Cx": 4}, ()))
-    used = world.table.ids_used
-    ops = world.tell(RouterRemoved(1))
+def test_removed_router_leaves_no_records(network):
+    network.apply_changes(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 1, 0), KeysChanged(1, {"M0a": 3, "Cx": 4}, ()))
+    used = network.table.ids_used
+    ops = network.apply_changes(RouterRemoved(1))
     assert names(ops)[0] == "router"  # unreachable at once
     assert ops.index(["-router", 1]) > max(number for number, op in enumerate(ops) if op[0] == "-r")
-    assert not {"M0a", "RB"} & set(world.table.records)
-    assert not len(world.routers.link_routes)
-    assert world.routers.id_of(1) is None
-    world.tell(RouterAdded(1, "C"), KeysChanged(1, {"M0a": 3}, ()))
-    assert world.table.ids_used == used  # ids are reused
+    assert not {"M0a", "RB"} & set(network.table.records)
+    assert not len(network.routers.link_routes)
+    assert network.routers.id_of(1) is None
+    network.apply_changes(RouterAdded(1, "C"), KeysChanged(1, {"M0a": 3}, ()))
+    assert network.table.ids_used == used  # ids are reused
 
 
-def test_an_index_is_used_again_only_when_workers_have_forgotten_the_router(world):
-    world.tell(RouterAdded(1, "B"), KeysChanged(1, {f"M0{number}": 3 for number in range(1000)}, ()))
-    ops = world.tell(RouterRemoved(1), RouterAdded(1, "C"), PathChanged(1, (7,), 1, 1, 0))
+def test_router_index_is_reused_after_removal_is_acknowledged(network):
+    network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {f"M0{number}": 3 for number in range(1000)}, ()))
+    ops = network.apply_changes(RouterRemoved(1), RouterAdded(1, "C"), PathChanged(1, (7,), 1, 1, 0))
     added = ops.index(["router", 1, "C", [7], 1, "0"])
     assert ops.index(["-router", 1]) < added
     assert not any(op[0] == "-r" for op in ops[added:])
 
 
-def test_a_client_may_have_made_the_address_of_a_router_before(world):
-    record = world.table.create("RB", "closest", None, "throttle")
-    world.table.add_producer(record)
-    world.tell(RouterAdded(1, "B"))
+def test_router_address_of_client_is_shared(network):
+    record = network.table.create("RB", "closest", None, "throttle")
+    network.table.add_producer(record)
+    network.apply_changes(RouterAdded(1, "B"))
     assert record.remotes
-    world.tell(RouterRemoved(1))
-    assert world.table.records["RB"] is record
+    network.apply_changes(RouterRemoved(1))
+    assert network.table.records["RB"] is record
     assert not record.remotes
 
 
@@ -199,156 +199,160 @@ def test_a_client_may_have_made_the_address_of_a_router_before(world):
         (4, "closest", "closest"),
     ],
 )
-def test_the_treatment_of_an_address_that_nobody_configured(hint, default, treatment):
-    world = World(default=default)
-    world.tell(RouterAdded(1, "B"), KeysChanged(1, {"M0a": hint}, ()))
-    assert world.table.records["M0a"].treatment == treatment
+def test_unconfigured_address_takes_hinted_treatment(hint, default, treatment):
+    network = RoutersOnTable(default=default)
+    network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {"M0a": hint}, ()))
+    assert network.table.records["M0a"].treatment == treatment
 
 
-def test_what_is_configured_here_counts_more_than_what_others_say():
-    world = World(settings={"a/#": Setting("multicast")})
-    world.tell(RouterAdded(1, "B"), KeysChanged(1, {"M0a.b": 2, "M0c": 2}, ()))
-    assert world.table.records["M0a.b"].treatment == "multicast"
-    assert world.table.records["M0c"].treatment == "closest"
+def test_local_setting_overrides_hint():
+    network = RoutersOnTable(settings={"a/#": Setting("multicast")})
+    network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {"M0a.b": 2, "M0c": 2}, ()))
+    assert network.table.records["M0a.b"].treatment == "multicast"
+    assert network.table.records["M0c"].treatment == "closest"
 
 
-def test_a_treatment_that_others_said_outlives_other_changes():
-    world = World(settings={"a/#": Setting("multicast")})
-    world.tell(RouterAdded(1, "B"), KeysChanged(1, {"M0c": 2}, ()))
-    world.settings.put("b/#", Setting("multicast"))
-    while not world.settings.settled:
-        world.settings.step()
-        world.step()
-    assert world.table.records["M0c"].treatment == "closest"
+def test_hinted_treatment_outlives_other_changes():
+    network = RoutersOnTable(settings={"a/#": Setting("multicast")})
+    network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {"M0c": 2}, ()))
+    network.settings.put("b/#", Setting("multicast"))
+    while not network.settings.settled:
+        network.settings.step()
+        network.step()
+    assert network.table.records["M0c"].treatment == "closest"
 
 
-def test_an_address_that_is_there_keeps_its_treatment(world):
-    record = world.table.open_mobile("a", 0, world.settings.current.lookup("a"))
-    world.table.add_producer(record)
-    world.tell(RouterAdded(1, "B"), KeysChanged(1, {"M0a": 1}, ()))
+def test_existing_address_keeps_treatment(network):
+    record = network.table.open_mobile("a", 0, network.settings.current.lookup("a"))
+    network.table.add_producer(record)
+    network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {"M0a": 1}, ()))
     assert record.treatment == "balanced"
     assert list(record.remotes or ()) == [1]
 
 
-def test_addresses_go_with_the_last_router_that_has_them(world):
+def test_address_is_removed_with_last_router(network):
     both = {"M0a": 3}
-    world.tell(RouterAdded(1, "B"), RouterAdded(2, "C"), KeysChanged(1, both, ()), KeysChanged(2, both, ()))
-    assert list(world.table.records["M0a"].remotes or ()) == [1, 2]
-    assert names(world.tell(KeysChanged(1, {}, ("M0a",)))) == ["-r"]
-    assert names(world.tell(KeysChanged(2, {}, ("M0a",)))) == ["-r", "-addr"]
+    network.apply_changes(RouterAdded(1, "B"), RouterAdded(2, "C"), KeysChanged(1, both, ()), KeysChanged(2, both, ()))
+    assert list(network.table.records["M0a"].remotes or ()) == [1, 2]
+    assert names(network.apply_changes(KeysChanged(1, {}, ("M0a",)))) == ["-r"]
+    assert names(network.apply_changes(KeysChanged(2, {}, ("M0a",)))) == ["-r", "-addr"]
 
 
-def test_phases_fallback_and_edges(world):
-    world.tell(RouterAdded(1, "B"), KeysChanged(1, {"M1w": 3, "MFf": 3, "HE": 3}, ()))
-    assert {"M1w", "MFf", "HE"} <= set(world.table.records)
+def test_phase_fallback_and_edge_keys_become_records(network):
+    network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {"M1w": 3, "MFf": 3, "HE": 3}, ()))
+    assert {"M1w", "MFf", "HE"} <= set(network.table.records)
 
 
 @pytest.mark.parametrize("key", ["", "M", "Mxa", "La", "Ta", "A", "Qa", "C", "E...", "C" + "a." * 200])
-def test_keys_that_nobody_announces_are_ignored(world, key):
-    world.tell(RouterAdded(1, "B"))
-    before = set(world.table.records)
-    world.tell(KeysChanged(1, {key: 3}, ()))
-    assert set(world.table.records) == before
-    assert not len(world.routers.link_routes)
-    world.tell(KeysChanged(1, {}, (key,)))
+def test_invalid_keys_are_ignored(network, key):
+    network.apply_changes(RouterAdded(1, "B"))
+    before = set(network.table.records)
+    network.apply_changes(KeysChanged(1, {key: 3}, ()))
+    assert set(network.table.records) == before
+    assert not len(network.routers.link_routes)
+    network.apply_changes(KeysChanged(1, {}, (key,)))
 
 
-def test_many_addresses_come_in_small_epochs_each_after_the_one_before(world):
-    world.tell(RouterAdded(1, "B"))
-    world.engine.changes = [KeysChanged(1, {f"M0{number}": 3 for number in range(2000)}, ())]
-    world.routers.step(time.monotonic() + 2.0)
-    epoch, ops = world.table.take_delta()
+def test_bulk_addresses_are_published_in_acknowledged_epochs(network):
+    network.apply_changes(RouterAdded(1, "B"))
+    network.engine.changes = [KeysChanged(1, {f"M0{number}": 3 for number in range(2000)}, ())]
+    network.routers.step(time.monotonic() + 2.0)
+    epoch, ops = network.table.take_delta()
     assert len(ops) <= 2 * ADDRESSES_AN_EPOCH
-    assert not world.routers.waiting
-    world.routers.step(time.monotonic() + 2.0)
-    assert world.table.take_delta() is None
-    world.epochs.acknowledge(0, epoch)
-    assert world.routers.waiting
-    while world.routers.waiting:  # a step may have had no time for an address
-        world.step()
-    assert sum(key.startswith("M0") for key in world.table.records) == 2000
+    assert not network.routers.waiting
+    network.routers.step(time.monotonic() + 2.0)
+    assert network.table.take_delta() is None
+    network.epochs.acknowledge(0, epoch)
+    assert network.routers.waiting
+    while network.routers.waiting:  # a step may have had no time for an address
+        network.step()
+    assert sum(key.startswith("M0") for key in network.table.records) == 2000
 
 
-def test_without_room_the_rest_is_left_out_and_told():
-    world = World(limit=20)
-    world.tell(RouterAdded(1, "B"), KeysChanged(1, {f"M0{number}": 3 for number in range(50)}, ()))
-    lines = [entry.text for entry in world.log.recent(10)]
+def test_addresses_beyond_table_are_dropped_and_logged():
+    network = RoutersOnTable(limit=20)
+    network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {f"M0{number}": 3 for number in range(50)}, ()))
+    lines = [entry.text for entry in network.log.recent(10)]
     assert sum("The address table is full" in text for text in lines) == 1
-    world.tell(KeysChanged(1, {}, tuple(f"M0{number}" for number in range(50))))
-    assert not [key for key in world.table.records if key.startswith("M0")]
+    network.apply_changes(KeysChanged(1, {}, tuple(f"M0{number}" for number in range(50))))
+    assert not [key for key in network.table.records if key.startswith("M0")]
 
 
-def test_link_routes_can_be_asked_for(world):
+def test_remote_link_routes_are_matched(network):
     keys = {"Clr": 4, "Dlr": 4, "Elp.*.x.#": 4}
-    world.tell(RouterAdded(1, "B"), RouterAdded(2, "C"), KeysChanged(1, keys, ()), KeysChanged(2, {"Clr": 4}, ()))
-    routers = world.routers
+    network.apply_changes(
+        RouterAdded(1, "B"), RouterAdded(2, "C"), KeysChanged(1, keys, ()), KeysChanged(2, {"Clr": 4}, ())
+    )
+    routers = network.routers
     assert routers.remote_link_routes("in", "lr/a") == (1, 2)
     assert routers.remote_link_routes("out", "lr") == (1,)
     assert routers.remote_link_routes("in", "lp.a.x.y") == (1,)
     assert routers.remote_link_routes("out", "lp.a.x.y") == ()
-    world.tell(KeysChanged(1, {}, ("Clr",)))
+    network.apply_changes(KeysChanged(1, {}, ("Clr",)))
     assert routers.remote_link_routes("in", "lr/a") == (2,)
-    world.tell(RouterRemoved(2))
+    network.apply_changes(RouterRemoved(2))
     assert routers.remote_link_routes("in", "lr/a") == ()
 
 
 # -- Local destinations
 
 
-def test_what_clients_consume_is_announced_when_all_workers_know(world):
-    setting = world.settings.current.lookup("a")
-    record = world.table.open_mobile("a", 1, setting._replace(distribution="multicast"))
-    world.table.add_consumer(record, 0, 1, 1, 250)
-    world.epochs.run_actions(world.table.epoch)
-    epoch, _ = world.table.take_delta()
-    world.epochs.run_actions(epoch)
-    assert world.engine.heard == []
-    world.epochs.acknowledge(0, epoch)
-    world.epochs.run_actions(epoch)
-    assert world.engine.heard == [("M1a", 1)]
-    world.table.remove_consumer(record, 0, 1, 1)
-    assert world.engine.heard == [("M1a", 1), ("M1a",)]
+def test_consumed_address_is_announced_after_acknowledgements(network):
+    setting = network.settings.current.lookup("a")
+    record = network.table.open_mobile("a", 1, setting._replace(distribution="multicast"))
+    network.table.add_consumer(record, 0, 1, 1, 250)
+    network.epochs.run_actions(network.table.epoch)
+    epoch, _ = network.table.take_delta()
+    network.epochs.run_actions(epoch)
+    assert network.engine.announcements == []
+    network.epochs.acknowledge(0, epoch)
+    network.epochs.run_actions(epoch)
+    assert network.engine.announcements == [("M1a", 1)]
+    network.table.remove_consumer(record, 0, 1, 1)
+    assert network.engine.announcements == [("M1a", 1), ("M1a",)]
 
 
-def test_what_is_gone_before_all_workers_know_it_is_not_announced(world):
-    record = world.table.open_mobile("a", 1, world.settings.current.lookup("a"))
-    world.table.add_consumer(record, 0, 1, 1, 250)
-    world.table.remove_consumer(record, 0, 1, 1)
-    world.step()
-    world.epochs.run_actions(world.table.epoch)
-    assert world.engine.heard == [("M1a",)]
+def test_consumer_lost_before_acknowledgement_is_not_announced(network):
+    record = network.table.open_mobile("a", 1, network.settings.current.lookup("a"))
+    network.table.add_consumer(record, 0, 1, 1, 250)
+    network.table.remove_consumer(record, 0, 1, 1)
+    network.step()
+    network.epochs.run_actions(network.table.epoch)
+    assert network.engine.announcements == [("M1a",)]
 
 
 @pytest.mark.parametrize("key", ["M0$management", "M0_$qd.edge_heartbeat", "Ltemp.x"])
-def test_what_each_router_has_is_not_announced(world, key):
-    record = world.table.create(key, "closest", None, "throttle")
-    world.table.add_consumer(record, 0, 1, 1, 250)
-    assert world.engine.heard == []
+def test_router_internal_addresses_are_not_announced(network, key):
+    record = network.table.create(key, "closest", None, "throttle")
+    network.table.add_consumer(record, 0, 1, 1, 250)
+    assert network.engine.announcements == []
 
 
 # -- Time and messages
 
 
-def test_messages_and_lines_of_the_engine_go_out(world):
-    world.engine.sends = [Send(4, b"x")]
-    world.engine.lines = [LogLine("ROUTER_LS", 16, "text")]
-    world.step()
-    assert world.sent == [(4, b"x")]
-    assert world.log.recent(1)[0].text == "text"
+def test_engine_messages_and_log_lines_are_forwarded(network):
+    network.engine.sends = [Send(4, b"x")]
+    network.engine.lines = [LogLine("ROUTER_LS", 16, "text")]
+    network.step()
+    assert network.sent == [(4, b"x")]
+    assert network.log.recent(1)[0].text == "text"
 
 
-def test_nothing_is_said_before_the_second_of_the_instance(world):
-    assert 0 < world.routers.instance - time.time() <= 1
-    world.engine.sends = [Send(4, b"x")]
-    world.routers.step(time.monotonic() - 2.0)
-    assert world.engine.sends
-    assert world.routers.deadline >= time.monotonic() - 1
+def test_messages_wait_for_second_of_instance(network):
+    assert 0 < network.routers.instance - time.time() <= 1
+    network.engine.sends = [Send(4, b"x")]
+    network.routers.step(time.monotonic() - 2.0)
+    assert network.engine.sends
+    assert network.routers.deadline >= time.monotonic() - 1
 
 
-def test_a_new_worker_gets_it_all(world):
-    world.tell(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 1, 0), RadiusChanged(2), KeysChanged(1, {"M0a": 3}, ()))
-    assert wire(world.routers.snapshot_ops()) == [["radius", 2], ["router", 1, "B", [4], 1, "0"]]
-    assert {tuple(op[:3]) for op in wire(world.table.consumer_ops())} == {
-        ("+r", world.record("RB"), 1),
-        ("+r", world.record("M0a"), 1),
+def test_snapshot_contains_routers_and_destinations(network):
+    network.apply_changes(
+        RouterAdded(1, "B"), PathChanged(1, (4,), 1, 1, 0), RadiusChanged(2), KeysChanged(1, {"M0a": 3}, ())
+    )
+    assert wire(network.routers.snapshot_ops()) == [["radius", 2], ["router", 1, "B", [4], 1, "0"]]
+    assert {tuple(op[:3]) for op in wire(network.table.consumer_ops())} == {
+        ("+r", network.record("RB"), 1),
+        ("+r", network.record("M0a"), 1),
     }

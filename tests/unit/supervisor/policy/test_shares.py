@@ -16,7 +16,7 @@ def region():
     made.close()
 
 
-def test_links_and_addresses_are_counted_until_they_are_gone():
+def test_links_and_addresses_count_until_detached():
     share = Share()
     bound = Bound(share, SharedLimits(links=3, addresses=2))
     share.attach(True, "a")
@@ -35,14 +35,14 @@ def test_links_and_addresses_are_counted_until_they_are_gone():
     assert (share.links, share.senders, share.addresses) == (0, 0, {})
 
 
-def test_no_limit_has_room():
+def test_share_without_limits_has_room():
     share = Share()
     for number in range(10):
         share.attach(False, str(number))
     assert Bound(share, SharedLimits()).full("x") is None
 
 
-def test_slot_is_taken_when_a_limit_needs_it(region):
+def test_quota_slot_is_taken_when_limit_needs_it(region):
     shares = Shares(pytest.fail)
     shares.connect(region)
     assert shares.bound("v", VHOST, SharedLimits(links=1)).scope is None
@@ -55,23 +55,23 @@ def test_slot_is_taken_when_a_limit_needs_it(region):
     assert bound.share.shown()["messages"] == 0
 
 
-def test_slot_is_given_back_with_its_vhost_and_group(region):
+def test_quota_slot_is_released_with_vhost_and_group(region):
     shares = Shares(pytest.fail)
     shares.connect(region)
     used = shares.bound("v", VHOST, RATE)
     used.share.connections = 1
     shares.bound("v", "g", RATE)
     shares.keep({"v": frozenset()})
-    assert shares.bound("v", "other", RATE).scope == (1, 5, 0, 0), "the group is gone"
+    assert shares.bound("v", "other", RATE).scope == (1, 5, 0, 0), "the group was removed"
     shares.keep({})
-    assert used.share.slot == 0, "somebody uses it"
+    assert used.share.slot == 0, "a connection uses it"
     used.share.connections = 0
     shares.keep({})
     assert list(shares.of_vhost("v")) == []
     assert {shares.bound("w", str(number), RATE).share.slot for number in range(2)} == {0, 1}
 
 
-def test_no_slot_left_is_reported(region):
+def test_missing_quota_slot_is_reported(region):
     refused: list[str] = []
     shares = Shares(refused.append)
     shares.connect(region)
@@ -81,7 +81,7 @@ def test_no_slot_left_is_reported(region):
     assert refused == [f"No quota for vhost 'v' more: {MAX_QUOTAS} are in use"]
 
 
-def test_without_shared_memory_nothing_is_measured():
+def test_shares_without_shared_memory_measure_nothing():
     shares = Shares(pytest.fail)
     bound = shares.bound("v", VHOST, RATE)
     assert bound.scope is None

@@ -18,7 +18,7 @@ from tests.unit.supervisor.listeners.test_acceptor import until
 ORDERS = 100
 
 
-class Setup:
+class ChannelsWithWorkers:
     """Channels with the workers' ends of them."""
 
     def __init__(self) -> None:
@@ -52,14 +52,14 @@ class Setup:
         return [each for wake in self.wakes for each in wake]
 
 
-Scenario = Callable[[Setup], Awaitable[None]]
+Scenario = Callable[[ChannelsWithWorkers], Awaitable[None]]
 
 
 @pytest.fixture
 def run() -> Callable[[Scenario], None]:
-    def go(scenario: Scenario) -> None:
+    def run_scenario(scenario: Scenario) -> None:
         async def body() -> None:
-            setup = Setup()
+            setup = ChannelsWithWorkers()
             try:
                 async with asyncio.timeout(PATIENCE):
                     await scenario(setup)
@@ -69,17 +69,17 @@ def run() -> Callable[[Scenario], None]:
 
         asyncio.run(body())
 
-    return go
+    return run_scenario
 
 
 def acks(first: int, count: int) -> bytes:
     return b"".join(pack([encode([Ack(number)])]) for number in range(first, first + count))
 
 
-def test_workers_are_heard_in_turn(run: Callable[[Scenario], None]) -> None:
+def test_workers_are_read_in_turn(run: Callable[[Scenario], None]) -> None:
     """A worker with many messages delays another by as many messages as that one has sent."""
 
-    async def scenario(setup: Setup) -> None:
+    async def scenario(setup: ChannelsWithWorkers) -> None:
         much, little = setup.worker(b"w0"), setup.worker(b"w1")
         much.send(acks(0, 2 * MESSAGES_A_WAKE))
         little.send(acks(0, 3))
@@ -95,15 +95,15 @@ def test_workers_are_heard_in_turn(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
-def test_what_there_is_no_room_for_is_sent_later(run: Callable[[Scenario], None]) -> None:
-    async def scenario(setup: Setup) -> None:
+def test_orders_beyond_socket_buffer_are_sent_later(run: Callable[[Scenario], None]) -> None:
+    async def scenario(setup: ChannelsWithWorkers) -> None:
         worker, other = setup.worker(b"w0"), setup.worker(b"w1")
         setup.to_send = [(b"w0", ORDERS)] * 1000 + [(b"w1", 1)]
         setup.channels.wake()
         frames = Frames()
         taken: list[Order] = []
         frames.feed(other.recv(65536))
-        assert frames.take() is not None, "nobody else waits"
+        assert frames.take() is not None, "other workers do not wait"
         setup.to_send = [(b"w0", 1)]
         setup.channels.wake()
         while len(taken) < 1000 * ORDERS + 1:
@@ -117,10 +117,10 @@ def test_what_there_is_no_room_for_is_sent_later(run: Callable[[Scenario], None]
     run(scenario)
 
 
-def test_the_last_words_of_a_worker(run: Callable[[Scenario], None]) -> None:
+def test_last_messages_of_worker_are_received(run: Callable[[Scenario], None]) -> None:
     """Messages sent to the worker afterwards are dropped."""
 
-    async def scenario(setup: Setup) -> None:
+    async def scenario(setup: ChannelsWithWorkers) -> None:
         worker = setup.worker(b"w0")
         worker.send(acks(0, 1))
         worker.close()
@@ -136,8 +136,8 @@ def test_the_last_words_of_a_worker(run: Callable[[Scenario], None]) -> None:
 
 
 @pytest.mark.parametrize("octets", [b"\xff" * 4, pack([]), pack([b"[{}]"])], ids=["length", "empty", "message"])
-def test_what_cannot_be_read_is_refused(run: Callable[[Scenario], None], octets: bytes) -> None:
-    async def scenario(setup: Setup) -> None:
+def test_malformed_messages_are_refused(run: Callable[[Scenario], None], octets: bytes) -> None:
+    async def scenario(setup: ChannelsWithWorkers) -> None:
         worker, other = setup.worker(b"w0"), setup.worker(b"w1")
         worker.send(octets)
         other.send(acks(0, 1))

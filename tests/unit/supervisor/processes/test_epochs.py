@@ -3,7 +3,7 @@
 from supervisor.processes.epochs import Epochs
 
 
-def test_for_all_and_for_one():
+def test_actions_wait_for_all_or_one_worker():
     epochs: Epochs[str] = Epochs()
     epochs.join(0, 5)
     epochs.join(1, 5)
@@ -20,7 +20,7 @@ def test_for_all_and_for_one():
     assert list(epochs.released(7)) == ["all 7"]
 
 
-def test_the_dead_do_not_block():
+def test_lost_worker_does_not_block_epoch():
     epochs: Epochs[str] = Epochs()
     epochs.join(0, 5)
     epochs.join(1, 5)
@@ -34,7 +34,7 @@ def test_the_dead_do_not_block():
     assert epochs.settled(6) == 6
 
 
-def test_nobody_to_wait_for():
+def test_epoch_without_workers_is_acknowledged():
     epochs: Epochs[str] = Epochs()
     epochs.when_all(3, "all")
     assert list(epochs.released(3)) == ["all"]
@@ -56,7 +56,7 @@ def test_actions_run_in_order_when_settled():
     assert done == [2, 3]
 
 
-def test_who_is_awaited():
+def test_awaited_epochs_are_known():
     epochs: Epochs[str] = Epochs()
     epochs.join(0, 1)
     assert not epochs.awaits(2)

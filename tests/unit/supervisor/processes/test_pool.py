@@ -21,7 +21,7 @@ from tests.unit.supervisor.harness import PATIENCE, configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import until
 
 
-class Setup:
+class PoolWithFakeZygote:
     """Pool with the zygote's end of its channel."""
 
     def __init__(self):
@@ -45,7 +45,7 @@ class Setup:
         )  # fmt: skip
         self.processes = []
 
-    def asked(self):
+    def next_request(self):
         """Return the next request, None if there is none."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.zygote, MAX_MESSAGE, SOCKETS)
@@ -57,7 +57,7 @@ class Setup:
 
     async def request(self):
         async with asyncio.timeout(PATIENCE):
-            while (found := self.asked()) is None:
+            while (found := self.next_request()) is None:
                 await asyncio.sleep(0.001)
         return found
 
@@ -93,9 +93,9 @@ class Setup:
 def run(monkeypatch):
     monkeypatch.setattr(supervisor.processes.pool, "RESTART_AFTER", 0.01)
 
-    def go(scenario):
+    def run_scenario(scenario):
         async def body():
-            setup = Setup()
+            setup = PoolWithFakeZygote()
             try:
                 await scenario(setup)
             finally:
@@ -103,11 +103,11 @@ def run(monkeypatch):
 
         asyncio.run(body())
 
-    return go
+    return run_scenario
 
 
 @pytest.mark.starts
-def test_a_zygote_that_cannot_be_asked_is_asked_again(run):
+def test_request_to_busy_zygote_is_repeated(run):
     async def scenario(setup):
         request = encode_fork(ForkRequest(1, 1))
         count = 0
@@ -123,17 +123,17 @@ def test_a_zygote_that_cannot_be_asked_is_asked_again(run):
         for _ in range(count):
             await setup.request()
         assert (await setup.request()).worker == 0
-        while setup.asked() is not None:  # requests of further attempts
+        while setup.next_request() is not None:  # requests of further attempts
             pass
         pid = setup.answer()
         await until(lambda: setup.stage() is Stage.STARTING)
-        assert setup.core.workers[0].pid == pid, "no answer goes to one that was not asked for"
+        assert setup.core.workers[0].pid == pid, "the answer goes to the requested worker"
 
     run(scenario)
 
 
 @pytest.mark.starts
-def test_a_worker_without_a_descriptor_that_has_ended_by_itself(run):
+def test_worker_that_exited_without_pidfd_is_replaced(run):
     async def scenario(setup):
         setup.pool.start(0)
         assert await setup.request() == ForkRequest(0, 1)
@@ -147,7 +147,7 @@ def test_a_worker_without_a_descriptor_that_has_ended_by_itself(run):
 
 
 @pytest.mark.starts
-def test_a_zygote_that_does_not_answer_is_told(run, monkeypatch):
+def test_silent_zygote_is_logged(run, monkeypatch):
     monkeypatch.setattr(supervisor.processes.pool, "START_DEADLINE", 0.01)
 
     async def scenario(setup):

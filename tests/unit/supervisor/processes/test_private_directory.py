@@ -10,7 +10,7 @@ import pytest
 from supervisor.processes.private_directory import LOCK, PrivateDirectory, usual_bases
 
 
-def test_only_the_user_can_enter_it_and_it_goes(tmp_path):
+def test_directory_is_private_and_removed(tmp_path):
     made = PrivateDirectory([str(tmp_path)])
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
     (made.path / "deltas").touch()
@@ -18,7 +18,7 @@ def test_only_the_user_can_enter_it_and_it_goes(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_base_that_can_be_is_taken(tmp_path):
+def test_first_usable_base_is_taken(tmp_path):
     long = tmp_path / ("x" * 100)
     long.mkdir()
     made = PrivateDirectory([str(tmp_path / "none"), str(long), str(tmp_path)])
@@ -30,8 +30,8 @@ def test_the_first_base_that_can_be_is_taken(tmp_path):
 
 
 @pytest.mark.starts
-def test_what_a_killed_router_has_left_is_removed_and_nothing_else(tmp_path):
-    lives = PrivateDirectory([str(tmp_path)])
+def test_directory_of_killed_router_is_removed(tmp_path):
+    alive = PrivateDirectory([str(tmp_path)])
     (tmp_path / "sluice-of-somebody").mkdir()
     (tmp_path / "sluice-link").symlink_to(tmp_path / "sluice-of-somebody")
     program = (
@@ -49,14 +49,14 @@ def test_what_a_killed_router_has_left_is_removed_and_nothing_else(tmp_path):
     assert os.path.exists(left), killed.stderr
     other = PrivateDirectory([str(tmp_path)])
     assert not os.path.exists(left)
-    assert lives.path.exists()
-    assert (lives.path / LOCK).exists()
+    assert alive.path.exists()
+    assert (alive.path / LOCK).exists()
     assert (tmp_path / "sluice-of-somebody").exists()
-    for made in (lives, other):
+    for made in (alive, other):
         made.remove()
 
 
-def test_usual_bases(monkeypatch):
+def test_usual_bases_follow_environment(monkeypatch):
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/sluice:/run/other")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1")
     assert list(usual_bases())[:3] == ["/run/sluice", "/run/user/1", "/dev/shm"]

@@ -21,7 +21,7 @@ print(sys.argv[1:])
 
 @pytest.mark.starts
 @pytest.mark.parametrize("title", ["t", "sluice: worker 3", "x" * 10_000, "w\u00f6rker"])
-def test_a_title_takes_the_place_of_the_arguments(title: str) -> None:
+def test_process_title_replaces_arguments(title: str) -> None:
     """A title can be replaced by another one. The process itself keeps its arguments."""
     arguments = [sys.executable, "-c", PROGRAM, "one", "two"]
     environment = {**os.environ, "TITLE": title}

@@ -8,36 +8,36 @@ from supervisor.runtime.deadline import HELD_UP, Deadline
 SECONDS = 0.05
 
 
-def test_it_comes():
+def test_deadline_calls_its_action():
     async def scenario():
-        came = asyncio.Event()
-        Deadline(asyncio.get_running_loop(), SECONDS, came.set)
+        called = asyncio.Event()
+        Deadline(asyncio.get_running_loop(), SECONDS, called.set)
         async with asyncio.timeout(10):
-            await came.wait()
+            await called.wait()
 
     asyncio.run(scenario())
 
 
-def test_after_a_hold_up_it_begins_anew():
+def test_deadline_after_hold_up_starts_again():
     async def scenario():
-        came = asyncio.Event()
+        called = asyncio.Event()
         begun = time.monotonic()
-        Deadline(asyncio.get_running_loop(), SECONDS, came.set)
+        Deadline(asyncio.get_running_loop(), SECONDS, called.set)
         time.sleep(SECONDS + 1.2 * HELD_UP)
         await asyncio.sleep(0)
-        assert not came.is_set()
+        assert not called.is_set()
         async with asyncio.timeout(10):
-            await came.wait()
+            await called.wait()
         assert time.monotonic() - begun >= 2 * SECONDS + 1.2 * HELD_UP
 
     asyncio.run(scenario())
 
 
-def test_it_can_be_called_off():
+def test_cancelled_deadline_does_not_call():
     async def scenario():
-        came = asyncio.Event()
-        Deadline(asyncio.get_running_loop(), 0, came.set).cancel()
+        called = asyncio.Event()
+        Deadline(asyncio.get_running_loop(), 0, called.set).cancel()
         await asyncio.sleep(SECONDS)
-        assert not came.is_set()
+        assert not called.is_set()
 
     asyncio.run(scenario())

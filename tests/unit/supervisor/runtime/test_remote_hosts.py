@@ -5,7 +5,7 @@ import pytest
 from supervisor.runtime.remote_hosts import HostShares, remote_host
 
 
-def test_a_host_has_its_share_and_no_more():
+def test_host_share_is_bounded():
     shares = HostShares(5, 2)
     assert [shares.take("10.0.0.1") for _ in range(3)] == [True, True, False]
     assert [shares.take(f"10.0.0.{number}") for number in range(2, 6)] == [True, True, True, False]
@@ -16,7 +16,7 @@ def test_a_host_has_its_share_and_no_more():
         shares.give_back("10.0.0.9")
 
 
-def test_a_host_that_has_nothing_is_not_remembered():
+def test_host_without_shares_is_forgotten():
     shares = HostShares(5, 2)
     for number in range(100):
         shares.take(f"10.0.0.{number}")
@@ -33,5 +33,5 @@ def test_a_host_that_has_nothing_is_not_remembered():
         ("fe80::1%eth0", "fe80::/64"),
     ],
 )
-def test_a_network_of_ipv6_is_one_host(address, host):
+def test_ipv6_network_counts_as_one_host(address, host):
     assert remote_host(address) == host

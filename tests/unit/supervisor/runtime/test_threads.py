@@ -12,7 +12,7 @@ import pytest
 from supervisor.runtime.threads import Threads
 
 
-def test_results_and_faults():
+def test_thread_results_and_exceptions_are_returned():
     async def scenario():
         begun = []
         threads = Threads(asyncio.get_running_loop(), "t", 2, lambda: begun.append(threading.current_thread().name))
@@ -24,7 +24,7 @@ def test_results_and_faults():
     asyncio.run(scenario())
 
 
-def test_limits_of_time_and_number():
+def test_threads_are_limited_in_time_and_number():
     async def scenario():
         reader, writer = os.pipe()
         threads = Threads(asyncio.get_running_loop(), "t", 1)
@@ -45,7 +45,7 @@ def test_limits_of_time_and_number():
 
 
 @pytest.mark.starts
-def test_the_process_ends_while_a_thread_hangs():
+def test_process_exits_while_thread_hangs():
     program = (
         "import asyncio, os\n"
         "from supervisor.runtime.threads import Threads\n"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.supervisor.telemetry.world import World
+from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def router() -> Iterator[MetricsRouter]:
     """Router with two workers and no clients."""
-    made = World()
+    made = MetricsRouter()
     yield made
     made.close()

@@ -8,26 +8,17 @@ import pytest
 
 from supervisor.processes.worker import Stage
 from supervisor.telemetry.health import LAG_STEP, LIVE_WITHOUT_WORKERS, READY_LAG, Check, Health, Lag, ListenerState
-from tests.unit.supervisor.telemetry.world import World
-
-
-class Clock:
-    """Clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.supervisor.settable_clock import SettableClock
+from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SettableClock:
+    return SettableClock()
 
 
-def health(world: World, clock: Callable[[], float], *states: ListenerState, draining: bool = False) -> Health:
-    return Health(world.core, world.lag, lambda: states, lambda: draining, clock)
+def health(router: MetricsRouter, clock: Callable[[], float], *states: ListenerState, draining: bool = False) -> Health:
+    return Health(router.core, router.lag, lambda: states, lambda: draining, clock)
 
 
 def failed(checks: list[Check]) -> list[Check]:
@@ -38,8 +29,8 @@ def listening(up: bool) -> ListenerState:
     return ListenerState("amqp", "0.0.0.0:5672", "normal", http=False, up=up)
 
 
-def test_all_is_well(world: World, clock: Clock) -> None:
-    checked = health(world, clock, listening(up=True))
+def test_healthy_router_passes_all_checks(router: MetricsRouter, clock: SettableClock) -> None:
+    checked = health(router, clock, listening(up=True))
     assert checked.ready
     assert [check.name for check in checked.readiness()] == ["running", "workers", "listener amqp", "table"]
     assert failed(checked.liveness()) == []
@@ -54,63 +45,65 @@ def test_all_is_well(world: World, clock: Clock) -> None:
         (Stage.DEAD, "1 of 2 serve: worker 1 has crashed and is being replaced"),
     ],
 )
-def test_a_worker_that_does_not_serve(world: World, clock: Clock, stage: Stage, reason: str) -> None:
-    world.core.workers[1].stage = stage
-    checked = health(world, clock)
+def test_worker_that_does_not_serve_fails_readiness(
+    router: MetricsRouter, clock: SettableClock, stage: Stage, reason: str
+) -> None:
+    router.core.workers[1].stage = stage
+    checked = health(router, clock)
     assert failed(checked.readiness()) == [Check("workers", False, reason)]
     assert failed(checked.liveness()) == []
 
 
-def test_no_worker_at_all(world: World, clock: Clock) -> None:
-    world.core.workers.clear()
-    assert not health(world, clock).ready
+def test_router_without_workers_is_not_ready(router: MetricsRouter, clock: SettableClock) -> None:
+    router.core.workers.clear()
+    assert not health(router, clock).ready
 
 
-def test_a_listener_that_takes_nothing(world: World, clock: Clock) -> None:
-    checked = health(world, clock, listening(up=False))
+def test_closed_listener_fails_readiness(router: MetricsRouter, clock: SettableClock) -> None:
+    checked = health(router, clock, listening(up=False))
     assert failed(checked.readiness()) == [Check("listener amqp", False, "0.0.0.0:5672 takes no connections")]
 
 
-def test_a_router_that_ends(world: World, clock: Clock) -> None:
-    checked = health(world, clock, draining=True)
+def test_shutdown_fails_readiness(router: MetricsRouter, clock: SettableClock) -> None:
+    checked = health(router, clock, draining=True)
     assert failed(checked.readiness()) == [Check("running", False, "the router is shutting down")]
     assert failed(checked.liveness()) == []
 
 
-def test_live_until_no_worker_has_served_for_long(world: World, clock: Clock) -> None:
-    checked = health(world, clock)
+def test_liveness_fails_after_long_time_without_workers(router: MetricsRouter, clock: SettableClock) -> None:
+    checked = health(router, clock)
     clock.now += 10 * LIVE_WITHOUT_WORKERS  # no check in the meantime
-    for worker in world.core.workers.values():
+    for worker in router.core.workers.values():
         worker.stage = Stage.DEAD
     assert failed(checked.liveness()) == []
     clock.now += LIVE_WITHOUT_WORKERS - 1
     assert failed(checked.liveness()) == []
     clock.now += 1
     assert failed(checked.liveness()) == [Check("workers", False, "no worker has served for 60 of 60 seconds")]
-    world.core.workers[0].stage = Stage.SERVING
+    router.core.workers[0].stage = Stage.SERVING
     assert failed(checked.liveness()) == []
-    world.core.workers[0].stage = Stage.DEAD
+    router.core.workers[0].stage = Stage.DEAD
     assert failed(checked.liveness()) == []  # the time starts again
 
 
-def test_a_worker_that_is_behind_with_the_table(world: World, clock: Clock) -> None:
-    lag = world.lag = Lag(clock)
-    checked = health(world, clock)
-    world.core.table.open_mobile("a", 0, world.core.settings.current.default)
-    delta = world.core.take_delta()
+def test_worker_behind_with_table_fails_readiness(router: MetricsRouter, clock: SettableClock) -> None:
+    lag = router.lag = Lag(clock)
+    checked = health(router, clock)
+    router.core.table.open_mobile("a", 0, router.core.settings.current.default)
+    delta = router.core.take_delta()
     assert delta is not None
     lag.published(delta[0])
     clock.now += READY_LAG - LAG_STEP
     assert failed(checked.readiness()) == []
     clock.now += 2 * LAG_STEP
     assert failed(checked.readiness()) == [Check("table", False, f"epoch {delta[0]} waits for 2 seconds")]
-    world.core.epochs.acknowledge(0, delta[0])
+    router.core.epochs.acknowledge(0, delta[0])
     assert len(failed(checked.readiness())) == 1
-    world.core.epochs.acknowledge(1, delta[0])
+    router.core.epochs.acknowledge(1, delta[0])
     assert failed(checked.readiness()) == []
 
 
-def test_the_lag_is_that_of_the_oldest_change_that_waits(clock: Clock) -> None:
+def test_lag_is_age_of_oldest_pending_epoch(clock: SettableClock) -> None:
     lag = Lag(clock)
     assert lag.seconds(0, 0) == 0
     for epoch in range(1, 5001):

@@ -9,89 +9,89 @@ import random
 import pytest
 
 from supervisor.telemetry import collect
-from tests.unit.supervisor.telemetry.world import World, value
+from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter, value
 
 NAME = "sluice_address_deliveries_total"
 OTHER = {"address": "other", "phase": "", "direction": "ingress"}
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> int:
+def few_series(monkeypatch: pytest.MonkeyPatch) -> int:
     """Number of addresses that get a series of their own."""
     monkeypatch.setattr(collect, "SHOWN_ADDRESSES", 3)
     return 3
 
 
-def test_the_busiest_have_series_and_the_rest_is_summed(world: World, few: int) -> None:
-    client = world.client()
+def test_busiest_addresses_have_series_and_rest_is_summed(router: MetricsRouter, few_series: int) -> None:
+    client = router.client()
     for number in range(6):
-        world.link(client, "out", f"a{number}")
-        world.count(f"a{number}", worker=number % 2, ingress=10 * number, egress=number)
-    page = world.page()
+        router.link(client, "out", f"a{number}")
+        router.count(f"a{number}", worker=number % 2, ingress=10 * number, egress=number)
+    page = router.page()
     shown = {dict(labels)["address"] for name, labels in page if name == "sluice_address_consumers"}
     assert shown == {"a5", "a4", "a3", "other"}
     assert value(page, NAME, address="a5", phase="0", direction="ingress") == 50
     assert value(page, NAME, **OTHER) == 30
     assert value(page, "sluice_address_consumers", address="other", phase="") == 3
-    assert value(page, "sluice_addresses_shown") == few
+    assert value(page, "sluice_addresses_shown") == few_series
 
 
-def test_temporary_addresses_have_no_series(world: World) -> None:
+def test_temporary_addresses_have_no_series(router: MetricsRouter) -> None:
     """Each client creates new temporary addresses; their series would grow without bound."""
-    client = world.client()
-    world.link(client, "out", None, dynamic=0)
-    page = world.page()
+    client = router.client()
+    router.link(client, "out", None, dynamic=0)
+    page = router.page()
     shown = {dict(labels)["address"] for name, labels in page if name == "sluice_address_consumers"}
     assert shown == {"$management", "other"}
 
 
-def test_an_address_that_gets_series_later(world: World, few: int) -> None:
+def test_late_series_excludes_earlier_deliveries(router: MetricsRouter, few_series: int) -> None:
     """Earlier deliveries stay in the remainder. Later ones are in the new series alone."""
-    client = world.client()
+    client = router.client()
     for name, traffic in (("a", 100), ("b", 90), ("c", 80), ("late", 5)):
-        world.link(client, "out", name)
-        world.count(name, ingress=traffic)
-    assert value(world.page(), NAME, **OTHER) == 5
-    world.count("late", ingress=1000)
-    page = world.page()
+        router.link(client, "out", name)
+        router.count(name, ingress=traffic)
+    assert value(router.page(), NAME, **OTHER) == 5
+    router.count("late", ingress=1000)
+    page = router.page()
     assert value(page, NAME, address="late", phase="0", direction="ingress") == 1000
     first = value(page, NAME, **OTHER)
     assert first >= 5
-    world.count("late", ingress=1500)
-    world.count("c", ingress=95)  # lost its series
-    page = world.page()
+    router.count("late", ingress=1500)
+    router.count("c", ingress=95)  # lost its series
+    page = router.page()
     assert value(page, NAME, **OTHER) == first + 15
     assert value(page, NAME, address="late", phase="0", direction="ingress") == 1500
 
 
-def test_an_address_that_comes_and_goes_between_two_pages(world: World) -> None:
-    client = world.client()
-    world.page()
-    link = world.link(client, "out", "short")
-    world.count("short", ingress=7)
-    world.detach(client, link)
-    assert value(world.page(), NAME, **OTHER) == 7
+def test_short_lived_address_counts_in_remainder(router: MetricsRouter) -> None:
+    client = router.client()
+    router.page()
+    link = router.link(client, "out", "short")
+    router.count("short", ingress=7)
+    router.detach(client, link)
+    assert value(router.page(), NAME, **OTHER) == 7
 
 
-def test_what_an_address_counts_after_its_last_page(world: World) -> None:
-    client = world.client()
-    link = world.link(client, "out", "a")
-    world.count("a", ingress=5)
-    assert value(world.page(), NAME, **OTHER) == 0
-    world.count("a", ingress=8)
-    world.detach(client, link)
-    assert value(world.page(), NAME, **OTHER) == 3
+def test_last_deliveries_of_removed_address_count_in_remainder(router: MetricsRouter) -> None:
+    client = router.client()
+    link = router.link(client, "out", "a")
+    router.count("a", ingress=5)
+    assert value(router.page(), NAME, **OTHER) == 0
+    router.count("a", ingress=8)
+    router.detach(client, link)
+    assert value(router.page(), NAME, **OTHER) == 3
 
 
-def test_no_delivery_is_in_two_series_or_in_none(world: World, few: int) -> None:
+def test_deliveries_are_counted_in_one_series(router: MetricsRouter, few_series: int) -> None:
     """Clients, addresses and traffic come and go at random. The growth of all series together equals the number of
     deliveries.
 
     The first value of a new series is growth, unless its address was part of the remainder before.
     """
     chance = random.Random(7)
-    client = world.client()
-    fresh = itertools.count()
+    client = router.client()
+    numbers = itertools.count()
     links: dict[str, int] = {}  # existing addresses
     counted: dict[str, int] = {}
     total = own = other = 0.0
@@ -100,19 +100,19 @@ def test_no_delivery_is_in_two_series_or_in_none(world: World, few: int) -> None
     for _ in range(400):
         happens = chance.random()
         if happens < 0.2:
-            name = f"a{next(fresh)}"
-            links[name], counted[name] = world.link(client, "out", name), 0
+            name = f"a{next(numbers)}"
+            links[name], counted[name] = router.link(client, "out", name), 0
         elif links and happens < 0.3:
-            world.detach(client, links.pop(chance.choice(list(links))))
+            router.detach(client, links.pop(chance.choice(list(links))))
         elif links and happens < 0.8:
             name, more = chance.choice(list(links)), chance.randrange(50)
             counted[name] += more
             total += more
-            world.count(name, ingress=counted[name])
+            router.count(name, ingress=counted[name])
         else:
             page = {
                 dict(labels)["address"]: number
-                for (name, labels), number in world.page().items()
+                for (name, labels), number in router.page().items()
                 if name == NAME and ("direction", "ingress") in labels
             }
             assert page["other"] >= other

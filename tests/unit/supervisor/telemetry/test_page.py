@@ -20,17 +20,17 @@ from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, GROUPS, Definit
 from supervisor.telemetry.collect import SHOWN_ADDRESSES, SLICE
 from supervisor.telemetry.families import bounds
 from supervisor.telemetry.page import MAX_LABEL, Families, label
-from tests.unit.supervisor.telemetry.world import World, value
+from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter, value
 
 MANUAL = Path(__file__).resolve().parents[4] / "docs" / "user" / "metrics.md"
 
 
-def test_the_page_has_what_the_catalogue_has(world: World) -> None:
+def test_metrics_page_matches_catalogue(router: MetricsRouter) -> None:
     """Names, types and texts are equal, and each sample has exactly the labels of its definition."""
-    client = world.client()
-    world.link(client, "in", "a")
-    world.link(client, "out", "a")
-    text = world.text()
+    client = router.client()
+    router.link(client, "in", "a")
+    router.link(client, "out", "a")
+    text = router.text()
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     assert types == {name: definition.kind for name, definition in DEFINITIONS.items()}
     helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
@@ -41,33 +41,33 @@ def test_the_page_has_what_the_catalogue_has(world: World) -> None:
             assert set(sample.labels) - {"le"} == set(known.labels), sample
 
 
-def test_refusals_of_the_policy(world: World) -> None:
-    world.core.connections.denied += 2
-    world.core.policy.denials.add(Kind("v", "g", "target"), count=3)
-    page = world.page()
+def test_policy_refusals_are_counted(router: MetricsRouter) -> None:
+    router.core.connections.denied += 2
+    router.core.policy.denials.add(Kind("v", "g", "target"), count=3)
+    page = router.page()
     assert value(page, "sluice_policy_denied_total", vhost="v", group="g", reason="target") == 3
     assert value(page, "sluice_policy_denied_total", vhost="", group="", reason="router_connections") == 2
 
 
-def test_logins_that_failed(world: World) -> None:
-    logins = world.core.authentication.failed
+def test_failed_logins_are_counted(router: MetricsRouter) -> None:
+    logins = router.core.authentication.failed
     for _ in range(2):
         logins.add("main", "PLAIN", "10.0.0.1")
     logins.add("main", None, "10.0.0.2")
     logins.by_other_hosts = 4
-    page = world.page()
+    page = router.page()
     assert value(page, "sluice_logins_failed_total", listener="main", mechanism="PLAIN") == 2
     assert value(page, "sluice_logins_failed_total", listener="main", mechanism="none") == 1
     assert value(page, "sluice_logins_failed_by_host_total", host="10.0.0.1") == 2
     assert value(page, "sluice_logins_failed_by_host_total", host="other") == 4
 
 
-def test_the_names_of_dispatch_come_first(world: World) -> None:
-    types = re.findall(r"^# TYPE (\S+)", world.text(), re.MULTILINE)
+def test_dispatch_metrics_come_first(router: MetricsRouter) -> None:
+    types = re.findall(r"^# TYPE (\S+)", router.text(), re.MULTILINE)
     assert types[: len(ALIASES)] == [definition.name for definition in ALIASES]
 
 
-def test_names_follow_the_conventions() -> None:
+def test_metric_names_follow_conventions() -> None:
     """Names follow https://prometheus.io/docs/practices/naming/, except for those of Dispatch."""
     for name, definition in DEFINITIONS.items():
         if not name.startswith("qdr_"):
@@ -76,7 +76,7 @@ def test_names_follow_the_conventions() -> None:
             assert definition.about.endswith("."), name
 
 
-def test_the_manual_lists_every_metric() -> None:
+def test_manual_lists_all_metrics() -> None:
     """Each group of the catalogue has its table in the manual, row by row."""
     manual = MANUAL.read_text("utf-8")
     for title, group in GROUPS:
@@ -90,13 +90,13 @@ def manual_row(definition: Definition) -> str:
     return f"| `{definition.name}` | {definition.kind} | {labels} | {definition.about} |"
 
 
-def test_counters_of_workers(world: World) -> None:
+def test_worker_counters_are_shown(router: MetricsRouter) -> None:
     dropped = list(range(1, 1 + len(DROP_NAMES))) + [0] * (8 - len(DROP_NAMES))
     ends = {"accepted": 6, "ended_accepted": 5, "presettled": 2, "settled_no_state": 1}
-    set_worker(world.region, 0, ingress=8, dropped=dropped, **ends)
+    set_worker(router.region, 0, ingress=8, dropped=dropped, **ends)
     waiting = {"stuck": 6, "blocked": 2, "buffered": 512}
-    set_worker(world.region, 1, accepted=7, ended_accepted=7, redirected=3, delayed_1s=4, checks_failed=1, **waiting)
-    page = world.page()
+    set_worker(router.region, 1, accepted=7, ended_accepted=7, redirected=3, delayed_1s=4, checks_failed=1, **waiting)
+    page = router.page()
     assert value(page, "qdr_accepted_deliveries_total") == 13
     assert value(page, "qdr_presettled_deliveries_total") == 2
     assert value(page, "qdr_deliveries_redirected_to_fallback_total") == 3
@@ -115,12 +115,12 @@ def test_counters_of_workers(world: World) -> None:
     assert value(page, "sluice_worker_buffered_bytes", worker="1") == 512
 
 
-def test_the_histogram_is_in_seconds_and_over_all_workers(world: World) -> None:
+def test_latency_histogram_sums_workers_in_seconds(router: MetricsRouter) -> None:
     latency = [0] * 32
     latency[0], latency[10], latency[31] = 1, 2, 4
-    set_worker(world.region, 0, latency=latency)
-    set_worker(world.region, 1, latency=latency)
-    page = world.page()
+    set_worker(router.region, 0, latency=latency)
+    set_worker(router.region, 1, latency=latency)
+    page = router.page()
     name = "sluice_delivery_seconds"
     assert value(page, f"{name}_bucket", le="1e-06") == 2
     assert value(page, f"{name}_bucket", le="0.000512") == 2
@@ -130,12 +130,12 @@ def test_the_histogram_is_in_seconds_and_over_all_workers(world: World) -> None:
     assert value(page, f"{name}_count") == 14
 
 
-def test_links_by_direction_and_undelivered_by_address(world: World) -> None:
-    client = world.client(1)
-    world.link(client, "in", "a", 1, credit=250, deliveries=9, finished=5, unsettled=5)
-    world.link(client, "out", "a", 1, credit=0, undelivered=7, blocked=1, stuck=5)
-    world.link(client, "out", "b", 1, credit=3, undelivered=1, unsettled=2)
-    page = world.page()
+def test_links_are_counted_by_direction_and_address(router: MetricsRouter) -> None:
+    client = router.client(1)
+    router.link(client, "in", "a", 1, credit=250, deliveries=9, finished=5, unsettled=5)
+    router.link(client, "out", "a", 1, credit=0, undelivered=7, blocked=1, stuck=5)
+    router.link(client, "out", "b", 1, credit=3, undelivered=1, unsettled=2)
+    page = router.page()
     labels = {"kind": "endpoint", "role": "normal"}
     assert value(page, "sluice_links", **labels, direction="in") == 1
     assert value(page, "sluice_links", **labels, direction="out") == 2
@@ -152,22 +152,22 @@ def test_links_by_direction_and_undelivered_by_address(world: World) -> None:
     assert value(page, "qdr_links_total") == 3
 
 
-def test_hostile_addresses_are_escaped_and_cut(world: World) -> None:
-    client = world.client()
-    evil = 'a"} 1\n# HELP evil\\ \x00\u2028\U0001f600'
+def test_hostile_addresses_are_escaped_and_cut(router: MetricsRouter) -> None:
+    client = router.client()
+    hostile = 'a"} 1\n# HELP evil\\ \x00\u2028\U0001f600'
     long = "x" * 60_000
-    for name in (evil, long, long + "y"):
-        world.link(client, "out", name)
-    page = world.page()
+    for name in (hostile, long, long + "y"):
+        router.link(client, "out", name)
+    page = router.page()
     shown = {dict(labels)["address"] for name, labels in page if name == "sluice_address_consumers"}
-    assert evil in shown
+    assert hostile in shown
     cut = [name for name in shown if name.startswith("xxx")]
     assert len(cut) == 2  # of different texts
     assert all(len(name) <= MAX_LABEL for name in cut)
 
 
 @given(st.text())
-def test_any_text_is_a_label(text: str) -> None:
+def test_arbitrary_text_becomes_label(text: str) -> None:
     families = Families()
     families.open(Definition("sluice_x", "gauge", "About.", ("address",))).add((text,), 1)
     (metric,) = families.metrics
@@ -177,15 +177,15 @@ def test_any_text_is_a_label(text: str) -> None:
 
 
 @pytest.mark.parametrize(("clients", "links"), [(1, 2500), (2500, 0), (3, 1001)])
-def test_very_many_links_and_connections_are_looked_at_in_slices(world: World, clients: int, links: int) -> None:
-    quiet = world.pauses_of_a_page()
-    made = [world.client(1) for _ in range(clients)]
+def test_links_and_connections_are_read_in_slices(router: MetricsRouter, clients: int, links: int) -> None:
+    quiet = router.pauses_of_a_page()
+    made = [router.client(1) for _ in range(clients)]
     for number, client in enumerate(made):
         for link in range(links):
             client.links[link] = Link(link, "", True, number * links + link, 1, client, 1)
-            claim_link(world.region, 1, number * links + link, 1, direction=2, unsettled=1)
-    assert world.pauses_of_a_page() >= quiet + (clients + clients * links) // SLICE - 1
-    page = world.page()
+            claim_link(router.region, 1, number * links + link, 1, direction=2, unsettled=1)
+    assert router.pauses_of_a_page() >= quiet + (clients + clients * links) // SLICE - 1
+    page = router.page()
     assert value(page, "sluice_listener_connections", listener="main", role="normal") == clients
     if links:
         labels = {"kind": "endpoint", "role": "normal", "direction": "out"}
@@ -194,24 +194,24 @@ def test_very_many_links_and_connections_are_looked_at_in_slices(world: World, c
 
 
 @pytest.mark.timeout(60)
-def test_a_client_with_very_many_addresses_changes_neither_size_nor_pace() -> None:
+def test_excess_addresses_leave_page_size_and_pace_bounded() -> None:
     """The series are bounded, and other events get their turn between slices."""
-    world = World(addresses=101_000, links=110_000)
+    router = MetricsRouter(addresses=101_000, links=110_000)
     try:
-        before = len(world.text())
-        client = world.client()
-        worker = world.core.workers[0]
+        before = len(router.text())
+        client = router.client()
+        worker = router.core.workers[0]
         for number in range(100_000):
-            record = world.core.table.open_mobile(f"evil/{number}", 0, world.core.settings.current.default)
-            world.core.table.add_producer(record)
-        world.settle()
+            record = router.core.table.open_mobile(f"hostile/{number}", 0, router.core.settings.current.default)
+            router.core.table.add_producer(record)
+        router.settle()
         assert client.number in worker.connections
-        world.pauses, started = 0, time.thread_time()
-        text = world.text()
+        router.pauses, started = 0, time.thread_time()
+        text = router.text()
         spent = time.thread_time() - started
         assert text.count("\nsluice_address_consumers{") == SHOWN_ADDRESSES + 1
         assert len(text) < before + 1200 * SHOWN_ADDRESSES
-        assert spent / world.pauses < 0.005
+        assert spent / router.pauses < 0.005
         assert "qdr_addresses_total 100002\n" in text
     finally:
-        world.close()
+        router.close()

@@ -52,17 +52,17 @@ def external(uid_format, names=None, subject=DN, attributes=ATTRIBUTES):
         ("c,n", DN),
     ],
 )
-def test_the_format(uid_format, user):
+def test_uid_format_selects_fields(uid_format, user):
     assert external(uid_format) == user
 
 
-def test_fields_that_are_absent_are_left_out():
+def test_absent_certificate_fields_are_omitted():
     assert external("con", attributes=[("O", "Client"), ("CN", "x")]) == "Client;x"
     assert external("cs", subject="O=Client", attributes=[("O", "Client")]) == "O=Client"
     assert external("u", attributes=[("OU", "first"), ("OU", "second")]) == "first"
 
 
-def test_alternative_names_without_a_subject_name_the_user():
+def test_alternative_name_without_subject_names_user():
     nameless = tls("", [], {"i": "spiffe://net.example/shop"})
     assert user_of("EXTERNAL", "", nameless, "i", None) == "spiffe://net.example/shop"
     assert user_of("EXTERNAL", "", nameless, "i", {"spiffe://net.example/shop": "shop"}) == "shop"
@@ -70,11 +70,11 @@ def test_alternative_names_without_a_subject_name_the_user():
         assert user_of("EXTERNAL", "", nameless, uid_format, None) is None
 
 
-def test_a_letter_without_meaning():
+def test_unknown_uid_format_letter_is_found():
     assert [unknown_letter(each) for each in ("cslo125un", "cx", "c n", "c,n", "N")] == [None, "x", " ", ",", "N"]
 
 
-def test_names():
+def test_name_mapping_replaces_user():
     names = {"127.0.0.1": "alice", "Client": ""}
     assert external("n", names) == "alice"
     assert external("o", names) == "Client", "an empty name is none"
@@ -82,7 +82,7 @@ def test_names():
     assert external(None, {DN: "alice"}) == DN, "the whole name is not looked up"
 
 
-def test_a_prefix_is_for_users_by_certificate():
+def test_prefix_applies_to_certificate_users():
     assert user_of("EXTERNAL", "x", tls(), "n", None, "tls:") == "tls:" + external("n")
     assert user_of("EXTERNAL", "x", tls(), "n", {external("n"): "alice"}, "tls:") == "tls:alice"
     assert user_of(None, "x", tls(), "n", None, "tls:") == "tls:" + DN
@@ -90,7 +90,7 @@ def test_a_prefix_is_for_users_by_certificate():
     assert user_of("EXTERNAL", "", tls(""), None, None, "tls:") is None, "a certificate that names nobody"
 
 
-def test_users_without_external():
+def test_users_without_external_ignore_uid_format():
     assert user_of("PLAIN", "bob", tls(), "n", None) == "bob"
     assert user_of(None, "anonymous", tls(), "n", None) == DN, "uidFormat is for EXTERNAL only"
     assert user_of(None, "anonymous", tls(None), "n", None) is None

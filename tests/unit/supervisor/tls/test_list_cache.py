@@ -23,20 +23,20 @@ def profile(urls=URL, **attributes):
     return load_text("x.conf", f"sslProfile {{\nname: p\n{lines}}}\n").ssl_profiles[0]
 
 
-def made(pem, begins=NOW - 60, ends=NOW + 86400):
+def revocation_list(pem, begins=NOW - 60, ends=NOW + 86400):
     return RevocationList(pem, begins, ends)
 
 
-class Setup:
+class ListCacheWithServer:
     def __init__(self):
         self.answers = {}
-        self.asked = []
+        self.requests = []
         self.renewed: list[str] = []
         self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
         self.cache = ListCache(asyncio.get_running_loop(), self.log, self.renewed.append, self.fetch)
 
     async def fetch(self, url, trusted_file, threads):
-        self.asked.append((url, trusted_file))
+        self.requests.append((url, trusted_file))
         answer = self.answers.get(url, ListError("HTTP status 404"))
         if isinstance(answer, Exception):
             raise answer
@@ -45,7 +45,7 @@ class Setup:
     async def look(self, *configs, times):
         """Call `look` of the cache until `times` lists have been requested."""
         self.cache.look({each.name: each for each in configs})
-        await soon(lambda: len(self.asked) >= times)
+        await soon(lambda: len(self.requests) >= times)
         await asyncio.sleep(0)
 
     def lines(self):
@@ -57,12 +57,12 @@ def run(scenario):
 
 
 async def _run(scenario):
-    setup = Setup()
+    setup = ListCacheWithServer()
     await scenario(setup)
     setup.cache.stop()
 
 
-def test_profile_without_urls_demands_no_lists():
+def test_profile_without_urls_requests_no_lists():
     async def scenario(setup):
         config = profile("")
         await setup.look(config, times=0)
@@ -71,11 +71,11 @@ def test_profile_without_urls_demands_no_lists():
     run(scenario)
 
 
-def test_lists_of_a_profile_are_those_that_are_there():
+def test_lists_of_profile_are_the_available_ones():
     async def scenario(setup):
         config = profile(f"{URL} {URL}2")
         assert setup.cache.lists(config) == ""
-        setup.answers = {URL: made("one"), URL + "2": ListError("HTTP status 404")}
+        setup.answers = {URL: revocation_list("one"), URL + "2": ListError("HTTP status 404")}
         await setup.look(config, times=2)
         assert setup.cache.lists(config) == "one"
         assert setup.cache.problem("p") == f"revocation list {URL}2: HTTP status 404"
@@ -90,20 +90,20 @@ def test_lists_of_a_profile_are_those_that_are_there():
     ("answer", "reason"),
     [
         (ListError("HTTP status 500"), "HTTP status 500"),
-        (made("old", NOW - 61), "it is older than the previous one"),
-        (made("ended", NOW, NOW - 1), "it has expired"),
+        (revocation_list("old", NOW - 61), "it is older than the previous one"),
+        (revocation_list("ended", NOW, NOW - 1), "it has expired"),
         (KeyError("x"), "KeyError: 'x'"),
     ],
 )
-def test_list_that_cannot_be_renewed_is_kept(monkeypatch, answer, reason):
+def test_list_without_renewal_is_kept(monkeypatch, answer, reason):
     monkeypatch.setattr(list_cache, "LEAST_PAUSE", 0.0)
 
     async def scenario(setup):
         config = profile(crlRefreshSeconds=10)
-        setup.answers[URL] = made("one", ends=time.time() + 0.2)
+        setup.answers[URL] = revocation_list("one", ends=time.time() + 0.2)
         await setup.look(config, times=1)
         setup.answers[URL] = answer
-        while len(setup.asked) < 2:
+        while len(setup.requests) < 2:
             await setup.look(config, times=1)
             await asyncio.sleep(0.01)
         assert setup.cache.lists(config) == "one"
@@ -114,15 +114,15 @@ def test_list_that_cannot_be_renewed_is_kept(monkeypatch, answer, reason):
     run(scenario)
 
 
-def test_list_is_fetched_again_after_its_time_and_not_before():
+def test_list_is_fetched_again_when_due():
     async def scenario(setup):
         config = profile()
-        setup.answers[URL] = made("one")
+        setup.answers[URL] = revocation_list("one")
         for _ in range(3):
             await setup.look(config, times=1)
-        assert setup.asked == [(URL, "/ca")]
+        assert setup.requests == [(URL, "/ca")]
         await setup.look(profile(caCertFile="/other"), times=2)
-        assert setup.asked[1:] == [(URL, "/other")], "other authorities: the list is to be checked again"
+        assert setup.requests[1:] == [(URL, "/other")], "other authorities: the list has to be checked again"
         setup.cache.look({})
         assert setup.cache.lists(config) == ""
 
@@ -139,7 +139,7 @@ def test_list_is_fetched_again_after_its_time_and_not_before():
         (" ".join([URL] * 17), "/ca", "17 URLs, and at most 16 are fetched"),
     ],
 )
-def test_url_that_cannot_be_used_is_refused(urls, trusted, fault):
+def test_unusable_list_url_is_refused(urls, trusted, fault):
     lines = f"crlUrl: {urls}\n" + (f"caCertFile: {trusted}\n" if trusted else "")
     with pytest.raises(ConfigError, match=f"x.conf:3: .*crlUrl: .*{fault}"):
         load_text("x.conf", f"sslProfile {{\nname: p\n{lines}}}\n")

@@ -44,21 +44,21 @@ def der(pem):
     return base64.b64decode(b"".join(pem.splitlines()[1:-1]))
 
 
-def test_list_of_an_authority_is_taken_in_both_encodings(made, pem):
+def test_list_of_authority_is_accepted_in_both_encodings(made, pem):
     for octets in (pem, der(pem), b"\n" + pem):
         found = checked(octets, str(made.trusted))
         assert found.pem.encode() == pem
         assert found.begins < datetime.now(tz=UTC).timestamp() < found.ends
 
 
-def test_list_of_somebody_else_is_refused(made, pem, other, foreign):
+def test_list_of_other_authority_is_refused(made, pem, other, foreign):
     for octets, trusted in ((foreign, made.trusted), (pem, other.trusted)):
         with pytest.raises(ListError, match="it is not signed by an authority in caCertFile"):
             checked(octets, str(trusted))
 
 
 @pytest.mark.parametrize("octets", [b"", b"nonsense", b"\x30\x82", b"-----BEGIN X509 CRL-----\n"])
-def test_octets_that_are_no_list_are_refused(made, octets):
+def test_malformed_list_is_refused(made, octets):
     with pytest.raises(ListError, match="it is no revocation list"):
         checked(octets, str(made.trusted))
 
@@ -70,13 +70,13 @@ def test_changed_list_is_refused(made, pem):
         checked(bytes(octets), str(made.trusted))
 
 
-def fetched(answer, made, then=None):
+def fetch_from(answer, made, then=None):
     """Fetch from a server with this answer. Return the list and the requests."""
-    asked = []
+    requests = []
 
     async def serve(reader, writer):
         with contextlib.suppress(ConnectionError):
-            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            requests.append(await reader.readuntil(b"\r\n\r\n"))
             writer.write(answer)
             await writer.drain()
             if then is not None:
@@ -89,11 +89,11 @@ def fetched(answer, made, then=None):
             url = f"http://127.0.0.1:{port}/list"
             return await fetch(url, str(made.trusted), Threads(asyncio.get_running_loop(), "lists", 4))
 
-    return asyncio.run(run()), asked
+    return asyncio.run(run()), requests
 
 
 def test_fetch_returns_the_list(made, pem):
-    found, (request,) = fetched(HEAD % len(pem) + pem, made)
+    found, (request,) = fetch_from(HEAD % len(pem) + pem, made)
     assert found.pem.encode() == pem
     assert request.startswith(b"GET /list HTTP/1.1\r\n")
 
@@ -108,26 +108,26 @@ def test_fetch_returns_the_list(made, pem):
         (HEAD % 10 + b"abc", ".*"),
     ],
 )
-def test_fetch_of_a_bad_answer_fails(made, answer, reason):
+def test_fetch_with_bad_answer_fails(made, answer, reason):
     with pytest.raises(ListError, match=reason):
-        fetched(answer, made)
+        fetch_from(answer, made)
 
 
-def test_fetch_ends_at_the_limit_of_octets(made, monkeypatch):
+def test_fetch_ends_at_octet_limit(made, monkeypatch):
     monkeypatch.setattr(lists, "MAX_LIST", 1 << 17)
 
-    async def on(writer):
+    async def write_on(writer):
         with contextlib.suppress(ConnectionError):
             while True:
                 writer.write(bytes(1 << 16))
                 await writer.drain()
 
     with pytest.raises(ListError, match="more than 131072 octets"):
-        fetched(b"HTTP/1.1 200 OK\r\n\r\n", made, on)
+        fetch_from(b"HTTP/1.1 200 OK\r\n\r\n", made, write_on)
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_fetch_has_its_time_however_slowly_octets_come(made, monkeypatch, answer):
+def test_fetch_ends_at_time_limit(made, monkeypatch, answer):
     monkeypatch.setattr(lists, "FETCH_SECONDS", 0.5)
 
     async def dribble(writer):
@@ -138,10 +138,10 @@ def test_fetch_has_its_time_however_slowly_octets_come(made, monkeypatch, answer
                 await asyncio.sleep(0.05)
 
     with pytest.raises(ListError, match="no complete answer within 0.5 s"):
-        fetched(answer, made, dribble)
+        fetch_from(answer, made, dribble)
 
 
-def test_nobody_listens(made):
+def test_fetch_from_closed_port_fails(made):
     async def run():
         await fetch("http://127.0.0.1:1/", str(made.trusted), Threads(asyncio.get_running_loop(), "lists", 4))
 
@@ -149,5 +149,5 @@ def test_nobody_listens(made):
         asyncio.run(run())
 
 
-def test_list_that_is_out_of_date_is_read_as_such(made, ended):
+def test_expired_list_is_read(made, ended):
     assert checked(ended, str(made.trusted)).ends < datetime.now(tz=UTC).timestamp()

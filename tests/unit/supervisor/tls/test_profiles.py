@@ -30,7 +30,7 @@ def made(tmp_path_factory):
     return found
 
 
-class Setup:
+class TlsProfilesOnTable:
     """TLS profiles with a table and without workers, so that each epoch counts as acknowledged."""
 
     def __init__(self, text):
@@ -95,9 +95,9 @@ def run(scenario):
     asyncio.run(scenario())
 
 
-def test_the_start(made):
+def test_profile_is_loaded_at_start(made):
     async def scenario():
-        setup = Setup(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(made, LISTENER))
         await setup.load()
         (op,) = setup.ops()
         assert (op.name, op.credentials.certificates) == ("p", made.server.certificate.read_text())
@@ -108,16 +108,16 @@ def test_the_start(made):
     run(scenario)
 
 
-def test_names_that_are_not_there_stop_the_start(made):
+def test_missing_name_mapping_stops_start(made):
     async def scenario():
-        setup = Setup(text(made, uidFormat="n", uidNameMappingFile="/none"))
+        setup = TlsProfilesOnTable(text(made, uidFormat="n", uidNameMappingFile="/none"))
         with pytest.raises(TlsStartError, match="uidNameMappingFile /none: No such file or directory"):
             await setup.load()
 
     run(scenario)
 
 
-def test_a_reload_reads_the_files_again(made, tmp_path):
+def test_reload_reads_certificate_files_again(made, tmp_path):
     certificate, key = tmp_path / "crt", tmp_path / "key"
 
     def put(issued):
@@ -128,11 +128,11 @@ def test_a_reload_reads_the_files_again(made, tmp_path):
         put(made.server)
         key.chmod(0o600)
         written = text(made, LISTENER, certFile=certificate, privateKeyFile=key)
-        setup = Setup(written)
+        setup = TlsProfilesOnTable(written)
         await setup.load()
         (first,) = setup.ops()
         await setup.change(written)
-        assert setup.ops() == [], "nothing is new"
+        assert setup.ops() == [], "nothing has changed"
         put(made.client)
         await setup.change(written)
         (second,) = setup.ops()
@@ -148,18 +148,18 @@ def test_a_reload_reads_the_files_again(made, tmp_path):
         assert problem.endswith("; the previous credentials stay in use")
         errors = [line for line in setup.lines() if "stay in use" in line]
         await setup.change(written)
-        assert [line for line in setup.lines() if "stay in use" in line] == errors, "told once"
+        assert [line for line in setup.lines() if "stay in use" in line] == errors, "logged once"
         put(made.client)
         await setup.change(written)
-        assert setup.ops() == [], "what is in use is there again"
+        assert setup.ops() == [], "the files match the credentials in use again"
         assert setup.tls.held["p"].problem is None
 
     run(scenario)
 
 
-def test_an_update_that_breaks_it_is_refused(made):
+def test_invalid_profile_update_is_refused(made):
     async def scenario():
-        setup = Setup(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(made, LISTENER))
         await setup.load()
         setup.ops()
         old = setup.configuration.ssl_profiles[0]
@@ -171,9 +171,9 @@ def test_an_update_that_breaks_it_is_refused(made):
     run(scenario)
 
 
-def test_a_profile_that_is_named_stays_until_a_reload(made):
+def test_referenced_profile_stays_until_reload(made):
     async def scenario():
-        setup = Setup(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(made, LISTENER))
         await setup.load()
         setup.ops()
         old = setup.configuration.ssl_profiles[0]
@@ -193,10 +193,10 @@ def test_a_profile_that_is_named_stays_until_a_reload(made):
     run(scenario)
 
 
-def test_a_change_that_is_undone(made):
+def test_undone_change_restores_credentials(made):
     async def scenario():
         before = text(made, LISTENER)
-        setup = Setup(before)
+        setup = TlsProfilesOnTable(before)
         await setup.load()
         setup.ops()
         certificates = setup.tls.held["p"].material.credentials.certificates
@@ -209,29 +209,29 @@ def test_a_change_that_is_undone(made):
     run(scenario)
 
 
-def test_warnings_before_a_certificate_expires(made, monkeypatch):
+def test_expiring_certificate_is_logged(made, monkeypatch):
     now = time.time() + DAY / 2
 
     async def scenario():
-        setup = Setup(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(made, LISTENER))
         await setup.load()
-        told = []
+        warnings = []
         for days in (334, 336, 340, 358, 363, 364, 366, 367):
             monkeypatch.setattr(time, "time", lambda days=days: now + days * DAY)
             before = len(setup.lines())
             setup.tls.look_at_expiry("p")
-            told.append(setup.lines()[before:])
+            warnings.append(setup.lines()[before:])
         expires, gone = "sslProfile 'p': the certificate expires in", "sslProfile 'p': the certificate has expired"
-        assert told == [
+        assert warnings == [
             [], [f"{expires} 28 days"], [], [f"{expires} 6 days"], [], [f"{expires} 0 days"], [gone], [],
         ]  # fmt: skip
 
     run(scenario)
 
 
-def test_tickets_get_another_key_each_day(made, monkeypatch):
+def test_ticket_key_changes_daily(made, monkeypatch):
     async def scenario():
-        setup = Setup(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(made, LISTENER))
         await setup.load()
         (first,) = setup.ops()
         setup.tls.step()
@@ -248,7 +248,7 @@ def test_tickets_get_another_key_each_day(made, monkeypatch):
     run(scenario)
 
 
-def test_the_user_of_a_connection(made, tmp_path):
+def test_connection_user_follows_name_mapping(made, tmp_path):
     names = tmp_path / "names.json"
     names.write_text('{"Client": "alice"}')
     listener = "listener {\nport: 1\nsslProfile: p\nsaslMechanisms: EXTERNAL ANONYMOUS\n}\n"
@@ -264,7 +264,7 @@ def test_the_user_of_a_connection(made, tmp_path):
 
     async def scenario():
         written = text(made, listener, caCertFile=made.trusted, uidFormat="o", uidNameMappingFile=names)
-        setup = Setup(written)
+        setup = TlsProfilesOnTable(written)
         await setup.load()
         setup.ops()
         line = f"Added profile name p, profile file location {names} to DisplayNameService"

@@ -30,7 +30,7 @@ EPOCH = 7  # first epoch in which workers use the new credentials
 OPEN = Opened(conn=0, container="c", hostname=None, user=None, properties={}, tls=None)
 
 
-class Setup:
+class RetirementOnClock:
     """Retirement with a manual clock: `due` holds the requested calls."""
 
     def __init__(self, pace, old="retire"):
@@ -76,8 +76,8 @@ class Setup:
 
 
 @pytest.mark.parametrize("pace", [1, 10, 20, 30, 500])
-def test_the_pace(pace):
-    setup = Setup(pace)
+def test_retirement_closes_oldest_first_at_rate(pace):
+    setup = RetirementOnClock(pace)
     for number in range(100):
         setup.connection(number)
     setup.replaced(setup.configuration.ssl_profiles[0], EPOCH)
@@ -86,8 +86,8 @@ def test_the_pace(pace):
     assert took == pytest.approx(100 / pace, rel=0.1, abs=0.06)
 
 
-def test_which():
-    setup = Setup(10)
+def test_retirement_closes_connections_with_old_credentials():
+    setup = RetirementOnClock(10)
     setup.connection(1)
     setup.connection(2, listener=1)
     setup.connection(3, tls=False)
@@ -106,18 +106,18 @@ def test_which():
     setup.retirement.connection_opened(early, OPEN)
     setup.retirement.connection_opened(setup.connection(7), OPEN)
     setup.run()
-    assert setup.closed == [1, 4], "and none that has the new ones, or came later"
+    assert setup.closed == [1, 4], "no connection with the new credentials, and no later one"
 
 
-def test_kept():
-    setup = Setup(10, old="keep")
+def test_retirement_with_keep_closes_nothing():
+    setup = RetirementOnClock(10, old="keep")
     setup.connection(1)
     setup.replaced(setup.configuration.ssl_profiles[0], EPOCH)
     assert (setup.run(), setup.closed) == (0, [])
 
 
-def test_the_end():
-    setup = Setup(10)
+def test_stopped_retirement_closes_nothing():
+    setup = RetirementOnClock(10)
     setup.connection(1)
     setup.replaced(setup.configuration.ssl_profiles[0], EPOCH)
     setup.retirement.stop()

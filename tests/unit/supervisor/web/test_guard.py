@@ -13,7 +13,7 @@ PLACES = 4
 LARGE = bytes(32 << 20)  # more than the kernel takes
 
 
-class Answering(asyncio.Protocol):
+class AnsweringProtocol(asyncio.Protocol):
     """Protocol that answers each request, in place of the HTTP library."""
 
     def __init__(self, gate, host="127.0.0.1"):
@@ -28,13 +28,13 @@ class Answering(asyncio.Protocol):
         self.transport.close()
 
 
-def test_who_does_not_read_the_answer_goes_when_another_wants_in(monkeypatch):
+def test_unread_answer_makes_room_for_new_connection(monkeypatch):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", PLACES)
 
     async def scenario():
         loop = asyncio.get_running_loop()
         gate = Gate(loop)
-        server = await loop.create_server(lambda: Answering(gate).guard, "127.0.0.1", 0)
+        server = await loop.create_server(lambda: AnsweringProtocol(gate).guard, "127.0.0.1", 0)
         address = server.sockets[0].getsockname()
         silent = []
         for _ in range(PLACES):
@@ -61,7 +61,7 @@ def test_who_does_not_read_the_answer_goes_when_another_wants_in(monkeypatch):
     asyncio.run(scenario())
 
 
-class Transport(asyncio.Transport):
+class NullTransport(asyncio.Transport):
     """Open connection that discards its output."""
 
     def __init__(self):
@@ -84,50 +84,50 @@ class Transport(asyncio.Transport):
 
 
 def arrive(gate, address):
-    transport = Transport()
+    transport = NullTransport()
     one = Guard(gate, LISTENER, asyncio.Protocol, lambda transport, octets: False, address)
     one.connection_made(transport)
     return one, transport
 
 
-def test_host_with_its_share_makes_room_for_itself():
+def test_host_at_its_share_replaces_own_connection():
     async def scenario():
         gate = Gate(asyncio.get_running_loop())
         other = arrive(gate, "127.0.0.2")
-        crowd = [arrive(gate, "127.0.0.1") for _ in range(guard.MOST_OF_HOST + 5)]
-        assert [transport.closed for _, transport in crowd] == [True] * 5 + [False] * guard.MOST_OF_HOST
+        many = [arrive(gate, "127.0.0.1") for _ in range(guard.MOST_OF_HOST + 5)]
+        assert [transport.closed for _, transport in many] == [True] * 5 + [False] * guard.MOST_OF_HOST
         assert not other[1].closed
         assert gate.refused["host"] == 5
-        for each, _ in crowd[5:]:
+        for each, _ in many[5:]:
             each.asked()
         late = arrive(gate, "127.0.0.1")
-        assert late[1].closed, "all that it has are being answered"
+        assert late[1].closed, "all its connections are being answered"
         assert not arrive(gate, "127.0.0.3")[1].closed
         gate.abort_all()
 
     asyncio.run(scenario())
 
 
-def test_host_with_most_connections_makes_room_for_another(monkeypatch):
+def test_host_with_most_connections_makes_room(monkeypatch):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", PLACES)
 
     async def scenario():
         gate = Gate(asyncio.get_running_loop())
         one = arrive(gate, "127.0.0.2")  # the oldest
-        crowd = [arrive(gate, "127.0.0.1") for _ in range(PLACES - 1)]
+        many = [arrive(gate, "127.0.0.1") for _ in range(PLACES - 1)]
         others = [arrive(gate, f"127.0.0.{number}") for number in range(3, 5)]
-        assert [transport.closed for _, transport in (one, *crowd, *others)] == [False, True, True, False, False, False]
+        assert [transport.closed for _, transport in (one, *many, *others)] == [False, True, True, False, False, False]
         assert gate.refused["full"] == 2
         gate.abort_all()
 
     asyncio.run(scenario())
 
 
-def test_network_of_64_bits_is_one_host():
+def test_ipv6_network_counts_as_one_host():
     async def scenario():
         gate = Gate(asyncio.get_running_loop())
-        crowd = [arrive(gate, f"2001:db8::{number:x}") for number in range(guard.MOST_OF_HOST + 1)]
-        assert crowd[0][1].closed
+        many = [arrive(gate, f"2001:db8::{number:x}") for number in range(guard.MOST_OF_HOST + 1)]
+        assert many[0][1].closed
         gate.abort_all()
 
     asyncio.run(scenario())

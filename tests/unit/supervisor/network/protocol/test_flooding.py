@@ -7,12 +7,12 @@ from supervisor.network.protocol import messages
 from supervisor.network.protocol.annotations import own_start
 from supervisor.network.protocol.nodes import node_id
 from supervisor.network.protocol.timers import Limits
-from tests.unit.supervisor.network.protocol.drive import Driven
+from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
-def star(ours: bool = False) -> Driven:
+def star(ours: bool = False) -> DrivenEngine:
     """Return router A with neighbours B, C and D."""
-    a = Driven()
+    a = DrivenEngine()
     for link, peer in ((1, "B"), (2, "C"), (3, "D")):
         a.neighbour(link, peer, ours=ours)
         a.link_state(link, peer, 1, {"A": 1})
@@ -24,7 +24,7 @@ def star(ours: bool = False) -> Driven:
 RA = messages.encode_advertisement("B", 50, 1, 0)
 
 
-def test_a_flooded_message_goes_to_all_but_those_it_has_passed() -> None:
+def test_flooded_message_is_relayed_except_along_trace() -> None:
     a = star()
     a.receive(1, RA, "B")
     assert [(sent.link, sent.ingress, sent.trace) for sent in a.sent] == [(2, "B", ["B", "A"]), (3, "B", ["B", "A"])]
@@ -34,7 +34,7 @@ def test_a_flooded_message_goes_to_all_but_those_it_has_passed() -> None:
     assert [sent.link for sent in a.sent if sent.ingress == "C"] == [3]
 
 
-def test_copies_are_not_passed_on() -> None:
+def test_copies_are_not_relayed() -> None:
     a = star()
     a.receive(1, RA, "B")
     a.clear()
@@ -46,7 +46,7 @@ def test_copies_are_not_passed_on() -> None:
     assert [sent.link for sent in a.sent] == [2, 3]
 
 
-def test_a_copy_that_has_come_a_shorter_way_is_passed_on() -> None:
+def test_copy_by_shorter_path_is_relayed() -> None:
     a = star()
     other = messages.encode_advertisement("B", 50, 1, 0)
     a.receive(2, other, ["B", "C"])
@@ -55,19 +55,19 @@ def test_a_copy_that_has_come_a_shorter_way_is_passed_on() -> None:
     assert [(sent.link, sent.trace) for sent in a.sent] == [(2, ["B", "A"]), (3, ["B", "A"])]
 
 
-def test_an_echo_is_neither_taken_nor_passed_on() -> None:
+def test_echo_is_dropped() -> None:
     a = star()
     a.receive(1, messages.encode_advertisement("A", 100, 9, 9), ["A", "B"])
     assert (a.sent, a.changes) == ([], [])
 
 
-def test_unknown_opcodes_are_passed_on() -> None:
+def test_unknown_opcodes_are_relayed() -> None:
     a = star()
     a.receive(1, RA.replace(b"\xa1\x02RA", b"\xa1\x02XX"), "B")
     assert [sent.link for sent in a.sent] == [2, 3]
 
 
-def test_the_hop_limit_is_radius_and_one() -> None:
+def test_hop_limit_is_radius_plus_one() -> None:
     a = star()
     a.receive(1, messages.encode_mobile_change("B", 7, {}, []), ["B", "X", "Y"])
     assert [sent for sent in a.sent if sent.ingress == "B"] == []
@@ -76,7 +76,7 @@ def test_the_hop_limit_is_radius_and_one() -> None:
     assert [sent.link for sent in a.sent if sent.ingress == "B"] == [2, 3]
 
 
-def test_a_message_for_another_router_goes_to_the_next_hop() -> None:
+def test_message_for_other_router_goes_to_next_hop() -> None:
     a = star()
     tail = messages.encode_link_state_request("B", messages.to_router_ls("C"))
     a.receive(1, tail, "B")
@@ -99,13 +99,13 @@ def test_a_message_for_another_router_goes_to_the_next_hop() -> None:
         "//h/_local/qdrouter",
     ],
 )
-def test_every_form_of_our_address(address: str) -> None:
+def test_equivalent_forms_of_own_address_are_accepted(address: str) -> None:
     a = star()
     a.receive(1, messages.encode_link_state_request("B", address), "B")
     assert [sent.message and sent.message.id for sent in a.sent] == ["A"]
 
 
-def test_a_to_override_counts() -> None:
+def test_annotation_to_decides_destination() -> None:
     a = star()
     entries = [codec.encode_symbol("x-opt-qd.to"), codec.encode_string("_topo/0/C/qdrouter")]
     tail = messages.encode_link_state_request("B", messages.to_router_ls("A"))
@@ -125,7 +125,7 @@ def test_a_to_override_counts() -> None:
         own_start(node_id("B")) + messages.encode_hello("B", 1, []).replace(b"HELLO", b"LSUUU")[:-9],
     ],
 )
-def test_what_cannot_be_understood_is_dropped_and_logged(octets: bytes) -> None:
+def test_malformed_message_is_dropped_and_logged(octets: bytes) -> None:
     a = star()
     a.engine.receive(1, octets, a.now)
     a.settle()
@@ -133,8 +133,8 @@ def test_what_cannot_be_understood_is_dropped_and_logged(octets: bytes) -> None:
     assert [line.text.startswith("Control message from B dropped: ") for line in a.log] == [True]
 
 
-def test_large_messages_and_unknown_links_and_versions_are_refused() -> None:
-    a = Driven(limits=Limits(message_octets=1000))
+def test_oversized_messages_and_unknown_versions_are_refused() -> None:
+    a = DrivenEngine(limits=Limits(message_octets=1000))
     a.neighbour(1)
     a.clear()
     a.receive(1, messages.encode_mobile_change("B", 1, dict.fromkeys(map(str, range(500)), 1), []), "B")

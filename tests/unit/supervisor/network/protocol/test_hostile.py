@@ -68,7 +68,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=60))
-def test_any_sequence(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_arbitrary_sequence_keeps_engine_consistent(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     now = 100.0
     engine = Engine("A", 5, Timers(), now, Limits(routers=6, routers_beside_1_19=4, neighbours=3, keys=5))
     mirror = Mirror()

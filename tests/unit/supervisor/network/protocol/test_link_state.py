@@ -12,12 +12,12 @@ from supervisor.network.protocol.messages import (
 )
 from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RadiusChanged, RouterRemoved, Unreachable
 from supervisor.network.protocol.timers import Limits
-from tests.unit.supervisor.network.protocol.drive import Driven
+from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
-def line() -> Driven:
+def line() -> DrivenEngine:
     """Return router A of the line A - B - C after it has announced everything. B is a router of 1.19."""
-    a = Driven()
+    a = DrivenEngine()
     a.neighbour(1)
     a.link_state(1, "B", 1, {"A": 1, "C": 2})
     a.link_state(1, "C", 1, {"B": 2}, path=["C", "B"])
@@ -25,8 +25,8 @@ def line() -> Driven:
     return a
 
 
-def test_an_lsr_is_answered_at_once() -> None:
-    a = Driven()
+def test_link_state_request_is_answered_at_once() -> None:
+    a = DrivenEngine()
     a.neighbour(1, cost=3)
     a.clear()
     a.receive(1, messages.encode_link_state_request("B", messages.to_router_ls("A")))
@@ -35,8 +35,8 @@ def test_an_lsr_is_answered_at_once() -> None:
     ]
 
 
-def test_an_lsr_of_a_router_out_of_reach_is_answered_when_it_is_reached() -> None:
-    a = Driven()
+def test_request_of_unreachable_router_is_answered_later() -> None:
+    a = DrivenEngine()
     a.neighbour(1)
     a.clear()
     a.receive(1, messages.encode_link_state_request("C", messages.to_router_ls("A")), ["C", "B"])
@@ -46,8 +46,8 @@ def test_an_lsr_of_a_router_out_of_reach_is_answered_when_it_is_reached() -> Non
     assert [sent.to for sent in a.of(LinkStateUpdate)] == ["amqp:/_topo/0/C/qdrouter"]
 
 
-def test_a_request_without_an_answer_is_repeated_a_few_times() -> None:
-    a = Driven()
+def test_unanswered_request_is_repeated_a_few_times() -> None:
+    a = DrivenEngine()
     a.up(1)
     begin = a.now
     times = []
@@ -59,7 +59,7 @@ def test_a_request_without_an_answer_is_repeated_a_few_times() -> None:
     assert times == [0, 1, 3, 7, 15]
 
 
-def test_a_higher_sequence_in_an_ra_is_asked_for_at_once() -> None:
+def test_higher_sequence_in_advertisement_is_requested_at_once() -> None:
     a = line()
     a.clear()
     a.advertise(1, "C", ls_seq=2, path=["C", "B"])
@@ -86,7 +86,7 @@ def test_paths_follow_link_states() -> None:
     assert a.paths()["C"].valid_origins == 1 << 1
 
 
-def test_a_lost_connection_is_routed_around_at_once() -> None:
+def test_lost_connection_is_routed_around_at_once() -> None:
     a = line()
     a.neighbour(7, "C", cost=9)
     a.run(1)
@@ -104,7 +104,7 @@ def test_old_link_states_are_ignored() -> None:
     assert "X" not in [row.id for row in a.engine.routers()]
 
 
-def test_the_sequence_inside_counts() -> None:
+def test_inner_sequence_of_link_state_counts() -> None:
     a = line()
     tail = messages.encode_link_state("C", 50, 9, [("B", 2), ("X", 1)], messages.to_router_ls("A"))
     outside = tail.replace(b"\xa1\x06ls_seq\x54\x09", b"\xa1\x06ls_seq\x54\x00", 1)
@@ -113,8 +113,8 @@ def test_the_sequence_inside_counts() -> None:
     assert "X" in [row.id for row in a.engine.routers()]
 
 
-def test_ras_come_every_4_seconds_in_flux_then_every_30() -> None:
-    a = Driven()
+def test_advertisements_come_every_4_then_every_30_seconds() -> None:
+    a = DrivenEngine()
     a.up(1)
     times = []
     begin = a.now + 0.02
@@ -126,7 +126,7 @@ def test_ras_come_every_4_seconds_in_flux_then_every_30() -> None:
     assert times[:4] == [0, 4, 8, 38]
 
 
-def test_a_link_state_that_is_not_confirmed_is_forgotten_and_then_the_router() -> None:
+def test_unconfirmed_link_state_expires_before_its_router() -> None:
     a = line()
     a.engine.announce("M0mine", 3, a.now)
     a.receive(1, messages.encode_mobile_change("C", 1, {"M0x": 3}, []), ["C", "B"])
@@ -154,7 +154,7 @@ def test_a_link_state_that_is_not_confirmed_is_forgotten_and_then_the_router() -
     assert a.engine.routers()[2].index == 2  # lowest free number
 
 
-def test_a_restarted_router_starts_anew() -> None:
+def test_restarted_router_loses_its_state() -> None:
     a = line()
     a.receive(1, messages.encode_mobile_change("C", 1, {"M0x": 3}, []), ["C", "B"])
     a.clear()
@@ -168,7 +168,7 @@ def test_a_restarted_router_starts_anew() -> None:
     assert a.engine.routers()[2].instance == 99
 
 
-def test_what_was_said_before_a_restart_is_ignored() -> None:
+def test_messages_from_before_restart_are_ignored() -> None:
     a = line()
     a.advertise(1, "C", ls_seq=1, instance=99, path=["C", "B"])
     a.link_state(1, "C", 1, {"B": 4}, instance=99)
@@ -178,7 +178,7 @@ def test_what_was_said_before_a_restart_is_ignored() -> None:
     assert (row.instance, row.ls_seq) == (99, 1)
 
 
-def test_a_clock_that_was_set_back_is_believed_in_time() -> None:
+def test_instance_of_clock_set_back_is_accepted_later() -> None:
     a = line()
     for _ in range(8):
         a.hello(1)
@@ -187,20 +187,20 @@ def test_a_clock_that_was_set_back_is_believed_in_time() -> None:
     assert a.engine.routers()[2].instance == 7
 
 
-def own_state(a: Driven, instance: int, ls_seq: int = 1) -> None:
+def receive_own_state(a: DrivenEngine, instance: int, ls_seq: int = 1) -> None:
     """Let B announce, unrequested, the state that it has of this router."""
     a.receive(1, messages.encode_link_state("A", instance, ls_seq, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0))
 
 
-def test_a_router_goes_on_as_a_later_one_than_the_network_knows() -> None:
-    a = Driven()
+def test_router_continues_with_instance_above_network() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     a.run(1.0)
     a.clear()
-    own_state(a, 100)  # an echo
-    own_state(a, 99)
+    receive_own_state(a, 100)  # an echo
+    receive_own_state(a, 99)
     assert a.sent == []
-    own_state(a, 700)
+    receive_own_state(a, 700)
     assert a.of(Hello)[0].message == Hello("A", 1, 701, ("B",))
     assert a.of(LinkStateUpdate)[0].message == LinkStateUpdate("A", 1, 701, 2, {"B": 1})
     assert a.engine.routers()[0].instance == 701
@@ -209,11 +209,11 @@ def test_a_router_goes_on_as_a_later_one_than_the_network_knows() -> None:
     assert a.engine.routers()[0].instance == 901
 
 
-def test_another_router_of_the_same_id_and_instance_is_outbid() -> None:
-    a = Driven()
+def test_router_with_same_id_and_instance_is_outbid() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     a.clear()
-    own_state(a, 100, 2)
+    receive_own_state(a, 100, 2)
     assert a.engine.routers()[0].instance == 101
     assert [(line.level, line.text) for line in a.log] == [
         (
@@ -224,21 +224,21 @@ def test_another_router_of_the_same_id_and_instance_is_outbid() -> None:
     ]
 
 
-def test_two_routers_of_one_id_far_apart_do_not_outbid_each_other_for_ever() -> None:
-    a = Driven()
+def test_routers_with_same_id_stop_outbidding() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     for instance in range(1000, 1100, 10):
-        own_state(a, instance)
+        receive_own_state(a, instance)
     assert a.engine.routers()[0].instance == 1021
     assert [line.text for line in a.log if line.level == CRITICAL] == [
         "Detected another router with the id of this one, A: each router of a network needs its own id"
     ]
-    own_state(a, 2**63 - 1)
+    receive_own_state(a, 2**63 - 1)
     assert a.engine.routers()[0].instance == 1021
 
 
-def test_a_neighbour_of_ours_is_told_what_it_was_known_by() -> None:
-    a = Driven()
+def test_sluice_neighbour_receives_its_former_state() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     a.receive(1, messages.encode_link_state("B", 50, 3, [("A", 1)], messages.TO_NEIGHBOUR_LS, 0))
     a.down(1)
@@ -250,8 +250,8 @@ def test_a_neighbour_of_ours_is_told_what_it_was_known_by() -> None:
     assert a.engine.routers()[1].instance == 40
 
 
-def test_what_others_say_of_a_neighbour_of_ours_is_for_itself_alone() -> None:
-    a = Driven()
+def test_state_of_sluice_neighbour_from_others_goes_to_it_only() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     a.neighbour(2, "C", ours=True)
     a.clear()
@@ -264,8 +264,8 @@ def test_what_others_say_of_a_neighbour_of_ours_is_for_itself_alone() -> None:
     assert (row.instance, row.link_state) == (50, ())
 
 
-def test_an_earlier_instance_counts_though_the_router_was_reachable_all_the_time() -> None:
-    a = Driven()
+def test_earlier_instance_of_reachable_router_is_accepted() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     a.receive(1, messages.encode_link_state("B", 50, 2, [("A", 1), ("C", 1)], messages.TO_NEIGHBOUR_LS, 0))
     a.receive(1, messages.encode_link_state("C", 50, 2, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0))
@@ -279,16 +279,16 @@ def test_an_earlier_instance_counts_though_the_router_was_reachable_all_the_time
     assert a.engine.routers()[2].instance == 50
 
 
-def test_a_link_state_with_too_many_neighbours_is_ignored() -> None:
-    a = Driven(limits=Limits(neighbours=3))
+def test_link_state_with_too_many_neighbours_is_ignored() -> None:
+    a = DrivenEngine(limits=Limits(neighbours=3))
     a.neighbour(1)
     a.link_state(1, "B", 1, dict.fromkeys("ACDE", 1))
     assert [row.id for row in a.engine.routers()] == ["A", "B"]
     assert any("more than 3 neighbours" in line.text for line in a.log)
 
 
-def test_changes_soon_after_one_another_are_announced_together() -> None:
-    a = Driven()
+def test_close_changes_are_announced_together() -> None:
+    a = DrivenEngine()
     a.neighbour(1, "B")
     a.run(5)
     a.clear()
@@ -304,7 +304,7 @@ def test_changes_soon_after_one_another_are_announced_together() -> None:
 # -- Between Sluice neighbours
 
 
-def test_neighbours_of_ours_greet_with_what_they_know_and_get_what_they_lack() -> None:
+def test_sluice_neighbours_exchange_summaries_and_missing_state() -> None:
     a = line()
     a.engine.announce("M0mine", 3, a.now)
     a.run(1)
@@ -329,8 +329,8 @@ def test_neighbours_of_ours_greet_with_what_they_know_and_get_what_they_lack() -
     assert a.sent == []
 
 
-def test_news_is_passed_on_to_ours_alone() -> None:
-    a = Driven()
+def test_changes_are_relayed_to_sluice_neighbours_only() -> None:
+    a = DrivenEngine()
     a.neighbour(1, "B", ours=True)
     a.neighbour(2, "C", ours=True)
     a.neighbour(3, "D")
@@ -344,8 +344,8 @@ def test_news_is_passed_on_to_ours_alone() -> None:
     ]
 
 
-def test_one_of_ours_is_asked_only_for_what_does_not_come_by_itself() -> None:
-    a = Driven()
+def test_sluice_neighbour_is_asked_only_for_missing_state() -> None:
+    a = DrivenEngine()
     a.neighbour(1, "B", ours=True)
     a.receive(1, messages.encode_link_state("B", 50, 1, [("A", 1), ("C", 1)], messages.TO_NEIGHBOUR_LS, 0), "B")
     a.run(0.1)
@@ -363,8 +363,8 @@ def test_one_of_ours_is_asked_only_for_what_does_not_come_by_itself() -> None:
     assert [sent.to for sent in a.of(LinkStateRequest)] == ["amqp:/_topo/0/C/qdrouter"]
 
 
-def test_among_ours_alone_ras_are_rare() -> None:
-    a = Driven()
+def test_advertisements_among_sluice_neighbours_are_rare() -> None:
+    a = DrivenEngine()
     a.up(1, ours=True)
     for _ in range(290):
         a.hello(1)
@@ -376,8 +376,8 @@ def test_among_ours_alone_ras_are_rare() -> None:
     assert len(a.of(Advertisement)) == 1
 
 
-def test_what_1_19_says_as_ours_would_is_not_believed() -> None:
-    a = Driven()
+def test_summary_of_dispatch_neighbour_is_ignored() -> None:
+    a = DrivenEngine()
     a.neighbour(1)
     a.clear()
     a.receive(1, messages.encode_summary("B", 50, {}), "B")

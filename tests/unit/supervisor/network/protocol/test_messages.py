@@ -89,13 +89,13 @@ EXPECTED: dict[str, tuple[bytes, str, Message, bytes]] = {
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_captured_messages_are_written_octet_for_octet(name: str) -> None:
+def test_captured_messages_are_encoded_octet_for_octet(name: str) -> None:
     node, _, _, tail = EXPECTED[name]
     assert (annotations.own_start(node) + tail).hex() == VECTORS[name].hex()
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_captured_messages_are_read(name: str) -> None:
+def test_captured_messages_are_decoded(name: str) -> None:
     node, to, message, tail = EXPECTED[name]
     envelope = annotations.read(VECTORS[name])
     assert (envelope.ingress, envelope.trace_ids(), envelope.tail()) == (node, [node[4:].decode()], tail)
@@ -106,23 +106,23 @@ def test_captured_messages_are_read(name: str) -> None:
         assert list(read.added) == list(KEYS)  # the order of events
 
 
-def test_every_kind_of_message_has_a_vector() -> None:
+def test_message_kinds_have_vectors() -> None:
     assert set(EXPECTED) == set(VECTORS)
 
 
-def test_a_withdrawal_has_empty_lists_of_32_bits() -> None:
+def test_withdrawal_has_empty_lists_of_32_bits() -> None:
     tail = messages.encode_mobile_change("A", 2, {}, ["M0wp.1", "Clr"])
     assert tail.count(bytes.fromhex("d00000000400000000")) == 2
     assert messages.decode(tail) == MobileChange("A", 1, 2, {}, ("M0wp.1", "Clr"))
 
 
-def test_large_numbers_are_wider() -> None:
+def test_large_numbers_are_encoded_wider() -> None:
     assert bytes.fromhex("81000000ffffffffff") in messages.encode_advertisement("A", 0xFFFFFFFFFF, 1, 2)
     assert bytes.fromhex("71000003e8") in messages.encode_advertisement("A", 1, 1000, 2)
     assert bytes.fromhex("8100000000000003e8") in messages.encode_mobile_change("A", 1000, {}, [])
 
 
-def test_messages_between_ours() -> None:
+def test_sluice_messages_round_trip() -> None:
     tail = messages.encode_summary("A", 7, {"A": (7, 1, 2), "B": (300, 4, 5)})
     assert messages.decode(tail) == Summary("A", 1, 7, {"A": (7, 1, 2), "B": (300, 4, 5)})
     tail = messages.encode_link_state("B", 7, 3, [("A", 1)], messages.TO_NEIGHBOUR_LS, 12)
@@ -200,21 +200,21 @@ def test_missing_annotations_are_accepted() -> None:
         (7, {}),
     ],
 )
-def test_faults_are_named(opcode: object, body: object) -> None:
+def test_malformed_bodies_are_refused(opcode: object, body: object) -> None:
     with pytest.raises(MessageError, match=r"\w"):
         messages.decode(tail_of(opcode, body))
 
 
-def test_an_unknown_opcode_is_no_fault() -> None:
+def test_unknown_opcode_is_no_error() -> None:
     assert messages.decode(tail_of("FLUSH", {"id": "X"})) is None
 
 
-def test_binary_is_no_string() -> None:
+def test_binary_id_is_refused() -> None:
     with pytest.raises(MessageError, match="id is not a string"):
         messages.decode(tail_of("LSR", {"id": "X"}).replace(b"\xa1\x01X", b"\xa0\x01X"))
 
 
-def test_hints_that_do_not_fit_are_not_used() -> None:
+def test_mismatched_hints_are_ignored() -> None:
     body = {"id": "X", "mobile_seq": 1, "exist": ["M0a", "M0b"]}
     unknown = MobileState("X", 0, 1, {"M0a": None, "M0b": None})
     assert messages.decode(tail_of("MAU", body)) == unknown
@@ -226,7 +226,7 @@ def test_hints_that_do_not_fit_are_not_used() -> None:
 # -- Annotations (inter-router.md 10.2)
 
 
-def test_a_relayed_message_has_the_octets_of_1_19() -> None:
+def test_relayed_message_matches_dispatch_octets() -> None:
     """The message is the RA of X3, relayed by X1 (16.6)."""
     tail = messages.encode_advertisement("X3", 5, 1, 0)
     envelope = annotations.read(annotations.own_start(codec.encode_string("0/X3")) + tail)
@@ -237,7 +237,7 @@ def test_a_relayed_message_has_the_octets_of_1_19() -> None:
     assert annotations.relayed(envelope, codec.encode_string("0/X1")) == expected + tail
 
 
-def test_user_entries_come_first_then_phase_stream_to() -> None:
+def test_user_annotations_precede_router_annotations() -> None:
     entries = [
         ("x-opt-qd.trace", codec.encode_list([codec.encode_string("0/A")])),
         ("mine", codec.encode_string("kept")),
@@ -259,7 +259,7 @@ def test_user_entries_come_first_then_phase_stream_to() -> None:
     assert out[end:] == messages.encode_hello("A", 1, [])
 
 
-def test_a_long_trace_becomes_a_larger_list_and_map() -> None:
+def test_long_trace_uses_larger_list_and_map() -> None:
     message = annotations.own_start(A) + VECTORS["ra"][-100:]
     message = annotations.own_start(A) + messages.encode_hello("A", 1, [])
     for number in range(400):
@@ -274,7 +274,7 @@ def test_a_long_trace_becomes_a_larger_list_and_map() -> None:
 
 
 @pytest.mark.parametrize("key", ["x-opt-qd.ingress", "x-opt-qd.to", "x-opt-qd.trace"])
-def test_router_annotations_of_another_type_are_refused(key: str) -> None:
+def test_router_annotations_of_wrong_type_are_refused(key: str) -> None:
     with pytest.raises(MessageError):
         annotations.read(b"\0\x53\x72" + codec.encode_map([codec.encode_symbol(key), codec.encode_symbol("0/A")]))
 
@@ -299,13 +299,13 @@ def read_all(octets: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
-def test_any_octets(octets: bytes) -> None:
+def test_arbitrary_octets_are_read_or_refused(octets: bytes) -> None:
     read_all(octets)
 
 
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(sorted(VECTORS)), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4))
-def test_damaged_octets(name: str, damage: list[tuple[int, int]]) -> None:
+def test_damaged_octets_are_read_or_refused(name: str, damage: list[tuple[int, int]]) -> None:
     octets = bytearray(VECTORS[name])
     for at, octet in damage:
         octets[at % len(octets)] = octet
@@ -314,7 +314,7 @@ def test_damaged_octets(name: str, damage: list[tuple[int, int]]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(VECTORS)), st.integers(0, 400))
-def test_cut_octets(name: str, at: int) -> None:
+def test_truncated_octets_are_read_or_refused(name: str, at: int) -> None:
     read_all(VECTORS[name][:at])
 
 
@@ -330,5 +330,5 @@ NAMES = st.sampled_from(
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(["HELLO", "RA", "LSR", "LSU", "MAR", "MAU", "SUMMARY"]), st.dictionaries(NAMES, JSON))
-def test_any_body(opcode: str, body: dict[str, object]) -> None:
+def test_arbitrary_bodies_are_read_or_refused(opcode: str, body: dict[str, object]) -> None:
     read_all(tail_of(opcode, {"id": "X", **body}))

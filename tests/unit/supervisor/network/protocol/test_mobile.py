@@ -5,11 +5,11 @@ from supervisor.network.protocol import messages
 from supervisor.network.protocol.messages import Advertisement, MobileChange, MobileRequest, MobileState, Summary
 from supervisor.network.protocol.outputs import KeysChanged
 from supervisor.network.protocol.timers import Limits
-from tests.unit.supervisor.network.protocol.drive import Driven
+from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
-def joined() -> Driven:
-    a = Driven()
+def with_neighbour() -> DrivenEngine:
+    a = DrivenEngine()
     a.neighbour(1)
     a.link_state(1, "B", 1, {"A": 1})
     a.run(0.5)
@@ -17,13 +17,15 @@ def joined() -> Driven:
     return a
 
 
-def mau(a: Driven, seq: int, added: list[str], removed: list[str] | None = None, router: str = "B") -> None:
+def receive_change(
+    a: DrivenEngine, seq: int, added: list[str], removed: list[str] | None = None, router: str = "B"
+) -> None:
     tail = messages.encode_mobile_change(router, seq, dict.fromkeys(added, 3), removed or [])
     a.receive(1, tail, [router] if router == "B" else [router, "B"])
 
 
-def test_the_first_change_leaves_soon_with_what_comes_with_it_then_one_a_second() -> None:
-    a = joined()
+def test_first_change_is_sent_soon_then_one_per_second() -> None:
+    a = with_neighbour()
     a.engine.announce("M0a", 3, a.now)
     a.engine.announce("Clr", 4, a.now)
     a.run(0.06)
@@ -42,8 +44,8 @@ def test_the_first_change_leaves_soon_with_what_comes_with_it_then_one_a_second(
     assert len(sent) == 2
 
 
-def test_what_comes_and_goes_within_one_interval_is_not_said() -> None:
-    a = joined()
+def test_change_undone_within_interval_is_not_sent() -> None:
+    a = with_neighbour()
     a.engine.announce("M0a", 3, a.now)
     a.engine.withdraw("M0a", a.now)
     a.run(2)
@@ -58,8 +60,8 @@ def test_what_comes_and_goes_within_one_interval_is_not_said() -> None:
     assert a.of(MobileChange) == []
 
 
-def test_nothing_changes_nothing_is_said() -> None:
-    a = joined()
+def test_unchanged_address_is_not_announced() -> None:
+    a = with_neighbour()
     a.engine.announce("M0a", 3, a.now)
     a.run(1)
     a.engine.announce("M0a", 3, a.now)
@@ -68,8 +70,8 @@ def test_nothing_changes_nothing_is_said() -> None:
     assert a.of(MobileChange) == []
 
 
-def test_a_mar_is_answered_with_the_state_as_of_the_sequence() -> None:
-    a = joined()
+def test_mobile_request_is_answered_with_announced_state() -> None:
+    a = with_neighbour()
     a.engine.announce("M0a", 1, a.now)
     a.engine.announce("M0b", 2, a.now)
     a.run(1)
@@ -87,12 +89,12 @@ def test_a_mar_is_answered_with_the_state_as_of_the_sequence() -> None:
 
 
 def test_updates_in_sequence_are_applied_and_copies_ignored() -> None:
-    a = joined()
-    mau(a, 1, ["M0a", "M0b"])
-    mau(a, 2, ["M0c"], ["M0a", "M0unknown"])
+    a = with_neighbour()
+    receive_change(a, 1, ["M0a", "M0b"])
+    receive_change(a, 2, ["M0c"], ["M0a", "M0unknown"])
     a.run(3)
-    mau(a, 1, ["M0a", "M0b"])
-    mau(a, 2, ["M0c"], ["M0a"])
+    receive_change(a, 1, ["M0a", "M0b"])
+    receive_change(a, 2, ["M0c"], ["M0a"])
     assert a.changes == [
         KeysChanged(1, {"M0a": 3, "M0b": 3}, ()),
         KeysChanged(1, {"M0c": 3}, ("M0a",)),
@@ -101,26 +103,26 @@ def test_updates_in_sequence_are_applied_and_copies_ignored() -> None:
     assert dict(a.engine.keys(1)) == {"M0b": 3, "M0c": 3}
 
 
-def test_a_gap_is_asked_about_each_time_that_it_is_not_filled() -> None:
-    a = joined()
-    mau(a, 1, ["M0a"])
-    mau(a, 3, ["M0c"])
+def test_unfilled_gap_is_requested_repeatedly() -> None:
+    a = with_neighbour()
+    receive_change(a, 1, ["M0a"])
+    receive_change(a, 3, ["M0c"])
     assert [(sent.to, sent.message) for sent in a.sent] == [("amqp:/_topo/0/B/qdrouter.ma", MobileRequest("A", 1, 1))]
-    mau(a, 4, ["M0d"])  # 1.19 would apply this change
+    receive_change(a, 4, ["M0d"])  # 1.19 would apply this change
     assert dict(a.engine.keys(1)) == {"M0a": 3}
     a.hello(1)
     a.run(2.5)
     a.hello(1)
-    mau(a, 5, ["M0e"])
+    receive_change(a, 5, ["M0e"])
     assert len(a.of(MobileRequest)) == 2
     a.receive(1, messages.encode_mobile_state("B", 5, {"M0a": 3, "M0c": 3}, messages.to_router_mobile("A")))
     assert dict(a.engine.keys(1)) == {"M0a": 3, "M0c": 3}
-    mau(a, 6, ["M0f"])
+    receive_change(a, 6, ["M0f"])
     assert dict(a.engine.keys(1)) == {"M0a": 3, "M0c": 3, "M0f": 3}
 
 
-def test_a_higher_sequence_in_an_ra_is_asked_for() -> None:
-    a = joined()
+def test_higher_mobile_sequence_in_advertisement_is_requested() -> None:
+    a = with_neighbour()
     a.advertise(1, mobile_seq=4)
     assert [sent.message for sent in a.of(MobileRequest)] == [MobileRequest("A", 1, 0)]
     a.receive(1, messages.encode_mobile_state("B", 4, {"M0a": None, "Clr": 4}, messages.to_router_mobile("A")))
@@ -130,54 +132,54 @@ def test_a_higher_sequence_in_an_ra_is_asked_for() -> None:
     assert a.of(MobileRequest) == []
 
 
-def test_an_absolute_state_says_only_what_is_other() -> None:
-    a = joined()
-    mau(a, 1, ["M0a", "M0b"])
+def test_absolute_state_reports_only_differences() -> None:
+    a = with_neighbour()
+    receive_change(a, 1, ["M0a", "M0b"])
     a.clear()
     a.receive(1, messages.encode_mobile_state("B", 7, {"M0b": 1, "M0c": 2}, messages.to_router_mobile("A")))
     assert a.changes == [KeysChanged(1, {"M0c": 2}, ("M0a",))]
     assert a.engine.keys(1) == {"M0b": 3, "M0c": 2}  # an existing key keeps its treatment
 
 
-def test_an_absolute_state_of_1_19_counts_whatever_its_sequence() -> None:
-    a = joined()
+def test_absolute_state_of_dispatch_counts_for_any_sequence() -> None:
+    a = with_neighbour()
     a.receive(1, messages.encode_mobile_state("B", 9, {"M0a": 3}, messages.to_router_mobile("A")))
     a.receive(1, messages.encode_mobile_state("B", 4, {"M0b": 3}, messages.to_router_mobile("A")))
     assert a.engine.keys(1) == {"M0b": 3}
-    mau(a, 5, ["M0c"])
+    receive_change(a, 5, ["M0c"])
     assert a.engine.keys(1) == {"M0b": 3, "M0c": 3}
 
 
-def test_a_key_added_and_removed_by_one_update_is_not_there() -> None:
-    a = joined()
-    mau(a, 1, ["M0a"], ["M0a"])
+def test_key_added_and_removed_by_one_update_is_absent() -> None:
+    a = with_neighbour()
+    receive_change(a, 1, ["M0a"], ["M0a"])
     assert a.changes == []
-    mau(a, 2, ["M0b"])
+    receive_change(a, 2, ["M0b"])
     assert a.engine.keys(1) == {"M0b": 3}
 
 
 def test_unknown_routers_have_no_addresses() -> None:
-    a = joined()
-    mau(a, 1, ["M0a"], router="X")
+    a = with_neighbour()
+    receive_change(a, 1, ["M0a"], router="X")
     assert a.changes == []
 
 
 def test_keys_are_limited_over_all_routers() -> None:
-    a = Driven(limits=Limits(keys=3))
+    a = DrivenEngine(limits=Limits(keys=3))
     a.neighbour(1)
     a.neighbour(2, "C")
-    mau(a, 1, ["M0a", "M0b"])
+    receive_change(a, 1, ["M0a", "M0b"])
     a.receive(2, messages.encode_mobile_change("C", 1, {"M0c": 3, "M0d": 3}, []), "C")
     assert [line.text for line in a.log if "more than 3" in line.text] == [
         "Addresses of C are ignored: the network has more than 3"
     ]
-    mau(a, 2, [], ["M0a", "M0b"])
+    receive_change(a, 2, [], ["M0a", "M0b"])
     a.receive(2, messages.encode_mobile_state("C", 2, {"M0c": 3, "M0d": 3}, messages.to_router_mobile("A")), "C")
     assert len(a.engine.keys(2)) == 2
 
 
-def test_all_addresses_go_to_a_neighbour_of_ours_with_the_instance() -> None:
-    a = Driven()
+def test_addresses_go_to_sluice_neighbour_with_instance() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     a.neighbour(2, "C", ours=True)
     a.run(0.5)
@@ -191,14 +193,14 @@ def test_all_addresses_go_to_a_neighbour_of_ours_with_the_instance() -> None:
     assert a.engine.keys(1) == {"M0a": 1}
 
 
-def of_40_octets(count: int) -> list[str]:
+def keys_of_40_octets(count: int) -> list[str]:
     return [f"M0{number:031}" for number in range(count)]
 
 
-def test_many_addresses_are_announced_in_parts_that_follow_each_other() -> None:
-    a = Driven(limits=Limits(part_octets=400))
+def test_large_change_is_announced_in_consecutive_parts() -> None:
+    a = DrivenEngine(limits=Limits(part_octets=400))
     a.neighbour(1)
-    keys = of_40_octets(25)
+    keys = keys_of_40_octets(25)
     for key in keys:
         a.engine.announce(key, 3, a.now)
     a.run(0.055)
@@ -224,8 +226,8 @@ def test_many_addresses_are_announced_in_parts_that_follow_each_other() -> None:
     assert list(a.engine.keys(0)) == [*keys[12:], "M0new"]
 
 
-def in_parts() -> Driven:
-    a = Driven(limits=Limits(part_octets=400))
+def with_small_parts() -> DrivenEngine:
+    a = DrivenEngine(limits=Limits(part_octets=400))
     a.neighbour(1, ours=True)
     a.neighbour(2, "C", ours=True)
     a.run(0.5)
@@ -238,9 +240,9 @@ def part(keys: list[str], number: int, parts: int, seq: int = 1, instance: int =
     return messages.encode_mobile_state("B", seq, hints, messages.TO_NEIGHBOUR_MOBILE, instance, number, parts)
 
 
-def test_all_addresses_of_a_router_go_to_ours_in_parts() -> None:
-    a = in_parts()
-    keys = of_40_octets(25)
+def test_addresses_of_router_go_to_sluice_neighbours_in_parts() -> None:
+    a = with_small_parts()
+    keys = keys_of_40_octets(25)
     for number in range(3):
         assert a.engine.keys_of("B") == {}
         assert a.sent == []
@@ -255,12 +257,12 @@ def test_all_addresses_of_a_router_go_to_ours_in_parts() -> None:
     a.clear()
     a.neighbour(3, "D", ours=True)
     a.receive(3, messages.encode_summary("D", 50, {}), "D")
-    told = [sent.message for sent in a.of(MobileState) if sent.link == 3]
-    assert [list(each.keys) for each in told if isinstance(each, MobileState)] == [keys[:10], keys[10:20], keys[20:]]
+    states = [sent.message for sent in a.of(MobileState) if sent.link == 3]
+    assert [list(each.keys) for each in states if isinstance(each, MobileState)] == [keys[:10], keys[10:20], keys[20:]]
 
 
-def test_parts_that_do_not_fit_together_are_no_state() -> None:
-    a = in_parts()
+def test_mismatched_parts_are_no_state() -> None:
+    a = with_small_parts()
     a.receive(1, part(["M0a"], 2, 2))
     a.receive(1, part(["M0a"], 1, 3))
     a.receive(1, part(["M0c"], 3, 3))
@@ -280,8 +282,8 @@ def test_parts_that_do_not_fit_together_are_no_state() -> None:
     assert sum("part is out of range" in line.text for line in a.log) == 2
 
 
-def test_what_is_coming_in_parts_is_not_asked_for() -> None:
-    a = in_parts()
+def test_state_arriving_in_parts_is_not_requested() -> None:
+    a = with_small_parts()
     tail = messages.encode_link_state("B", 50, 2, [("A", 1)], messages.TO_NEIGHBOUR_LS, 0, mobile_seq=7)
     a.receive(1, tail)
     for number in range(10):
@@ -296,10 +298,10 @@ def test_what_is_coming_in_parts_is_not_asked_for() -> None:
     assert [sent for sent in a.of(Summary) if sent.link == 1] != []
 
 
-def test_parts_do_not_hold_more_than_there_may_be() -> None:
-    a = Driven(limits=Limits(keys=20))
+def test_parts_beyond_key_limit_are_ignored() -> None:
+    a = DrivenEngine(limits=Limits(keys=20))
     a.neighbour(1, ours=True)
-    keys = of_40_octets(100)
+    keys = keys_of_40_octets(100)
     for number in range(10):
         a.receive(1, part(keys[10 * number : 10 * number + 10], number + 1, 10))
     assert a.engine.keys_of("B") == {}
@@ -308,8 +310,8 @@ def test_parts_do_not_hold_more_than_there_may_be() -> None:
     ]
 
 
-def test_what_does_not_fit_into_one_message_for_1_19_is_said_in_the_log() -> None:
-    a = Driven(limits=Limits(message_octets=200_000))
+def test_addresses_beyond_one_message_for_dispatch_are_logged() -> None:
+    a = DrivenEngine(limits=Limits(message_octets=200_000))
     a.neighbour(1)
     keys = [f"M0{number}" + 990 * "x" for number in range(200)]
     for key in keys:
@@ -318,19 +320,19 @@ def test_what_does_not_fit_into_one_message_for_1_19_is_said_in_the_log() -> Non
     a.clear()
     for _ in range(2):
         a.receive(1, messages.encode_mobile_request("B", 0, messages.to_router_mobile("A")))
-    told = [sent.message for sent in a.of(MobileState)]
-    assert all(isinstance(each, MobileState) and list(each.keys) == keys[: len(each.keys)] for each in told)
+    states = [sent.message for sent in a.of(MobileState)]
+    assert all(isinstance(each, MobileState) and list(each.keys) == keys[: len(each.keys)] for each in states)
     assert [line.level for line in a.log] == [ERROR]
     assert "only some of the addresses" in a.log[0].text
-    assert {len(each.keys) for each in told if isinstance(each, MobileState)} == {68}
+    assert {len(each.keys) for each in states if isinstance(each, MobileState)} == {68}
     assert max(len(octets) for _, octets in a.octets) < 200_000
 
 
-def test_an_address_that_is_too_long_is_left_out() -> None:
-    a = Driven(limits=Limits(key_octets=40))
+def test_long_address_is_ignored() -> None:
+    a = DrivenEngine(limits=Limits(key_octets=40))
     a.neighbour(1)
     long, wide = "M0" + 39 * "x", "M0" + 13 * "€"
-    mau(a, 1, ["M0a", long, wide, "M0" + 38 * "x"])
+    receive_change(a, 1, ["M0a", long, wide, "M0" + 38 * "x"])
     assert a.engine.keys_of("B") == {"M0a": 3, "M0" + 38 * "x": 3}
     a.receive(1, messages.encode_mobile_state("B", 2, {"M0a": 3, long: 3}, messages.to_router_mobile("A")))
     assert a.engine.keys_of("B") == {"M0a": 3}

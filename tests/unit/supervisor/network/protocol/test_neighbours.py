@@ -14,11 +14,11 @@ from supervisor.network.protocol.messages import (
 )
 from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, RouterAdded, Unreachable
 from supervisor.network.protocol.timers import Limits, Timers
-from tests.unit.supervisor.network.protocol.drive import Driven
+from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
-def test_hello_is_said_at_once_on_a_new_link_and_each_second_on_all() -> None:
-    a = Driven()
+def test_hello_is_sent_at_once_on_new_link_then_each_second() -> None:
+    a = DrivenEngine()
     a.up(1)
     a.up(2)
     assert [(sent.link, sent.to, sent.message) for sent in a.sent] == [
@@ -30,8 +30,8 @@ def test_hello_is_said_at_once_on_a_new_link_and_each_second_on_all() -> None:
     assert [sent.link for sent in a.of(Hello)] == [1, 2, 1, 2, 1, 2]
 
 
-def test_a_hello_is_answered_at_once_while_its_sender_was_not_named() -> None:
-    a = Driven()
+def test_hello_of_unseen_sender_is_answered_at_once() -> None:
+    a = DrivenEngine()
     a.up(1)
     a.clear()
     a.hello(1, seen="")
@@ -42,8 +42,8 @@ def test_a_hello_is_answered_at_once_while_its_sender_was_not_named() -> None:
     assert a.of(Hello) == []
 
 
-def test_answers_are_limited() -> None:
-    a = Driven()
+def test_hello_answers_are_limited() -> None:
+    a = DrivenEngine()
     a.up(1)
     a.clear()
     for number in range(20):
@@ -51,8 +51,8 @@ def test_answers_are_limited() -> None:
     assert len(a.of(Hello)) <= 4
 
 
-def test_who_does_not_name_us_is_heard_but_no_neighbour() -> None:
-    a = Driven()
+def test_unanswered_hello_makes_no_neighbour() -> None:
+    a = DrivenEngine()
     a.up(1)
     a.hello(1, seen="")
     a.run(1.5)
@@ -62,8 +62,8 @@ def test_who_does_not_name_us_is_heard_but_no_neighbour() -> None:
     assert a.of(Hello)[-1].message == Hello("A", 1, 100, ())  # silent for more than three seconds
 
 
-def test_two_way_makes_a_neighbour() -> None:
-    a = Driven()
+def test_mutual_hello_makes_neighbour() -> None:
+    a = DrivenEngine()
     a.up(4, cost=3)
     a.hello(4)
     assert a.changes == [RouterAdded(1, "B"), RadiusChanged(1), PathChanged(1, (4,), 1, 3, 0)]
@@ -78,8 +78,8 @@ def test_two_way_makes_a_neighbour() -> None:
     assert (b.id, b.next_hop, b.links, b.cost, b.instance) == ("B", None, (4,), 3, 50)
 
 
-def test_a_lost_connection_is_said_and_left_at_once() -> None:
-    a = Driven()
+def test_lost_connection_is_announced_at_once() -> None:
+    a = DrivenEngine()
     a.neighbour(1)
     a.neighbour(2, "C")
     a.clear()
@@ -88,8 +88,8 @@ def test_a_lost_connection_is_said_and_left_at_once() -> None:
     assert [(sent.link, sent.message) for sent in a.of(Advertisement)] == [(2, Advertisement("A", 1, 100, 3, 0))]
 
 
-def test_a_silent_neighbour_is_lost_and_comes_back() -> None:
-    a = Driven()
+def test_silent_neighbour_is_lost_and_recovers() -> None:
+    a = DrivenEngine()
     a.neighbour(1)
     a.run(2.5)
     assert "B" in a.links()
@@ -100,8 +100,8 @@ def test_a_silent_neighbour_is_lost_and_comes_back() -> None:
     assert a.links() == {"B": (1,)}
 
 
-def test_a_neighbour_is_not_lost_for_what_was_said_while_this_router_did_not_run() -> None:
-    a = Driven()
+def test_neighbour_survives_time_without_running() -> None:
+    a = DrivenEngine()
     a.neighbour(1)
     a.now += 20
     a.settle()
@@ -114,8 +114,8 @@ def test_a_neighbour_is_not_lost_for_what_was_said_while_this_router_did_not_run
     assert "B" not in a.links()
 
 
-def test_a_hello_that_does_not_name_us_neither_refreshes_nor_ends() -> None:
-    a = Driven()
+def test_unanswered_hello_does_not_refresh_neighbour() -> None:
+    a = DrivenEngine()
     a.neighbour(1)
     a.run(1)
     a.hello(1, seen="")
@@ -124,8 +124,8 @@ def test_a_hello_that_does_not_name_us_neither_refreshes_nor_ends() -> None:
     assert "B" not in a.links()
 
 
-def test_another_id_on_a_neighbours_link_is_only_heard() -> None:
-    a = Driven()
+def test_second_id_on_link_makes_no_neighbour() -> None:
+    a = DrivenEngine()
     a.neighbour(1)
     a.clear()
     a.receive(1, messages.encode_hello("a/b/c", 7, []), "B")
@@ -138,8 +138,8 @@ def test_another_id_on_a_neighbours_link_is_only_heard() -> None:
     assert set(sent.seen) == {"B", "a/b/c"}
 
 
-def test_another_router_with_our_id_is_named_once() -> None:
-    a = Driven()
+def test_router_with_own_id_is_reported_once() -> None:
+    a = DrivenEngine()
     a.up(1)
     for _ in range(3):
         a.hello(1, peer="A", seen="A", instance=7)
@@ -148,8 +148,8 @@ def test_another_router_with_our_id_is_named_once() -> None:
     assert a.changes == []
 
 
-def test_another_router_with_our_id_that_started_in_the_same_second_is_named() -> None:
-    a = Driven(process=1)
+def test_router_with_own_id_and_instance_is_reported() -> None:
+    a = DrivenEngine(process=1)
     a.up(1, ours=True)
     a.hello(1, peer="A", instance=100, process=1)
     a.hello(1, peer="A", instance=100)  # of 1.19, and possibly an echo
@@ -160,18 +160,18 @@ def test_another_router_with_our_id_that_started_in_the_same_second_is_named() -
     ]
 
 
-def test_the_process_is_told_to_routers_of_ours_only() -> None:
-    a = Driven(process=2**61)
+def test_process_number_is_sent_to_sluice_routers_only() -> None:
+    a = DrivenEngine(process=2**61)
     a.up(1, ours=True)
     a.up(2)
     a.run(2.0)
-    told = {sent.link: sent.message.process for sent in a.of(Hello) if isinstance(sent.message, Hello)}
-    assert told == {1: 2**61, 2: 0}
+    processes = {sent.link: sent.message.process for sent in a.of(Hello) if isinstance(sent.message, Hello)}
+    assert processes == {1: 2**61, 2: 0}
 
 
-def two_of_one_id(instance: int = 50, process: int = 0) -> Driven:
+def with_duplicate_id(instance: int = 50, process: int = 0) -> DrivenEngine:
     """Return an engine that has received HELLOs from B and from another router with its id for some seconds."""
-    a = Driven()
+    a = DrivenEngine()
     a.up(1, ours=True)
     a.up(2, ours=True)
     for _ in range(5):
@@ -182,8 +182,8 @@ def two_of_one_id(instance: int = 50, process: int = 0) -> Driven:
 
 
 @pytest.mark.parametrize(("instance", "process"), [(60, 0), (50, 8)])
-def test_a_second_router_with_the_id_of_a_neighbour_is_not_used(instance: int, process: int) -> None:
-    a = two_of_one_id(instance, process)
+def test_second_router_with_id_of_neighbour_is_not_used(instance: int, process: int) -> None:
+    a = with_duplicate_id(instance, process)
     assert a.links() == {"B": (1,)}
     assert a.engine.routers()[1].instance == 50
     assert [line.text for line in a.log if line.level == CRITICAL] == [
@@ -201,8 +201,8 @@ def test_a_second_router_with_the_id_of_a_neighbour_is_not_used(instance: int, p
     assert a.engine.routers()[1].instance == 50
 
 
-def test_a_second_router_is_used_when_the_first_is_gone() -> None:
-    a = two_of_one_id(instance=60)
+def test_second_router_with_same_id_is_used_after_first() -> None:
+    a = with_duplicate_id(instance=60)
     a.down(1)
     a.hello(2, instance=60)
     a.run(0.1)
@@ -210,8 +210,8 @@ def test_a_second_router_is_used_when_the_first_is_gone() -> None:
     assert a.engine.routers()[1].instance == 60
 
 
-def test_a_restart_is_believed_when_the_connection_of_the_ended_process_is_silent() -> None:
-    a = Driven()
+def test_restart_is_accepted_after_silence_of_old_connection() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     a.run(1.0)
     a.up(2, ours=True)
@@ -223,8 +223,8 @@ def test_a_restart_is_believed_when_the_connection_of_the_ended_process_is_silen
     assert [line for line in a.log if line.level == CRITICAL] == []
 
 
-def test_another_instance_on_all_links_of_a_bundle_is_one_router() -> None:
-    a = Driven()
+def test_new_instance_on_whole_bundle_is_one_router() -> None:
+    a = DrivenEngine()
     a.neighbour(1, ours=True)
     a.neighbour(2, ours=True)
     a.clear()
@@ -237,8 +237,8 @@ def test_another_instance_on_all_links_of_a_bundle_is_one_router() -> None:
     assert a.engine.routers()[1].instance == 70
 
 
-def test_connections_to_one_of_ours_are_a_bundle_of_the_cheapest() -> None:
-    a = Driven()
+def test_cheapest_connections_to_sluice_router_form_bundle() -> None:
+    a = DrivenEngine()
     for link, cost in ((1, 5), (2, 3), (3, 3)):
         a.up(link, cost, ours=True)
         a.hello(link)
@@ -254,8 +254,8 @@ def test_connections_to_one_of_ours_are_a_bundle_of_the_cheapest() -> None:
     assert all(not isinstance(change, Unreachable) for change in a.changes)
 
 
-def test_one_connection_to_a_router_of_1_19_is_kept_to() -> None:
-    a = Driven()
+def test_dispatch_router_keeps_one_connection() -> None:
+    a = DrivenEngine()
     a.neighbour(1, cost=2)
     a.neighbour(2, cost=1)
     a.clear()
@@ -270,8 +270,8 @@ def test_one_connection_to_a_router_of_1_19_is_kept_to() -> None:
     assert a.paths()["B"].cost == 1
 
 
-def test_another_cost_of_a_connection_is_taken_over() -> None:
-    a = Driven()
+def test_changed_cost_of_connection_is_used() -> None:
+    a = DrivenEngine()
     a.neighbour(1, cost=2)
     a.clear()
     a.up(1, cost=7)
@@ -280,7 +280,7 @@ def test_another_cost_of_a_connection_is_taken_over() -> None:
     assert len(a.of(Advertisement)) == 1
 
 
-def flap(a: Driven, times: int) -> list[float]:
+def flap(a: DrivenEngine, times: int) -> list[float]:
     """Return the seconds until the connection to B is used, for each time that it is restored."""
     waits = []
     for link in range(11, 11 + times):
@@ -299,8 +299,8 @@ def flap(a: Driven, times: int) -> list[float]:
     return waits
 
 
-def test_a_flapping_neighbour_is_announced_later_and_later_but_lost_at_once() -> None:
-    a = Driven()
+def test_flapping_neighbour_is_announced_later_each_time() -> None:
+    a = DrivenEngine()
     a.neighbour(1, "C")
     a.link_state(1, "C", 1, {"A": 1, "B": 1})
     waits = flap(a, 7)
@@ -313,14 +313,14 @@ def test_a_flapping_neighbour_is_announced_later_and_later_but_lost_at_once() ->
     assert a.links() == {"B": (9,)}
 
 
-def test_a_flapping_neighbour_without_another_way_is_not_held_long() -> None:
-    a = Driven()
+def test_flapping_neighbour_without_alternative_is_held_shortly() -> None:
+    a = DrivenEngine()
     waits = flap(a, 12)
     assert 1 < max(waits) <= 2.1
 
 
-def test_a_neighbour_that_is_held_is_used_when_the_other_way_is_lost() -> None:
-    a = Driven()
+def test_held_neighbour_is_used_when_alternative_is_lost() -> None:
+    a = DrivenEngine()
     a.neighbour(1, "C")
     a.link_state(1, "C", 1, {"A": 1, "B": 1})
     flap(a, 8)
@@ -334,9 +334,9 @@ def test_a_neighbour_that_is_held_is_used_when_the_other_way_is_lost() -> None:
     assert a.links() == {"B": (30,)}
 
 
-def test_a_neighbour_that_is_held_back_stays_known() -> None:
+def test_held_neighbour_stays_known() -> None:
     """No other router names the neighbour until it is announced."""
-    a = Driven(timers=Timers(flap_free=0, flap_most=20))
+    a = DrivenEngine(timers=Timers(flap_free=0, flap_most=20))
     for link in range(1, 9):
         a.neighbour(link)
         a.down(link)
@@ -348,8 +348,8 @@ def test_a_neighbour_that_is_held_back_stays_known() -> None:
     assert a.links() == {"B": (20,)}
 
 
-def test_timers_can_be_changed() -> None:
-    a = Driven()
+def test_changed_timers_are_used() -> None:
+    a = DrivenEngine()
     a.up(1)
     a.engine.timers = Timers(hello_interval=3)
     a.run(1.1)
@@ -358,8 +358,8 @@ def test_timers_can_be_changed() -> None:
     assert len(a.of(Hello)) == 2
 
 
-def test_a_restart_is_no_flap() -> None:
-    a = Driven()
+def test_restart_is_no_flap() -> None:
+    a = DrivenEngine()
     for link in range(1, 12):
         a.neighbour(link, instance=link)
         assert a.links() == {"B": (link,)}
@@ -367,8 +367,8 @@ def test_a_restart_is_no_flap() -> None:
         a.down(link)
 
 
-def test_neighbours_of_1_19_are_told_of_128_routers() -> None:
-    a = Driven(limits=Limits(routers_beside_1_19=4))
+def test_dispatch_neighbours_learn_of_limited_routers() -> None:
+    a = DrivenEngine(limits=Limits(routers_beside_1_19=4))
     a.neighbour(1)
     a.neighbour(2, "Z", ours=True)
     a.neighbour(3, "C", ours=True)
@@ -397,9 +397,9 @@ def test_neighbours_of_1_19_are_told_of_128_routers() -> None:
     ]
 
 
-def test_an_id_that_is_too_long_is_not_heard() -> None:
+def test_long_router_id_is_ignored() -> None:
     """All received ids appear in the HELLOs of this router."""
-    a = Driven(limits=Limits(id_octets=100))
+    a = DrivenEngine(limits=Limits(id_octets=100))
     a.up(1)
     a.hello(1, "X" * 101)
     a.clear()
@@ -407,8 +407,8 @@ def test_an_id_that_is_too_long_is_not_heard() -> None:
     assert [sent.message.seen for sent in a.of(Hello) if isinstance(sent.message, Hello)] == [()]
 
 
-def test_hellos_that_are_not_for_neighbours_make_none() -> None:
-    a = Driven()
+def test_hello_to_other_address_makes_no_neighbour() -> None:
+    a = DrivenEngine()
     a.up(1)
     tail = messages.encode_hello("X", 1, ["A"]).replace(
         b"\xa1\x14amqp:/_local/qdhello", b"\xa1\x1aamqp:/_topo/0/all/qdrouter"
@@ -417,8 +417,8 @@ def test_hellos_that_are_not_for_neighbours_make_none() -> None:
     assert a.changes == []
 
 
-def test_hello_of_another_id_than_the_link_is_for_makes_no_neighbour() -> None:
-    a = Driven()
+def test_hello_of_disallowed_router_makes_no_neighbour() -> None:
+    a = DrivenEngine()
     a.up(1, only="B")
     a.hello(1, "C")
     a.run(1)

@@ -56,7 +56,7 @@ def solve(links: Links, own: str) -> tuple[dict[str, tuple[str, int]], dict[str,
         ),
     ],
 )
-def test_vectors(
+def test_path_vectors_are_solved(
     links: Links, own: str, hops: dict[str, tuple[str, int]], origins: dict[str, str], radius: int
 ) -> None:
     assert solve(links, own) == (hops, origins, radius)
@@ -86,7 +86,7 @@ def naive_tree(links: Links, root: str) -> tuple[dict[str, int], dict[str, list[
     return costs, paths
 
 
-def naive(links: Links, own: str) -> tuple[dict[str, tuple[str, int]], dict[str, str], int]:
+def naive_solution(links: Links, own: str) -> tuple[dict[str, tuple[str, int]], dict[str, str], int]:
     costs, paths = naive_tree(links, own)
     trees = {root: naive_tree(links, root)[1] for root in costs if root != own}
     origins = {
@@ -114,12 +114,12 @@ def networks(draw: st.DrawFn) -> Links:
 
 @settings(max_examples=300, deadline=None)
 @given(networks())
-def test_random_networks(links: Links) -> None:
+def test_random_network_paths_match_naive_model(links: Links) -> None:
     for own in links:
-        assert solve(links, own) == naive(links, own)
+        assert solve(links, own) == naive_solution(links, own)
 
 
-def test_trees_are_kept_for_a_topology_that_comes_back() -> None:
+def test_tree_cache_keeps_recent_topologies() -> None:
     cache = TreeCache(2)
     one, two, three = ((("A", (("B", cost),)), ("B", ())) for cost in (1, 2, 3))
     first = cache.trees(one)
@@ -131,12 +131,12 @@ def test_trees_are_kept_for_a_topology_that_comes_back() -> None:
 
 
 @pytest.mark.parametrize("edges", [[[(1, 1)]], [[(0, 0)]], [[(-1, 1)]], [[(0, 2**31)]]])
-def test_edges_are_checked(edges: list[list[tuple[int, int]]]) -> None:
+def test_invalid_edges_are_refused(edges: list[list[tuple[int, int]]]) -> None:
     with pytest.raises(ValueError, match="edge from 0"):
         Trees(edges)
 
 
-def test_arguments_are_checked() -> None:
+def test_invalid_tree_arguments_are_refused() -> None:
     trees = Trees([[], []])
     with pytest.raises(IndexError):
         trees.paths(2)

@@ -78,7 +78,7 @@ def _no_http(acceptor: Acceptor) -> NoReturn:
     raise AssertionError("there are no HTTP listeners here")
 
 
-class Desk:
+class ManagedRouter:
     """Router without its processes. `later` holds the calls that the agent has requested."""
 
     def __init__(self, links: int = 64, log: LogSettings = QUIET, text: str = CONFIGURATION) -> None:
@@ -115,14 +115,14 @@ class Desk:
         self.live = LiveConfiguration(
             self.loop, self.configuration, core.settings.current, core.events, core.waker, self.log
         )
-        self.went_on = 0
+        self.continued = 0
         self.agent = Agent(
             self.core, self.region, self.log, self.live, "9.9", self._send, self.later.append, self._go_on
         )
         self._slots = [0] * WORKERS
 
     def _go_on(self) -> None:
-        self.went_on += 1
+        self.continued += 1
 
     def _send(self, address: str, octets: bytes, near: int) -> bool:
         self.sent.append((address, octets, near))
@@ -138,11 +138,11 @@ class Desk:
         peer = peer or f"10.0.0.1:{1000 + self.core.connections.accepted}"
         made = self.core.connections.adopt(owner, self.configuration.listeners[listener], "127.0.0.1:5672", peer)
         made.groups = groups
-        said: dict[str, Any] = {
+        values: dict[str, Any] = {
             "container": f"c{made.number}", "hostname": None, "user": "anonymous", "mechanism": "ANONYMOUS",
             "properties": {}, "tls": None, **more,
         }  # fmt: skip
-        self.core.receive(owner, messages.Opened(conn=made.number, **said))
+        self.core.receive(owner, messages.Opened(conn=made.number, **values))
         answer = owner.outbox.pop()
         assert isinstance(answer, messages.Admitted | messages.Denied)
         self.admissions[made.number] = answer
@@ -162,8 +162,8 @@ class Desk:
         self._slots[connection.worker] += 1
         generation = (1 << 20) + slot + 1
         claim_link(self.region, connection.worker, slot, generation, direction=1 if direction == "in" else 2, **fields)
-        said = {"slot": slot, "gen": generation, "conn": connection.number, "caps": [list(capabilities), False]}
-        asked = attach(slot, direction, address, **said)
+        values = {"slot": slot, "gen": generation, "conn": connection.number, "caps": [list(capabilities), False]}
+        asked = attach(slot, direction, address, **values)
         self.core.receive(self.workers[connection.worker], asked)
         return max(self.core.links.by_identity)
 

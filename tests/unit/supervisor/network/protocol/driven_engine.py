@@ -10,7 +10,7 @@ from supervisor.network.protocol.outputs import Change, LogLine, PathChanged
 from supervisor.network.protocol.timers import Limits, Timers
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """Message that the engine has sent."""
 
     link: int
@@ -20,7 +20,7 @@ class Sent(NamedTuple):
     trace: list[str]
 
 
-class Driven:
+class DrivenEngine:
     """Protocol engine of router `me`, instance 100, with everything that it has sent, changed and logged."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Driven:
         self.me = me
         self.now = 1000.0
         self.engine = Engine(me, 100, timers or Timers(), self.now, limits, process=process)
-        self.sent: list[Sent] = []
+        self.sent: list[SentMessage] = []
         self.changes: list[Change] = []
         self.log: list[LogLine] = []
         self.octets: list[tuple[int, bytes]] = []
@@ -47,7 +47,7 @@ class Driven:
             envelope = annotations.read(octets)
             to = messages.address(octets, envelope.tail_at)
             message = messages.decode(envelope.tail())
-            self.sent.append(Sent(link, to, message, envelope.ingress_id(), envelope.trace_ids()))
+            self.sent.append(SentMessage(link, to, message, envelope.ingress_id(), envelope.trace_ids()))
             self.octets.append((link, octets))
         self.changes += self.engine.take_changes()
         self.log += self.engine.take_log()
@@ -116,7 +116,7 @@ class Driven:
 
     # -- Output of the engine
 
-    def of(self, kind: type[Message]) -> list[Sent]:
+    def of(self, kind: type[Message]) -> list[SentMessage]:
         return [sent for sent in self.sent if isinstance(sent.message, kind)]
 
     def paths(self) -> dict[str, PathChanged]:

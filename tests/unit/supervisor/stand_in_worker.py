@@ -32,7 +32,7 @@ from router.testing.interworker import set_worker
 MAX_MESSAGE = 4096
 
 
-class StandIn:
+class StandInWorker:
     def __init__(self, setup: WorkerSetup) -> None:
         self.region = Region.attach(os.dup(setup.region_fd))
         assert self.region.workers == setup.workers
@@ -67,7 +67,7 @@ class StandIn:
         opened.bind(endpoint)
         return opened
 
-    def tell(self, message: Message | dict[str, Any]) -> None:
+    def queue_message(self, message: Message | dict[str, Any]) -> None:
         """Queue a message, which is sent at the end of this wake together with all others."""
         self.outbox.append(message)
 
@@ -97,7 +97,7 @@ class StandIn:
     def answer(self, message: Order) -> None:
         if isinstance(message, Snapshot):
             self.ops, self.epoch = message.ops, message.epoch
-            self.tell(Ready(self.epoch))
+            self.queue_message(Ready(self.epoch))
         elif isinstance(message, Drain):
             self.ended = True
         elif (conn := getattr(message, "conn", None)) in self.clients:
@@ -110,7 +110,7 @@ class StandIn:
         assert delta.epoch == self.epoch + 1, "a delta is missing"
         self.epoch = delta.epoch
         self.ops += delta.ops
-        self.tell(Ack(self.epoch))
+        self.queue_message(Ack(self.epoch))
 
     def adopt(self) -> None:
         data, fds, _, _ = socket.recv_fds(self.handover, MAX_MESSAGE, 1)
@@ -133,7 +133,7 @@ class StandIn:
             self.poller.unregister(client)
             del self.clients[number]
             client.close()
-            self.tell(Closed(conn=number, error=None))
+            self.queue_message(Closed(conn=number, error=None))
             return
         *lines, self.received[number] = (self.received[number] + data).split(b"\n")
         for line in lines:
@@ -145,7 +145,7 @@ class StandIn:
         elif message["t"] == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         else:
-            self.tell({"conn": number, **message})
+            self.queue_message({"conn": number, **message})
 
     @staticmethod
     def write(client: socket.socket, message: dict[str, Any]) -> None:
@@ -163,4 +163,4 @@ def run(setup: WorkerSetup) -> int:
     fault = os.environ.get("SLUICE_STANDIN_FAULT")
     if fault == "hang always" or (fault == "hang" and setup.generation == 1):
         threading.Event().wait()
-    return StandIn(setup).run()
+    return StandInWorker(setup).run()

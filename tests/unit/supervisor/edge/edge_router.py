@@ -60,7 +60,7 @@ def connector(name: str, **more: Any) -> str:
     return CONNECTOR % {"name": name, "more": "".join(f"    {key}: {value}\n" for key, value in more.items())}
 
 
-class _Nobody:
+class _SilentInitiator:
     """Initiator of a connection that the test opens."""
 
     def opened(self, connection: Connection) -> None:
@@ -76,10 +76,10 @@ def open_interior(
     """Open a connection to an interior router."""
     profile, _ = core.profiles.add(config)
     number = core.connections.take_number()
-    made = core.connections.initiate(number, config, profile, _Nobody(), Initiate("", None))
+    made = core.connections.initiate(number, config, profile, _SilentInitiator(), Initiate("", None))
     core.connections.move(made, worker)
-    said: dict[str, Any] = {"container": name, "hostname": None, "user": None, "mechanism": None, "tls": None}
-    core.receive(worker, messages.Opened(conn=number, properties=properties, **said))
+    fields: dict[str, Any] = {"container": name, "hostname": None, "user": None, "mechanism": None, "tls": None}
+    core.receive(worker, messages.Opened(conn=number, properties=properties, **fields))
     return made
 
 
@@ -89,8 +89,8 @@ class EdgeRouter:
     def __init__(self, *sections: str, uplinks: str = "one") -> None:
         self.configuration = load_text("router.conf", CONFIGURATION.replace("one", uplinks) + "".join(sections))
         self.unanswered: set[str] = set()  # addresses whose links the interior routers leave unanswered
-        self.told: dict[int, list[Precedence]] = {}  # precedences announced to interior routers, by connection
-        self.asked: dict[int, list[Asked]] = {}  # addresses without an answer, by connection
+        self.precedences: dict[int, list[Precedence]] = {}  # precedences announced to interior routers, by connection
+        self.pending_lookups: dict[int, list[Asked]] = {}  # addresses without an answer, by connection
         self._lookups: dict[int, list[Lookup]] = {}  # messages that ask about these addresses
         self._found: dict[int, list[int]] = {}  # answers collected for the first of these messages
         self.answered: list[int] = []  # links whose attach has been answered, by number
@@ -130,17 +130,17 @@ class EdgeRouter:
         sends = list(self.worker.sends)
         self.worker.sends.clear()
         for order, octets in sends:
-            said = read_precedence(octets)
-            if isinstance(order, messages.Control) and said is not None:
-                self.told.setdefault(order.conn, []).append(said)
+            precedence = read_precedence(octets)
+            if isinstance(order, messages.Control) and precedence is not None:
+                self.precedences.setdefault(order.conn, []).append(precedence)
             question = read_lookup(octets)
             if isinstance(order, messages.Control) and question.fault is None:
-                self.asked.setdefault(order.conn, []).extend(question.asked)
+                self.pending_lookups.setdefault(order.conn, []).extend(question.asked)
                 self._lookups.setdefault(order.conn, []).append(question)
 
-    def agree(self, connection: Connection) -> None:
+    def confirm_precedence(self, connection: Connection) -> None:
         """Confirm the last precedence on behalf of an interior router."""
-        octets = taken(self.told[connection.number][-1].number, True)
+        octets = taken(self.precedences[connection.number][-1].number, True)
         self.uplink._tracking(LocalMessage(0, connection.number, octets))
         self.settle()
 
@@ -203,15 +203,15 @@ class EdgeRouter:
 
     def attach(self, client: Connection, direction: str, address: str) -> int:
         """Attach a link of a client without waiting for look-ups. Return its number."""
-        number = self.ask(client, direction, address)
+        number = self.attach_pending(client, direction, address)
         self.uplink.lookups.give_up()
-        self.asked.clear()
+        self.pending_lookups.clear()
         self._lookups.clear()
         self._found.clear()
         self.settle()
         return number
 
-    def ask(self, client: Connection, direction: str, address: str | None, **more: object) -> int:
+    def attach_pending(self, client: Connection, direction: str, address: str | None, **more: object) -> int:
         """Attach a link of a client and leave its look-up unanswered. Return its number."""
         number = next(self._next)
         self.core.receive(self.worker, attach(number, direction, address, conn=client.number, **more))
@@ -224,7 +224,7 @@ class EdgeRouter:
         The answer is sent with the last address of a message. routed: the address belongs to a link route.
         """
         number = connection.number
-        self.asked[number].pop(0)
+        self.pending_lookups[number].pop(0)
         question, found = self._lookups[number][0], self._found.setdefault(number, [])
         found.append((SERVED if served else UNSERVED) if routed else NO_LINK_ROUTE)
         if len(found) < len(question.asked):

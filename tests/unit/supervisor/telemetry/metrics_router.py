@@ -30,7 +30,7 @@ GENERATION = 1 << 20
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-class World:
+class MetricsRouter:
     """Router with clients as far as the supervisor sees them, and its metrics page."""
 
     def __init__(self, workers: int = 2, addresses: int = 4000, links: int = 4000) -> None:
