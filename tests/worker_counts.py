@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group tests that share a module's or a process's fixtures in one process (--dist loadgroup). Spread all others."""
+    """Run tests that share a module's or a process's fixtures in one process (--dist loadgroup). Spread all others."""
     for item in items:
         if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
             continue

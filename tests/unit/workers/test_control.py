@@ -311,7 +311,7 @@ def test_deferred_event_waits_for_another(control_pair):
     control.send()
     assert decode_events(control_pair.receive_frame()[0]) == [Forwarded(1), Forwarded(2), Ack(3)]
     control_pair.later.pop()()
-    assert not control.dirty, "nothing waits any more"
+    assert not control.dirty, "no event waits"
 
 
 def test_deferred_event_alone_is_sent_by_timer(control_pair):

@@ -264,9 +264,11 @@ def test_connecting_clients_do_not_delay_each_other(burst):
     burst.connect_burst(100)
     waiting = list(zip(burst.transports[1:], burst.far[1:], strict=True))
     while len(burst.opened) < 100:
-        came = [(transport, far) for transport, far in waiting if transport.connection.remote_open is not None]
-        waiting = [each for each in waiting if each not in came]
-        for transport, far in came:
+        opened_clients = [
+            (transport, far) for transport, far in waiting if transport.connection.remote_open is not None
+        ]
+        waiting = [each for each in waiting if each not in opened_clients]
+        for transport, far in opened_clients:
             far.send(begin(0))
             burst.poller.events.append((transport.fd, 1))
         burst.loop.step()

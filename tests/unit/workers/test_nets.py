@@ -65,7 +65,7 @@ class NetInjectedError(Exception):
     """Error raised by a test."""
 
 
-class BystanderPair:
+class UnaffectedClients:
     """Producer and consumer on connections of their own, which faults beside them must not affect."""
 
     def __init__(self, router, consuming=0, sending=0):
@@ -104,7 +104,7 @@ def close_condition(peer):
 
 def test_link_beyond_worker_limit_ends_its_connection(routers):
     router = routers(1)
-    bystanders = BystanderPair(router)
+    bystanders = UnaffectedClients(router)
     peer = router.connect()
     peer.feed(start() + b"".join(producer(handle, None) for handle in range(LINKS)))
     router.settle()
@@ -115,7 +115,7 @@ def test_link_beyond_worker_limit_ends_its_connection(routers):
 @pytest.mark.parametrize("capability", ["qd.router", "qd.router-data"])
 def test_router_link_beyond_worker_limit_ends_its_connection(routers, capability):
     router = routers(1, INTERIOR)
-    bystanders = BystanderPair(router)
+    bystanders = UnaffectedClients(router)
     filling = router.connect()
     filling.feed(start() + b"".join(producer(handle, None) for handle in range(LINKS - 2)))
     router.settle()
@@ -137,7 +137,7 @@ def router_link(handle, capability):
 def test_fault_in_link_loss_ends_its_connection(routers, monkeypatch, how, where):
     """The other links of the connection are released nevertheless."""
     router = routers(1)
-    bystanders = BystanderPair(router)
+    bystanders = UnaffectedClients(router)
     peer = router.connect()
     peer.feed(start() + consumer(0, "balanced.a") + consumer(1, "balanced.a") + producer(2, "balanced.b"))
     router.settle()
@@ -189,7 +189,7 @@ def take_fault_types(router, worker=0):
 
 @pytest.mark.parametrize("where", ["read", "write", "go on"])
 def test_fault_in_transport_ends_its_connection(socket_router, where):
-    bystanders = BystanderPair(socket_router)
+    bystanders = UnaffectedClients(socket_router)
     peer = socket_router.connect()
     peer.feed(start() + consumer(0, "balanced.a") + producer(1, "balanced.b"))
     socket_router.settle()
@@ -209,7 +209,7 @@ def test_fault_in_transport_ends_its_connection(socket_router, where):
 
 
 def test_fault_in_frame_trace_ends_its_connection(socket_router, monkeypatch):
-    bystanders = BystanderPair(socket_router)
+    bystanders = UnaffectedClients(socket_router)
     peer = socket_router.connect()
     peer.feed(start())
     socket_router.settle()
@@ -234,7 +234,7 @@ def raise_error(*arguments):
 
 
 def test_fault_in_timer_ends_its_connection(socket_router):
-    bystanders = BystanderPair(socket_router)
+    bystanders = UnaffectedClients(socket_router)
     peer = socket_router.connect()
     peer.feed(start())
     socket_router.settle()
@@ -258,7 +258,7 @@ def test_fault_in_starvation_check_ends_its_connection(socket_router):
         def end_by(self, fault):
             self.link.end_by(fault)
 
-    bystanders = BystanderPair(socket_router)
+    bystanders = UnaffectedClients(socket_router)
     peer = socket_router.connect()
     peer.feed(start() + producer(0, "balanced.a"))
     socket_router.settle()
@@ -301,7 +301,7 @@ def test_fault_outside_connections_ends_worker_with_log_line(socket_router, monk
 
 def test_fault_in_supervisor_message_ends_named_connection(routers, monkeypatch):
     router = routers(1)
-    bystanders = BystanderPair(router)
+    bystanders = UnaffectedClients(router)
     peer = router.connect()
     peer.feed(start())
     router.settle()
@@ -324,7 +324,7 @@ def test_fault_in_message_without_connection_ends_worker(routers):
 
 def test_malformed_router_message_is_dropped(routers, monkeypatch):
     router = routers(1)
-    bystanders = BystanderPair(router)
+    bystanders = UnaffectedClients(router)
     worker = router.workers[0]
     worker.on_message(control.Send("M0balanced.others", 0), b"\x00\x53\x72\xff")
     assert take_fault_types(router) == [ValueError]
@@ -335,7 +335,7 @@ def test_malformed_router_message_is_dropped(routers, monkeypatch):
 
 def test_invalid_table_change_leads_to_snapshot(routers):
     router = routers(2)
-    bystanders = BystanderPair(router, 0, 1)
+    bystanders = UnaffectedClients(router, 0, 1)
     for worker in router.workers:
         wrong = BindingOp(exchange=99, id=1, key="a", next_hop=1, counters=2)
         worker.on_delta(worker.table.epoch + 1, [wrong])
@@ -389,7 +389,7 @@ def link_of(peer, name):
 @pytest.mark.parametrize("size", [10, 300_000])
 @pytest.mark.parametrize("where", ["offer", "offered"])
 def test_fault_in_delivery_ends_its_consumer(two_workers, where, size, settled):
-    bystanders = BystanderPair(two_workers, 0, 1)
+    bystanders = UnaffectedClients(two_workers, 0, 1)
     consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
     two_workers.settle()
@@ -410,7 +410,7 @@ def test_fault_in_delivery_ends_its_consumer(two_workers, where, size, settled):
 @pytest.mark.parametrize("where", ["offer", "offered"])
 @pytest.mark.parametrize("size", [10, 300_000])
 def test_multicast_with_faulty_consumer_reaches_other_consumers(two_workers, where, faulty_one, size):
-    bystanders = BystanderPair(two_workers, 0, 1)
+    bystanders = UnaffectedClients(two_workers, 0, 1)
     consuming = [two_workers.connect(0) for _ in range(3)]
     sending = two_workers.connect(1)
     for peer in consuming:
@@ -435,7 +435,7 @@ def test_multicast_with_faulty_consumer_reaches_other_consumers(two_workers, whe
 
 
 def test_fault_in_streamed_message_ends_its_consumer(two_workers):
-    bystanders = BystanderPair(two_workers, 0, 1)
+    bystanders = UnaffectedClients(two_workers, 0, 1)
     consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
     two_workers.settle()
@@ -455,7 +455,7 @@ def test_fault_in_streamed_message_ends_its_consumer(two_workers):
 
 
 def test_fault_in_producer_disposition_ends_its_consumer(two_workers):
-    bystanders = BystanderPair(two_workers, 0, 1)
+    bystanders = UnaffectedClients(two_workers, 0, 1)
     consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
     two_workers.settle()
@@ -472,7 +472,7 @@ def test_fault_in_producer_disposition_ends_its_consumer(two_workers):
 @pytest.mark.parametrize("faulty_one", [0, 1, 2])
 def test_fault_in_outcome_ends_its_producer(two_workers, faulty_one):
     """Outcomes of three producers arrive in one record. The other two producers receive theirs."""
-    bystanders = BystanderPair(two_workers, 0, 1)
+    bystanders = UnaffectedClients(two_workers, 0, 1)
     consuming = two_workers.connect(0)
     consuming.feed(start() + consumer(0, "balanced.a"))
     two_workers.settle()
@@ -497,7 +497,7 @@ def test_fault_in_outcome_ends_its_producer(two_workers, faulty_one):
 def test_fault_in_run_of_outcomes_ends_one_connection(two_workers, consumer_at):
     """On one worker the fault ends the consumer that sent the disposition; across workers it ends the producer. The
     other producer receives its outcomes."""
-    bystanders = BystanderPair(two_workers, 0, 1)
+    bystanders = UnaffectedClients(two_workers, 0, 1)
     consuming = two_workers.connect(consumer_at)
     consuming.feed(start() + consumer(0, "balanced.a"))
     two_workers.settle()

@@ -17,7 +17,7 @@ from tests.peer.types import Described, ULong
 from tests.unit.engine.host import Peer, Router
 from tests.unit.engine.network import Network, client
 from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, settle, start, transfer
-from tests.unit.workers.test_nets import BystanderPair
+from tests.unit.workers.test_nets import UnaffectedClients
 
 MOST = 400  # bound for the allocations of a scenario; more would not terminate
 LARGE = 100_000
@@ -117,7 +117,7 @@ def test_failed_allocation_ends_one_connection(scenario: Callable[[Router], None
         assert number < MOST
         before = engine.alive()
         router = Router(workers)
-        bystanders = BystanderPair(router, 0, workers - 1)
+        bystanders = UnaffectedClients(router, 0, workers - 1)
         first = len(router.peers)
         engine.drop_pools()
         faults.fail_allocations(number)

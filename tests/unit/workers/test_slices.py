@@ -42,10 +42,10 @@ class OneWorkerPair:
         router.settle()
         self.sending.feed(start() + producer(0, address))
         router.settle()
-        self.forget()
+        self.drop_received()
         self.sent = 0
 
-    def forget(self) -> None:
+    def drop_received(self) -> None:
         """Drop what both ends have received."""
         frames(self.receiving)
         frames(self.sending)
@@ -57,7 +57,7 @@ class OneWorkerPair:
             self.sending.feed(b"".join(transfer(0, number, message(b"x")) for number in range(first, last)))
             self.router.settle()
         self.sent += count
-        self.forget()
+        self.drop_received()
 
 
 def wakes(router: Router, done: Callable[[], bool]) -> Iterator[int]:

@@ -51,7 +51,7 @@ def test_simultaneous_attaches_take_turns(routers):
     greedy, modest = open_client(router), open_client(router)
     greedy.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(LINKS)))
     modest.feed(consumer(0, "balanced.b", 0))
-    assert len(greedy.client.links) <= A_WAKE / 2, "its turn is over"
+    assert len(greedy.client.links) <= A_WAKE / 2, "its turn has ended"
     assert len(modest.client.links) == 1, "another connection has its turn"
     counts = counts_per_wake(router, lambda: len(greedy.client.links) == LINKS)
     assert max(taken for taken, _ in counts) <= A_WAKE

@@ -123,17 +123,17 @@ def test_stream_settled_early_is_freed(routers):
     assert report.state == REJECTED
 
 
-@pytest.mark.parametrize("who", ["consumer", "producer"])
-def test_stream_of_lost_client_is_freed(routers, who):
+@pytest.mark.parametrize("index", ["consumer", "producer"])
+def test_stream_of_lost_client_is_freed(routers, index):
     router = routers(2)
     consuming, sending = connect_pair(router)
     sending.feed(transfer(0, 0, message(bytes(STREAMED)))[:200_000])
     router.settle()
     frames(consuming)
-    (consuming if who == "consumer" else sending).lose()
+    (consuming if index == "consumer" else sending).lose()
     router.settle()
     assert streams(router) == [0, 0]
-    if who == "producer":
+    if index == "producer":
         (last,) = [frame for frame in of(frames(consuming), "transfer") if not frame.more]
         assert last.aborted
     else:
@@ -236,27 +236,27 @@ def play(workers, address, actions):
         router.settle()
         number = [0, 0]
         settled_to = [0, 0, 0]
-        for what, who, first, second in actions:
+        for what, index, first, second in actions:
             if what == "send":
-                body = bytes((who, number[who])) * (first // 2)
-                sending[who].feed(transfer(0, number[who], message(body), settled=second or None))
-                number[who] += 1
+                body = bytes((index, number[index])) * (first // 2)
+                sending[index].feed(transfer(0, number[index], message(body), settled=second or None))
+                number[index] += 1
             elif what == "settle":
-                consuming[who].feed(settle(settled_to[who], settled_to[who] + first, second))
-                settled_to[who] += first + 1
+                consuming[index].feed(settle(settled_to[index], settled_to[index] + first, second))
+                settled_to[index] += first + 1
             else:
-                sending[who].feed(
+                sending[index].feed(
                     say(
                         "transfer",
                         payload=message(b"part"),
                         handle=0,
-                        delivery_id=number[who],
+                        delivery_id=number[index],
                         delivery_tag=b"t",
                         more=True,
                     )
                 )
-                sending[who].feed(say("transfer", payload=b"", handle=0, aborted=first or None))
-                number[who] += 1
+                sending[index].feed(say("transfer", payload=b"", handle=0, aborted=first or None))
+                number[index] += 1
             router.settle()
             router.check_quiet()
         received = [sorted(messages(frames(peer))) for peer in consuming]

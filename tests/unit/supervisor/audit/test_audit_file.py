@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from supervisor.audit.audit_file import RETRY_SECONDS, AuditFile
-from tests.unit.supervisor.settable_clock import SettableClock
+from tests.unit.supervisor.adjustable_clock import AdjustableClock
 
 
 def lines(*numbers: int) -> list[bytes]:
     return [b"%09d\n" % number for number in numbers]
 
 
-def open_file(path: Path, most: int = 1000, keep: int = 2, clock: SettableClock | None = None) -> AuditFile:
-    return AuditFile(str(path), most, keep, clock or SettableClock(0.0))
+def open_file(path: Path, most: int = 1000, keep: int = 2, clock: AdjustableClock | None = None) -> AuditFile:
+    return AuditFile(str(path), most, keep, clock or AdjustableClock(0.0))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_size_of_an_existing_file_counts(path: Path) -> None:
 
 
 def test_file_without_rename_is_continued(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SettableClock(0.0)
+    clock = AdjustableClock(0.0)
     file = open_file(path, most=20, clock=clock)
     file.write(lines(1, 2))
     monkeypatch.setattr(os, "rename", lambda old, new: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
@@ -100,7 +100,7 @@ def test_file_without_rename_is_continued(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_unopenable_new_file_shifts_old_files_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SettableClock(0.0)
+    clock = AdjustableClock(0.0)
     file = open_file(path, most=20, keep=5, clock=clock)
     file.write(lines(1, 2))
     whole = os.open

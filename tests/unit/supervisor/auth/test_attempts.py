@@ -6,11 +6,11 @@ import pytest
 
 from supervisor.auth import attempts
 from supervisor.auth.attempts import Attempts, TooManyAttempts
-from tests.unit.supervisor.settable_clock import SettableClock
+from tests.unit.supervisor.adjustable_clock import AdjustableClock
 
 
 def test_delays_grow_to_bound_and_fade():
-    clock = SettableClock()
+    clock = AdjustableClock()
     table = Attempts(clock)
     assert [round(table.failed("a"), 3) for _ in range(4)] == [0.1, 0.2, 0.4, 0.8]
     assert [table.failed("a") for _ in range(10)][-1] == attempts.MOST_DELAY
@@ -22,7 +22,7 @@ def test_delays_grow_to_bound_and_fade():
 
 
 def test_guessing_host_is_reported_once_per_period():
-    clock = SettableClock()
+    clock = AdjustableClock()
     table = Attempts(clock)
     seen = []
     for _ in range(12):
@@ -40,7 +40,7 @@ def test_guessing_host_is_reported_once_per_period():
 
 
 def test_counted_failures_are_bounded():
-    clock = SettableClock()
+    clock = AdjustableClock()
     table = Attempts(clock)
     for _ in range(525):
         table.failed("a")
@@ -49,7 +49,7 @@ def test_counted_failures_are_bounded():
 
 
 def test_attempts_table_is_bounded():
-    table = Attempts(SettableClock(), most=3)
+    table = Attempts(AdjustableClock(), most=3)
     for host in "abcdef":
         table.failed(host)
     table.failed("d")
@@ -90,7 +90,7 @@ class LoginGuesses:
 
 def test_parallel_guesses_are_paced():
     async def run():
-        clock = SettableClock()
+        clock = AdjustableClock()
         table = Attempts(clock)
         guesses = LoginGuesses(table)
         guesses.begin("alice", 50)
@@ -110,7 +110,7 @@ def test_parallel_guesses_are_paced():
 
 def test_successful_attempts_do_not_wait():
     async def run():
-        guesses = LoginGuesses(Attempts(SettableClock()))
+        guesses = LoginGuesses(Attempts(AdjustableClock()))
         guesses.begin("alice", attempts.MOST_QUEUED, good=True)
         await asyncio.gather(*guesses.tasks)
         assert len(guesses.table) == 0
@@ -120,7 +120,7 @@ def test_successful_attempts_do_not_wait():
 
 def test_waiting_attempts_take_turns_by_claimed_user():
     async def run():
-        clock = SettableClock()
+        clock = AdjustableClock()
         table = Attempts(clock)
         guesses = LoginGuesses(table)
         guesses.begin("mallory", attempts.AT_ONCE + attempts.MOST_QUEUED)
@@ -153,7 +153,7 @@ def test_waiting_attempts_proceed_with_time(monkeypatch):
 
 def test_waiting_attempts_of_host_are_bounded():
     async def run():
-        table = Attempts(SettableClock())
+        table = Attempts(AdjustableClock())
         for _ in range(20):
             table.failed("a")
         guesses = LoginGuesses(table)
@@ -174,7 +174,7 @@ def test_waiting_attempts_of_host_are_bounded():
 
 def test_turn_of_lost_client_passes_to_next(monkeypatch):
     async def run():
-        clock = SettableClock()
+        clock = AdjustableClock()
         table = Attempts(clock)
         for _ in range(attempts.AT_ONCE):
             table.failed("a")

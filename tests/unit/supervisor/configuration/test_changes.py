@@ -352,9 +352,9 @@ def test_blocking_configuration_file_times_out(run, monkeypatch):
     async def scenario(router):
         fifo = Path("fifo").absolute()
         os.mkfifo(fifo)
-        asked = router.reloads.ask(str(fifo))
+        pending = router.reloads.ask(str(fifo))
         await router.create(ADDRESS, prefix="x")
-        error = await router.change_error(asked)
+        error = await router.change_error(pending)
         assert "cannot be read: Connection timed out" in error.text
         assert (await router.reload()).changes[0].kind == "delete"
 

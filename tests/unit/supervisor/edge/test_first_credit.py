@@ -43,7 +43,7 @@ def client(edge: EdgeRouter) -> Connection:
     return edge.client()
 
 
-def produce(edge: EdgeRouter, client: Connection, address: str, interior: Connection | None = None) -> int:
+def attach_producer(edge: EdgeRouter, client: Connection, address: str, interior: Connection | None = None) -> int:
     """Attach a sender of a client to an address of no link route. Return the number of the link."""
     number = edge.attach_pending(client, "in", address)
     if interior is not None:
@@ -57,7 +57,7 @@ def test_credit_waits_for_tracking_of_interior_router(
     edge: EdgeRouter, client: Connection, address: str, reachable: bool
 ) -> None:
     interior = edge.interior("A", **OURS)
-    number = produce(edge, client, address, interior)
+    number = attach_producer(edge, client, address, interior)
     assert number not in edge.answered
     if address == "fb.a":
         edge.track(interior, f"MF{address}", False)
@@ -65,7 +65,7 @@ def test_credit_waits_for_tracking_of_interior_router(
     edge.track(interior, f"M0{address}", reachable)
     assert number in edge.answered
     assert edge.destinations(f"M0{address}") == ([interior.number] if reachable else [])
-    again = produce(edge, client, address, interior)
+    again = attach_producer(edge, client, address, interior)
     assert again in edge.answered, "the state is known"
 
 
@@ -101,7 +101,7 @@ def test_dispatch_interior_answers_look_up_after_tracking(
 def test_tracking_before_link_answer_counts_later(edge: EdgeRouter, client: Connection) -> None:
     edge.unanswered.add("all.a")
     interior = edge.interior("A", **OURS)
-    number = produce(edge, client, "all.a", interior)
+    number = attach_producer(edge, client, "all.a", interior)
     edge.track(interior, "M0all.a", True)
     assert number not in edge.answered, "the link cannot be used yet"
     (link,) = [ref for ref, link in edge.links.items() if link.address == "all.a"]
@@ -112,16 +112,16 @@ def test_tracking_before_link_answer_counts_later(edge: EdgeRouter, client: Conn
 
 
 def test_credit_without_uplink_does_not_wait(edge: EdgeRouter, client: Connection) -> None:
-    assert produce(edge, client, "all.a") in edge.answered, "there is no uplink"
+    assert attach_producer(edge, client, "all.a") in edge.answered, "there is no uplink"
     interior = edge.interior("A", **OURS)
-    waiting = produce(edge, client, "all.b", interior)
+    waiting = attach_producer(edge, client, "all.b", interior)
     assert waiting not in edge.answered
     edge.close(interior)
     assert waiting in edge.answered
 
 
 def test_credit_is_granted_after_timeout(edge: EdgeRouter, client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    number = produce(edge, client, "all.a", edge.interior("A", **OURS))
+    number = attach_producer(edge, client, "all.a", edge.interior("A", **OURS))
     now = time.monotonic()
     assert now < edge.uplink.deadline <= now + TIMEOUT
     monkeypatch.setattr(time, "monotonic", lambda: now + TIMEOUT + 0.1)
@@ -132,7 +132,7 @@ def test_credit_is_granted_after_timeout(edge: EdgeRouter, client: Connection, m
 
 def test_detached_producer_is_not_answered(edge: EdgeRouter, client: Connection) -> None:
     interior = edge.interior("A", **OURS)
-    number = produce(edge, client, "all.a", interior)
+    number = attach_producer(edge, client, "all.a", interior)
     edge.detach(client, number)
     edge.track(interior, "M0all.a", True)
     assert number not in edge.answered

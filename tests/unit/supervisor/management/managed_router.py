@@ -117,11 +117,11 @@ class ManagedRouter:
         )
         self.continued = 0
         self.agent = Agent(
-            self.core, self.region, self.log, self.live, "9.9", self._send, self.later.append, self._go_on
+            self.core, self.region, self.log, self.live, "9.9", self._send, self.later.append, self._continue
         )
         self._slots = [0] * WORKERS
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         self.continued += 1
 
     def _send(self, address: str, octets: bytes, near: int) -> bool:
@@ -163,8 +163,8 @@ class ManagedRouter:
         generation = (1 << 20) + slot + 1
         claim_link(self.region, connection.worker, slot, generation, direction=1 if direction == "in" else 2, **fields)
         values = {"slot": slot, "gen": generation, "conn": connection.number, "caps": [list(capabilities), False]}
-        asked = attach(slot, direction, address, **values)
-        self.core.receive(self.workers[connection.worker], asked)
+        attach_message = attach(slot, direction, address, **values)
+        self.core.receive(self.workers[connection.worker], attach_message)
         return max(self.core.links.by_identity)
 
     # -- Requests

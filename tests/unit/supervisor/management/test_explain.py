@@ -75,10 +75,12 @@ def test_consumers_without_credit_are_named(router):
     router.link(connection, "out", "q", blocked_since=ago(100))
     body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (False, "no credit: 2 consumers withhold it")
-    who = f"Client '{connection.container}' ({connection.peer}, connection {connection.number}) grants no credit, for"
+    client = (
+        f"Client '{connection.container}' ({connection.peer}, connection {connection.number}) grants no credit, for"
+    )
     assert body["findings"] == [
         # one finding per connection
-        "No credit: 2 consumers, none grants credit, the longest for 100 s", f"{who} 100 s",
+        "No credit: 2 consumers, none grants credit, the longest for 100 s", f"{client} 100 s",
     ]  # fmt: skip
     assert 100 <= body["records"][0]["longestWithoutCreditSeconds"] < 130
     assert 30 <= body["records"][0]["consumers"][0]["withoutCreditSeconds"] < 60
@@ -86,8 +88,9 @@ def test_consumers_without_credit_are_named(router):
     body = explain(router, "q")
     assert body["reachable"]
     assert body["findings"] == [
-        "1 of 3 consumers grant credit; the longest without any: 100 s", f"{who} 100 s",  # one finding per connection
-    ]  # fmt: skip
+        "1 of 3 consumers grant credit; the longest without any: 100 s",
+        f"{client} 100 s",
+    ]
 
 
 def test_stalled_consumers_are_named(router):
@@ -96,12 +99,12 @@ def test_stalled_consumers_are_named(router):
     router.link(here, "out", "q", credit=95, undelivered=35, stall=Reason.WINDOW, stall_since=ago(12))
     body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (False, "stalled: 1 consumer, none takes messages (window)")
-    who = f"Client '{here.container}' ({here.peer}, connection {here.number})"
-    assert body["findings"] == [f"{who} takes no transfers: the incoming window of its session is shut, for 12 s"]
+    client = f"Client '{here.container}' ({here.peer}, connection {here.number})"
+    assert body["findings"] == [f"{client} takes no transfers: the incoming window of its session is shut, for 12 s"]
     (found,) = body["records"]
     assert (found["consumersWithCredit"], found["consumersAble"], found["deliveriesWaiting"]) == (1, 0, 35)
     (link,) = found["consumers"]
-    assert (link["stall"], link["stallText"].split(")")[0] + ")") == ("window", who.replace("C", "c", 1))
+    assert (link["stall"], link["stallText"].split(")")[0] + ")") == ("window", client.replace("C", "c", 1))
     assert 12 <= link["stallSeconds"] < 42
     router.link(broker, "out", "q", credit=1, stall=Reason.UNREAD, stall_since=ago(3))
     body = explain(router, "q")
@@ -196,17 +199,17 @@ def test_router_address_is_explained(router, address, kind):
 
 
 @pytest.mark.parametrize(
-    ("address", "kind", "who"),
+    ("address", "kind", "owner"),
     [
         ("_topo/0/B/x", "router", "router 'B'"),
         ("_edge/E1/x", "edge", "edge router 'E1'"),
         ("_topo/7/B/x", "area", "area '7'"),
     ],
 )
-def test_address_of_other_router_is_explained(router, address, kind, who):
+def test_address_of_other_router_is_explained(router, address, kind, owner):
     body = explain(router, address)
     assert (body["class"], body["reachable"], body["setting"]) == (kind, False, None)
-    assert body["findings"] == [f"It is an address of {who}, unknown to this router: it is not part of a network"]
+    assert body["findings"] == [f"It is an address of {owner}, unknown to this router: it is not part of a network"]
 
 
 def test_listed_consumers_are_limited(router):

@@ -288,11 +288,11 @@ def test_denials_by_workers_are_counted():
     assert (row["totalDenials"], row["maxMessageSizeDenied"], row["linksDenied"]) == (2, 1, 0)
     assert {kind.reason: count for kind, count in policy_router.policy.denials.counts.items()} == {
         "message_size": 1, "sessions": 1, "message_target": 3, "user_id": 2}  # fmt: skip
-    who = "for user 'anonymous', rhost '10.0.0.1', vhost 'v'"
+    client = "for user 'anonymous', rhost '10.0.0.1', vhost 'v'"
     assert policy_router.log()[-3:] == [
-        f"[C{number}] DENY AMQP Begin Session {who} based on session limit",
-        f"[C{number}] DENY AMQP message to 'x' {who} based on target address",
-        f"[C{number}] DENY AMQP message {who} based on user-id",
+        f"[C{number}] DENY AMQP Begin Session {client} based on session limit",
+        f"[C{number}] DENY AMQP message to 'x' {client} based on target address",
+        f"[C{number}] DENY AMQP message {client} based on user-id",
     ]
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from supervisor.processes.worker import Stage
 from supervisor.telemetry.health import LAG_STEP, LIVE_WITHOUT_WORKERS, READY_LAG, Check, Health, Lag, ListenerState
-from tests.unit.supervisor.settable_clock import SettableClock
+from tests.unit.supervisor.adjustable_clock import AdjustableClock
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter
 
 
 @pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
+def clock() -> AdjustableClock:
+    return AdjustableClock()
 
 
 def health(router: MetricsRouter, clock: Callable[[], float], *states: ListenerState, draining: bool = False) -> Health:
@@ -29,7 +29,7 @@ def listening(up: bool) -> ListenerState:
     return ListenerState("amqp", "0.0.0.0:5672", "normal", http=False, up=up)
 
 
-def test_healthy_router_passes_all_checks(router: MetricsRouter, clock: SettableClock) -> None:
+def test_healthy_router_passes_all_checks(router: MetricsRouter, clock: AdjustableClock) -> None:
     checked = health(router, clock, listening(up=True))
     assert checked.ready
     assert [check.name for check in checked.readiness()] == ["running", "workers", "listener amqp", "table"]
@@ -46,7 +46,7 @@ def test_healthy_router_passes_all_checks(router: MetricsRouter, clock: Settable
     ],
 )
 def test_worker_that_does_not_serve_fails_readiness(
-    router: MetricsRouter, clock: SettableClock, stage: Stage, reason: str
+    router: MetricsRouter, clock: AdjustableClock, stage: Stage, reason: str
 ) -> None:
     router.core.workers[1].stage = stage
     checked = health(router, clock)
@@ -54,23 +54,23 @@ def test_worker_that_does_not_serve_fails_readiness(
     assert failed(checked.liveness()) == []
 
 
-def test_router_without_workers_is_not_ready(router: MetricsRouter, clock: SettableClock) -> None:
+def test_router_without_workers_is_not_ready(router: MetricsRouter, clock: AdjustableClock) -> None:
     router.core.workers.clear()
     assert not health(router, clock).ready
 
 
-def test_closed_listener_fails_readiness(router: MetricsRouter, clock: SettableClock) -> None:
+def test_closed_listener_fails_readiness(router: MetricsRouter, clock: AdjustableClock) -> None:
     checked = health(router, clock, listening(up=False))
     assert failed(checked.readiness()) == [Check("listener amqp", False, "0.0.0.0:5672 takes no connections")]
 
 
-def test_shutdown_fails_readiness(router: MetricsRouter, clock: SettableClock) -> None:
+def test_shutdown_fails_readiness(router: MetricsRouter, clock: AdjustableClock) -> None:
     checked = health(router, clock, draining=True)
     assert failed(checked.readiness()) == [Check("running", False, "the router is shutting down")]
     assert failed(checked.liveness()) == []
 
 
-def test_liveness_fails_after_long_time_without_workers(router: MetricsRouter, clock: SettableClock) -> None:
+def test_liveness_fails_after_long_time_without_workers(router: MetricsRouter, clock: AdjustableClock) -> None:
     checked = health(router, clock)
     clock.now += 10 * LIVE_WITHOUT_WORKERS  # no check in the meantime
     for worker in router.core.workers.values():
@@ -86,7 +86,7 @@ def test_liveness_fails_after_long_time_without_workers(router: MetricsRouter, c
     assert failed(checked.liveness()) == []  # the time starts again
 
 
-def test_worker_behind_with_table_fails_readiness(router: MetricsRouter, clock: SettableClock) -> None:
+def test_worker_behind_with_table_fails_readiness(router: MetricsRouter, clock: AdjustableClock) -> None:
     lag = router.lag = Lag(clock)
     checked = health(router, clock)
     router.core.table.open_mobile("a", 0, router.core.settings.current.default)
@@ -103,7 +103,7 @@ def test_worker_behind_with_table_fails_readiness(router: MetricsRouter, clock: 
     assert failed(checked.readiness()) == []
 
 
-def test_lag_is_age_of_oldest_pending_epoch(clock: SettableClock) -> None:
+def test_lag_is_age_of_oldest_pending_epoch(clock: AdjustableClock) -> None:
     lag = Lag(clock)
     assert lag.seconds(0, 0) == 0
     for epoch in range(1, 5001):

@@ -87,7 +87,7 @@ def test_prefix_applies_to_certificate_users():
     assert user_of("EXTERNAL", "x", tls(), "n", {external("n"): "alice"}, "tls:") == "tls:alice"
     assert user_of(None, "x", tls(), "n", None, "tls:") == "tls:" + DN
     assert user_of("PLAIN", "bob", tls(), "n", None, "tls:") == "bob"
-    assert user_of("EXTERNAL", "", tls(""), None, None, "tls:") is None, "a certificate that names nobody"
+    assert user_of("EXTERNAL", "", tls(""), None, None, "tls:") is None, "a certificate without a name"
 
 
 def test_users_without_external_ignore_uid_format():

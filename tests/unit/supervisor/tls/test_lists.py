@@ -16,61 +16,61 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def authority(tmp_path_factory):
     return pki(tmp_path_factory.getbasetemp(), "lists")
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory):
+def other_authority(tmp_path_factory):
     return pki(tmp_path_factory.getbasetemp(), "other-lists")
 
 
 @pytest.fixture(scope="module")
-def foreign(other):
-    return other.revocations()
+def foreign_list(other_authority):
+    return other_authority.revocations()
 
 
 @pytest.fixture(scope="module")
-def ended(made):
-    return made.revocations(until=datetime.now(tz=UTC) - timedelta(days=1))
+def expired_list(authority):
+    return authority.revocations(until=datetime.now(tz=UTC) - timedelta(days=1))
 
 
 @pytest.fixture(scope="module")
-def pem(made):
-    return made.revocations()
+def pem(authority):
+    return authority.revocations()
 
 
 def der(pem):
     return base64.b64decode(b"".join(pem.splitlines()[1:-1]))
 
 
-def test_list_of_authority_is_accepted_in_both_encodings(made, pem):
+def test_list_of_authority_is_accepted_in_both_encodings(authority, pem):
     for octets in (pem, der(pem), b"\n" + pem):
-        found = checked(octets, str(made.trusted))
+        found = checked(octets, str(authority.trusted))
         assert found.pem.encode() == pem
         assert found.begins < datetime.now(tz=UTC).timestamp() < found.ends
 
 
-def test_list_of_other_authority_is_refused(made, pem, other, foreign):
-    for octets, trusted in ((foreign, made.trusted), (pem, other.trusted)):
-        with pytest.raises(ListError, match="it is not signed by an authority in caCertFile"):
+def test_list_of_other_authority_is_refused(authority, pem, other_authority, foreign_list):
+    for octets, trusted in ((foreign_list, authority.trusted), (pem, other_authority.trusted)):
+        with pytest.raises(ListError, match="no authority of caCertFile has signed it"):
             checked(octets, str(trusted))
 
 
 @pytest.mark.parametrize("octets", [b"", b"nonsense", b"\x30\x82", b"-----BEGIN X509 CRL-----\n"])
-def test_malformed_list_is_refused(made, octets):
+def test_malformed_list_is_refused(authority, octets):
     with pytest.raises(ListError, match="it is no revocation list"):
-        checked(octets, str(made.trusted))
+        checked(octets, str(authority.trusted))
 
 
-def test_changed_list_is_refused(made, pem):
+def test_changed_list_is_refused(authority, pem):
     octets = bytearray(der(pem))
     octets[-1] ^= 1
-    with pytest.raises(ListError, match="it is not signed by an authority in caCertFile"):
-        checked(bytes(octets), str(made.trusted))
+    with pytest.raises(ListError, match="no authority of caCertFile has signed it"):
+        checked(bytes(octets), str(authority.trusted))
 
 
-def fetch_from(answer, made, then=None):
+def fetch_from(answer, authority, then=None):
     """Fetch from a server with this answer. Return the list and the requests."""
     requests = []
 
@@ -87,13 +87,13 @@ def fetch_from(answer, made, then=None):
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             url = f"http://127.0.0.1:{port}/list"
-            return await fetch(url, str(made.trusted), Threads(asyncio.get_running_loop(), "lists", 4))
+            return await fetch(url, str(authority.trusted), Threads(asyncio.get_running_loop(), "lists", 4))
 
     return asyncio.run(run()), requests
 
 
-def test_fetch_returns_the_list(made, pem):
-    found, (request,) = fetch_from(HEAD % len(pem) + pem, made)
+def test_fetch_returns_the_list(authority, pem):
+    found, (request,) = fetch_from(HEAD % len(pem) + pem, authority)
     assert found.pem.encode() == pem
     assert request.startswith(b"GET /list HTTP/1.1\r\n")
 
@@ -108,12 +108,12 @@ def test_fetch_returns_the_list(made, pem):
         (HEAD % 10 + b"abc", ".*"),
     ],
 )
-def test_fetch_with_bad_answer_fails(made, answer, reason):
+def test_fetch_with_bad_answer_fails(authority, answer, reason):
     with pytest.raises(ListError, match=reason):
-        fetch_from(answer, made)
+        fetch_from(answer, authority)
 
 
-def test_fetch_ends_at_octet_limit(made, monkeypatch):
+def test_fetch_ends_at_octet_limit(authority, monkeypatch):
     monkeypatch.setattr(lists, "MAX_LIST", 1 << 17)
 
     async def write_on(writer):
@@ -123,11 +123,11 @@ def test_fetch_ends_at_octet_limit(made, monkeypatch):
                 await writer.drain()
 
     with pytest.raises(ListError, match="more than 131072 octets"):
-        fetch_from(b"HTTP/1.1 200 OK\r\n\r\n", made, write_on)
+        fetch_from(b"HTTP/1.1 200 OK\r\n\r\n", authority, write_on)
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_fetch_ends_at_time_limit(made, monkeypatch, answer):
+def test_fetch_ends_at_time_limit(authority, monkeypatch, answer):
     monkeypatch.setattr(lists, "FETCH_SECONDS", 0.5)
 
     async def dribble(writer):
@@ -138,16 +138,16 @@ def test_fetch_ends_at_time_limit(made, monkeypatch, answer):
                 await asyncio.sleep(0.05)
 
     with pytest.raises(ListError, match="no complete answer within 0.5 s"):
-        fetch_from(answer, made, dribble)
+        fetch_from(answer, authority, dribble)
 
 
-def test_fetch_from_closed_port_fails(made):
+def test_fetch_from_closed_port_fails(authority):
     async def run():
-        await fetch("http://127.0.0.1:1/", str(made.trusted), Threads(asyncio.get_running_loop(), "lists", 4))
+        await fetch("http://127.0.0.1:1/", str(authority.trusted), Threads(asyncio.get_running_loop(), "lists", 4))
 
     with pytest.raises(ListError, match="Cannot connect"):
         asyncio.run(run())
 
 
-def test_expired_list_is_read(made, ended):
-    assert checked(ended, str(made.trusted)).ends < datetime.now(tz=UTC).timestamp()
+def test_expired_list_is_read(authority, expired_list):
+    assert checked(expired_list, str(authority.trusted)).ends < datetime.now(tz=UTC).timestamp()

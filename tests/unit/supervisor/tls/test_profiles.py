@@ -24,7 +24,7 @@ DAY = 86400
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def authority(tmp_path_factory):
     found = pki(tmp_path_factory.getbasetemp())
     found.issue("second", "/CN=second")
     return found
@@ -65,8 +65,8 @@ class TlsProfilesOnTable:
             new = load_text("x.conf", text)
         else:
             gone = [each.old for each in entities if each.old is not None]
-            made = [each.new for each in entities if each.new is not None]
-            new = old.changed(gone, made)
+            added = [each.new for each in entities if each.new is not None]
+            new = old.changed(gone, added)
         change = ConfigurationChange(old, new, entities, whole=text is not None)
         future = self.tls.gather(change)
         if future is not None:
@@ -81,8 +81,8 @@ class TlsProfilesOnTable:
         return change
 
 
-def text(made, *more, issued=None, **attributes):
-    own = issued or made.server
+def text(authority, *more, issued=None, **attributes):
+    own = issued or authority.server
     given = {"certFile": own.certificate, "privateKeyFile": own.key, **attributes}
     lines = "".join(f"{name}: {value}\n" for name, value in given.items())
     return f"sslProfile {{\nname: p\n{lines}}}\n" + "".join(more)
@@ -95,12 +95,12 @@ def run(scenario):
     asyncio.run(scenario())
 
 
-def test_profile_is_loaded_at_start(made):
+def test_profile_is_loaded_at_start(authority):
     async def scenario():
-        setup = TlsProfilesOnTable(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(authority, LISTENER))
         await setup.load()
         (op,) = setup.ops()
-        assert (op.name, op.credentials.certificates) == ("p", made.server.certificate.read_text())
+        assert (op.name, op.credentials.certificates) == ("p", authority.server.certificate.read_text())
         assert (len(op.credentials.ticket_key), setup.tls.snapshot_ops()) == (80, [op])
         assert "Created SSL Profile with name p " in setup.lines()
         assert setup.tls.states() == [("p", True, "in use, the certificate expires in 364 days")]
@@ -108,16 +108,16 @@ def test_profile_is_loaded_at_start(made):
     run(scenario)
 
 
-def test_missing_name_mapping_stops_start(made):
+def test_missing_name_mapping_stops_start(authority):
     async def scenario():
-        setup = TlsProfilesOnTable(text(made, uidFormat="n", uidNameMappingFile="/none"))
+        setup = TlsProfilesOnTable(text(authority, uidFormat="n", uidNameMappingFile="/none"))
         with pytest.raises(TlsStartError, match="uidNameMappingFile /none: No such file or directory"):
             await setup.load()
 
     run(scenario)
 
 
-def test_reload_reads_certificate_files_again(made, tmp_path):
+def test_reload_reads_certificate_files_again(authority, tmp_path):
     certificate, key = tmp_path / "crt", tmp_path / "key"
 
     def put(issued):
@@ -125,18 +125,18 @@ def test_reload_reads_certificate_files_again(made, tmp_path):
         key.write_bytes(issued.key.read_bytes())
 
     async def scenario():
-        put(made.server)
+        put(authority.server)
         key.chmod(0o600)
-        written = text(made, LISTENER, certFile=certificate, privateKeyFile=key)
+        written = text(authority, LISTENER, certFile=certificate, privateKeyFile=key)
         setup = TlsProfilesOnTable(written)
         await setup.load()
         (first,) = setup.ops()
         await setup.change(written)
         assert setup.ops() == [], "nothing has changed"
-        put(made.client)
+        put(authority.client)
         await setup.change(written)
         (second,) = setup.ops()
-        assert second.credentials.certificates == made.client.certificate.read_text()
+        assert second.credentials.certificates == authority.client.certificate.read_text()
         assert second.credentials.ticket_key != first.credentials.ticket_key
         assert setup.replaced == ["p"]
         key.write_text("nonsense")
@@ -149,7 +149,7 @@ def test_reload_reads_certificate_files_again(made, tmp_path):
         errors = [line for line in setup.lines() if "stay in use" in line]
         await setup.change(written)
         assert [line for line in setup.lines() if "stay in use" in line] == errors, "logged once"
-        put(made.client)
+        put(authority.client)
         await setup.change(written)
         assert setup.ops() == [], "the files match the credentials in use again"
         assert setup.tls.held["p"].problem is None
@@ -157,13 +157,13 @@ def test_reload_reads_certificate_files_again(made, tmp_path):
     run(scenario)
 
 
-def test_invalid_profile_update_is_refused(made):
+def test_invalid_profile_update_is_refused(authority):
     async def scenario():
-        setup = TlsProfilesOnTable(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(authority, LISTENER))
         await setup.load()
         setup.ops()
         old = setup.configuration.ssl_profiles[0]
-        new = load_text("x.conf", text(made, ciphers="nonsense")).ssl_profiles[0]
+        new = load_text("x.conf", text(authority, ciphers="nonsense")).ssl_profiles[0]
         with pytest.raises(ChangeError, match="ciphers nonsense"):
             await setup.change(entities=[Change("update", "sslProfile", old.identity, {}, "live", old, new)])
         assert (setup.ops(), setup.tls.held["p"].config) == ([], old)
@@ -171,9 +171,9 @@ def test_invalid_profile_update_is_refused(made):
     run(scenario)
 
 
-def test_referenced_profile_stays_until_reload(made):
+def test_referenced_profile_stays_until_reload(authority):
     async def scenario():
-        setup = TlsProfilesOnTable(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(authority, LISTENER))
         await setup.load()
         setup.ops()
         old = setup.configuration.ssl_profiles[0]
@@ -193,14 +193,14 @@ def test_referenced_profile_stays_until_reload(made):
     run(scenario)
 
 
-def test_undone_change_restores_credentials(made):
+def test_undone_change_restores_credentials(authority):
     async def scenario():
-        before = text(made, LISTENER)
+        before = text(authority, LISTENER)
         setup = TlsProfilesOnTable(before)
         await setup.load()
         setup.ops()
         certificates = setup.tls.held["p"].material.credentials.certificates
-        change = await setup.change(text(made, LISTENER, issued=made.client))
+        change = await setup.change(text(authority, LISTENER, issued=authority.client))
         assert len(setup.ops()) == 1
         setup.tls.commit(ConfigurationChange(change.new, change.old, whole=True, undo=True))
         (op,) = setup.ops()
@@ -209,11 +209,11 @@ def test_undone_change_restores_credentials(made):
     run(scenario)
 
 
-def test_expiring_certificate_is_logged(made, monkeypatch):
+def test_expiring_certificate_is_logged(authority, monkeypatch):
     now = time.time() + DAY / 2
 
     async def scenario():
-        setup = TlsProfilesOnTable(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(authority, LISTENER))
         await setup.load()
         warnings = []
         for days in (334, 336, 340, 358, 363, 364, 366, 367):
@@ -229,9 +229,9 @@ def test_expiring_certificate_is_logged(made, monkeypatch):
     run(scenario)
 
 
-def test_ticket_key_changes_daily(made, monkeypatch):
+def test_ticket_key_changes_daily(authority, monkeypatch):
     async def scenario():
-        setup = TlsProfilesOnTable(text(made, LISTENER))
+        setup = TlsProfilesOnTable(text(authority, LISTENER))
         await setup.load()
         (first,) = setup.ops()
         setup.tls.step()
@@ -248,7 +248,7 @@ def test_ticket_key_changes_daily(made, monkeypatch):
     run(scenario)
 
 
-def test_connection_user_follows_name_mapping(made, tmp_path):
+def test_connection_user_follows_name_mapping(authority, tmp_path):
     names = tmp_path / "names.json"
     names.write_text('{"Client": "alice"}')
     listener = "listener {\nport: 1\nsslProfile: p\nsaslMechanisms: EXTERNAL ANONYMOUS\n}\n"
@@ -263,7 +263,7 @@ def test_connection_user_follows_name_mapping(made, tmp_path):
         return setup.tls.user_of(connection, message)
 
     async def scenario():
-        written = text(made, listener, caCertFile=made.trusted, uidFormat="o", uidNameMappingFile=names)
+        written = text(authority, listener, caCertFile=authority.trusted, uidFormat="o", uidNameMappingFile=names)
         setup = TlsProfilesOnTable(written)
         await setup.load()
         setup.ops()
@@ -275,7 +275,7 @@ def test_connection_user_follows_name_mapping(made, tmp_path):
         names.write_text("{")
         await setup.change(written)
         assert user(setup) == "bob", "the names before"
-        await setup.change(text(made, listener, caCertFile=made.trusted, uidFormat="ox"))
+        await setup.change(text(authority, listener, caCertFile=authority.trusted, uidFormat="ox"))
         assert user(setup) == "CN=host,O=Client"
         assert "[C7] Unrecognized component 'x' in uidFormat " in setup.lines()
 

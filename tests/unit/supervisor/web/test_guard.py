@@ -83,7 +83,7 @@ class NullTransport(asyncio.Transport):
     abort = close
 
 
-def arrive(gate, address):
+def connect_from(gate, address):
     transport = NullTransport()
     one = Guard(gate, LISTENER, asyncio.Protocol, lambda transport, octets: False, address)
     one.connection_made(transport)
@@ -93,16 +93,16 @@ def arrive(gate, address):
 def test_host_at_its_share_replaces_own_connection():
     async def scenario():
         gate = Gate(asyncio.get_running_loop())
-        other = arrive(gate, "127.0.0.2")
-        many = [arrive(gate, "127.0.0.1") for _ in range(guard.MOST_OF_HOST + 5)]
+        other = connect_from(gate, "127.0.0.2")
+        many = [connect_from(gate, "127.0.0.1") for _ in range(guard.MOST_OF_HOST + 5)]
         assert [transport.closed for _, transport in many] == [True] * 5 + [False] * guard.MOST_OF_HOST
         assert not other[1].closed
         assert gate.refused["host"] == 5
         for each, _ in many[5:]:
             each.asked()
-        late = arrive(gate, "127.0.0.1")
+        late = connect_from(gate, "127.0.0.1")
         assert late[1].closed, "all its connections are being answered"
-        assert not arrive(gate, "127.0.0.3")[1].closed
+        assert not connect_from(gate, "127.0.0.3")[1].closed
         gate.abort_all()
 
     asyncio.run(scenario())
@@ -113,9 +113,9 @@ def test_host_with_most_connections_makes_room(monkeypatch):
 
     async def scenario():
         gate = Gate(asyncio.get_running_loop())
-        one = arrive(gate, "127.0.0.2")  # the oldest
-        many = [arrive(gate, "127.0.0.1") for _ in range(PLACES - 1)]
-        others = [arrive(gate, f"127.0.0.{number}") for number in range(3, 5)]
+        one = connect_from(gate, "127.0.0.2")  # the oldest
+        many = [connect_from(gate, "127.0.0.1") for _ in range(PLACES - 1)]
+        others = [connect_from(gate, f"127.0.0.{number}") for number in range(3, 5)]
         assert [transport.closed for _, transport in (one, *many, *others)] == [False, True, True, False, False, False]
         assert gate.refused["full"] == 2
         gate.abort_all()
@@ -126,7 +126,7 @@ def test_host_with_most_connections_makes_room(monkeypatch):
 def test_ipv6_network_counts_as_one_host():
     async def scenario():
         gate = Gate(asyncio.get_running_loop())
-        many = [arrive(gate, f"2001:db8::{number:x}") for number in range(guard.MOST_OF_HOST + 1)]
+        many = [connect_from(gate, f"2001:db8::{number:x}") for number in range(guard.MOST_OF_HOST + 1)]
         assert many[0][1].closed
         gate.abort_all()
 

@@ -20,8 +20,8 @@ def dynamic(handle, channel=0):
 
 def answer_frames(peer):
     """Return the names of answered links, and (`flow` or `detach`, handle) for these frames."""
-    heard = [frame for frame in frames(peer) if frame.name in ("attach", "flow", "detach")]
-    return [frame.fields["name"] if frame.name == "attach" else (frame.name, frame.handle) for frame in heard]
+    received = [frame for frame in frames(peer) if frame.name in ("attach", "flow", "detach")]
+    return [frame.fields["name"] if frame.name == "attach" else (frame.name, frame.handle) for frame in received]
 
 
 class HeldDeltas:
@@ -73,10 +73,10 @@ def test_answers_of_all_kinds_keep_their_order(router, client):
         + producer(5, MANAGEMENT)
     )
     router.settle()
-    heard = answer_frames(client)
-    assert [each for each in heard if isinstance(each, str)] == ["c0", "p1", "c2", "p3", "d4", "p5"]
-    assert heard.index(("flow", 5)) > heard.index("d4")
-    assert heard.index(("detach", 2)) > heard.index("c2")
+    received = answer_frames(client)
+    assert [each for each in received if isinstance(each, str)] == ["c0", "p1", "c2", "p3", "d4", "p5"]
+    assert received.index(("flow", 5)) > received.index("d4")
+    assert received.index(("detach", 2)) > received.index("c2")
 
 
 def test_answer_waits_only_for_earlier_answers_of_session(router, client, monkeypatch):
@@ -163,6 +163,6 @@ def test_routed_attach_lost_before_its_answer_is_not_sent(router, client, contai
     other.release(router)
     assert of(frames(container), "attach") == []
     if lost == "container":
-        heard = answer_frames(client)
-        assert heard[0] == "d0"
-        assert set(heard[1:]) == {"p1", ("detach", 1), "p2", ("flow", 2)}
+        received = answer_frames(client)
+        assert received[0] == "d0"
+        assert set(received[1:]) == {"p1", ("detach", 1), "p2", ("flow", 2)}

@@ -179,7 +179,7 @@ def test_container_has_credit_while_consumers_exist(routers, workers):
     router.settle()
     frames(container)
     sender = ContainerProducer(router, container)
-    assert sender.flows == [], "nobody receives"
+    assert sender.flows == [], "no consumer"
     first = receiver(router, worker=workers - 1)
     assert sender.new_flows() == [(0, 250)]
     second = receiver(router)
@@ -358,7 +358,7 @@ class RecordingInitiator:
 CONNECTOR = "connector { name: out; host: broker.example; port: 1; idleTimeoutSeconds: 0 }"
 
 
-def initiated(router, initiator):
+def initiate_connection(router, initiator):
     """Initiate a connection to the peer that the test plays; no frame has been exchanged yet."""
     (config,) = router.configuration.connectors
     peer = router.initiate(0, config, initiator)
@@ -390,15 +390,15 @@ def initiating_router(routers):
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_initiated_connection_opens_with_octets_cut_anywhere(initiating_router, size):
     initiator = RecordingInitiator()
-    peer = initiated(initiating_router, initiator)
+    peer = initiate_connection(initiating_router, initiator)
     octets = b"".join(PEER_OCTETS)
     for at in range(0, len(octets), size):
         peer.feed(octets[at : at + size])
         initiating_router.settle()
     assert initiator.connection.container == "broker"
-    said = peer.take()
-    assert said.startswith(SASL_HEADER)
-    assert said.count(AMQP_HEADER) == 1
+    sent = peer.take()
+    assert sent.startswith(SASL_HEADER)
+    assert sent.count(AMQP_HEADER) == 1
 
 
 @settings(max_examples=200, deadline=None)
@@ -408,7 +408,7 @@ def test_malformed_answers_leave_worker_unharmed(data):
     before = engine.alive()
     initiating_router = Router(1, configuration(more=CONNECTOR))
     initiator = RecordingInitiator()
-    peer = initiated(initiating_router, initiator)
+    peer = initiate_connection(initiating_router, initiator)
     octets = bytearray(b"".join(PEER_OCTETS))
     for _ in range(data.draw(st.integers(1, 4))):
         octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))

@@ -18,10 +18,10 @@ FLOWS = {
 }
 
 
-def broker_answers(heard: list[Frame]) -> bytes:
+def broker_answers(received: list[Frame]) -> bytes:
     """Return the broker's answers to the session and the link that the router has begun."""
-    (begun,) = [frame for frame in of(heard, "begin") if frame.fields.get("remote_channel") is None]
-    (attach,) = of(heard, "attach")
+    (begun,) = [frame for frame in of(received, "begin") if frame.fields.get("remote_channel") is None]
+    (attach,) = of(received, "attach")
     return say(
         "begin", channel=1, remote_channel=begun.channel, next_outgoing_id=0, incoming_window=MANY, outgoing_window=MANY
     ) + say(

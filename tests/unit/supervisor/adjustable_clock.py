@@ -1,8 +1,8 @@
 """Clock for tests of code that takes a function returning the time."""
 
 
-class SettableClock:
-    """Clock that stands still until the test sets `now`, in seconds."""
+class AdjustableClock:
+    """Clock whose time `now`, in seconds, only the test changes."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
