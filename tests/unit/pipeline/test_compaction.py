@@ -104,7 +104,7 @@ def test_telemetry_merge_covers_past_hours(tmp_path, monkeypatch):
         pq.write_table(pa.table({"n": [minute, minute]}), folder / f"{minute:02}.parquet")
     url = str(tmp_path / "telemetry")
     at = datetime(2026, 3, 1, 8, 59, tzinfo=UTC)
-    assert merge_telemetry(url, at=at) == (0, 0)  # this hour may still be written to
+    assert merge_telemetry(url, at=at) == (0, 0)  # the current hour may still be written to
     at = at.replace(hour=9)
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "delete", lambda *_: (_ for _ in ()).throw(Killed))

@@ -74,7 +74,7 @@ def test_supervisor_modules_have_only_known_type_cycles() -> None:
 
 def test_supervisor_core_imports_no_subsystem() -> None:
     imported = _graph(ROOT / "supervisor", everywhere=True)["supervisor.core"]
-    # These modules contain the table's changes and their recipients.
+    # The modules of the table contain its changes and their recipients.
     assert imported == {
         "supervisor.subsystem",
         "supervisor.addresses.table",

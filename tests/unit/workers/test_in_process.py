@@ -389,7 +389,7 @@ def test_message_waits_for_epoch_of_its_address(host):
         order = control.Send("M0temp.x", epoch + later)
         worker.on_message(order, message(b"%d" % n))
     assert host.received(there) == []
-    host.consumer("temp.y")  # one or two changes
+    host.consumer("temp.y")  # makes one or two changes
     while worker.table.epoch < epoch + 2:
         host.consumer(f"temp.z{worker.table.epoch}")
     assert host.received(there) == [message(b"0"), message(b"1"), message(b"2")]

@@ -177,8 +177,10 @@ def test_long_wake_leaves_connections_to_next_wake(connections):
 
 
 class BurstConnections(LoopConnections):
-    """One established client that is active in each wake, and connecting clients. On the clock of the test each
-    admission step takes `STEP_NS`."""
+    """An established client that is active in each wake, and connecting clients.
+
+    On the clock of the test each admission step takes `STEP_NS`.
+    """
 
     STEP_NS = 200_000
     WAKE_NS = 50_000

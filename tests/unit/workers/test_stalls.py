@@ -267,7 +267,7 @@ def test_paused_connection_stalls_links(routers, pause, reason):
         peer.connection.pause(pause)
     pass_checks(router, 3)
     assert stall_of(router, into).reason == reason
-    assert stall_of(router, out).reason == reason  # its flows are not read
+    assert stall_of(router, out).reason == reason  # the consumer's flows are not read
     for peer in (consuming, sending):
         peer.connection.resume(pause)
     pass_checks(router, 1)

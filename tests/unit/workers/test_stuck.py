@@ -308,7 +308,7 @@ def test_link_rate_covers_last_five_seconds(routers, monkeypatch):
     reader = [now]
     monkeypatch.setattr("router.interworker.region.time.monotonic_ns", lambda: reader[0])
     number = 0
-    for count in (10, 20, 30):  # one second each
+    for count in (10, 20, 30):  # a second each
         for _ in range(count):
             sending.feed(transfer(0, number, message(b"x")))
             number += 1

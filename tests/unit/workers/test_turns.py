@@ -137,8 +137,10 @@ def test_lost_links_are_bounded_by_time_beside_active_clients(routers, monkeypat
 
 
 def test_connecting_clients_take_one_step_per_wake(routers):
-    """One client takes an admission step per wake, whether it logs in or opens at once. Established clients are served
-    in each wake."""
+    """A single client takes an admission step per wake, whether it logs in or opens at once.
+
+    Established clients are served in each wake.
+    """
     router = routers()
     receiver, sender = open_healthy_pair(router)
     worker = router.workers[0]

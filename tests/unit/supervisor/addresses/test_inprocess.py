@@ -216,7 +216,7 @@ def test_requests_wait_while_answers_are_unconfirmed(inner):
         inner.receive(0, n, b"x")
     inner.receive(1, 9, b"x")
     assert not inner.process.work()
-    assert len(inner.sent(0)) == 2  # one for its own client, one for the client of the other worker
+    assert len(inner.sent(0)) == 2  # for its own client, and for the client of the other worker
     inner.workers[0].unconfirmed = 0
     assert not inner.process.work()
     assert len(inner.sent(0)) == 3

@@ -184,7 +184,7 @@ def test_continuous_changes_are_announced():
         setup.use(f"x/{number}")
     setup.settle()
     in_force: list[int] = []
-    for number in range(40):  # one change per step; a scan of the records takes five
+    for number in range(40):  # a change per step; a scan of the records takes five
         setup.settings.put(f"a{number}", to("multicast"))
         setup.settings.when_in_force(partial(in_force.append, number))
         setup.settings.step()

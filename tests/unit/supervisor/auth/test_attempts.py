@@ -183,7 +183,7 @@ def test_turn_of_lost_client_passes_to_next(monkeypatch):
         await guesses.run_until_idle()
         clock.now += attempts.PACE_SECONDS
         table._next(table._hosts["a"])
-        first.cancel()  # its turn has come, but it has not run yet
+        first.cancel()  # the attempt's turn has come, but it has not run yet
         await guesses.run_until_idle()
         assert second.done()
 

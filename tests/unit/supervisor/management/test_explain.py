@@ -79,9 +79,9 @@ def test_consumers_without_credit_are_named(router):
         f"Client '{connection.container}' ({connection.peer}, connection {connection.number}) grants no credit, for"
     )
     assert body["findings"] == [
-        # one finding per connection
-        "No credit: 2 consumers, none grants credit, the longest for 100 s", f"{client} 100 s",
-    ]  # fmt: skip
+        "No credit: 2 consumers, none grants credit, the longest for 100 s",
+        f"{client} 100 s",
+    ]
     assert 100 <= body["records"][0]["longestWithoutCreditSeconds"] < 130
     assert 30 <= body["records"][0]["consumers"][0]["withoutCreditSeconds"] < 60
     router.link(connection, "out", "q", credit=1)
