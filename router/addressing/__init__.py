@@ -1,1 +1,1 @@
-"""Addresses as text: keys, patterns, settings; and the paths between routers."""
+"""Address texts with their keys, patterns and settings, and shortest paths between routers."""

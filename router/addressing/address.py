@@ -1,9 +1,9 @@
-"""Address text: reduction to its significant part, classes and table keys.
+"""Address texts: normalisation, classes and table keys.
 
-routing-semantics.md 3, inter-router.md 3.1, 3.2.
+Specification: routing-semantics.md 3; inter-router.md 3.1, 3.2.
 
-A table key is a class letter, for mobile addresses a phase character, and a name. The letters are those of
-the inter-router protocol, so that keys can be exchanged with other routers as they are.
+A table key consists of a class letter, the phase (mobile addresses only) and the name. The class letters are those of
+the inter-router protocol, so keys are exchanged with other routers without conversion.
 """
 
 import os
@@ -20,40 +20,40 @@ EDGE_MODE: Final = "edge"
 INTERIOR_MODE: Final = "interior"
 OWN_AREA: Final = "0"
 EVERY: Final = "all"
-# Local address that stands for "whatever is beyond the uplink" in an edge router.
+# Local address in an edge router for everything that is reached through the uplink.
 UPLINK: Final = "_edge"
 
 FALLBACK_PHASE: Final = "F"
-# The fallback instance as a number, as it travels in the phase annotation: relative to the character '0'.
+# Phase number of the fallback instance in the phase annotation: its character relative to '0'.
 FALLBACK_PHASE_NUMBER: Final = ord(FALLBACK_PHASE) - ord("0")
 
-TEMPORARY_LENGTH: Final = 15  # characters; 90 bits of chance, the length that clients' patterns expect
+# Random characters of a temporary address: 90 random bits. Patterns of clients expect this length.
+TEMPORARY_LENGTH: Final = 15
 _ALPHABET: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+_"
 _TO_ALPHABET: Final = _ALPHABET * (256 // len(_ALPHABET))  # 64 characters, all equally likely
 
-
-# Octets of an address text: encoded, with its targets and the first sections of a message, it has to fit into one
-# record between workers (`MOST_TO` of routes.pyx, `TARGETS_A_RECORD` of forward.pyx).
+# Largest address text, in octets of UTF-8. One record of a ring must have room for the encoded address, its targets and
+# the leading sections of a message (`MOST_TO` in producer_handler.pyx, `TARGETS_A_RECORD` in forward.pyx).
 LONGEST: Final = 65_531
 
 
 class Address(NamedTuple):
-    """A classified address: class letter and the name within that class."""
+    """Classified address: class letter and name within the class."""
 
     cls: str
     name: str
 
 
 def too_long(text: str) -> bool:
-    """Whether clients may neither attach to this address nor configure it."""
+    """Return whether an address is too long to be attached to or configured."""
     return len(text) > LONGEST // 4 and len(text.encode()) > LONGEST
 
 
 def normalise(text: str) -> str:
-    """Reduce an address text to the part that identifies it: no scheme, no authority, no trailing separator.
+    """Remove scheme, authority and trailing separator from an address text.
 
-    Removes one leading `/`; `//authority/`; everything up to the first `:/`, with an authority that follows it; an
-    authority counts only with a `/` after it. Then removes one trailing `.` or `/`.
+    First remove one leading `/`, or everything up to and including the first `:/`. Then remove an authority (`/name/`
+    directly after that slash; without the closing `/` there is no authority). At last remove one trailing `.` or `/`.
     """
     if text[:1] == "/":
         text = _without_authority(text, 1)
@@ -65,7 +65,7 @@ def normalise(text: str) -> str:
 
 
 def _without_authority(text: str, start: int) -> str:
-    """The part of `text` from `start`, which follows a slash, without the authority after a second slash."""
+    """Return `text` from `start`, without an authority. `start` follows a slash; a second slash begins an authority."""
     if text[start : start + 1] != "/":
         return text[start:]
     end = text.find("/", start + 1)
@@ -73,10 +73,10 @@ def _without_authority(text: str, start: int) -> str:
 
 
 def classify(text: str, router_id: str, mode: str) -> Address:
-    """Return class and name of a normalised address for the router `router_id` in `mode`.
+    """Return class and name of a normalised address, as seen by the router `router_id` in `mode`.
 
-    Modes are those of the configuration (`standalone`, `interior`, `edge`). An edge router sends all other addresses to
-    its uplink, the local address `_edge`.
+    `mode` is the configured one (`standalone`, `interior`, `edge`). In an edge router, addresses of other routers are
+    classified as the uplink's local address `_edge`.
     """
     if text.startswith("_"):
         if text.startswith("_local/"):
@@ -92,13 +92,13 @@ def classify(text: str, router_id: str, mode: str) -> Address:
 
 
 def edge_id(text: str) -> str | None:
-    """The id of the edge router in a normalised address `_edge/ID/…`; None: it is none."""
+    """Return the id of the edge router in a normalised address `_edge/ID/…`, None for any other address."""
     edge, slash, _ = text[6:].partition("/") if text.startswith("_edge/") else ("", "", "")
     return edge if slash else None
 
 
 def _classify_topological(text: str, router_id: str, mode: str) -> Address:
-    """Class and name from the text after `_topo/`: area, router, name."""
+    """Return class and name for the text after `_topo/`, which consists of area, router and name."""
     area, _, rest = text.partition("/")
     if area in (OWN_AREA, EVERY):
         router, slash, name = rest.partition("/")
@@ -113,14 +113,14 @@ def _classify_topological(text: str, router_id: str, mode: str) -> Address:
 
 
 def key(cls: str, name: str, phase: int | str = 0) -> str:
-    """Table key of an address. `phase` is 0 to 9 or `F` and counts for mobile addresses only."""
+    """Return the table key of an address. `phase` is 0 to 9 or `F`; only mobile addresses have one."""
     return f"M{phase}{name}" if cls == MOBILE else cls + name
 
 
 def generate_temporary(router_id: str, mode: str, dynamic_target: bool) -> str:
-    """Generate the address of a dynamic terminus, as shown to the client.
+    """Generate a random address for a dynamic terminus, as shown to the client.
 
-    Random, not unique: the caller must check it, and call again if it exists.
+    The address may exist already: the caller checks this and calls again if necessary.
     """
     name = os.urandom(TEMPORARY_LENGTH).translate(_TO_ALPHABET).decode("ascii")
     if dynamic_target:
@@ -131,20 +131,21 @@ def generate_temporary(router_id: str, mode: str, dynamic_target: bool) -> str:
 
 
 def escapes(name: str) -> bool:
-    """Whether a normalised name, with a tenant's prefix before it, would be reduced to less than that.
+    """Return whether normalising a name again, behind its tenant's prefix, would remove that prefix.
 
-    Other routers normalise the whole address again: `red/x:/blue/orders` is `blue/orders` to them.
+    Other routers normalise the whole address again: for them, `red/x:/blue/orders` is `blue/orders`, an address of
+    another tenant. `name` is normalised.
     """
     return ":/" in name
 
 
 def is_temporary(text: str) -> bool:
-    """Whether an address, as a client writes it, has the form of a generated one."""
+    """Return whether an address, as a client writes it, has the form of a temporary address."""
     plain = normalise(text)
     return plain.startswith("_$temp.") or (plain.startswith(("_topo/", "_edge/")) and "/temp." in plain)
 
 
-# Addresses of the protocol itself: they always exist, and messages of clients to them are dropped (inter-router.md
+# Addresses of the inter-router protocol. They always exist; messages of clients to them are dropped (inter-router.md
 # 11.2).
 CONTROL_KEYS: Final = (
     key(LOCAL, "qdhello"),
@@ -153,5 +154,5 @@ CONTROL_KEYS: Final = (
     key(TOPOLOGICAL, "qdrouter"),
     key(TOPOLOGICAL, "qdrouter.ma"),
 )
-# Those of which management counts every copy (inter-router.md 3.4).
+# Control addresses that management reports with the distribution `flood` (inter-router.md 3.4).
 FLOODED: Final = frozenset(record_key for record_key in CONTROL_KEYS if not record_key.endswith(".ma"))

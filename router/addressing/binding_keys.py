@@ -1,6 +1,6 @@
-"""Binding keys of an exchange: selects bindings by the subject of a message.
+"""Binding keys of an exchange: selection of bindings by the subject of a message.
 
-routing-semantics.md X-3.
+Specification: routing-semantics.md X-3.
 """
 
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ INVALID_KEY: Final = "The binding key pattern is invalid"
 
 
 class _Syntax(NamedTuple):
-    """The syntax of keys of one match method."""
+    """Key syntax of one match method: separator, wildcards, and whether `any` may only be the last token."""
 
     separator: str
     one: str
@@ -24,7 +24,7 @@ SYNTAX: Final = {
 
 
 class _Node:
-    """A node of the key tree: its children, and the bindings whose key ends here."""
+    """Node of the key tree: its children, and the bindings whose key ends at this node."""
 
     __slots__ = ("any", "bindings", "literals", "one")
 
@@ -39,23 +39,23 @@ class _Node:
 
 
 class KeyMatcher:
-    """The bindings of one exchange by key. Owner: the table that holds the exchange."""
+    """Bindings of one exchange by key. Owner: the table that holds the exchange."""
 
     __slots__ = ("_keys", "_root", "_syntax")
 
     def __init__(self, method: str) -> None:
-        """`method` is `amqp` or `mqtt`; anything else raises ValueError."""
+        """Create an empty matcher. Raises ValueError unless `method` is `amqp` or `mqtt`."""
         if method not in SYNTAX:
             raise ValueError("Exchange matchMethod must be either 'amqp' or 'mqtt'")
         self._syntax = SYNTAX[method]
         self._root = _Node()
-        self._keys: dict[int, list[str]] = {}  # tokens by binding, in order of binding
+        self._keys: dict[int, list[str]] = {}  # tokens by binding, in the order in which bindings were added
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def bind(self, key: str | None, binding: int) -> None:
-        """Add a binding; a missing key selects every subject. Raises ValueError for a key that cannot be used."""
+        """Add a binding. Without a key, it matches every subject. Raises ValueError for an invalid key."""
         if binding in self._keys:
             raise ValueError(f"binding {binding} is bound already")
         tokens = self._key_tokens(self._syntax.any if key is None else key)
@@ -71,11 +71,11 @@ class KeyMatcher:
         self._keys[binding] = tokens
 
     def unbind(self, binding: int) -> None:
-        """Remove a binding. Raises KeyError when it is not bound."""
+        """Remove a binding. Raises KeyError for an unknown binding."""
         self._remove(self._root, self._keys.pop(binding), 0, binding)
 
     def match(self, subject: str | None) -> list[int]:
-        """The bindings that a subject selects, in the order in which they were bound. No subject selects none."""
+        """Return the bindings that match a subject, in the order in which they were added; none without a subject."""
         if subject is None or not self._keys:
             return []
         found: set[int] = set()
@@ -83,13 +83,16 @@ class KeyMatcher:
         return list(found) if len(found) < 2 else [binding for binding in self._keys if binding in found]
 
     def _tokens(self, text: str) -> list[str]:
-        """Tokens of a subject: leading separators are skipped, one trailing separator ends the last token."""
+        """Split a subject or key into tokens. All leading separators and one trailing separator are ignored."""
         separator = self._syntax.separator
         text = text.lstrip(separator).removesuffix(separator)
         return text.split(separator) if text else []
 
     def _key_tokens(self, key: str) -> list[str]:
-        """Tokens of a key, checked; in a run of wildcards the one for many comes last, and once."""
+        """Return the tokens of a key in canonical form: consecutive wildcards end with at most one `any`.
+
+        Raises ValueError for an invalid key.
+        """
         syntax = self._syntax
         tokens = self._tokens(key)
         if not tokens or (syntax.any_only_last and syntax.any in tokens[:-1]):
@@ -107,7 +110,11 @@ class KeyMatcher:
         return [*result, syntax.any] if any_waits else result
 
     def _collect(self, node: _Node, tokens: list[str], at: int, found: set[int], seen: set[tuple[int, int]]) -> None:
-        """Add what matches below `node` from token `at` on. `seen` bounds the work below wildcards for many."""
+        """Add the bindings below `node` that match the tokens from `at` on to `found`.
+
+        `seen` holds the pairs of `any` node and position that are done, which bounds the work for any number of
+        wildcards.
+        """
         if at == len(tokens):
             found.update(node.bindings)
         else:
@@ -130,7 +137,7 @@ class KeyMatcher:
                     self._collect(literal, tokens, position + 1, found, seen)
 
     def _remove(self, node: _Node, tokens: list[str], at: int, binding: int) -> None:
-        """Remove a binding below `node`, and unused nodes."""
+        """Remove a binding below `node`, and the nodes that become empty."""
         if at == len(tokens):
             node.bindings.remove(binding)
             return

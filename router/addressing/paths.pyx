@@ -1,7 +1,7 @@
-"""Shortest paths between all routers of a network (inter-router.md 8): Dijkstra in C, a tree for each root.
+"""Shortest paths between all routers of a network (inter-router.md 8): Dijkstra's algorithm in C, one tree per root.
 
-Nodes are numbers 0 … n-1 in the order of their ids. Between equal costs the tree is unique: nodes are settled by (cost,
-number), and a node keeps the first predecessor with its lowest cost.
+Nodes are numbered 0 … n-1 in the order of their ids. With equal costs the tree is still unique: nodes are settled in
+the order of (cost, number), and a node keeps the first predecessor with its lowest cost.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -9,28 +9,32 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 cdef enum:
+    # 14 bits: a node fits into int16_t, and the cost of a path together with a node into uint64_t.
     NODE_BITS = 14
-    MOST_NODES = 1 << NODE_BITS  # so that a node fits int16_t, and the cost of a path with a node uint64_t
+    MOST_NODES = 1 << NODE_BITS
 
 cdef int64_t FAR = 1 << 62
 
 
 cdef class Trees:
-    """Immutable, except for trees, which are computed on first use. Owner: its creator."""
+    """Shortest-path trees of a network. Immutable, except that a tree is computed on first use. Owner: the creator."""
 
     cdef readonly int size
     cdef int edges
-    cdef int32_t* first        # size + 1: where the edges of a node begin
+    cdef int32_t* first        # size + 1 items: index of the first edge of each node
     cdef int16_t* to
     cdef int32_t* cost
-    cdef int16_t* parents      # size * size: by root, then node; -1: the root itself, or not reached
-    cdef int16_t* orders       # size * size: by root: nodes as they were settled, then -1
-    cdef uint8_t* known        # by root: computed
-    cdef int64_t* distance     # scratch, of the last tree computed
-    cdef uint64_t* heap        # scratch
+    cdef int16_t* parents      # size * size: predecessor by root and node; -1: root, or not reached
+    cdef int16_t* orders       # size * size: nodes by root, in the order in which they were settled, then -1
+    cdef uint8_t* known        # by root: 1 if its tree is computed
+    cdef int64_t* distance     # scratch: cost by node of the tree that was computed last
+    cdef uint64_t* heap        # scratch: cost << NODE_BITS | node
 
     def __cinit__(self, list neighbours not None):
-        """neighbours: for each node a list of (node, cost > 0): its edges outwards. Raises ValueError, MemoryError."""
+        """Store the edges. `neighbours` has for each node a list of outgoing edges, each (node, cost > 0).
+
+        Raises ValueError and MemoryError.
+        """
         cdef int node, other, edge = 0
         cdef int64_t price
         self.size = len(neighbours)
@@ -69,7 +73,7 @@ cdef class Trees:
         free(self.orders)
 
     cdef void compute(self, int root) noexcept nogil:
-        """Fill the tree of `root`, and `distance`."""
+        """Compute the tree of `root`, and `distance`."""
         cdef int16_t* parent = self.parents + <size_t>root * self.size
         cdef int16_t* order = self.orders + <size_t>root * self.size
         cdef int64_t* distance = self.distance
@@ -102,7 +106,7 @@ cdef class Trees:
             node = <int>(key & (MOST_NODES - 1))
             here = <int64_t>(key >> NODE_BITS)
             if here != distance[node]:
-                continue           # an outdated entry
+                continue           # outdated entry
             order[settled] = <int16_t>node
             settled += 1
             for edge in range(self.first[node], self.first[node + 1]):
@@ -122,9 +126,9 @@ cdef class Trees:
         self.known[root] = True
 
     def paths(self, int root):
-        """(cost, hops, first node on the way) of each node from `root`: lists; -1 for all three: not reached.
+        """Return three lists by node for the paths from `root`: cost, number of hops, first node on the path.
 
-        Of the root itself: (0, 0, root).
+        The root itself has 0, 0 and `root`. Nodes that cannot be reached have -1 in each list.
         """
         cdef int16_t* parent
         cdef int16_t* order
@@ -146,9 +150,10 @@ cdef class Trees:
         return costs, hops, ways
 
     def valid_origins(self, int own, list bits not None):
-        """For each node a mask of the origins whose path to it leads through `own`, which is neither end of it.
+        """Return for each node a mask of the origins whose path to that node leads through `own`.
 
-        bits: the bit of each node in the masks. Origins and destinations that `own` does not reach are ignored.
+        Paths that begin or end at `own` do not count. `bits` has the bit number of each node in the masks. Origins and
+        destinations that `own` cannot reach are ignored.
         """
         cdef int root, at, node, before, words = 1, word, bit
         cdef int16_t* parent

@@ -1,10 +1,10 @@
 """Patterns of address settings and link routes: tokens, canonical form, and a tree that finds the best match.
 
-routing-semantics.md 14, brokers-and-edge.md LR-3.
+Specification: routing-semantics.md 14, brokers-and-edge.md LR-3.
 
-A pattern is a list of tokens separated by `.` or `/` (equivalent). `*` stands for exactly one token, `#` for any
-number of them, none included. Only whole tokens are wildcards. At each token a literal beats `*`, which beats
-`#`, from left to right with backtracking: the first complete match wins.
+A pattern is a list of tokens, separated by `.` or `/` (both mean the same). `*` matches exactly one token, `#` any
+number of tokens, including none. Only whole tokens are wildcards. At each token a literal takes precedence over `*`,
+and `*` over `#`. Matching goes from left to right with backtracking; the first complete match wins.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 SEPARATORS: Final = "./"
 ONE: Final = "*"
 ANY: Final = "#"
-MAX_TOKENS: Final = 100  # of a pattern, the depth of matching
+MAX_TOKENS: Final = 100  # tokens of a pattern; bounds the depth of recursion in matching
 
 _SPLIT: Final = re.compile(r"[./]")
 
@@ -22,20 +22,20 @@ T = TypeVar("T")
 
 
 class PatternError(ValueError):
-    """An invalid pattern; the text is the reason as management reports it."""
+    """Invalid pattern. Its text is the reason that management reports."""
 
 
 class DuplicatePatternError(PatternError):
-    """The pattern, in canonical form, is in the tree already."""
+    """Pattern whose canonical form is in the tree already."""
 
 
 def duplicate_pattern(pattern: str) -> DuplicatePatternError:
-    """The error for a canonical pattern that exists already."""
+    """Return the error for a canonical pattern that is in the tree already."""
     return DuplicatePatternError(f"Already exists: Duplicate pattern '{pattern}' not added to parse tree")
 
 
 def address_tokens(text: str) -> list[str]:
-    """Tokens of an address: leading separators are skipped, one trailing separator ends the last token."""
+    """Split an address into tokens. All leading separators and one trailing separator are ignored."""
     text = text.lstrip(SEPARATORS)
     if text[-1:] in (".", "/"):
         text = text[:-1]
@@ -45,15 +45,15 @@ def address_tokens(text: str) -> list[str]:
 
 
 def canonical(pattern: str) -> list[str]:
-    """Tokens of a pattern in canonical form: in a run of wildcards any `*` come before one `#`.
+    """Return the tokens of a pattern in canonical form: among consecutive wildcards, all `*` precede a single `#`.
 
-    Raises PatternError when there is no token in it.
+    Raises PatternError for a pattern without tokens.
     """
     stripped = pattern.strip(SEPARATORS)
     if not stripped:
         raise PatternError("Pattern invalid - no tokens")
     tokens: list[str] = []
-    hash_waits = False  # a `#` was read; it is put after the `*` that follow it
+    hash_waits = False  # a `#` was read; it is appended after the `*` that follow it
     for token in _SPLIT.split(stripped):
         if token == ANY:
             hash_waits = True
@@ -68,9 +68,9 @@ def canonical(pattern: str) -> list[str]:
 
 
 def from_prefix(prefix: str) -> str:
-    """The pattern of a prefix: the prefix itself and anything below it, by tokens.
+    """Return the pattern that matches a prefix and all addresses below it.
 
-    Raises PatternError when there is no token in it.
+    Raises PatternError for a prefix without tokens.
     """
     stripped = prefix.strip(SEPARATORS)
     if not stripped:
@@ -79,7 +79,7 @@ def from_prefix(prefix: str) -> str:
 
 
 class _Node(Generic[T]):
-    """A node of the pattern tree: its children, and the value of the pattern that ends here."""
+    """Node of the pattern tree: its children, and the value of the pattern that ends at this node."""
 
     __slots__ = ("any", "literals", "one", "value")
 
@@ -87,7 +87,7 @@ class _Node(Generic[T]):
         self.literals: dict[str, _Node[T]] = {}
         self.one: _Node[T] | None = None
         self.any: _Node[T] | None = None
-        self.value: tuple[T] | None = None  # in a tuple: None is a value too
+        self.value: tuple[T] | None = None  # in a tuple, because None is a valid value
 
     def child(self, token: str) -> "_Node[T] | None":
         if token == ONE:
@@ -122,7 +122,7 @@ class _Node(Generic[T]):
 
 
 class PatternTree(Generic[T]):
-    """Values by pattern. Owner: the object that holds it; nothing here is shared between processes."""
+    """Values by pattern. Owner: the object that holds the tree. Not shared between processes."""
 
     __slots__ = ("_count", "_root")
 
@@ -134,7 +134,7 @@ class PatternTree(Generic[T]):
         return self._count
 
     def insert(self, pattern: str, value: T) -> None:
-        """Add a value. Raises DuplicatePatternError when an equal pattern is here, PatternError for an empty one."""
+        """Add a value. Raises DuplicatePatternError for an existing pattern, PatternError for one without tokens."""
         tokens = canonical(pattern)
         node = self._node(tokens)
         if node.value is not None:
@@ -143,20 +143,20 @@ class PatternTree(Generic[T]):
         self._count += 1
 
     def put(self, pattern: str, value: T) -> None:
-        """Add a value, or replace that of an equal pattern. Raises PatternError for an empty one."""
+        """Add a value, or replace that of an equal pattern. Raises PatternError for a pattern without tokens."""
         node = self._node(canonical(pattern))
         self._count += node.value is None
         node.value = (value,)
 
     def _node(self, tokens: list[str]) -> _Node[T]:
-        """The node of a pattern, made if it is not there."""
+        """Return the node of a pattern; create missing nodes."""
         node = self._root
         for token in tokens:
             node = node.make_child(token)
         return node
 
     def get(self, pattern: str) -> T | None:
-        """The value stored for exactly this pattern (in canonical form), or None."""
+        """Return the value stored under this pattern, compared in canonical form, or None."""
         node: _Node[T] | None = self._root
         for token in canonical(pattern):
             if node is None:
@@ -165,7 +165,7 @@ class PatternTree(Generic[T]):
         return node.value[0] if node is not None and node.value is not None else None
 
     def remove(self, pattern: str) -> T:
-        """Remove a pattern and return its value. Raises KeyError if it does not exist."""
+        """Remove a pattern and return its value. Raises KeyError for an unknown pattern."""
         tokens = canonical(pattern)
         path = [self._root]
         for token in tokens:
@@ -190,7 +190,7 @@ class PatternTree(Generic[T]):
             self.remove(pattern)
 
     def items(self) -> Iterator[tuple[str, T]]:
-        """All patterns in canonical form, joined by `/`, with their values."""
+        """Yield all patterns in canonical form, joined by `/`, with their values."""
         stack: list[tuple[list[str], _Node[T]]] = [([], self._root)]
         while stack:
             tokens, node = stack.pop()
@@ -201,7 +201,7 @@ class PatternTree(Generic[T]):
                     stack.append(([*tokens, token], child))
 
     def match(self, address: str) -> T | None:
-        """The value of the pattern that matches best, or None."""
+        """Return the value of the pattern that matches an address best, or None."""
         if not self._count:
             return None
         found = _match(self._root, address_tokens(address), 0, set())
@@ -209,10 +209,10 @@ class PatternTree(Generic[T]):
 
 
 def _match(node: _Node[T], tokens: list[str], at: int, failed: set[tuple[int, int]]) -> tuple[T] | None:
-    """Value of the first complete match below `node` for the tokens from `at` on.
+    """Return the value of the first complete match below `node` for the tokens from `at` on, in a tuple, or None.
 
-    `failed` has the failed attempts below a `#`: it bounds the work to nodes * tokens, even for hostile addresses. The
-    depth of the recursion is that of the longest pattern.
+    `failed` holds the failed attempts below a `#`. It bounds the work to nodes * tokens, even for hostile addresses.
+    The depth of recursion is bounded by the longest pattern.
     """
     if at == len(tokens):
         if node.value is not None:
@@ -231,7 +231,10 @@ def _match(node: _Node[T], tokens: list[str], at: int, failed: set[tuple[int, in
 
 
 def _match_any(node: _Node[T], tokens: list[str], at: int, failed: set[tuple[int, int]]) -> tuple[T] | None:
-    """The same for the node of a `#`, which consumes more and more tokens; a literal or the end follows it."""
+    """Return the first complete match below `node`, the node of a `#`, or None.
+
+    The `#` consumes more and more tokens. In a canonical pattern, only a literal or the end follows a `#`.
+    """
     identity = id(node)
     if node.literals:
         for position in range(at, len(tokens)):

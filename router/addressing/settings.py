@@ -1,4 +1,4 @@
-"""Address settings, looked up by address."""
+"""Address settings and their look-up by address."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -10,17 +10,17 @@ CLOSEST: Final = "closest"
 BALANCED: Final = "balanced"
 UNAVAILABLE: Final = "unavailable"
 
-# How far an edge router announces an address: not at all, to edge routers of its site, to all.
+# Scopes: an edge router announces the address to no router, to the edge routers of its site, or to all routers.
 LOCAL: Final = "local"
 SITE: Final = "site"
 NETWORK: Final = "network"
 
 DEFAULT_OVERFLOW: Final = "throttle"
-PRIORITIES: Final = 10  # of messages; each has a data link of its own between two routers
+PRIORITIES: Final = 10  # number of message priorities; each has its own data link between two routers
 
 
 class Setting(NamedTuple):
-    """The setting of an address. Phases are 0 to 9; `priority` is 0 to 9 or None: the message's own."""
+    """Setting of an address. Phases are 0 to 9. `priority` is 0 to 9, or None for the priority of each message."""
 
     distribution: str = BALANCED
     ingress_phase: int = 0
@@ -32,53 +32,56 @@ class Setting(NamedTuple):
 
 
 class AddressSettings:
-    """All address settings of a router, built from the `settings` op. Owner: its user."""
+    """All address settings of a router, built from the `settings` op. Owner: the object that holds them."""
 
     __slots__ = ("_last", "_tree", "default")
 
     def __init__(self, entries: Iterable[tuple[str, Setting]] = (), default: str = BALANCED) -> None:
-        """entries: (pattern, setting), as in the op.
+        """Store the settings of `entries`, pairs of pattern and setting as in the op.
 
-        Raises DuplicatePatternError or PatternError for a pattern that cannot be used.
+        Raises DuplicatePatternError or PatternError for an invalid pattern.
         """
         self.default = Setting(distribution=default)
         self._tree: PatternTree[Setting] = PatternTree()
-        self._last: tuple[str | None, Setting] = (None, self.default)  # name that was looked up last, and its setting
+        self._last: tuple[str | None, Setting] = (None, self.default)  # name of the last look-up, and its setting
         for pattern, setting in entries:
             self._tree.insert(pattern, setting)
 
     def put(self, pattern: str, setting: Setting) -> None:
-        """Add or replace the setting of a pattern. Raises PatternError for a pattern that cannot be used."""
+        """Add or replace the setting of a pattern. Raises PatternError for an invalid pattern."""
         self._tree.put(pattern, setting)
         self._last = (None, self.default)
 
     def drop(self, pattern: str) -> None:
-        """Remove the setting of a pattern; nothing happens when there is none."""
+        """Remove the setting of a pattern, if there is one."""
         self._tree.discard(pattern)
         self._last = (None, self.default)
 
     def get(self, pattern: str) -> Setting | None:
-        """The setting of exactly this pattern, or None."""
+        """Return the setting stored under this pattern, or None."""
         return self._tree.get(pattern)
 
     def pattern_of(self, setting: Setting) -> str | None:
-        """The canonical pattern of a setting that `lookup` gave; None for the default one. Looks at all of them."""
+        """Return the canonical pattern of a setting returned by `lookup`, None for the default setting.
+
+        The search goes through all settings.
+        """
         return next((pattern for pattern, found in self._tree.items() if found is setting), None)
 
     def become(self, other: "AddressSettings") -> None:
-        """Take over the settings of another object, which must not be used any more."""
+        """Take over the settings of another object, which must not be used afterwards."""
         self._tree, self.default = other._tree, other.default
         self._last = (None, self.default)
 
     def set_default(self, distribution: str) -> None:
-        """Change the distribution of addresses that no pattern matches."""
+        """Set the distribution of addresses without a matching pattern."""
         self.default = Setting(distribution=distribution)
         self._last = (None, self.default)
 
     def lookup(self, name: str) -> Setting:
-        """The setting of a mobile address (normalised, with its tenant prefix); the default one if none matches.
+        """Return the setting of a mobile address (normalised, with its tenant prefix), or the default setting.
 
-        The last one is kept: an edge router looks a dozen times until a new address is attached.
+        The last result is cached: an edge router looks up a new address a dozen times before it is attached.
         """
         last, found = self._last
         if name != last:
