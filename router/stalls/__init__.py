@@ -1,1 +1,1 @@
-"""Stalls: the reasons why links make no progress."""
+"""Stalls: links with work to do and no progress, with their reasons."""

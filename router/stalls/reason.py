@@ -1,10 +1,10 @@
-"""Reasons why no delivery moves on a link: as slots of links number them, and as users know them."""
+"""Stall reasons of links: the numbers in link slots, and the words that tools show."""
 
 import enum
 
 
 class Reason(enum.IntEnum):
-    """A reason as a worker finds it: Stall in stall.pxd."""
+    """Stall reason as workers store it in link slots. The numbers are those of `Stall` in stall.pxd."""
 
     UNREAD = 1
     MEMORY = 2
@@ -19,7 +19,10 @@ class Reason(enum.IntEnum):
 
 
 class Word(enum.StrEnum):
-    """A reason as tools show it. CREDIT, WINDOW and UNREAD of a router are HOP, of a route container BROKER."""
+    """Stall reason as tools show it.
+
+    HOP stands for CREDIT, WINDOW and UNREAD if the peer is a router, BROKER if it is a route container.
+    """
 
     CREDIT = "credit"
     WINDOW = "window"

@@ -1,8 +1,8 @@
-"""Reasons why no delivery moves on a link: the decision, and its record in the link's slot.
+"""Stall detection: why no delivery moves on a link, decided here and stored in the link's slot.
 
-A worker checks its links once a second (workers/stalls.py). A link stalls if nothing moved on it since the check
-before and there is a reason why nothing can move, whether a delivery waits or not. A reason of which the begin is not
-known counts from the second check that finds it; its time is that of the first one.
+A worker checks its links once a second (workers/stalls.py). A link stalls if nothing moved since the previous check and
+there is a reason why nothing can move, whether or not a delivery waits. Where the start of the reason is unknown, the
+stall is confirmed by the second check that finds the reason, and is dated to the first one.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -18,31 +18,31 @@ from router.links.pause cimport PAUSE_CONTROL, PAUSE_LOCAL, PAUSE_RING
 from router.policy.quota cimport TenantQuota
 
 cdef enum:
-    UNREAD_MS = 1000           # octets that have waited for so long are not read
+    UNREAD_MS = 1000           # age of unsent octets from which the peer counts as not reading
     MILLISECOND = 1000000      # ns
-    EXAMINED = 64              # deliveries of a producer that are examined for a consumer that has one
+    EXAMINED = 64              # unsettled deliveries of a producer that are searched for a local consumer
 
-# A reason, and what is known of it.
+# Result of a check: the reason of a stall, and details.
 cdef struct Finding:
     uint32_t reason
-    uint64_t since             # ns; 0: not known
-    uint32_t consumer          # identity of a link that has a delivery of the producer; 0: not known
-    bint undecided             # the next flow decides
+    uint64_t since             # start of the stall in ns; 0: unknown
+    uint32_t consumer          # identity of a link that holds a delivery of the producer; 0: unknown
+    bint undecided             # a flow is due to be sent; the next check decides
 
 
 cdef bint is_unread(Connection connection, const LinkSlot* slot, Finding* found) noexcept:
-    """True if octets for the peer have not left for long."""
+    """Return whether octets for the peer have been unsent for UNREAD_MS or longer."""
     cdef uint64_t since = connection.last_sent * MILLISECOND
     if not buffer_used(&connection.out) or connection.scheduler.now - connection.last_sent < UNREAD_MS:
         return False
     if connection.dirty and (slot.stall != STALL_UNREAD or slot.stall_since != since):
-        return False                       # written in this wake, and not offered to the socket yet
+        return False                       # written in this wake; the socket has not been tried yet
     found.since = since
     return True
 
 
 cdef uint32_t pause_reason(uint32_t paused) noexcept:
-    """Return the reason why frames of a connection are not taken."""
+    """Return the reason why frames of a paused connection are not read."""
     if paused & PAUSE_RING:
         return STALL_RING
     if paused & PAUSE_MEMORY:
@@ -53,7 +53,7 @@ cdef uint32_t pause_reason(uint32_t paused) noexcept:
 
 
 cdef uint32_t consumer_of(DeliveryLink link) except? 0:
-    """Return the identity of a link of this worker that has a delivery of this producer, 0 if none is found."""
+    """Return the identity of a link of this worker that holds a delivery of this producer, 0 if none is found."""
     cdef InDelivery* d = link.node.in_first
     cdef int left = EXAMINED
     while d is not NULL and left:
@@ -67,13 +67,13 @@ cdef uint32_t consumer_of(DeliveryLink link) except? 0:
 
 
 cdef int find_consumer_stall(DeliveryLink link, Finding* found) except -1:
-    """Find why a link on which the peer receives stalls."""
+    """Find the stall reason of a link on which the peer receives."""
     cdef Session session = link.session
     if not link.slot.blocked_since and session.remote_incoming_window:
         return 0
     found.reason = pause_reason(session.connection.paused)
     if found.reason:
-        return 0                           # its flows are not taken
+        return 0                           # flows of the peer are not read
     if link.slot.blocked_since:
         found.reason = STALL_CREDIT
         found.since = link.slot.blocked_since
@@ -83,7 +83,7 @@ cdef int find_consumer_stall(DeliveryLink link, Finding* found) except -1:
 
 
 cdef int find_window_stall(DeliveryLink link, Finding* found) except -1:
-    """Find why the router keeps the window of a producer's session shut."""
+    """Find the reason why the router keeps the window of a producer's session closed."""
     cdef Session session = link.session
     cdef object quota = session.connection.quota
     found.undecided = session.window_changed
@@ -98,7 +98,7 @@ cdef int find_window_stall(DeliveryLink link, Finding* found) except -1:
 
 
 cdef int find_credit_stall(GrantingLink link, Finding* found) except -1:
-    """Find why the router grants a producer no credit."""
+    """Find the reason why the router grants a producer no credit."""
     cdef object quota = link.session.connection.quota
     found.since = link.slot.blocked_since
     found.undecided = link.needs_flow
@@ -115,7 +115,7 @@ cdef int find_credit_stall(GrantingLink link, Finding* found) except -1:
 
 
 cdef int find_producer_stall(DeliveryLink link, Finding* found) except -1:
-    """Find why a link on which the peer sends stalls."""
+    """Find the stall reason of a link on which the peer sends."""
     found.reason = pause_reason(link.session.connection.paused)
     if found.reason:
         return 0
@@ -131,7 +131,7 @@ cdef int find_producer_stall(DeliveryLink link, Finding* found) except -1:
 
 
 cdef int find_stall(DeliveryLink link, Finding* found) except -1:
-    """Find why nothing can move on a link."""
+    """Find the reason why no delivery can move on a link."""
     found.reason = STALL_NONE
     found.since = 0
     found.consumer = 0
@@ -145,7 +145,7 @@ cdef int find_stall(DeliveryLink link, Finding* found) except -1:
 
 
 cdef inline void set_stall(LinkSlot* slot, uint32_t reason, uint64_t since, uint32_t detail) noexcept:
-    """Change the slot, which other processes read, only where it differs."""
+    """Store a stall in the slot. Equal values are not written again, because other processes read the slot."""
     if slot.stall != reason or slot.stall_since != since or slot.stall_detail != detail:
         slot.stall_since = since
         slot.stall_detail = detail
@@ -162,7 +162,7 @@ cdef int note_stall(DeliveryLink link, uint64_t now) except -1:
     find_stall(link, &found)
     if found.undecided and not moved:
         return 0
-    # Octets that are written to a peer that does not read count as sent.
+    # Octets written for a peer that does not read count as moved, so progress does not exclude STALL_UNREAD.
     if not found.reason or (moved and found.reason != STALL_UNREAD):
         set_stall(slot, STALL_NONE, 0, 0)
         return 0
