@@ -1,7 +1,7 @@
-"""The environment of this process: what a process of the router needs of it, and how a variable is made to vanish.
+"""Environment variables of this process: reduction to those that processes of the router need, and erasure.
 
-The kernel shows the environment that a program was started with (proc(5), /proc/PID/environ) from where it lies in the
-memory of the process, for processes that were forked from it, too. So a variable is erased there.
+The kernel shows the environment that a program was started with in /proc/PID/environ (proc(5)). It reads it from the
+memory of the process, also for forked processes. Secrets in variables are therefore overwritten in that memory.
 """
 
 import ctypes
@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-ENVIRONMENT_BEGIN: Final = 50  # fields of /proc/PID/stat, counted from 1
+# Fields of /proc/PID/stat, counted from 1. BEHIND_NAME is the first field after the process name, which may contain
+# any character.
+ENVIRONMENT_BEGIN: Final = 50
 ENVIRONMENT_END: Final = 51
-BEHIND_NAME: Final = 3  # the first field behind the name of the process, which may contain anything
+BEHIND_NAME: Final = 3
 
-# Names that the interpreter, the loader, OpenSSL, libsasl2 and the C library look at, and beginnings of such names.
+# Variables read by the interpreter, the loader, OpenSSL, libsasl2 and the C library: names, and prefixes of names.
 NEEDED: Final = frozenset(("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR"))
 NEEDED_BEGINNINGS: Final = (
     "PYTHON", "LC_", "LD_", "MALLOC_", "GLIBC_", "ASAN_", "UBSAN_", "LSAN_", "OPENSSL_", "SSL_CERT_", "SASL_", "KRB5",
@@ -23,14 +25,14 @@ OWN: Final = "SLUICE_"
 
 
 class Area:
-    """Memory that the kernel shows as the environment of this process. begin: its address; size: in octets."""
+    """Memory that the kernel shows as the environment of this process. `begin` is its address, `size` in octets."""
 
     def __init__(self, begin: int, size: int) -> None:
         self._begin: Final = begin
         self._size: Final = size
 
     def erase(self, names: Iterable[str]) -> None:
-        """Overwrite the values of variables with zeros."""
+        """Overwrite the values of these variables with zeros."""
         wanted = {os.fsencode(name) for name in names}
         at = self._begin
         for entry in ctypes.string_at(self._begin, self._size).split(b"\0"):
@@ -41,7 +43,7 @@ class Area:
 
 
 def find_area() -> Area | None:
-    """Find the area, before anything is erased. None: there is no /proc, or it shows something else."""
+    """Find the environment's memory, before anything is erased. Return None if /proc is missing or differs from it."""
     try:
         with open("/proc/self/stat", "rb") as stat, open("/proc/self/environ", "rb") as environ:
             fields = stat.read().rpartition(b")")[2].split()
@@ -56,14 +58,14 @@ def find_area() -> Area | None:
 
 
 def is_needed(name: str) -> bool:
-    """Whether libraries look at a variable, so that it is no secret."""
+    """Return whether libraries read a variable. Such variables hold no secrets."""
     return name in NEEDED or name.startswith(NEEDED_BEGINNINGS)
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment for a program that this one starts: what libraries need, and variables of the router.
+    """Return the environment for child processes: variables that libraries need, and variables of the router.
 
-    Modules are found where this one is, without the current folder.
+    `PYTHONPATH` contains the folder of this package, so modules are found without the current folder.
     """
     found = {name: value for name, value in os.environ.items() if is_needed(name) or name.startswith(OWN)}
     here = str(Path(__file__).resolve().parent.parent)
@@ -72,7 +74,7 @@ def child_environment() -> dict[str, str]:
 
 
 def reduce(area: Area | None) -> None:
-    """Leave nothing in the environment of this process but that of its children."""
+    """Remove all variables that child processes do not need from the environment, and erase their values in `area`."""
     kept = child_environment()
     names = [name for name in os.environ if name not in kept]
     for name in names:

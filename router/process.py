@@ -1,4 +1,4 @@
-"""What a process asks of the kernel for itself: its name, who may look into it, its rights, its share of the cores."""
+"""Process attributes set through system calls: dumpability, capabilities, nice value, scheduling slice."""
 
 import ctypes
 import errno
@@ -10,16 +10,16 @@ PR_SET_DUMPABLE: Final = 4
 PR_SET_NAME: Final = 15
 PR_SET_NO_NEW_PRIVS: Final = 38
 
-BEHIND: Final = 5  # added to the nice value of a process that makes way for others
+BEHIND: Final = 5  # increment of the nice value of background processes
 
-CAP_DAC_OVERRIDE: Final = 1  # capabilities(7): as root, files and log files of other users can be opened
+CAP_DAC_OVERRIDE: Final = 1  # capabilities(7): lets root open files and log files of other users
 KEPT: Final = 1 << CAP_DAC_OVERRIDE
 _CAPABILITIES_VERSION: Final = 0x20080522  # capget(2): two words for each set
 
 
-SHORT_SLICE_NS: Final = 100_000  # the shortest that Linux has; 0.7 to 3 ms are usual
-_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}  # sched_setattr(2), which not every libc has
-_NOT_HERE: Final = (errno.ENOSYS, errno.EPERM)  # a kernel without it, or a container that forbids it
+SHORT_SLICE_NS: Final = 100_000  # shortest scheduling slice that Linux allows; 0.7 to 3 ms are usual
+_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}  # number of sched_setattr(2), which not every libc wraps
+_NOT_HERE: Final = (errno.ENOSYS, errno.EPERM)  # the kernel lacks the call, or the container forbids it
 
 
 class _Scheduling(ctypes.Structure):
@@ -31,7 +31,7 @@ class _Scheduling(ctypes.Structure):
         ("flags", ctypes.c_uint64),
         ("nice", ctypes.c_int32),
         ("priority", ctypes.c_uint32),
-        ("runtime", ctypes.c_uint64),  # of a normal thread: its slice
+        ("runtime", ctypes.c_uint64),  # scheduling slice of a SCHED_OTHER thread, ns
         ("deadline", ctypes.c_uint64),
         ("period", ctypes.c_uint64),
     )
@@ -42,29 +42,29 @@ class _Header(ctypes.Structure):
 
 
 class _Sets(ctypes.Structure):
-    """32 capabilities each."""
+    """struct __user_cap_data_struct: three sets of 32 capabilities each."""
 
     _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
 
 
 def prctl(option: int, argument: Any) -> None:
-    """Raises OSError."""
+    """Call prctl(2). Raises OSError."""
     zero = ctypes.c_ulong(0)
     _check(_libc().prctl(option, argument, zero, zero, zero), f"prctl option {option}")
 
 
 def hide_memory() -> None:
-    """No other process of the same user may look into this one, and it leaves no core dump. Raises OSError."""
+    """Forbid core dumps, and access to this process's memory by other processes of the same user. Raises OSError."""
     prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0))
 
 
 def forbid_new_rights() -> None:
-    """Neither this process nor those that it starts gain rights by running a program. Raises OSError."""
+    """Prevent this process and its children from gaining privileges by running a program. Raises OSError."""
     prctl(PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1))
 
 
 def give_up_rights() -> None:
-    """Keep no capability but KEPT, for good, here and in what this process forks. Raises OSError."""
+    """Drop all capabilities but KEPT permanently, in this process and its future children. Raises OSError."""
     forbid_new_rights()
     libc = _libc()
     header, sets = _Header(_CAPABILITIES_VERSION, 0), (_Sets * 2)()
@@ -77,14 +77,14 @@ def give_up_rights() -> None:
 
 
 def make_way() -> None:
-    """Where cores are scarce, this thread and those that it starts leave more of them to other processes."""
+    """Raise the nice value of this thread and its future children, so that other processes get scarce cores first."""
     os.nice(BEHIND)
 
 
 def come_soon() -> None:
-    """Where this thread wakes up, it comes before others that have longer slices of a core; its share stays what it is.
+    """Give this thread the shortest scheduling slice: when it wakes up, it runs before threads with longer slices.
 
-    Linux 6.12 and later; elsewhere it changes nothing.
+    The thread's share of a core stays the same. Effective on Linux 6.12 and later; without effect elsewhere.
     """
     number = _SCHED_SETATTR.get(os.uname().machine)
     if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:

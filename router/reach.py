@@ -1,7 +1,7 @@
-"""Check whether another user can run this program, before the process becomes that user for good.
+"""Check whether another user can run this program, before the process permanently becomes that user.
 
-Afterwards the interpreter starts other processes, and loads modules when they are needed first: both fail in a folder
-that the user may not enter, such as a Python in /root. A forked process becomes the user and tries.
+Afterwards the interpreter starts other processes and imports further modules. Both fail if the user may not enter the
+interpreter's folder, for example a Python in /root. The check forks a process, which becomes the user and tries.
 """
 
 import os
@@ -14,16 +14,19 @@ from typing import Final, NoReturn
 
 from router.environment import child_environment
 
-SECONDS: Final = 60.0  # for all of it: a file system may hang
-MOST_OUTPUT: Final = 65536  # octets of what the program prints
-#: Modules that no router has loaded when it changes its user; names, since this package imports none of them.
+SECONDS: Final = 60.0  # time limit of the whole check; a file system may hang
+MOST_OUTPUT: Final = 65536  # octets kept of the tested program's output
+#: Modules that no router has loaded when it changes its user. Given as names, since this package must not import them.
 TRIED: Final = ("encodings.ascii", "encodings.idna", "supervisor.auth.process", "supervisor.telemetry.process")
 _EXIT_FAILED: Final = 1
 
 
 def find_obstacle(become: Callable[[], None]) -> str | None:
-    """Find out why another user cannot run this program; None: that user can. become: turn this process into the user;
-    called in a forked process. Raises OSError if there cannot be another process."""
+    """Return the reason why another user cannot run this program, or None.
+
+    `become` turns the calling process into that user; it is called in a forked process. Raises OSError if the process
+    cannot fork.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -45,7 +48,7 @@ def find_obstacle(become: Callable[[], None]) -> str | None:
 
 
 def _try(become: Callable[[], None], output: int) -> NoReturn:
-    """In the forked process: print the obstacle, or become the interpreter, which imports what it may have to later."""
+    """Print the obstacle, or execute the interpreter to import the modules of TRIED. Runs in the forked process."""
     try:
         become()
         blocked = next(_blocked(), None)
@@ -62,7 +65,10 @@ def _try(become: Callable[[], None], output: int) -> NoReturn:
 
 
 def _blocked() -> Iterator[str]:
-    """Yield what this process may not enter, read or run, with the path of the first folder on the way."""
+    """Yield a text for each program or folder that this process may not enter, read or run.
+
+    For a path that cannot be reached, the text names the first folder that may not be entered.
+    """
     programs = [os.path.realpath(sys.executable), sys.executable]
     folders = [str(Path(os.__file__).parent), *(path for path in sys.path if path), str(Path(__file__).parent)]
     for path in [*programs, *folders]:
@@ -76,7 +82,7 @@ def _blocked() -> Iterator[str]:
 
 
 def _read(reading: int) -> bytes | None:
-    """Read to the end; None: there is no end in time."""
+    """Read to the end of the pipe. Return None if the time limit passes first."""
     found = b""
     poller = select.poll()
     poller.register(reading, select.POLLIN)

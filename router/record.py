@@ -1,4 +1,4 @@
-"""Records that hold what texts must not show, or what does not make two of them differ."""
+"""Base class of immutable records with fields that are hidden from texts or ignored by comparisons."""
 
 from collections.abc import Callable
 from functools import cache
@@ -9,9 +9,9 @@ from msgspec import Struct
 
 
 class Record(Struct, frozen=True):
-    """An immutable record. `HIDDEN` names fields that its repr leaves out, `UNCOMPARED` those that equality leaves out.
+    """Immutable record. `HIDDEN` names fields that its repr omits, `UNCOMPARED` fields that equality and hash ignore.
 
-    A subclass that adds to them repeats those of its base.
+    A subclass that sets `HIDDEN` or `UNCOMPARED` repeats the names of its base class.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset()

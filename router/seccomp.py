@@ -1,8 +1,8 @@
-"""A filter of system calls for processes that clients speak to: what no worker ever does fails with EPERM.
+"""System call filter for processes that talk to clients: calls that no worker needs fail with EPERM.
 
-The list names what helps whoever has taken a process over: running programs, looking into other processes, and doors
-into the kernel. Everything else is allowed, so a new version of a library breaks nothing. A filter costs each system
-call some 8 ns.
+The filter denies calls that help an attacker who controls the process: running programs, access to other processes, and
+rarely used kernel interfaces. Everything else is allowed, so a new version of a library breaks nothing. The filter
+costs each system call about 8 ns.
 """
 
 import ctypes
@@ -16,15 +16,15 @@ from router.process import forbid_new_rights
 PR_SET_SECCOMP: Final = 22  # prctl(2)
 SECCOMP_MODE_FILTER: Final = 2
 
-# Instructions of classic BPF (linux/bpf_common.h), and what a filter answers (linux/seccomp.h).
+# Instructions of classic BPF (linux/bpf_common.h), and results of a filter (linux/seccomp.h).
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _KILL, _FAIL, _ALLOW = 0x80000000, 0x00050000 | errno.EPERM, 0x7FFF0000
 _NUMBER_AT, _MACHINE_AT = 0, 4  # octets of struct seccomp_data
-_OTHER_NUMBERS: Final = 0x40000000  # from here on x86_64 has the calls of x32
+_OTHER_NUMBERS: Final = 0x40000000  # first number of the x32 calls on x86_64
 
 
 class _Machine(NamedTuple):
-    """audit: its number in struct seccomp_data. calls: numbers of the denied system calls."""
+    """Machine type. `audit` is its number in struct seccomp_data; `calls` are the numbers of the denied calls."""
 
     audit: int
     calls: tuple[int, ...]
@@ -53,14 +53,14 @@ class _Program(ctypes.Structure):
 
 
 def deny_system_calls() -> bool:
-    """Deny them to this thread, and to those that it starts, for good. False: this kernel or machine has no filters.
+    """Install the filter permanently for this thread and its future children.
 
-    Raises OSError.
+    Return False if the kernel or the machine type has no filters. Raises OSError.
     """
     machine = _MACHINES.get(os.uname().machine)
     if machine is None:
         return False
-    forbid_new_rights()  # the kernel demands it
+    forbid_new_rights()  # the kernel requires this before a filter is installed
     instructions = _instructions(machine)
     octets = ctypes.create_string_buffer(instructions, len(instructions))
     program = _Program(len(instructions) // 8, ctypes.addressof(octets))
@@ -73,7 +73,7 @@ def deny_system_calls() -> bool:
 
 
 def _instructions(machine: _Machine) -> bytes:
-    """The program: each instruction has a code, how many to skip if it is true and if not, and an operand."""
+    """Return the BPF program. An instruction is (code, skip if true, skip if false, operand)."""
     count = len(machine.calls)
     program = [
         (_LOAD, 0, 0, _MACHINE_AT),

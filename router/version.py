@@ -1,4 +1,4 @@
-"""The version of the router. setup reads it here, too: a start need not look for what is installed."""
+"""Version of the router. setup.py reads it from here, so a start need not search the installed packages for it."""
 
 from typing import Final
 
