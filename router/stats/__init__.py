@@ -1,1 +1,1 @@
-"""What is counted and measured, and the sums over all workers."""
+"""Counters and samples of workers, and sums over all workers."""

@@ -1,4 +1,4 @@
-"""Where this process counts: its worker slot in shared memory, or a private one until `use_worker_slot`."""
+"""Counters of this process. They live in its shared-memory slot after `use_worker_slot`, in a private block before."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.spec cimport D_ACCEPTED
@@ -8,13 +8,13 @@ cdef extern from *:
     int leading_zeros "__builtin_clzll"(unsigned long long word) noexcept nogil
 
 cdef enum:
-    DELAYED_NS = 1000000000    # deliveriesDelayed1Sec
+    DELAYED_NS = 1000000000    # age from which a delivery counts in deliveriesDelayed1Sec
     NS_A_US = 1000
 
 cdef WorkerSlot* totals
 
 cdef void use_worker_slot(WorkerSlot* slot) noexcept
-# What the inline functions below leave out because it is rare.
+# Rare cases of the inline functions below.
 cdef void count_other_outcome(LinkSlot* slot, uint8_t kind, uint64_t n) noexcept nogil
 cdef void count_other_total(uint8_t kind, uint64_t n, bint client) noexcept nogil
 cdef void count_delay(LinkSlot* slot, uint64_t age, uint64_t n, bint total) noexcept nogil
@@ -22,20 +22,21 @@ cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil
 cdef void unblock(LinkSlot* slot) noexcept nogil
 cdef void count_drop(LinkSlot* slot, int reason) noexcept nogil
 
-# n deliveries have ended on this link, in this second of the clock.
+# Count n deliveries as ended on this link in this second of the clock.
 cdef inline void count_finished(LinkSlot* slot, uint32_t second, uint64_t n=1) noexcept nogil:
     if slot.rate_second != second:
         begin_second(slot, second)
     slot.finished += n
 
-# They have, with this outcome, at the link that settled them.
+# Count n ended deliveries of this link by outcome (`kind`).
 cdef inline void count_outcome(LinkSlot* slot, uint8_t kind, uint64_t n=1) noexcept nogil:
     if kind == D_ACCEPTED:
         slot.accepted += n
     else:
         count_other_outcome(slot, kind, n)
 
-# They have for their producer, who sees this outcome. client: they were counted when they came in.
+# Count n ended deliveries in the totals, by the outcome that their producer sees. `client`: their producer is a client,
+# so each of them was counted when it arrived.
 cdef inline void count_total(uint8_t kind, bint client, uint64_t n=1) noexcept nogil:
     if kind == D_ACCEPTED:
         totals.accepted += n
@@ -43,7 +44,8 @@ cdef inline void count_total(uint8_t kind, bint client, uint64_t n=1) noexcept n
     else:
         count_other_total(kind, n, client)
 
-# age: ns from the first octet to settlement. total: their producer's link counts them, and the router.
+# Count n deliveries by age, in ns from the first octet to settlement. `total`: `slot` is that of their producer's link,
+# and the latency histograms of the link and of the worker count them.
 cdef inline void count_age(LinkSlot* slot, uint64_t age, bint total, uint64_t n=1) noexcept nogil:
     cdef int bucket
     if age > DELAYED_NS:
@@ -55,20 +57,21 @@ cdef inline void count_age(LinkSlot* slot, uint64_t age, bint total, uint64_t n=
         totals.latency[bucket] += n
         slot.latency[bucket] += <uint32_t>n
 
-# So has one that was settled when it came, or is when it leaves.
+# Count one delivery that arrived presettled, or is sent presettled.
 cdef inline void note_presettled(LinkSlot* slot, uint32_t second) noexcept nogil:
     count_finished(slot, second)
     slot.presettled += 1
 
-# A counter of deliveries that live. It may become another's before they end: they hold this instead.
+# Reference-counted handle on a counter of unsettled deliveries. The counter may be assigned to another owner before the
+# deliveries end, so the deliveries hold the handle instead of the counter's address.
 cdef struct Tally:
-    uint64_t* count            # NULL: it is another's now
-    uint64_t holders           # its owner, and each delivery that it counts
+    uint64_t* count            # the counter; NULL after it was assigned to another owner
+    uint64_t holders           # references: the owner, and each delivery counted
 
 cdef Tally* tally_new(uint64_t* count) except NULL
-# A holder is done with it.
+# Drop one reference; the last one frees the handle.
 cdef void tally_release(Tally* tally) noexcept
 
-# Counters of a link that is not in shared memory (yet). Owner: the link.
+# Counters of a link without a slot in shared memory. Owner: the link.
 cdef class PrivateSlot:
     cdef LinkSlot* slot

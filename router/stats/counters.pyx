@@ -1,4 +1,4 @@
-"""Counting outcomes, ages and drops; the router totals are the sums over the workers' slots."""
+"""Counters of outcomes, ages and drops. Totals of the router are the sums over the slots of all workers."""
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
@@ -13,7 +13,7 @@ cdef WorkerSlot* totals = &private_slot
 
 
 cdef void use_worker_slot(WorkerSlot* slot) noexcept:
-    """From now on totals are counted there; NULL: in the private slot again."""
+    """Count totals in `slot` from now on; NULL selects the private slot again."""
     global totals
     totals = slot if slot is not NULL else &private_slot
 
@@ -53,7 +53,7 @@ cdef void count_delay(LinkSlot* slot, uint64_t age, uint64_t n, bint total) noex
 
 
 cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil:
-    """The first delivery of this second is about to be counted as finished: in the seconds before it none was."""
+    """Fill the rate history before the first delivery of a second is counted; no delivery ended since `rate_second`."""
     cdef uint32_t at = slot.rate_second + 1
     if second - slot.rate_second > RATE_SECONDS:
         at = second - (RATE_SECONDS - 1)
@@ -64,7 +64,7 @@ cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil:
 
 
 cdef void unblock(LinkSlot* slot) noexcept nogil:
-    """The link has credit again, or is gone."""
+    """Mark a link as not blocked, because it has credit again or is detached."""
     slot.blocked_since = 0
     if slot.blocked:
         slot.blocked = 0
@@ -93,7 +93,7 @@ cdef void tally_release(Tally* tally) noexcept:
 
 
 cdef class PrivateSlot:
-    """Counters of a link that is not in shared memory (tests, and links before they have a slot)."""
+    """Counters of a link without a slot in shared memory: in tests, and before a link gets its slot."""
     def __cinit__(self):
         self.slot = <LinkSlot*>calloc(1, sizeof(LinkSlot))
         if self.slot is NULL:

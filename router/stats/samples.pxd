@@ -1,4 +1,4 @@
-"""Samples of single deliveries. A worker writes its own into shared memory, for the telemetry process."""
+"""Samples of single deliveries. Each worker writes its samples to shared memory; the telemetry process reads them."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.delivery.delivery cimport OUT_SAMPLED, OutDelivery
@@ -7,23 +7,23 @@ from router.interworker.region cimport Region
 from router.amqp.spec cimport D_ACCEPTED
 
 cdef enum:
-    SLOW_NS = 1000000000       # a delivery that takes longer is a sample
+    SLOW_NS = 1000000000       # age above which each delivery is a sample
 
-# From now on this process writes the samples of that worker. NULL: of none.
+# Write samples to the ring of this worker from now on. None as region: write no samples.
 cdef void use_samples(Region region, int worker) noexcept
 
-# The last octet of a copy has been written at `now`, and it is one of those to look at.
+# Mark a copy as a sample. Its last octet was written at `now`.
 cdef void sample_left(const LinkSlot* slot, OutDelivery* o, uint64_t now) noexcept nogil
-# It has left settled.
+# Write the sample of a copy that was sent settled. `since`: when its first octet arrived; both times in ns.
 cdef void sample_left_settled(const LinkSlot* slot, uint64_t octets, uint64_t since, uint64_t now) noexcept nogil
-# It was settled with this outcome.
+# Write the sample of a copy that was settled with the outcome `kind`, if it is one.
 cdef void sample_settled(const LinkSlot* slot, const OutDelivery* o, uint8_t kind, uint64_t now) noexcept nogil
 
-# Whether the delivery just counted is one of those to look at: one of SAMPLE_EVERY of a link, and for each link another
-# one.
+# True if the delivery of this link that was counted last is a sample. One of SAMPLE_EVERY deliveries of a link is; the
+# offset differs between links.
 cdef inline bint is_sample(const LinkSlot* slot) noexcept nogil:
     return (<uint32_t>slot.deliveries ^ slot.generation) % SAMPLE_EVERY == 0
 
-# Whether a copy that was settled with this outcome, so long (ns) after it came, is a sample.
+# True if a copy that was settled with the outcome `kind`, `age` ns after it arrived, is a sample.
 cdef inline bint is_settled_sample(const OutDelivery* o, uint8_t kind, uint64_t age) noexcept nogil:
     return o.flags & OUT_SAMPLED or kind != D_ACCEPTED or age > SLOW_NS

@@ -1,7 +1,7 @@
 """Samples of single deliveries: one of SAMPLE_EVERY, and each that was rejected, modified or slow.
 
-A consumer's worker takes them, so their times begin when the delivery came to this worker. Nothing is written while
-telemetry is off.
+The consumer's worker writes a sample, so its times start with the delivery's arrival at this worker. While telemetry is
+off, no samples are written.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -11,17 +11,19 @@ from router.interworker.layout cimport NO_TIME, SAMPLES, LinkSlot, RegionHeader,
 from router.interworker.region cimport Region
 
 cdef enum:
-    MOST_BAD = 100             # a second: who rejects all is not to push out all others
+    # Samples of rejected, modified and slow deliveries per second. A consumer that rejects everything must not push all
+    # other samples out of the ring.
+    MOST_BAD = 100
     NS_A_US = 1000
     NS_A_SECOND = 1000000000
 
-cdef object owner = None       # keeps the memory that the following are in
+cdef object owner = None       # reference to the region that the following pointers point into
 cdef SampleRing* ring = NULL
-cdef const uint64_t* kept      # RegionHeader.kept
-cdef const uint8_t* links      # the slots of this worker's links
+cdef const uint64_t* kept      # RegionHeader.kept; 0: telemetry is off
+cdef const uint8_t* links      # slots of this worker's links
 cdef uint64_t links_end, stride
 cdef uint64_t bad_second = 0
-cdef uint32_t bad = 0          # in that second
+cdef uint32_t bad = 0          # samples counted for MOST_BAD in `bad_second`
 
 
 cdef void use_samples(Region region, int worker) noexcept:
@@ -47,7 +49,7 @@ cdef void write(const LinkSlot* slot, uint64_t now, uint64_t octets, uint32_t la
     cdef Sample* sample = &ring.samples[ring.head % SAMPLES]
     cdef uint64_t at = <const uint8_t*>slot - links
     if at >= links_end:
-        return                 # a link that is in no slot
+        return                 # a link with private counters
     sample.at = now
     sample.octets = octets
     sample.link = <uint32_t>(at // stride)

@@ -1,14 +1,14 @@
-"""What snapshot.pyx shows to Python."""
+"""Types of the Python interface of snapshot.pyx."""
 
 from router.interworker.region import Region
 
 LINK_COUNTERS: tuple[str, ...]
 
-# slot, generation, present, incoming, address id, capacity, credit, unsettled, undelivered, stuck, without credit since
-# (ns), growth of LINK_COUNTERS, of `taken` by worker, of latencies by bucket, round trip (µs)
+# Slot, generation, present, incoming, address id, capacity, credit, unsettled, undelivered, stuck, without credit since
+# (ns), increase of LINK_COUNTERS, increase of `taken` by worker, increase of latencies by bucket, round trip (µs).
 LinkRow = tuple[int, int, bool, bool, int, int, int, int, int, int, int, list[int], list[int], list[int], int]
 
-# when (ns), octets, slot, generation, latency (µs), settle (µs), kind, every
+# Time (ns), octets, slot, generation, latency (µs), settle (µs), kind, every.
 SampleRow = tuple[int, int, int, int, int | None, int | None, int, int]
 
 class LinkReader:

@@ -1,6 +1,7 @@
-"""What has changed in the slots of links since the last look, for a process that reads them every few seconds.
+"""Changes in the slots of links, for a process that reads them every few seconds.
 
-Slots are compared as octets, and only those that differ become Python objects: links that do nothing cost a comparison.
+Slots are compared with their previous state as octets. Only changed slots become Python objects, so an idle link costs
+one comparison.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
@@ -10,7 +11,7 @@ from router.interworker.link_counts cimport link_unsettled
 from router.interworker.layout cimport LATENCY_BUCKETS, NO_TIME, SAMPLES, LinkSlot, Sample, SampleRing
 from router.interworker.region cimport Region
 
-# Counters that only grow while a slot has one link.
+# Counters that never decrease while a slot belongs to the same link.
 LINK_COUNTERS = (
     "deliveries", "accepted", "rejected", "released", "modified", "presettled", "dropped_presettled", "delayed_1s",
     "delayed_10s", "octets",
@@ -18,7 +19,7 @@ LINK_COUNTERS = (
 
 cdef enum:
     WORD = 8
-    MOST_WORDS = 128               # of one slot with MAX_WORKERS, rounded up
+    MOST_WORDS = 128               # words of one slot with MAX_WORKERS, rounded up
 
 
 cdef list counters(const LinkSlot* slot):
@@ -29,13 +30,13 @@ cdef list counters(const LinkSlot* slot):
 
 
 cdef class LinkReader:
-    """The links of one worker as they were at the last look. Owner: the process that reads."""
+    """Slots of the links of one worker as of the last call of `look`. Owner: the reading process."""
     cdef Region region
     cdef int worker
-    cdef bytearray known           # slots from the first one, as they were
+    cdef bytearray known           # copy of the slots, from the first one on
 
     def __init__(self, Region region not None, int worker, known=b""):
-        """known: what `state` gave, to go on where another process stopped. Raises IndexError, ValueError."""
+        """Create a reader; `known`: `state` of an earlier reader, to continue from. Raises IndexError, ValueError."""
         if region.base is NULL or not 0 <= worker < region.workers:
             raise IndexError(f"worker {worker}")
         if len(known) % region.link_stride or region.link_stride > MOST_WORDS * WORD:
@@ -44,16 +45,16 @@ cdef class LinkReader:
 
     @property
     def state(self):
-        """The slots as they were at the last look, as octets."""
+        """Octets of all slots as of the last call of `look`."""
         return bytes(self.known)
 
     def look(self):
-        """Links that have changed, or have no credit: a list of tuples
+        """Return a list of tuples for the links that have changed since the last call, or have no credit.
 
-        (slot, generation, present, incoming, address id, capacity, credit, unsettled, undelivered, stuck, since when it
-        has no credit (ns, 0: it has), what LINK_COUNTERS have grown by, `taken` by worker and latencies likewise, round
-        trip of its connection (µs, 0: not known)).
-        present: False for a link that is gone, whose counters were still there.
+        A tuple is (slot, generation, present, incoming, address id, capacity, credit, unsettled, undelivered, stuck,
+        start of the time without credit (ns; 0: the link has credit), increase of LINK_COUNTERS, increase of `taken` by
+        worker, increase of latencies by bucket, round trip of the link's connection (µs; 0: unknown)).
+        `present` is False for a detached link whose counters are still in the slot.
         """
         cdef uint32_t used = load32(&self.region.worker_slot(self.worker).links_used_high, ACQUIRE)
         cdef size_t stride = self.region.link_stride
@@ -66,7 +67,7 @@ cdef class LinkReader:
         if len(self.known) < <Py_ssize_t>(used * stride):
             self.known.extend(bytes(used * stride - len(self.known)))
         cdef uint8_t* known = <uint8_t*>self.known
-        # Behind `used` are the slots of a worker that died: they count for nothing any more.
+        # The slots from `used` on belonged to an earlier process of this worker, which exited.
         memset(known + used * stride, 0, len(self.known) - used * stride)
         for index in range(used):
             if not self.copy(index, words):
@@ -87,7 +88,7 @@ cdef class LinkReader:
         return found
 
     cdef bint copy(self, uint32_t index, uint64_t* words) noexcept:
-        """False when the slot changed hands meanwhile: the next look has it."""
+        """Copy a slot to `words`. Return False if the slot got another link meanwhile; the next call reads it."""
         cdef LinkSlot* slot = self.region.link_slot(self.worker, index)
         cdef uint32_t generation = load32(&slot.generation, ACQUIRE)
         cdef size_t i
@@ -112,20 +113,23 @@ cdef class LinkReader:
 
 
 cdef class SampleReader:
-    """The samples of one worker since the last look. Owner: the process that reads."""
+    """Reader of one worker's samples. Owner: the reading process."""
     cdef Region region
     cdef int worker
-    cdef readonly uint64_t seen    # samples that were written before the last look
+    cdef readonly uint64_t seen    # samples that the worker had written at the last call of `look`
 
     def __init__(self, Region region not None, int worker, uint64_t seen=0):
-        """seen: of another reader, to go on where it stopped. Raises IndexError."""
+        """Create a reader. `seen` is that of an earlier reader, to continue from. Raises IndexError."""
         if region.base is NULL or not 0 <= worker < region.workers:
             raise IndexError(f"worker {worker}")
         self.region, self.worker, self.seen = region, worker, seen
 
     def look(self):
-        """A list of tuples (when (ns), octets, slot, generation, latency, settle, kind, every); times in µs, None:
-        not known. The oldest are missing when more were written than there is room for.
+        """Return the samples since the last call: tuples (time (ns), octets, slot, generation, latency, settle, kind,
+        every).
+
+        `latency` and `settle` are in µs, None if unknown. If more samples were written than the ring has room for, the
+        oldest are missing.
         """
         cdef SampleRing* ring = self.region.sample_ring(self.worker)
         cdef uint64_t head = load64(&ring.head, ACQUIRE)
@@ -143,7 +147,7 @@ cdef class SampleReader:
                 None if copy.settle == NO_TIME else copy.settle, copy.kind, copy.every,
             ))
         self.seen = head
-        # Those that were written over meanwhile, and the one that is being written.
+        # Drop the samples that were overwritten meanwhile, and the one that is being overwritten.
         head = load64(&ring.head, ACQUIRE)
         if head >= first + SAMPLES:
             del found[:head - SAMPLES - first + 1]

@@ -1,4 +1,4 @@
-"""What scan.pyx shows to Python."""
+"""Types of the Python interface of sums.pyx."""
 
 from array import array
 

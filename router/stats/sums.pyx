@@ -1,7 +1,7 @@
-"""Sums over many slots of the shared memory at once, for pages and tables that show all links or addresses.
+"""Sums over many slots of the shared memory, for pages and tables about all links or addresses.
 
-The accessors of `layout` make a dictionary for each slot, which is right for one row; these read words in a loop.
-Sums are added to arrays that the caller owns, so that a long scan can be cut into pieces.
+The accessors of `layout` make a dictionary for each slot, which suits a single row. The functions here read the words
+in a loop. Sums are added to arrays that the caller owns, so a long scan can be divided into several calls.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -10,9 +10,9 @@ from router.interworker.link_counts cimport link_unsettled
 from router.interworker.layout cimport LinkSlot
 from router.interworker.region cimport Region
 
-# What `add_links` counts for a group of links, in this order.
+# Fields that `add_links` sums for a group of links, in this order.
 LINK_SUMS = ("links", "without_credit", "blocked", "undelivered", "unsettled", "stuck")
-# What is counted for an address, in this order.
+# Counters of an address, in the order of its slot.
 ADDRESS_SUMS = ("ingress", "egress", "transit", "to_container", "from_container", "redirected")
 
 cdef enum:
@@ -37,10 +37,11 @@ def add_links(
     Region region not None, int worker, const uint32_t[::1] slots, const uint32_t[::1] groups,
     const uint32_t[::1] addresses, uint64_t[::1] sums, uint64_t[::1] undelivered
 ):
-    """Add links of one worker to the sums of their group and to the undelivered deliveries of their address.
+    """Add links of one worker to the sums of their groups and to the undelivered deliveries of their addresses.
 
-    slots, groups, addresses: for each link its slot, group and address id. sums: LINK_SUMS for each group. undelivered:
-    one for each address id. A slot that is free counts as nothing. Raises IndexError, before anything is added.
+    `slots`, `groups` and `addresses` have the slot, group and address id of each link. `sums` has LINK_SUMS for each
+    group, `undelivered` one number for each address id. Free slots are skipped. Raises IndexError before anything is
+    added.
     """
     cdef Py_ssize_t i, at
     cdef Py_ssize_t count = slots.shape[0]
@@ -73,9 +74,9 @@ def add_links(
 
 
 cdef class AddressCounters:
-    """Counters of addresses added up over the workers; those of addresses that are gone stay in the totals.
+    """Counters of addresses, summed over the workers. Counters of removed addresses stay in the totals.
 
-    Owner: supervisor. Only ids that were in use are to be looked at: a look costs memory where there was none.
+    Owner: supervisor. Read only ids that were in use: reading a slot for the first time allocates its memory page.
     """
     cdef Region region
     cdef uint64_t gone[ADDRESS_FIELDS]
@@ -84,7 +85,10 @@ cdef class AddressCounters:
         self.region = region
 
     def reset(self, int address):
-        """Zero an address's counters before its id is used again. Raises IndexError."""
+        """Add the counters of an address to those of removed addresses and clear them, before its id is used again.
+
+        Raises IndexError.
+        """
         cdef int field
         check_address(self.region, address)
         for worker in range(self.region.workers):
@@ -93,11 +97,11 @@ cdef class AddressCounters:
         self.region.reset_address(address)
 
     def of_gone(self):
-        """The counters of all addresses that were reset, added up: a list in the order of ADDRESS_SUMS."""
+        """Return the summed counters of all addresses that were reset: a list in the order of ADDRESS_SUMS."""
         return [self.gone[field] for field in range(ADDRESS_FIELDS)]
 
     def of(self, int address):
-        """The counters of one address: a list in the order of ADDRESS_SUMS. Raises IndexError."""
+        """Return the counters of one address: a list in the order of ADDRESS_SUMS. Raises IndexError."""
         cdef int field
         check_address(self.region, address)
         return [
@@ -106,9 +110,9 @@ cdef class AddressCounters:
         ]
 
     def add(self, int start, int stop, uint64_t[::1] sums, uint64_t[::1] traffic):
-        """Add the addresses with ids from `start` to below `stop` to `sums`, which are in the order of ADDRESS_SUMS.
+        """Add the counters of addresses with the ids `start` to `stop - 1` to `sums`, in the order of ADDRESS_SUMS.
 
-        traffic: by id, gets the deliveries that came to or left through the address. Raises IndexError.
+        `traffic` receives the number of incoming and outgoing deliveries of each address, by id. Raises IndexError.
         """
         cdef int address, worker, field
         cdef uint64_t value
@@ -128,5 +132,5 @@ cdef class AddressCounters:
 
 
 cdef inline uint64_t count(Region region, int worker, int address, int field) noexcept:
-    """One counter of an address, all of which are words without gaps from the slot's start."""
+    """Return one counter of an address. The counters are consecutive words from the start of the slot."""
     return load64(<uint64_t*>region.address_slot(worker, address) + field, RELAXED)
