@@ -1,1 +1,1 @@
-"""Telemetry: the tables, and the files that they are written to."""
+"""Telemetry: tables and the files that hold their rows."""

@@ -1,4 +1,7 @@
-"""Rows of telemetry as Parquet. Needs pyarrow, which comes with the extra: only the telemetry process loads this."""
+"""Encoding of telemetry rows as Parquet.
+
+It needs pyarrow, an optional dependency. Therefore only the telemetry process imports this module.
+"""
 
 from typing import Any, Final
 
@@ -18,7 +21,7 @@ _TYPES: Final[dict[str, Any]] = {
 
 
 def encode(table: str, rows: list[Row]) -> bytes:
-    """The octets of a file with these rows."""
+    """Return the octets of a Parquet file with these rows."""
     columns, fields = [], []
     for name, kind in TABLES[table].items():
         values = [row.get(name) for row in rows]

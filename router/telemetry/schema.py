@@ -1,20 +1,20 @@
-"""The tables of telemetry: their columns, and the types of these.
+"""Tables of telemetry with their columns and types.
 
-Every row has what is in `COMMON`. The router and the hour are in the names of folders (`router=…/date=…/hour=…`), where
-Spark finds them.
+Every row of a fact table has the columns of `COMMON`. Router and hour are in the names of folders
+(`router=…/date=…/hour=…`), which Spark reads as partition columns.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-VERSION: Final = 1  # of the layout: the folder below the path of the section
+VERSION: Final = 1  # version of the layout; names the folder below the configured path
 
 # Types of columns. Times are microseconds since the epoch.
 INT: Final = "int"
 LONG: Final = "long"
 TEXT: Final = "string"
 TIME: Final = "timestamp"
-HISTOGRAM: Final = "map<int,bigint>"  # deliveries by bucket: b holds those of 2**(b-1) µs and more, below 2**b µs
+HISTOGRAM: Final = "map<int,bigint>"  # deliveries by bucket; bucket b covers 2**(b-1) µs up to below 2**b µs
 TEXTS: Final = "map<string,string>"
 
 Columns = Mapping[str, str]
@@ -23,11 +23,11 @@ Row = dict[str, Any]
 COMMON: Final[Columns] = {"interval_start": TIME, "interval_ms": LONG, "boot_id": TEXT}
 
 _FACTS: Final[Mapping[str, Columns]] = {
-    # Deliveries that a link of a consumer got, by the worker that their producer is on.
+    # Deliveries to a consumer's link, by the worker of their producer.
     "fact_flow": {
         "worker_in": INT,
         "worker_out": INT,
-        "link_in": LONG,  # null: several links of that worker sent to the address, or none that names it
+        "link_in": LONG,  # null: several links of that worker send to the address, or only anonymous ones
         "link_out": LONG,
         "connection_in": LONG,
         "connection_out": LONG,
@@ -49,8 +49,8 @@ _FACTS: Final[Mapping[str, Columns]] = {
         "dropped_presettled": LONG,
         "delayed_1s": LONG,
         "delayed_10s": LONG,
-        "octets": LONG,  # of messages
-        "unsettled": LONG,  # as are the following, when the interval ended
+        "octets": LONG,  # octets of messages
+        "unsettled": LONG,  # from here to `stuck`: value at the end of the interval
         "undelivered": LONG,
         "credit": LONG,
         "capacity": LONG,
@@ -89,23 +89,23 @@ _FACTS: Final[Mapping[str, Columns]] = {
         "octets_received": LONG,
         "octets_sent": LONG,
         "unsettled": LONG,
-        "rtt_us": LONG,  # as TCP knew it; null: not known
+        "rtt_us": LONG,  # measured by TCP; null: unknown
     },
 }
 
 _OTHERS: Final[Mapping[str, Columns]] = {
-    # One of 1,024 deliveries to each link; and each that was rejected, modified or took longer than a second.
+    # One of 1,024 deliveries to each link, and each delivery that was rejected, modified or took longer than a second.
     "delivery_sample": {
-        "ts": TIME,  # when it was settled, or left settled
+        "ts": TIME,  # when it was settled, or was sent settled
         "worker": INT,
         "link_id": LONG,  # of the consumer
         "connection_id": LONG,
         "address": TEXT,
-        "octets": LONG,  # null: not known
-        "latency_us": LONG,  # from its first octet at this worker to its last one to the consumer; null: not known
-        "settle_us": LONG,  # … to its settlement; null: it left settled
-        "outcome": TEXT,  # null: settled without one
-        "every": INT,  # it stands for so many deliveries
+        "octets": LONG,  # null: unknown
+        "latency_us": LONG,  # from its first octet at this worker to its last octet to the consumer; null: unknown
+        "settle_us": LONG,  # from its first octet at this worker to its settlement; null: sent settled
+        "outcome": TEXT,  # null: settled without an outcome
+        "every": INT,  # number of deliveries that the sample represents
     },
     "event": {"ts": TIME, "kind": TEXT, "subject": TEXT, "detail": TEXTS},
     "dim_router": {
@@ -150,5 +150,5 @@ TABLES: Final[Mapping[str, Columns]] = {
 
 
 def time_column(table: str) -> str:
-    """The column that says when a row of this table holds."""
+    """Return the name of the column with the time of a row of this table."""
     return next(name for name in ("interval_start", "ts", "valid_from") if name in TABLES[table])

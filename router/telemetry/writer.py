@@ -1,8 +1,8 @@
-"""Files of telemetry: Parquet, or lines of JSON without pyarrow; published by rename, kept to a quota.
+"""Telemetry files: Parquet, or lines of JSON without pyarrow; published by rename and limited by a quota.
 
-A set of files is written under hidden names; then it is noted that there is this set; then the files get their names.
-A process that goes on after a crash completes the set that was noted and drops the one that was not. So a file that a
-reader has seen stays until it is too old, and its rows never come again.
+A set of files is written under hidden names. Then the state file records the set, and at last the files get their final
+names. After a crash, the next process renames the files of a recorded set and deletes those of an unrecorded one. So a
+file that a reader has seen stays until it expires, and its rows are never written twice.
 """
 
 import json
@@ -22,21 +22,21 @@ from router.telemetry.schema import TABLES, TIME, VERSION, Row, time_column
 Encode = Callable[[str, list[Row]], bytes]
 
 FILE_MODE: Final = 0o640  # the tables name users, hosts and addresses
-MOST_WAITING: Final = 1_000_000  # rows that wait while the disk takes none; beyond it the oldest are dropped
+MOST_WAITING: Final = 1_000_000  # rows kept while writing fails; beyond this number the oldest are dropped
 _MIB: Final = 1 << 20
 _HOUR: Final = 3600.0
-_BOOT: Final = 8  # characters of a boot's id in the names of files
+_BOOT: Final = 8  # characters of the boot id in file names
 _HIDDEN: Final = ".tmp"
 _NAME: Final = re.compile(r"\d{6}-(?P<boot>[^-]+)-(?P<number>\d+)\.(?:parquet|jsonl)")
 
 
 def router_folder(router: str) -> str:
-    """The name of a router's folder in each table."""
+    """Return the name of a router's folder in the folder of each table."""
     return f"router={quote(router, safe='')}"
 
 
 class Writer:
-    """The files of one router. Owner: the telemetry process."""
+    """Writer of the telemetry files of one router. Owner: the telemetry process."""
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class Writer:
         encode: Encode | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """path: of the section. encode: rows of a table as Parquet; None: write lines
-        of JSON."""
+        """Create a writer for files below the configured `path`.
+
+        `encode` turns rows of a table into Parquet; None: write lines of JSON.
+        """
         self._root: Final = path / f"v{VERSION}"
         self._router: Final = router_folder(router)
         self._boot: Final = boot[:_BOOT]
@@ -59,23 +61,24 @@ class Writer:
         self._encode: Final = encode
         self._clock: Final = clock
         self._waiting: dict[str, list[Row]] = {}
-        self._unseen: deque[tuple[float, Path, int]] = deque()  # as _files: written, and hidden still
-        self._files: deque[tuple[float, Path, int]] | None = None  # when it begins, path, octets; the oldest first
+        # Files by age, the oldest first: time of the first row, path, octets. `_unseen` are written and still hidden.
+        self._unseen: deque[tuple[float, Path, int]] = deque()
+        self._files: deque[tuple[float, Path, int]] | None = None  # None until the first `clean`
         self._octets = 0
-        self.dropped = 0  # rows that found no room, in all
+        self.dropped = 0  # rows dropped since the start
 
     @property
     def state_path(self) -> Path:
-        """Where the process keeps what it needs to go on after a crash."""
+        """Path of the state file, from which the process continues after a crash."""
         return self._root / f"_state-{self._router}"
 
     @property
     def waiting(self) -> int:
-        """Rows that wait for `publish`."""
+        """Number of rows that wait for `publish`."""
         return sum(map(len, self._waiting.values()))
 
     def add(self, table: str, rows: Sequence[Row]) -> None:
-        """Take rows for the next files."""
+        """Add rows to the next files."""
         if rows:
             self._waiting.setdefault(table, []).extend(rows)
             excess = self.waiting - MOST_WAITING
@@ -85,10 +88,10 @@ class Writer:
                 del longest[:excess]
 
     def publish(self, number: int, state: bytes | None = None) -> None:
-        """Write a file of each table that has rows. Raises OSError; then all that has no name yet waits on, for another
-        attempt.
+        """Write and publish a file for each table with rows.
 
-        number: of this set of files. state: what to note once the files are written, for `load`; None: nothing.
+        `number` is that of this set of files. `state` is stored for `load` once the files are written; None: store
+        nothing. Raises OSError; rows and files that are not published yet are then kept for the next call.
         """
         self._show()
         written: deque[tuple[float, Path, int]] = deque()
@@ -109,7 +112,7 @@ class Writer:
         self._show()
 
     def _show(self) -> None:
-        """Give the files that are written their names. Raises OSError."""
+        """Rename the hidden files to their final names. Raises OSError."""
         while self._unseen:
             _, path, size = self._unseen[0]
             _hidden(path).rename(path)
@@ -119,8 +122,11 @@ class Writer:
                 self._octets += size
 
     def recover(self, boot: str, number: int) -> None:
-        """After a crash: show the files of a boot that were noted, up to those of `number`, and delete the others that
-        are hidden, whose rows come again."""
+        """Complete the work of a process that crashed.
+
+        Publish the hidden files of its boot up to set `number`, the last one recorded. Delete all other hidden files;
+        their rows are written again.
+        """
         for path in self._root.glob(f"*/{self._router}/date=*/hour=*/.*"):
             shown = path.with_name(path.name.removeprefix(".").removesuffix(_HIDDEN))
             match = _NAME.fullmatch(shown.name)
@@ -130,7 +136,7 @@ class Writer:
                 path.unlink()
 
     def load(self) -> bytes | None:
-        """What was noted last."""
+        """Return the state stored last, or None."""
         try:
             return self.state_path.read_bytes()
         except FileNotFoundError:
@@ -150,7 +156,7 @@ class Writer:
         return began.timestamp(), path, len(octets)
 
     def _found(self) -> deque[tuple[float, Path, int]]:
-        """The files that there are."""
+        """Return the published files of this router, the oldest first."""
         found = []
         for path in self._root.glob(f"*/{self._router}/date=*/hour=*/*"):
             when = _began(path)
@@ -159,7 +165,7 @@ class Writer:
         return deque(sorted(found))
 
     def clean(self) -> None:
-        """Delete what is too old or too much, never the last files. Raises OSError."""
+        """Delete expired files and files beyond the quota, but keep the latest len(TABLES) files. Raises OSError."""
         if self._files is None:
             self._files = self._found()
             self._octets = sum(size for _, _, size in self._files)
@@ -172,11 +178,11 @@ class Writer:
                 try:
                     folder.rmdir()
                 except OSError:
-                    break  # there are other files
+                    break  # the folder is not empty
 
 
 def _began(path: Path) -> float | None:
-    """When the first row of a file begins, by its name; None: it is not one of ours."""
+    """Return the time of a file's first row according to its name, None for a file of another program."""
     if not _NAME.fullmatch(path.name):
         return None
     date = path.parent.parent.name.removeprefix("date=")
@@ -188,12 +194,12 @@ def _began(path: Path) -> float | None:
 
 
 def _hidden(path: Path) -> Path:
-    """Where a file is until it has its name."""
+    """Return the hidden name of a file before it is published."""
     return path.with_name(f".{path.name}{_HIDDEN}")
 
 
 def _write(path: Path, octets: bytes) -> None:
-    """Have a file with these octets on the disk, or none. Raises OSError."""
+    """Write a file and sync it to disk; leave no file after an error. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(create_new(str(path), FILE_MODE), "wb") as file:
@@ -206,7 +212,7 @@ def _write(path: Path, octets: bytes) -> None:
 
 
 def _plain(table: str, row: Row) -> Row:
-    """A row for JSON: times as text, which Spark reads as such."""
+    """Return a row for JSON, with times as text that Spark reads as timestamps."""
     return {name: _time(value) if TABLES[table][name] == TIME else value for name, value in row.items()}
 
 
