@@ -1,4 +1,4 @@
-"""The router's log, as Dispatch 1.19 has it (management.md 4): levels and modules, settings, sinks, and `Log`."""
+"""Log of the router, equal to that of Dispatch 1.19 (management.md 4): levels, modules, settings, sinks, and `Log`."""
 
 from router.log.clock import Clock
 from router.log.levels import (

@@ -9,7 +9,7 @@ _MICROSECONDS: Final = re.compile(r"%(0?)([0-9]{0,2})l{0,2}[diu]")
 
 
 class Clock:
-    """Timestamps in one format: strftime once a second, then the microseconds in their place."""
+    """Timestamp formatter. It calls strftime once a second, and inserts the microseconds for each timestamp."""
 
     def __init__(self, pattern: str | None, utc: bool) -> None:
         self._pattern = DEFAULT_FORMAT if pattern is None else pattern
@@ -19,7 +19,7 @@ class Clock:
         self._digits: str | None = None
 
     def stamp(self, nanoseconds: int) -> str:
-        """Return the timestamp of a time since the epoch. Raises ValueError if the format cannot be used."""
+        """Return the timestamp of a time since the epoch. Raises ValueError for an invalid format."""
         second, rest = divmod(nanoseconds, 1_000_000_000)
         if second != self._second:
             self._renew(second)

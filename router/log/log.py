@@ -1,10 +1,10 @@
-"""The log of one process: modules, levels and line format of Dispatch 1.19, for supervisor and workers alike.
+"""Log of one process, supervisor or worker, with the modules, levels and line format of Dispatch 1.19.
 
-management.md 4.
+Specification: management.md 4.
 
 A line is `[TIMESTAMP ]MODULE (level) TEXT[ (FILE:LINE)]`, written with one write(2) to a file opened for append, so
-that several processes may share the file. TEXT may come from peers: what could pass for another line is made harmless.
-Owner of a Log: the one process (one thread) that created it. Settings travel between processes as plain dictionaries
+several processes may share the file. TEXT may come from peers: characters that could forge a line are escaped.
+Owner of a Log: the process (with one thread) that created it. Processes exchange settings as plain dictionaries
 (`LogSettings.to_dict`).
 """
 
@@ -37,13 +37,13 @@ from router.log.settings import LogError, LogSettings, ModuleSettings, merged
 from router.log.sinks import Sink, close_outputs, open_outputs
 from router.log.text import MAX_TEXT, cut, safe
 
-KEPT_LINES: Final = 1000  # lines that management can ask for (operation GET-LOG)
+KEPT_LINES: Final = 1000  # lines kept for the management operation GET-LOG
 REPEAT_AFTER: Final = 10.0  # seconds between two lines about failures of one kind
-MOST_REPEATS: Final = 64  # kinds at a time; all further ones of a module count as one
+MOST_REPEATS: Final = 64  # kinds tracked at a time; all further kinds of a module count as one
 
 
 class Entry(NamedTuple):
-    """One kept line. `seconds` since the epoch; `file` and `line` of the code that wrote it, where known."""
+    """Kept line. `seconds` counts from the epoch; `file` and `line` are those of the calling code, if known."""
 
     module: str
     level: str
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 
 class _Source:
-    """A module as the log works with it: settings with those of DEFAULT filled in, and counters by level."""
+    """Settings in force of one module, with those of DEFAULT filled in, and its counters by level."""
 
     __slots__ = ("counts", "mask", "module", "show_source", "sink", "timestamp")
 
@@ -72,20 +72,20 @@ class _Source:
 
 
 class _Repeats:
-    """What `Log.repeated` has not written of one kind."""
+    """Failures of one kind that `Log.repeated` has counted and not written yet."""
 
     __slots__ = ("level", "module", "more", "text", "until")
 
     def __init__(self, module: str) -> None:
         self.module = module
-        self.level = 0  # of the last one
+        self.level = 0  # level and text of the last failure
         self.text = ""
         self.more = 0
-        self.until = 0.0  # seconds of the monotonic clock; then the number is told
+        self.until = 0.0  # time at which the number is written, in seconds of the monotonic clock
 
 
 class LogChange(Struct, frozen=True):
-    """Other settings, ready to be used or discarded. fresh: sinks that were opened for them, by name."""
+    """Prepared change of settings, to be used or discarded. `fresh` has the sinks opened for it, by name."""
 
     settings: LogSettings
     clock: Clock
@@ -93,25 +93,25 @@ class LogChange(Struct, frozen=True):
     fresh: Mapping[str, Sink]
 
     def discard(self) -> None:
-        """The settings stay as they are."""
+        """Close the sinks opened for this change; the settings stay as they are."""
         close_outputs(self.fresh)
 
 
 class Log:
-    """The log of one process. A call for a level that is off costs a dictionary look-up and a count."""
+    """Log of one process. A call at a disabled level costs a dictionary look-up and the increment of a counter."""
 
     def __init__(self, settings: LogSettings | None = None) -> None:
-        """Open the sinks that `settings` name (default: info and above to stderr). Raises LogError."""
+        """Open the sinks named by `settings` (default: info and above to stderr). Raises LogError."""
         self._sinks: dict[str, Sink] = {"stderr": Sink("stderr")}
         stderr = self._sinks["stderr"]
         self._sources = {module: _Source(module, stderr) for module in (*MODULES, *SOURCES_WITHOUT_SETTINGS)}
         self._kept: deque[Entry] = deque(maxlen=KEPT_LINES)
         self._fresh = 0  # lines written since `take_news`
-        self._reported: dict[str, list[int]] = {}  # counters as `take_news` has told them
+        self._reported: dict[str, list[int]] = {}  # counters by module as of the last `take_news`
         self._repeats: dict[tuple[str, str], _Repeats] = {}  # by module and kind
-        self._in_force: dict[str, ModuleSettings] = {}  # in force, by module
-        # Set by the owner of a clock: calls what it is given after so many seconds. Without it `repeated` tells of more
-        # when the next one comes.
+        self._in_force: dict[str, ModuleSettings] = {}  # by module
+        # Timer function, set by a process with an event loop: call a function after a number of seconds. Without it,
+        # `repeated` reports suppressed lines only when the next failure of the kind occurs.
         self.later: Callable[[float, Callable[[], None]], object] | None = None
         self.on_line: Callable[[], None] | None = None  # called after each line that is written
         self._clock = Clock(None, False)
@@ -119,14 +119,14 @@ class Log:
         self.apply(LogSettings() if settings is None else settings)
 
     def apply(self, settings: LogSettings, opened: Mapping[str, Sink] | None = None) -> None:
-        """Replace all settings at once: `prepare` and `use`. Raises LogError, and then changes nothing."""
+        """Replace all settings: `prepare`, then `use`. Raises LogError without having changed anything."""
         self.use(self.prepare(settings, opened))
 
     def prepare(self, settings: LogSettings, opened: Mapping[str, Sink] | None = None) -> "LogChange":
-        """Open what other settings need, without going by them yet. Raises LogError.
+        """Open the sinks that other settings need, without using these settings yet. Raises LogError.
 
-        opened: of the sinks that are needed, those that somebody has opened already, see `missing`. They are taken
-        over, or closed, also with an error.
+        `opened` has needed sinks that the caller has opened already (see `missing`). The log takes them over; unneeded
+        ones, and all of them in case of an error, are closed.
         """
         given = dict(opened or {})
         try:
@@ -146,7 +146,7 @@ class Log:
         return LogChange(settings, clock, plans, fresh)
 
     def use(self, change: "LogChange") -> None:
-        """Go by other settings."""
+        """Put a prepared change of settings into force."""
         settings, plans = change.settings, change.plans
         self._forget_repeats({module for module, plan in plans.items() if plan != self._in_force.get(module)})
         self._in_force = dict(plans)
@@ -164,7 +164,7 @@ class Log:
             sink.close()
 
     def _plans(self, settings: LogSettings) -> dict[str, ModuleSettings]:
-        """The settings of each module, with those of DEFAULT filled in."""
+        """Return the settings of each module, with those of DEFAULT filled in."""
         default = settings.modules.get(DEFAULT, ModuleSettings())
         return {module: merged(settings.modules.get(module), default) for module in self._sources}
 
@@ -178,7 +178,10 @@ class Log:
         return [name for name, sink in self._sinks.items() if sink.is_file]
 
     def reopen(self) -> None:
-        """Open all files anew. Raises LogError for the first that cannot be opened; it is written to as before."""
+        """Reopen all files, for example after rotation.
+
+        Raises LogError for the first file that cannot be opened; the log continues to write to its old descriptor.
+        """
         failed: LogError | None = None
         for name in self.files:
             try:
@@ -189,7 +192,7 @@ class Log:
             raise failed
 
     def go_on_in(self, opened: Mapping[str, Sink]) -> None:
-        """Write to files that were opened anew, after somebody has renamed those of the same names."""
+        """Replace the descriptors of files by newly opened ones of the same names, for example after rotation."""
         for name, sink in opened.items():
             own = self._sinks.get(name)
             if own is None:
@@ -198,25 +201,25 @@ class Log:
                 own.become(sink)
 
     def hold(self) -> None:
-        """Keep lines, below level error, until `release`: many at once cost one call of the system."""
+        """Buffer lines below level error until `release`, so that many lines cost one system call."""
         for sink in self._sinks.values():
             sink.hold()
 
     def release(self) -> None:
-        """Write what is held."""
+        """Write the buffered lines."""
         for sink in self._sinks.values():
             sink.release()
 
     def enabled(self, module: str, level: int) -> bool:
-        """Return whether lines of `module` at `level` (INFO, ...) are written."""
+        """Return whether lines of `module` at `level` (INFO, …) are written."""
         return self._sources[module].mask & level != 0
 
     def count(self, module: str, level: int) -> None:
-        """Count a line that nobody has made because its level is off."""
+        """Count a line that the caller did not format because its level is disabled."""
         self._sources[module].counts[level.bit_length() - 1] += 1
 
     def trace(self, module: str, text: str) -> None:
-        """Write a line at level trace. Raises KeyError for a module that does not exist, as all writers do."""
+        """Write a line at level trace. Like all methods that write, raises KeyError for an unknown module."""
         source = self._sources[module]
         source.counts[0] += 1
         if source.mask & TRACE:
@@ -272,8 +275,10 @@ class Log:
             self._emit(source, level, text)
 
     def repeated(self, level: int, module: str, kind: str, text: str) -> None:
-        """Write a line about a failure that may come again and again: the first of its kind, then how many more there
-        were every REPEAT_AFTER seconds, with the last of them, until there are none.
+        """Write a line about a failure that may repeat often.
+
+        The first line of a kind is written. After that, one line every REPEAT_AFTER seconds has the number of further
+        failures and the text of the last one, until an interval has none.
         """
         name = (module, kind if (module, kind) in self._repeats or len(self._repeats) < MOST_REPEATS else "")
         found = self._repeats.get(name)
@@ -282,7 +287,7 @@ class Log:
             found.level, found.text = level, text
             self.count(module, level)
             return
-        if found is not None:  # nobody has called us in time
+        if found is not None:  # no timer has called `_repeats_due` in time
             self._report_repeats(found)
         self.write(level, module, text)
         self._repeats[name] = found = _Repeats(module)
@@ -303,8 +308,9 @@ class Log:
             del self._repeats[name]
 
     def _forget_repeats(self, modules: Container[str]) -> None:
-        """Write the next failure of each kind of these modules in full: who changes where or what a module logs wants
-        to see it there.
+        """Write the next failure of each kind of these modules in full again.
+
+        A user who changes the output or the levels of a module expects to see the failure there.
         """
         for name, found in list(self._repeats.items()):
             if found.module in modules:
@@ -321,19 +327,19 @@ class Log:
             found.more = 0
 
     def always(self, level: int, module: str, text: str) -> None:
-        """Write a line whatever levels of its module are on."""
+        """Write a line even if its level is disabled for the module."""
         source = self._sources[module]
         source.counts[level.bit_length() - 1] += 1
         self._emit(source, level, text)
 
     def _emit(self, source: _Source, level: int, text: str) -> None:
         now = time.time_ns()
-        if len(text) > MAX_TEXT // 4:  # below that it fits whatever the characters
+        if len(text) > MAX_TEXT // 4:  # shorter texts fit, since a character has at most four octets
             text = cut(text)
         name = LEVEL_NAMES[level.bit_length() - 1]
         file, number = _caller()
-        if not text.isprintable():  # tools show what is kept as it is, too
-            text = safe(text, lines=level == CRITICAL)  # only faults of the router have traces
+        if not text.isprintable():  # escaped before it is kept, since tools show kept lines unchanged
+            text = safe(text, lines=level == CRITICAL)  # only internal errors of the router have several lines
         self._kept.append(Entry(source.module, name, text, file, number, now // 1_000_000_000))
         line = f"{source.module} ({name}) {text}"
         if source.timestamp:
@@ -351,7 +357,7 @@ class Log:
         return list(islice(self._kept, skipped, None))
 
     def take_news(self) -> tuple[dict[str, list[int]], list[Entry]]:
-        """Return what another log needs in order to know of this one's lines, since the last call: see `add_news`."""
+        """Return the changes since the last call: increase of the counters, and lines, for `add_news` of another log."""
         counts = {}
         for module, source in self._sources.items():
             before = self._reported.setdefault(module, [0] * len(LEVEL_NAMES))
@@ -363,18 +369,18 @@ class Log:
         return counts, list(islice(self._kept, skipped, None))
 
     def add_news(self, news: Mapping[str, list[int]], lines: Iterable[Entry]) -> None:
-        """Count and keep what `take_news` of another log said. Raises KeyError, ValueError otherwise."""
+        """Add the counters and lines that `take_news` of another log returned. Raises KeyError, ValueError."""
         for module, counts in news.items():
             own = self._sources[module].counts
             own[:] = [mine + theirs for mine, theirs in zip(own, counts, strict=True)]
         self._kept.extend(lines)
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Return, by module and level, the calls made so far, written or not (management type logStats)."""
+        """Return the number of lines by module and level, written or not (management type logStats)."""
         return {module: dict(zip(LEVEL_NAMES, source.counts, strict=True)) for module, source in self._sources.items()}
 
     def close(self) -> None:
-        """Close all files. The log must not be used any more."""
+        """Close all files. The log must not be used afterwards."""
         for found in self._repeats.values():
             self._report_repeats(found)
         for sink in self._sinks.values():
@@ -383,7 +389,7 @@ class Log:
 
 
 def _caller() -> tuple[str | None, int | None]:
-    """Return file and line of the code that called the log (compiled callers have no frame)."""
+    """Return file and line of the code that called the log. Compiled callers have no frame and are skipped."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Settings of a log: which levels of which module go where, and in which form."""
+"""Settings of a log: levels, output and line format by module."""
 
 import re
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ class LogError(Exception):
 
 
 def parse_enable(text: str) -> int | None:
-    """Return the mask of levels that an `enable` text names; None means as module DEFAULT.
+    """Return the mask of the levels named by an `enable` text; None if the module inherits those of DEFAULT.
 
-    Tokens are separated by blanks, `,`, `;` or `:`; each is a level, matched without case by prefix, with `+` for "and
-    all higher". Raises ValueError for anything else.
+    Tokens are separated by blanks, `,`, `;` or `:`. Each is a level or a prefix of one, in upper or lower case; a `+`
+    at its end includes all higher levels. Raises ValueError for anything else.
     """
     mask = 0
     inherit = False
@@ -38,7 +38,7 @@ def parse_enable(text: str) -> int | None:
 
 
 class ModuleSettings(Struct, frozen=True):
-    """Settings of one module; None means as module DEFAULT. `mask`: enabled levels, `output`: name of the sink."""
+    """Settings of one module; None: inherited from DEFAULT. `mask`: enabled levels; `output`: name of the sink."""
 
     mask: int | None = None
     timestamp: bool | None = None
@@ -47,7 +47,7 @@ class ModuleSettings(Struct, frozen=True):
 
 
 class LogSettings(Struct, frozen=True):
-    """Settings of a whole log: by module, and the timestamps' format (None: the default) and zone."""
+    """Settings of a whole log: by module, and format (None: the default) and time zone of the timestamps."""
 
     modules: Mapping[str, ModuleSettings] = field(default_factory=dict)
     timestamp_format: str | None = None
@@ -60,13 +60,13 @@ class LogSettings(Struct, frozen=True):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "LogSettings":
-        """Return the settings that `to_dict` made `plain` of."""
+        """Return the settings from the result of `to_dict`."""
         modules = {name: ModuleSettings(*values) for name, values in plain["modules"].items()}
         return cls(modules, plain["timestampFormat"], plain["utc"])
 
 
 def merged(own: ModuleSettings | None, default: ModuleSettings) -> ModuleSettings:
-    """Return the settings in force for a module, with those of DEFAULT and of the router filled in."""
+    """Return the settings in force for a module, completed from DEFAULT and from the built-in defaults."""
     own = own or ModuleSettings()
 
     def first(*values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where lines go: files, the standard streams, syslog."""
+"""Sinks of log lines: files, the standard streams, syslog."""
 
 import errno
 import os
@@ -13,8 +13,8 @@ from router.files import open_own
 from router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
 from router.log.settings import LogError
 
-FILE_MODE: Final = 0o666  # of a new log file, before the umask
-MOST_HELD: Final = 4096  # octets that are written at once: a pipe of several writers takes so many in one piece
+FILE_MODE: Final = 0o666  # mode of a new log file, before the umask
+MOST_HELD: Final = 4096  # octets of one write; up to this size, writes to a pipe with several writers are atomic
 SYSLOG_PATH = "/dev/log"
 _SYSLOG_PRIORITIES: Final = {
     TRACE: syslog.LOG_DEBUG, DEBUG: syslog.LOG_DEBUG, INFO: syslog.LOG_INFO, NOTICE: syslog.LOG_NOTICE,
@@ -23,24 +23,24 @@ _SYSLOG_PRIORITIES: Final = {
 
 
 class Sink:
-    """A place where lines go. A line that cannot be written is counted and reported, never fatal.
+    """Destination of log lines. Lines that cannot be written are counted and reported; they are never fatal.
 
     Owner: the Log that opened it.
     """
 
     def __init__(self, name: str) -> None:
-        """Open `stderr`, `stdout` or a file to append to. Raises LogError."""
+        """Open `stderr`, `stdout`, or a file for append. Raises LogError."""
         self.name = name
-        self.lost = 0  # lines since the last one that could be written
-        self._cut = False  # the last line could be written in part only
-        self._unwritten = 0  # lines of the last attempt that failed
+        self.lost = 0  # lines lost since the last successful write
+        self._cut = False  # the last line was written only in part
+        self._unwritten = 0  # lines lost by the last failed write
         self._holds = False
-        self._held = bytearray()  # lines that are not written yet
+        self._held = bytearray()  # lines not written yet
         self._owned = False
         if name in ("stderr", "stdout"):
             self._descriptor = 2 if name == "stderr" else 1
             return
-        # Neither open nor write wait: of a FIFO that nobody reads, or does not read fast enough.
+        # Non-blocking: neither open nor write waits for the reader of a FIFO.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
             self._descriptor = open_own(name, flags, FILE_MODE)
@@ -51,26 +51,26 @@ class Sink:
 
     @property
     def is_file(self) -> bool:
-        """Whether it has a name in the file system."""
+        """Whether the sink is a file rather than a standard stream."""
         return self._owned
 
     def become(self, opened: "Sink") -> None:
-        """Go on with what another one has opened, which is closed."""
+        """Continue with the file of another sink, which is closed."""
         self._flush()
         os.dup2(opened._descriptor, self._descriptor, inheritable=False)
         opened.close()
 
     def hold(self) -> None:
-        """Keep lines until `release`, to write many at once; not those of errors."""
+        """Buffer lines below level error until `release`, to write many at once."""
         self._holds = True
 
     def release(self) -> None:
-        """Write what is held, and each further line at once."""
+        """Write the buffered lines, and each further line immediately."""
         self._holds = False
         self._flush()
 
     def write(self, line: str, level: int) -> None:
-        """Write `line` and a newline, or hold them."""
+        """Write or buffer `line` and a newline."""
         octets = line.encode("utf-8", "backslashreplace") + b"\n"
         if len(self._held) + len(octets) > MOST_HELD:
             self._flush()
@@ -93,11 +93,11 @@ class Sink:
             self._report_lost()
 
     def _write(self, lines: bytes | bytearray) -> None:
-        """Write whole lines. Raises OSError; then `_unwritten` says how many are missing or cut."""
+        """Write whole lines. Raises OSError; `_unwritten` is then the number of lines that are missing or cut."""
         octets = b"\n" + lines if self._cut else lines
         done = 0
         try:
-            while done < len(octets):  # again when a full disk or pipe took a part
+            while done < len(octets):  # a full disk or pipe accepts only a part
                 done += os.write(self._descriptor, octets[done:])
         except OSError:
             if done:
@@ -114,7 +114,7 @@ class Sink:
             self.lost = lost
 
     def close(self) -> None:
-        """Write what is held, and close the file, if it is one."""
+        """Write the buffered lines, and close the descriptor if it is a file's."""
         self._flush()
         if self._owned:
             self._owned = False
@@ -125,9 +125,9 @@ class Sink:
 
 
 class SyslogSink(Sink):
-    """The system's log: facility daemon, priority by level.
+    """System log with facility daemon; the level determines the priority.
 
-    In the place of syslog(3), which waits when the daemon does not read.
+    Used instead of syslog(3), which blocks while the daemon does not read.
     """
 
     def __init__(self) -> None:
@@ -138,13 +138,13 @@ class SyslogSink(Sink):
         self._program = os.path.basename(sys.argv[0]) or "sluice"
 
     def hold(self) -> None:
-        """Send all lines at once, whatever is said."""
+        """Do nothing: each line is sent immediately."""
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no lines are buffered."""
 
     def write(self, line: str, level: int) -> None:
-        """Send `line` to the daemon, if it takes it now."""
+        """Send `line` to the daemon; count it as lost if the daemon does not accept it immediately."""
         if self._send(line, level):
             text = f"ERROR (warning) {self.lost} log lines before the one above were lost"
             if self.lost and self._send(text, WARNING):
@@ -155,7 +155,7 @@ class SyslogSink(Sink):
     def _send(self, line: str, level: int) -> bool:
         head = f"<{_SYSLOG_PRIORITIES[level] | syslog.LOG_DAEMON}>{time.strftime('%b %e %H:%M:%S')} "
         octets = f"{head}{self._program}[{os.getpid()}]: {line}".encode("utf-8", "backslashreplace")
-        for _ in range(2):  # the second time to a daemon that has been started anew
+        for _ in range(2):  # the second attempt reaches a daemon that was restarted
             try:
                 if self._socket is None:
                     self._socket = _connect_syslog()
@@ -169,14 +169,14 @@ class SyslogSink(Sink):
         return False
 
     def close(self) -> None:
-        """Close the connection to the system's log."""
+        """Close the connection to the daemon."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
 
 def _connect_syslog() -> socket.socket:
-    """A connection to the daemon of the system's log that never waits. Raises OSError."""
+    """Return a non-blocking connection to the syslog daemon. Raises OSError."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         made.setblocking(False)
@@ -196,8 +196,9 @@ def _connect_syslog() -> socket.socket:
 
 
 def open_outputs(names: Iterable[str]) -> dict[str, Sink]:
-    """Open sinks by their names, for a Log to take over; it takes as long as the file system does, and may be done in
-    a thread. Raises LogError, and then opens nothing.
+    """Open sinks by name, for a Log to take over.
+
+    A slow file system blocks this call, so it may be made in another thread. Raises LogError; then no sink stays open.
     """
     opened: dict[str, Sink] = {}
     try:
@@ -216,8 +217,8 @@ def close_outputs(opened: Mapping[str, Sink]) -> None:
 
 
 def _complain(text: str) -> None:
-    """Say on stderr what the log itself could not say."""
+    """Report on stderr that the log cannot be written."""
     try:
         os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
     except OSError:
-        return  # nowhere left to say it; the sink's count of lost lines remains
+        return  # no output is left; the sink's count of lost lines remains

@@ -1,24 +1,25 @@
-"""The text of log lines: cut to a length, and harmless. It may come from peers."""
+"""Truncation and escaping of the text of log lines, which may come from peers."""
 
 from typing import Final
 
-MAX_TEXT: Final = 2047  # octets of a line's text; the rest is cut, as 1.19 does
+MAX_TEXT: Final = 2047  # octets of a line's text; the rest is cut, as in 1.19
 
-CONTINUED: Final = "\n    | "  # before each further line of a trace
+CONTINUED: Final = "\n    | "  # separator before each further line of a traceback
 _SHORT: Final = {"\n": "\\n", "\r": "\\r"}
 
 
 def cut(text: str) -> str:
-    """Return as much of `text` as fits MAX_TEXT octets, without a part of a character at the end."""
+    """Truncate `text` to MAX_TEXT octets, at the end of a character."""
     octets = text.encode("utf-8", "backslashreplace")
     return text if len(octets) <= MAX_TEXT else octets[:MAX_TEXT].decode("utf-8", "ignore")
 
 
 def safe(text: str, *, lines: bool = False) -> str:
-    """Return `text` with all that is not printable written as escapes: ends of lines, control characters, and what
-    changes the direction of text, by which a peer could forge lines or steer terminals.
+    """Return `text` with all unprintable characters except tabs written as escapes.
 
-    lines: it is a trace of the router's own, whose further lines are marked.
+    Line ends, control characters and characters that change the direction of text would let a peer forge lines or
+    control terminals. `lines`: the text is a traceback of the router itself; its line ends stay, and CONTINUED marks
+    its further lines.
     """
     if lines:
         return CONTINUED.join(safe(line) for line in text.split("\n"))
@@ -33,7 +34,7 @@ def _escaped(character: str) -> str:
 
 
 def place(fault: BaseException) -> str:
-    """Where an exception was raised, as the kind of its repetitions."""
+    """Return type, file and line of an exception, which identify repetitions of the same failure."""
     at = fault.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
