@@ -1,1 +1,1 @@
-"""SASL mechanisms, server and client sides (RFC 4422): octets in, octets out. No sockets, no processes, no frames."""
+"""SASL mechanisms (RFC 4422), server and client side, without sockets, processes or frames."""

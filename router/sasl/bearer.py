@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628) and XOAUTH2: a token instead of a password."""
+"""OAUTHBEARER (RFC 7628) and XOAUTH2: authentication by a token instead of a password."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,13 +11,16 @@ from router.sasl.scram import quoted, saslname
 SEPARATOR: Final = "\x01"
 MAX_TOKEN: Final = 32768  # octets
 
-# Says who the bearer of a token is: with the name that it gives itself (empty: none), the token. It may take long.
+# Function that validates a token. Arguments: the user name that the client claims (empty: none), and the token. It may
+# block for long.
 CheckToken = Callable[[str, str], Success | Failure]
 
 
 class _Bearer:
-    """What both have in common: one message with the token; after a refusal one more round, so that the client learns
-    the reason."""
+    """Base class of both servers. The client sends one message with the token.
+
+    After a refusal, one more challenge and response tell the client the reason.
+    """
 
     def __init__(self, check: CheckToken) -> None:
         self._check: Final = check
@@ -25,7 +28,7 @@ class _Bearer:
 
     def step(self, response: bytes) -> Answer:
         """See ServerExchange."""
-        if self._refusal is not None:  # whatever it is: the client has read the reason
+        if self._refusal is not None:  # any response to the reason ends the exchange
             return self._refusal
         if not response:
             return Challenge(b"")
@@ -46,16 +49,16 @@ class _Bearer:
         return Challenge(self.refusal())
 
     def parse(self, text: str) -> tuple[str, str]:
-        """The name that the client gives itself (empty: none), and the token. Raises ValueError."""
+        """Return the user name that the client claims (empty: none), and the token. Raises ValueError."""
         raise NotImplementedError
 
     def refusal(self) -> bytes:
-        """What the client learns of why."""
+        """Return the reason of a refusal, as the challenge for the client."""
         raise NotImplementedError
 
 
 class OAuthBearerServer(_Bearer):
-    """RFC 7628."""
+    """Server side of OAUTHBEARER (RFC 7628)."""
 
     def parse(self, text: str) -> tuple[str, str]:
         header, *pairs = text.split(SEPARATOR)
@@ -72,7 +75,7 @@ class OAuthBearerServer(_Bearer):
 
 
 class XOAuth2Server(_Bearer):
-    """As Google and Microsoft have it."""
+    """Server side of XOAUTH2, as defined by Google and Microsoft."""
 
     def parse(self, text: str) -> tuple[str, str]:
         user, *pairs = text.split(SEPARATOR)
@@ -86,13 +89,13 @@ class XOAuth2Server(_Bearer):
 
 
 class OAuthBearerClient:
-    """RFC 7628. After a refusal the server is answered once, so that it ends the exchange."""
+    """Client side of OAUTHBEARER (RFC 7628). It answers a refusal once, so that the server ends the exchange."""
 
     name: Final = "OAUTHBEARER"
     computes: Final = False
 
     def __init__(self, token: str, user: str = "") -> None:
-        """user: as whom the bearer wants to act, "": whom the token names."""
+        """Create an exchange. `user` is the identity to act as; "": the one that the token names."""
         self.user: Final = user
         identity = f"a={quoted(user)}" if user else ""
         self.response: Final = f"n,{identity},{SEPARATOR}auth=Bearer {token}{SEPARATOR}{SEPARATOR}".encode()
@@ -106,7 +109,7 @@ class OAuthBearerClient:
         return True
 
     def step(self, challenge: bytes) -> bytes:
-        """See ClientExchange. A server that wants to hear the first response gets it."""
+        """See ClientExchange. An empty challenge asks for the initial response again."""
         if self.refusal:
             raise ExchangeError("a second challenge is not expected in OAUTHBEARER")
         if not challenge:
@@ -128,7 +131,7 @@ class OAuthBearerClient:
 
 
 def _token(pairs: list[str]) -> str:
-    """The token of `auth=Bearer TOKEN`, once. Raises ValueError."""
+    """Return the token of the only `auth=Bearer TOKEN` pair. Raises ValueError."""
     if len(pairs) < 3 or pairs[-1] or pairs[-2]:
         raise ValueError("the response must end with two separators")
     found = [value for name, _, value in (pair.partition("=") for pair in pairs[:-2]) if name == "auth"]

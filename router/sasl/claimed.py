@@ -1,13 +1,13 @@
-"""The user name that a client claims in its first response. It says nothing of who the client is."""
+"""User name that a client claims in its initial response. The claim is not verified."""
 
 from typing import Final
 
-MOST_OCTETS: Final = 256  # of the response that are looked at
+MOST_OCTETS: Final = 256  # octets of the response that are searched
 _SEPARATOR: Final = "\x01"
 
 
 def claimed_user(mechanism: str, response: bytes) -> str:
-    """Return the name in the initial response of a mechanism, as it is written there; empty where it names nobody."""
+    """Return the user name in the initial response of a mechanism, without decoding; empty if it has none."""
     text = response[:MOST_OCTETS].decode("utf-8", "replace")
     if mechanism == "PLAIN":
         return text.partition("\0")[2].partition("\0")[0]

@@ -1,4 +1,4 @@
-"""Which mechanism a client takes: the strongest that is offered, allowed and possible (security.md S-10)."""
+"""Selection of a client's mechanism: the strongest that is offered, allowed and usable (security.md S-10)."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -10,7 +10,7 @@ from router.sasl.scram import ScramClient
 from router.sasl.simple import anonymous_client, external_client, plain_client
 from router.sasl.verifiers import BOUND, STRONGEST_FIRST
 
-# All that a client can have, the strongest first.
+# All mechanisms of the client, the strongest first.
 CLIENT_MECHANISMS: Final = ("EXTERNAL", "OAUTHBEARER", *BOUND, *STRONGEST_FIRST, "PLAIN", "ANONYMOUS")
 
 
@@ -24,9 +24,12 @@ def ways_in(
     token: str | None = None,
     find_binding: Callable[[], bytes | None] | None = None,
 ) -> Iterator[ClientExchange]:
-    """The mechanisms that can be used, the strongest first. allowed: by name. host: of this machine. external: the
-    layer below can say who we are; a server offers EXTERNAL only where it does. token: of OAuth 2.0. find_binding:
-    finds the channel binding of the connection; None: there can be none."""
+    """Yield exchanges for the usable mechanisms, the strongest first.
+
+    `allowed` decides by the name of a mechanism. `host` is the name of this machine. `external`: TLS can authenticate
+    this client; a server offers EXTERNAL only if it did. `token` is one of OAuth 2.0. `find_binding` returns the
+    channel binding of the connection, if it has one; None: channel binding is impossible.
+    """
     if external and allowed("EXTERNAL"):
         yield external_client()
     if token is not None and allowed("OAUTHBEARER"):
@@ -37,7 +40,7 @@ def ways_in(
             try:
                 yield ScramClient(name, user, password, find_binding=find_binding if bound else None)
             except PrepareError:
-                break  # PLAIN sends it as it is
+                break  # PLAIN sends name and password unprepared
         if allowed("PLAIN"):
             yield plain_client(user, password)
     if allowed("ANONYMOUS"):

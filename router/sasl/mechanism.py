@@ -1,8 +1,8 @@
-"""What a mechanism is to those that run it: the server's side and the client's.
+"""Interface of the server side of SASL mechanisms.
 
-A mechanism has one exchange and knows no transport. What it answers is a value: `Challenge`, `Success` or `Failure`.
-Texts of failures are for the router's log, in the words of the library that Dispatch 1.19 uses (security.md S-6). A
-peer never sees them, and they hold nothing of what it sent.
+An object of a mechanism runs one exchange and knows no transport. It answers with a value: `Challenge`, `Success` or
+`Failure`. The texts of failures are for the router's log, in the words of the library that Dispatch 1.19 uses
+(security.md S-6). They are never sent to a peer, and contain nothing that the peer has sent.
 """
 
 from collections.abc import Mapping
@@ -12,26 +12,26 @@ from msgspec import Struct, field
 
 from router.record import Record
 
-MAX_RESPONSE: Final = 65536  # octets of a response or challenge that a mechanism looks at; no real one is near
+MAX_RESPONSE: Final = 65536  # octets of a response or challenge; real ones are much shorter
 MAX_NAME: Final = 1024  # octets of a user name
 MAX_PASSWORD: Final = 1024  # octets of a password
-MAX_NONCE: Final = 512  # octets of a nonce: people send 18 to 64
+MAX_NONCE: Final = 512  # octets of a nonce; 18 to 64 are common
 
 BAD_PASSWORD: Final = "SASL(-13): authentication failure: Password verification failed"
 
 
 def protocol_error(text: str) -> "Failure":
-    """The peer does not keep to the mechanism."""
+    """Return the failure for a response that violates the mechanism."""
     return Failure(f"SASL(-5): bad protocol / cancel: {text}")
 
 
 def refused(text: str) -> "Failure":
-    """The credentials are not good."""
+    """Return the failure for wrong credentials."""
     return Failure(f"SASL(-13): authentication failure: {text}", credentials=True)
 
 
 class Challenge(Record, frozen=True):
-    """The exchange goes on: what the client has to answer."""
+    """Challenge that the client has to answer; the exchange continues."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"octets"})
 
@@ -39,8 +39,11 @@ class Challenge(Record, frozen=True):
 
 
 class Success(Record, frozen=True):
-    """The client is who it says. additional: what goes along with the outcome. facts: what else is known of the user,
-    by names that the provider documents."""
+    """Successful end of an exchange: the client is authenticated as `user`.
+
+    `additional` is sent with the outcome. `facts` has further properties of the user, by names that the authentication
+    provider documents.
+    """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"additional"})
 
@@ -50,7 +53,7 @@ class Success(Record, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """The client is not let in. credentials: because what it knows is wrong, so that the attempt counts."""
+    """Failed end of an exchange. `credentials`: the credentials are wrong, so the attempt counts as a guess."""
 
     text: str
     credentials: bool = False
@@ -60,8 +63,12 @@ Answer = Challenge | Success | Failure
 
 
 class ServerExchange(Protocol):
-    """The server's side of one exchange. Owner: who runs it, in one thread at a time."""
+    """Server side of one exchange. Owner: the caller, which uses it in one thread at a time."""
 
     def step(self, response: bytes) -> Answer:
-        """The client's response, the initial one first (empty where it sent none). Not called again after an end."""
+        """Process a response of the client and return the answer.
+
+        The first call gets the initial response, empty if the client sent none. After Success or Failure it must not
+        be called again.
+        """
         ...

@@ -1,10 +1,10 @@
-"""SASLprep (RFC 4013): user names and passwords in the form in which they are compared."""
+"""SASLprep (RFC 4013): normalisation of user names and passwords for comparison."""
 
 import stringprep
 import unicodedata
 from typing import Final
 
-# RFC 4013, 2.3: tables of RFC 3454 that nothing may be from; C.1.2 is mapped to a blank before.
+# Tables of prohibited characters (RFC 4013, 2.3; tables of RFC 3454). Those of C.1.2 are mapped to blanks before.
 _PROHIBITED: Final = (
     stringprep.in_table_c12,
     stringprep.in_table_c21_c22,
@@ -19,18 +19,21 @@ _PROHIBITED: Final = (
 
 
 class PrepareError(ValueError):
-    """A text that SASLprep refuses. The error does not hold it: it may be a password."""
+    """Error for a text that SASLprep refuses. It does not contain the text, which may be a password."""
 
 
 def prepare(text: str, *, query: bool = True) -> str:
-    """The text after SASLprep. query: it is compared with what is stored, so that it may have characters that Unicode
-    had not assigned when the tables were made; what is to be stored may not. Raises PrepareError."""
+    """Return the text after SASLprep. Raises PrepareError.
+
+    `query`: the text is only compared with stored texts, so it may contain characters that are unassigned in Unicode
+    3.2, the version of the tables. A text to be stored may not.
+    """
     if text.isascii() and text.isprintable():
         return text
     mapped = "".join(
         " " if stringprep.in_table_c12(each) else each for each in text if not stringprep.in_table_b1(each)
     )
-    # The tables are those of Unicode 3.2, and so is the normal form.
+    # The normal form is that of Unicode 3.2, like the tables.
     prepared = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
     for each in prepared:
         if any(table(each) for table in _PROHIBITED):
@@ -42,7 +45,10 @@ def prepare(text: str, *, query: bool = True) -> str:
 
 
 def _check_direction(text: str) -> None:
-    """RFC 3454, 6: what has characters from right to left has no others, and begins and ends with one."""
+    """Check the rule for bidirectional text (RFC 3454, 6). Raises PrepareError.
+
+    A text with right-to-left characters has no left-to-right ones, and begins and ends with a right-to-left one.
+    """
     if not any(stringprep.in_table_d1(each) for each in text):
         return
     if any(stringprep.in_table_d2(each) for each in text):

@@ -1,7 +1,7 @@
-"""SCRAM (RFC 5802, 7677): messages, the server's side, the client's.
+"""SCRAM (RFC 5802, 7677): messages, server side and client side.
 
-Mechanisms with `-PLUS` bind the exchange to the TLS connection (`tls-exporter`, RFC 9266): whoever stands between
-client and server has another connection to each, and so another binding.
+Mechanisms with `-PLUS` bind the exchange to the TLS connection (`tls-exporter`, RFC 9266). A man in the middle has a
+different TLS connection to each side, so the bindings differ.
 """
 
 import base64
@@ -18,13 +18,13 @@ from router.sasl.saslprep import PrepareError, prepare
 from router.sasl.verifiers import HASHES, PLUS, Verifiers, client_key, salted_password, stored_key
 
 NONCE_OCTETS: Final = 24
-MOST_ITERATIONS: Final = 5_000_000  # that a client lets a server ask of it
+MOST_ITERATIONS: Final = 5_000_000  # iterations that a client accepts from a server
 BINDING_TYPE: Final = "tls-exporter"
 WRONG_PROOF: Final = "Password verification failed"
 
 
 class ScramError(ValueError):
-    """A message that is not as RFC 5802 has it."""
+    """Error for a message that violates RFC 5802."""
 
 
 def new_nonce() -> str:
@@ -32,7 +32,7 @@ def new_nonce() -> str:
 
 
 def attributes(message: str) -> list[tuple[str, str]]:
-    """`a=1,b=2` taken apart. Raises ScramError."""
+    """Split `a=1,b=2` into pairs of name and value. Raises ScramError."""
     found = []
     for item in message.split(","):
         name, equals, value = item.partition("=")
@@ -43,7 +43,7 @@ def attributes(message: str) -> list[tuple[str, str]]:
 
 
 def saslname(text: str) -> str:
-    """A user name as it is in a message, read. Raises ScramError."""
+    """Decode a user name from a message. Raises ScramError."""
     pieces = text.split("=")
     for piece in pieces[1:]:
         if not piece.startswith(("2C", "3D")):
@@ -52,12 +52,12 @@ def saslname(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A user name as it is in a message."""
+    """Encode a user name for a message."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def _printable(nonce: str) -> bool:
-    """RFC 5802, 7: printable but the comma."""
+    """Return whether a nonce has only printable characters without commas (RFC 5802, 7)."""
     return nonce.isascii() and nonce.isprintable() and " " not in nonce and "," not in nonce
 
 
@@ -79,13 +79,13 @@ def _base64(text: str) -> bytes:
     except (binascii.Error, ValueError):
         raise ScramError("an attribute is no base64") from None
     if base64.b64encode(octets).decode() != text:
-        # Bits that are left over in the last digit are 0 (RFC 4648, 3.5), or there would be several texts of one proof.
+        # Unused bits of the last digit must be 0 (RFC 4648, 3.5); otherwise one proof would have several texts.
         raise ScramError("an attribute is base64 with bits left over")
     return octets
 
 
 class ScramServer:
-    """One exchange as the server."""
+    """Server side of one exchange."""
 
     def __init__(
         self,
@@ -96,8 +96,11 @@ class ScramServer:
         binding: bytes = b"",
         offers_bound: bool = False,
     ) -> None:
-        """name: of the mechanism. nonce: makes the server's part of it. binding: of the connection, where the mechanism
-        has `-PLUS`. offers_bound: such mechanisms were offered."""
+        """Create an exchange of the mechanism `name`.
+
+        `nonce` generates the server's part of the nonce. `binding` is the channel binding of the connection, used by
+        mechanisms with `-PLUS`. `offers_bound`: such mechanisms were offered to the client.
+        """
         self._name: Final = name.removesuffix(PLUS)
         self._bound: Final = name.endswith(PLUS)
         self._binding: Final = binding
@@ -111,7 +114,7 @@ class ScramServer:
         self._messages = ""  # client-first-bare "," server-first
 
     def step(self, response: bytes) -> Answer:
-        """See ServerExchange. The client speaks first: an empty response asks it to."""
+        """See ServerExchange. The client sends first; an empty response is answered with an empty challenge."""
         if not self._started and not response:
             return Challenge(b"")
         try:
@@ -156,10 +159,10 @@ class ScramServer:
         return Challenge(first.encode())
 
     def _flag_refusal(self, flag: str) -> str | None:
-        """Why a client with this GS2 flag is refused (RFC 5802, 6). Raises ScramError."""
+        """Return the reason to refuse a client with this GS2 flag (RFC 5802, 6), or None. Raises ScramError."""
         if flag.startswith("p="):
             if not self._bound:
-                # A mechanism without -PLUS has no channel binding: the peer is in between, or errs.
+                # A mechanism without -PLUS has no channel binding: an attacker changed its name, or the client errs.
                 return "channel binding is not supported"
             return None if flag[2:] == BINDING_TYPE else f"the channel binding is not {BINDING_TYPE}"
         if flag not in ("n", "y"):
@@ -177,7 +180,7 @@ class ScramServer:
             raise ScramError("the last message must be a channel binding, a nonce and a proof")
         if any(name in ("c", "r", "p", "m") for name, _ in items[2:]):
             raise ScramError("the last message has an attribute that has no place there")
-        # Both are compared whole: a flag, or a nonce, that somebody changed on the way does not pass.
+        # Comparing both completely detects a flag or a nonce that was changed in transit.
         expected = self._gs2.encode() + (self._binding if self._bound else b"")
         binding = hmac.compare_digest(_base64(items[0][1]), expected)
         nonce = hmac.compare_digest(items[1][1].encode(), self._nonce.encode())
@@ -200,7 +203,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """One exchange as the client. It demands the server's proof of knowing the password, too."""
+    """Client side of one exchange. It requires the server to prove that it knows the password, too."""
 
     def __init__(
         self,
@@ -211,8 +214,11 @@ class ScramClient:
         *,
         find_binding: Callable[[], bytes | None] | None = None,
     ) -> None:
-        """find_binding: finds that of the connection, None if it has none; None: mechanisms with `-PLUS` are not
-        wanted. It is called when the server's offer has come, as TLS is complete then. Raises PrepareError."""
+        """Create an exchange. Raises PrepareError.
+
+        `find_binding` returns the channel binding of the connection, or None if it has none. It is called after the
+        server's offer has arrived, when TLS is complete. Without it, mechanisms with `-PLUS` are not used.
+        """
         self.name: Final = name
         self.user: Final = user
         self._bound: Final = name.endswith(PLUS)
@@ -235,8 +241,10 @@ class ScramClient:
         return f"{self._gs2}{self._bare}".encode()
 
     def choose(self, offered: Sequence[str]) -> bool:
-        """See ClientExchange. Without a binding there is no mechanism with one; a client that could have used one says
-        that it was offered none."""
+        """See ClientExchange. A mechanism with `-PLUS` needs a channel binding.
+
+        A client that has a binding and was offered no mechanism with `-PLUS` reports this to the server (flag `y`).
+        """
         binding = None if self._find_binding is None else self._find_binding()
         if self._bound:
             if binding is None:
@@ -248,7 +256,7 @@ class ScramClient:
 
     @property
     def computes(self) -> bool:
-        """See ClientExchange: the key of the password."""
+        """See ClientExchange. The step that derives the key from the password takes long."""
         return self._expected is None
 
     @property
@@ -298,7 +306,7 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _check(self, final: bytes) -> None:
-        """The server's last message. Raises ExchangeError."""
+        """Check the server's last message. Raises ExchangeError."""
         if self._expected is None:
             raise ExchangeError(f"{self.name}: the server ends the exchange too early")
         wanted = b"v=" + base64.b64encode(self._expected)

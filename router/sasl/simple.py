@@ -1,4 +1,4 @@
-"""ANONYMOUS (RFC 4505), EXTERNAL (RFC 4422, appendix A) and PLAIN (RFC 4616): the client speaks once."""
+"""Mechanisms with one message of the client: ANONYMOUS (RFC 4505), EXTERNAL (RFC 4422, A) and PLAIN (RFC 4616)."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ ANONYMOUS_USER: Final = "anonymous"
 
 
 class AnonymousServer:
-    """Anybody; the trace is not used."""
+    """Server side of ANONYMOUS: accepts every client and ignores the trace information."""
 
     def step(self, response: bytes) -> Answer:
         """See ServerExchange."""
@@ -31,10 +31,13 @@ class AnonymousServer:
 
 
 class ExternalServer:
-    """Who the layer below says that it is; what the client says is ignored (security.md S-7)."""
+    """Server side of EXTERNAL: the client is the user that TLS has authenticated.
+
+    The client's response is ignored (security.md S-7).
+    """
 
     def __init__(self, user: str | None) -> None:
-        """user: by its certificate; None: there is none that names somebody."""
+        """Create an exchange. `user` is the name from the client's certificate; None: no certificate names a user."""
         self._user: Final = user
 
     def step(self, response: bytes) -> Answer:
@@ -43,7 +46,7 @@ class ExternalServer:
 
 
 class PlainServer:
-    """A name and a password, compared with a salted verifier: `step` takes as long as its iterations."""
+    """Server side of PLAIN: compares the password with a salted verifier. `step` takes as long as its iterations."""
 
     def __init__(self, verifiers: Verifiers) -> None:
         self._verifiers: Final = verifiers
@@ -65,7 +68,7 @@ class PlainServer:
         try:
             user = prepare(name.decode())
             verifier, known = self._verifiers.find(user, None)
-            # A user that does not exist costs the same.
+            # An unknown user takes the same time.
             if verifier.matches(prepare(password.decode())) and known:
                 return Success(user)
         except (UnicodeDecodeError, PrepareError):
@@ -74,7 +77,7 @@ class PlainServer:
 
 
 class OneResponse(NamedTuple):
-    """A mechanism in which the client speaks once. Its repr holds no secret."""
+    """Client side of a mechanism with one message. Its repr contains no secret."""
 
     name: str
     response: bytes
@@ -90,13 +93,13 @@ class OneResponse(NamedTuple):
         return False
 
     def step(self, challenge: bytes) -> bytes:
-        """See ClientExchange. A server that wants to hear the first response gets it."""
+        """See ClientExchange. An empty challenge asks for the initial response again."""
         if challenge:
             raise ExchangeError(f"a challenge is not expected in {self.name}")
         return self.response
 
     def finish(self, additional: bytes | None) -> None:
-        """See ClientExchange: there is nothing to prove."""
+        """See ClientExchange. The server has nothing to prove."""
 
     @property
     def refusal(self) -> str:
@@ -108,15 +111,15 @@ class OneResponse(NamedTuple):
 
 
 def anonymous_client(host: str) -> OneResponse:
-    """ANONYMOUS, with where we are as the trace. host: name of this machine."""
+    """Return the client side of ANONYMOUS. `host`, the name of this machine, is sent as trace information."""
     return OneResponse("ANONYMOUS", f"anonymous@{host}".encode(), ANONYMOUS_USER)
 
 
 def plain_client(user: str, password: str) -> OneResponse:
-    """PLAIN, acting as the user itself."""
+    """Return the client side of PLAIN, without an authorization identity."""
     return OneResponse("PLAIN", b"\0" + user.encode() + b"\0" + password.encode(), user)
 
 
 def external_client() -> OneResponse:
-    """EXTERNAL: who the certificate says that we are."""
+    """Return the client side of EXTERNAL: the client's certificate names the user."""
     return OneResponse("EXTERNAL", b"", "")

@@ -1,8 +1,8 @@
-"""A file of users with their verifiers, as `sluice passwd` writes it and a `saslUsers` entity names it.
+"""Files of users with their verifiers, written by `sluice passwd` and named by `saslUsers` entities.
 
-One line is one user: the name, a blank, then one verifier or several (`Verifier.text`), with blanks between. In a name
-`%20` stands for a blank, and so on, as in a URL. Empty lines and lines with `#` in front mean nothing. A line
-`!key BASE64` holds the secret from which salts for unknown users are made, so that they stay the same after a restart.
+Each line is one user: the name, then one or more verifiers (`Verifier.text`), separated by blanks. Names are percent
+encoded as in a URL, with `%20` for a blank. Empty lines and lines that begin with `#` are ignored. A line
+`!key BASE64` has the secret from which the salts of unknown users are derived, so they stay the same after a restart.
 """
 
 import base64
@@ -26,23 +26,23 @@ from router.sasl.verifiers import (
 MAX_FILE: Final = 64 << 20  # octets: some 200,000 users
 KEY_OCTETS: Final = 32
 _KEY: Final = "!key "
-_PLAIN: Final = "@+=,~"  # in names beside letters, digits and `_.-`
+_PLAIN: Final = "@+=,~"  # unencoded characters of names, besides letters, digits and `_.-`
 
 
 class UsersError(ValueError):
-    """A file that cannot be used: the line, and why, without what it holds."""
+    """Error for an invalid file. The text has line and reason, without the contents of the line."""
 
 
 class Users:
-    """The users of a file. It does not change: who changes the file makes another one."""
+    """Users of a file. Immutable; a change makes a new object."""
 
     def __init__(self, users: Mapping[str, Mapping[str, Verifier]], key: bytes | None = None) -> None:
-        """users: verifiers by mechanism, by name. key: for `FakeVerifiers`."""
+        """Store the users. `users` has verifiers by user name and mechanism. `key` is that of `FakeVerifiers`."""
         self.users: Final = users
         self.key: Final = key
         self._fakes: Final = FakeVerifiers(key)
         self._usual: Final = _usual(users)
-        #: The SCRAM mechanisms that every user has a verifier for, the strongest first: what can be offered.
+        #: SCRAM mechanisms that can be offered: those for which every user has a verifier, the strongest first.
         self.mechanisms: Final = [
             name for name in STRONGEST_FIRST if users and all(name in each for each in users.values())
         ]
@@ -62,21 +62,21 @@ class Users:
 
     @property
     def _strongest(self) -> str:
-        """What most users have as their strongest."""
+        """Strongest mechanism for which any user has a verifier."""
         return next((name for name in STRONGEST_FIRST if name in self._usual), STRONGEST_FIRST[0])
 
     def with_user(self, name: str, verifiers: Iterable[Verifier]) -> "Users":
-        """Those and this one, or with other verifiers."""
+        """Return a copy with one user added or replaced."""
         return Users({**self.users, name: {each.mechanism: each for each in verifiers}}, self.key)
 
     def without_user(self, name: str) -> "Users":
-        """Those but this one. Raises KeyError."""
+        """Return a copy without one user. Raises KeyError."""
         users = dict(self.users)
         del users[name]
         return Users(users, self.key)
 
     def text(self) -> str:
-        """The file. It has a key, a new one where there was none."""
+        """Return the text of the file. It contains a key; a new one is generated if these users have none."""
         key = self.key if self.key is not None else os.urandom(KEY_OCTETS)
         lines = ["# Users of Sluice, written by `sluice passwd`", _KEY + base64.b64encode(key).decode()]
         for name, verifiers in sorted(self.users.items()):
@@ -85,7 +85,7 @@ class Users:
 
 
 def parse(text: str) -> Users:
-    """The users of a file. Raises UsersError."""
+    """Parse the text of a file of users. Raises UsersError."""
     users: dict[str, dict[str, Verifier]] = {}
     key: bytes | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -113,7 +113,7 @@ def parse(text: str) -> Users:
 
 
 def read(path: str) -> Users:
-    """The users of a file by its path. Raises UsersError, OSError."""
+    """Read a file of users. Raises UsersError, OSError."""
     with open(path, "rb") as file:
         octets = file.read(MAX_FILE + 1)
     if len(octets) > MAX_FILE:
@@ -125,7 +125,7 @@ def read(path: str) -> Users:
 
 
 def checked_name(name: str) -> str:
-    """The name as it is stored. Raises UsersError."""
+    """Return a user name in the form in which it is stored. Raises UsersError."""
     try:
         prepared = prepare(name, query=False)
     except PrepareError as error:
@@ -142,7 +142,7 @@ def _quoted(name: str) -> str:
 
 
 def _usual(users: Mapping[str, Mapping[str, Verifier]]) -> dict[str, tuple[int, int]]:
-    """For each mechanism the iterations and the octets of the salt that most verifiers have."""
+    """Return the most common number of iterations and length of the salt in octets, by mechanism."""
     counts: dict[str, Counter[tuple[int, int]]] = {}
     for verifiers in users.values():
         for name, each in verifiers.items():

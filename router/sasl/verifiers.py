@@ -1,4 +1,4 @@
-"""Salted verifiers of passwords (RFC 5802): what a server keeps instead of the password, and where it finds them."""
+"""Salted verifiers of passwords (RFC 5802), which a server stores instead of the passwords, and their look-up."""
 
 import base64
 import binascii
@@ -11,10 +11,10 @@ from router.record import Record
 
 HASHES: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1")
-PLUS: Final = "-PLUS"  # behind a mechanism: with channel binding
-# Mechanisms with it that are offered, the strongest first. They use the verifiers of the mechanisms without it.
+PLUS: Final = "-PLUS"  # suffix of mechanisms with channel binding
+# Offered mechanisms with channel binding, the strongest first. They use the verifiers of the mechanisms without it.
 BOUND: Final = ("SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS")
-DEFAULT_ITERATIONS: Final = 15000  # of new verifiers: each login with PLAIN costs the router these
+DEFAULT_ITERATIONS: Final = 15000  # iterations of new verifiers; the router computes them for each login with PLAIN
 LEAST_ITERATIONS: Final = 4096  # RFC 5802, 5.1; RFC 7677, 4
 MOST_ITERATIONS: Final = 10_000_000
 SALT_OCTETS: Final = 16
@@ -22,11 +22,11 @@ MOST_SALT: Final = 128  # octets
 
 
 class VerifierError(ValueError):
-    """A text that is no verifier."""
+    """Error for a text that is not a valid verifier."""
 
 
 class Verifier(Record, frozen=True):
-    """What a server knows of a password, for one mechanism."""
+    """Verifier of a password for one mechanism."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"salt", "stored_key", "server_key"})
 
@@ -38,22 +38,22 @@ class Verifier(Record, frozen=True):
 
     @property
     def hash(self) -> str:
-        """The name of the hash function."""
+        """Name of the hash function."""
         return HASHES[self.mechanism]
 
     def matches(self, password: str) -> bool:
-        """Whether this is the password, prepared already. It takes as long as the iterations take."""
+        """Return whether a password matches. It has to be prepared (`saslprep`). The call computes all iterations."""
         salted = salted_password(self.hash, password, self.salt, self.iterations)
         return hmac.compare_digest(stored_key(self.hash, salted), self.stored_key)
 
     def text(self) -> str:
-        """As it is written: MECHANISM$ITERATIONS:SALT$STORED-KEY:SERVER-KEY, the octets in base64."""
+        """Return the text form MECHANISM$ITERATIONS:SALT$STORED-KEY:SERVER-KEY, with octets in base64."""
         salt, stored, server = (_base64(each) for each in (self.salt, self.stored_key, self.server_key))
         return f"{self.mechanism}${self.iterations}:{salt}${stored}:{server}"
 
     @classmethod
     def parse(cls, text: str) -> "Verifier":
-        """The verifier that `text` made. Raises VerifierError, without the octets."""
+        """Parse the text form. Raises VerifierError, whose text contains no octets of salt or keys."""
         mechanism, _, rest = text.partition("$")
         cost, _, keys = rest.partition("$")
         iterations, _, salt = cost.partition(":")
@@ -74,7 +74,7 @@ class Verifier(Record, frozen=True):
 
 
 def make(mechanism: str, password: str, iterations: int = DEFAULT_ITERATIONS, salt: bytes | None = None) -> Verifier:
-    """A verifier of a password that is prepared already, with a fresh salt where none is given."""
+    """Return a verifier of a prepared password (`saslprep`); without `salt`, with a random one."""
     salt = os.urandom(SALT_OCTETS) if salt is None else salt
     name = HASHES[mechanism]
     salted = salted_password(name, password, salt, iterations)
@@ -82,7 +82,7 @@ def make(mechanism: str, password: str, iterations: int = DEFAULT_ITERATIONS, sa
 
 
 def salted_password(name: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """RFC 5802, 3: Hi(). The interpreter is free for others meanwhile."""
+    """Compute SaltedPassword, the function Hi() of RFC 5802, 3. The call releases the GIL."""
     return hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
 
 
@@ -95,22 +95,23 @@ def stored_key(name: str, salted: bytes) -> bytes:
 
 
 class Verifiers(Protocol):
-    """Where verifiers are found."""
+    """Look-up of verifiers by user."""
 
     def find(self, user: str, mechanism: str | None) -> tuple[Verifier, bool]:
-        """The verifier of a user (prepared) for a mechanism, or None: the strongest that there is.
+        """Return the verifier of a user for a mechanism, and whether the user exists.
 
-        The second value says whether there is such a user. Where there is none, the verifier is a made up one, always
-        the same for this name, that no password matches: whoever asks goes on with it, so that nobody outside can tell.
+        `user` is a prepared name. Without `mechanism`, the strongest verifier is returned. For an unknown user the
+        verifier is a fake one, always the same for a name, that no password matches. The caller continues the exchange
+        with it, so a client cannot find out which users exist.
         """
         ...
 
 
 class FakeVerifiers:
-    """Verifiers of users that do not exist. They look like those that do, the same each time for a name."""
+    """Fake verifiers for unknown users: they look real, and are the same each time for a name."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        """key: a secret that outlives the process, where there is one; else names look different after a start."""
+        """Create a generator. `key` is a persistent secret; without one, fake verifiers change at each start."""
         self._key: Final = os.urandom(32) if key is None else key
 
     def make(self, user: str, mechanism: str, iterations: int, salt_octets: int = SALT_OCTETS) -> Verifier:
