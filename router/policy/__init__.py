@@ -1,1 +1,1 @@
-"""What users may do: rules of vhosts and groups, compiled, and the decisions made by them (security.md 5, 6)."""
+"""Policy: compiled rules of vhosts and groups, and decisions about what users may do (security.md 5, 6)."""

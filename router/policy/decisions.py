@@ -1,6 +1,6 @@
-"""Decisions about opens and attaches: what is asked and the rules come in, the decision goes out. Nothing is kept here.
+"""Policy decisions about opens and attaches, as functions of the request and the rules, without state.
 
-Texts of the log and the order of the checks are those of 1.19 (security.md 6.3 to 6.8). `reason` is a word for metrics.
+Log texts and the order of the checks are those of 1.19 (security.md 6.3 to 6.8). `reason` is the label for metrics.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,16 +21,16 @@ _FALLBACK: Final = "qd.fallback"
 
 
 class Counts(NamedTuple):
-    """Connections that are there: of the vhost, of this user in it, from this host in it, and of the user's group."""
+    """Numbers of existing connections of a vhost: all, of this user, from this host, and of all users of the group."""
 
     vhost: int = 0
     user: int = 0
     host: int = 0
-    group: int = 0  # of all its users
+    group: int = 0
 
 
 class OpenDenied(Struct, frozen=True):
-    """No. `vhost` None: there is none. `texts`: for the log, each a violated rule."""
+    """Denied open. `vhost` is None if no vhost was found. `texts`: log texts, one for each violated rule."""
 
     reason: str
     texts: tuple[str, ...]
@@ -39,7 +39,7 @@ class OpenDenied(Struct, frozen=True):
 
 
 class OpenAllowed(Struct, frozen=True):
-    """Yes."""
+    """Allowed open, with the vhost and the group whose rules apply to the connection."""
 
     vhost: VhostRules
     group: GroupRules
@@ -48,8 +48,10 @@ class OpenAllowed(Struct, frozen=True):
 def decide_open(
     vhost: VhostRules | None, user: str | None, host: str, counts: Counts, groups: Collection[str] = ()
 ) -> OpenDenied | OpenAllowed:
-    """Decide about the open of a client of a vhost (None: there is none) from an address (security.md P-11 to P-15).
-    groups: in the user's token."""
+    """Decide about a client's open by group, host and limits (security.md P-11 to P-15).
+
+    `vhost` is None if no vhost was found. `host` is the client's address, `groups` has the groups in the user's token.
+    """
     decision = decide_group(vhost, user, host, groups)
     if isinstance(decision, OpenDenied):
         return decision
@@ -59,7 +61,7 @@ def decide_open(
 def decide_group(
     vhost: VhostRules | None, user: str | None, host: str, groups: Collection[str] = ()
 ) -> OpenDenied | OpenAllowed:
-    """The same, however many connections there are."""
+    """Decide about a client's open like `decide_open`, without the limits on the number of connections."""
     if vhost is None:
         return OpenDenied("no_vhost", ("No policy defined for vhost",))
     group = vhost.group_of(user, groups)
@@ -71,7 +73,7 @@ def decide_group(
 
 
 def decide_room(allowed: OpenAllowed, counts: Counts) -> OpenDenied | OpenAllowed:
-    """Decide whether there is room for another connection of a group (security.md P-15)."""
+    """Decide whether the limits allow another connection of a group (security.md P-15)."""
     vhost, group = allowed.vhost, allowed.group
     of_group = group.config.shared.connections
     full = [
@@ -88,7 +90,7 @@ def decide_room(allowed: OpenAllowed, counts: Counts) -> OpenDenied | OpenAllowe
 
 
 def decide_connector(vhost: VhostRules | None) -> OpenDenied | OpenAllowed:
-    """Decide about a connection that the router has opened, with this vhost as its policyVhost (security.md P-60)."""
+    """Decide about a connection opened by the router whose policyVhost is `vhost` (security.md P-60)."""
     group = None if vhost is None else vhost.group(CONNECTOR)
     if vhost is None or group is None:
         return OpenDenied("no_connector_group", ("Failed to find policyVhost settings",), vhost)
@@ -96,19 +98,19 @@ def decide_connector(vhost: VhostRules | None) -> OpenDenied | OpenAllowed:
 
 
 class LinkFacts(NamedTuple):
-    """What an attach says. consumer: the client receives. capabilities: of the terminus at the router."""
+    """Facts of an attach. `consumer`: the client receives. `capabilities` are those of the terminus at the router."""
 
     consumer: bool
     address: str | None  # exactly as the client wrote it
     dynamic: bool = False
     coordinator: bool = False
     capabilities: Sequence[str] = ()
-    wanted: str | None = None  # address that a dynamic terminus asks for, for a link route
-    rights: ManagementRights | None = None  # with which a link to the agent of another router is attached
+    wanted: str | None = None  # address requested for a dynamic terminus, by a link route
+    rights: ManagementRights | None = None  # rights with which a link to the agent of another router is attached
 
 
 class Who(Struct, frozen=True):
-    """Whose link it is, as the log shows it. `vhost`: the host name of the open."""
+    """Owner of a link, as shown in the log. `vhost` is the host name of the open."""
 
     user: str | None
     host: str
@@ -120,7 +122,7 @@ class Who(Struct, frozen=True):
 
 
 class LinkDenied(Struct, frozen=True):
-    """No. `text`: for the log."""
+    """Denied attach. `text` is the log text."""
 
     reason: str
     condition: str
@@ -128,7 +130,10 @@ class LinkDenied(Struct, frozen=True):
 
 
 def decide_link(rules: LinkRules, link: LinkFacts, who: Who, links: int = 0) -> LinkDenied | None:
-    """Decide about an attach beside `links` of its direction; None: it is allowed (security.md P-31, P-32, P-45)."""
+    """Decide about an attach (security.md P-31, P-32, P-45). Return None if it is allowed.
+
+    `links` is the number of existing links of the same direction.
+    """
     kind, limit = ("receiver", rules.max_receivers) if link.consumer else ("sender", rules.max_senders)
     if limit and links >= limit:
         text = f"{kind} {who} based on max{kind.capitalize()}s limit"
@@ -170,7 +175,7 @@ def _address_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> L
 
 
 def _management_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> LinkDenied | None:
-    """Deny links to management nodes to a group without a role, and links that were attached with other rights."""
+    """Deny a link to a management node if the group has no role, or other rights than the link was attached with."""
     rights = rules.management
     if not forbids(rights, link.address or "") and (link.rights is None or link.rights == rights):
         return None

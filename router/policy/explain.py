@@ -1,4 +1,7 @@
-"""What the policy of a configuration allows, and which line of which file says so. Decides as the router does."""
+"""Explanation of policy decisions: the result, the reason, and the line of the configuration file.
+
+The decisions are made by the functions that the router uses.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -12,7 +15,10 @@ from router.policy.rules import DEFAULT, EVERYBODY, GroupRules, VhostRules, Vhos
 
 
 class Finding(Struct, frozen=True):
-    """An answer: whether `what` is allowed, why, and where that is written; `file` None: management has made it."""
+    """Result for one question: whether `what` is allowed, why, and where the rule is written.
+
+    `file` is None for a rule created by management.
+    """
 
     allowed: bool
     what: str
@@ -21,7 +27,7 @@ class Finding(Struct, frozen=True):
     line: int | None
 
     def as_map(self) -> dict[str, object]:
-        """The answer as plain values."""
+        """Return the finding as plain values."""
         return {
             "allowed": self.allowed,
             "what": self.what,
@@ -32,12 +38,15 @@ class Finding(Struct, frozen=True):
 
 
 class Client(Struct, frozen=True):
-    """Who is asked about. user None: nobody is known. vhost: the host name of the open, or policyVhost."""
+    """Client that a question is about.
+
+    `user` is None for an unauthenticated client. `vhost` is the host name of the open, or policyVhost.
+    """
 
     user: str | None
     host: str
     vhost: str
-    groups: tuple[str, ...] = ()  # in the token
+    groups: tuple[str, ...] = ()  # groups in the token
 
     def __str__(self) -> str:
         user = "nobody" if self.user is None else f"user '{self.user}'"
@@ -46,7 +55,7 @@ class Client(Struct, frozen=True):
         return f"{user} from {self.host}"
 
 
-# Links that name no address.
+# Links without an address.
 ANONYMOUS: Final = LinkFacts(consumer=False, address=None)
 DYNAMIC: Final = LinkFacts(consumer=True, address=None, dynamic=True)
 
@@ -54,8 +63,11 @@ DYNAMIC: Final = LinkFacts(consumer=True, address=None, dynamic=True)
 def explain(
     configuration: Configuration, client: Client, links: Iterable[LinkFacts], vhosts: Vhosts | None = None
 ) -> Iterator[Finding]:
-    """What the policy says to a client's open, then to each of its links, as far as it gets. Limits on numbers, which
-    depend on what else is there, are left out. vhosts: the rules, where they are made already."""
+    """Yield a finding for the client's open and, if that is allowed, for each of its links.
+
+    Limits on numbers of connections and links are not checked, since they depend on other clients. `vhosts` has the
+    compiled rules, if the caller has them.
+    """
     policy = configuration.policy
     what = f"a connection of {client} to vhost '{client.vhost}'"
     if not policy.vhosts_enabled:
@@ -117,7 +129,7 @@ def _by(group: GroupRules, client: Client) -> str:
 
 
 def _host(group: GroupRules, host: str) -> str:
-    """The remote host that allows this one."""
+    """Return the item of remoteHosts that allows a host."""
     for each in group.config.remote_hosts:
         try:
             if HostRules([each], known(group.addresses)).allows(host):
@@ -128,7 +140,7 @@ def _host(group: GroupRules, host: str) -> str:
 
 
 def _limits(configuration: Configuration, allowed: OpenAllowed) -> Iterator[Finding]:
-    """The limits that the connection shares with others, as far as there are any."""
+    """Yield the limits that the connection shares with others."""
     vhost, group = allowed.vhost.config, allowed.group.config
     for whose, shared, lines in (
         (f"all connections of vhost '{vhost.hostname}'", vhost.shared, vhost.lines),

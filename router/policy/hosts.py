@@ -1,8 +1,8 @@
-"""Remote hosts: the addresses that a group's users may connect from (security.md P-14).
+"""Remote hosts: addresses from which a group's users may connect (security.md P-14).
 
-A specification is `*`, an address or a host name, or a range `LOW-HIGH` of two of these, both ends included. Addresses
-of IPv4 and IPv6 never match each other. Names are resolved by whoever has the time to wait for a name server; the rules
-are made of what came of it.
+A specification is `*`, an address, a host name, or a range `LOW-HIGH` of two addresses or names that includes both
+ends. IPv4 and IPv6 addresses never match each other. Resolving a name may block, so the caller resolves the names first
+and compiles the rules from the results.
 """
 
 import ipaddress
@@ -15,22 +15,22 @@ ANY: Final = "*"
 _RANGE: Final = "-"
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 
-# The one address that a name stands for, as text. Raises HostError.
+# Function that returns the single address of a host name as text. Raises HostError.
 Resolve = Callable[[str], str]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class HostError(ValueError):
-    """A specification that cannot be used; the text says why."""
+    """Error for an invalid specification; its text is the reason."""
 
 
 class HostRules:
-    """Which addresses are allowed. Immutable; looking one up takes as long for a thousand ranges as for ten."""
+    """Compiled set of allowed addresses. Immutable. A look-up is a binary search in the ranges."""
 
     __slots__ = ("_any", "_ends", "_starts")
 
     def __init__(self, specifications: Iterable[str], resolve: Resolve) -> None:
-        """Raises HostError."""
+        """Compile specifications. Raises HostError."""
         self._any = False
         ranges: dict[int, list[tuple[int, int]]] = {4: [], 6: []}
         for each in specifications:
@@ -39,7 +39,7 @@ class HostRules:
                 continue
             low, high = translate(each, resolve)
             ranges[low.version].append((int(low), int(high)))
-        # By version, disjoint and in order.
+        # Ends of the ranges by IP version; the ranges are disjoint and in order.
         self._starts: dict[int, list[int]] = {}
         self._ends: dict[int, list[int]] = {}
         for version, found in ranges.items():
@@ -48,7 +48,7 @@ class HostRules:
             self._ends[version] = [high for _, high in joined]
 
     def allows(self, host: str) -> bool:
-        """Whether a peer at this address may connect; what is no address is allowed by `*` only."""
+        """Return whether a peer at this address may connect. Only `*` allows a text that is not an address."""
         if self._any:
             return True
         address = _literal(host)
@@ -60,7 +60,7 @@ class HostRules:
 
 
 def translate(specification: str, resolve: Resolve) -> tuple[_Address, _Address]:
-    """The lowest and the highest address of a specification other than `*`. Raises HostError."""
+    """Return the lowest and the highest address of a specification other than `*`. Raises HostError."""
     ends = [_address(part.strip(), resolve) for part in specification.split(_RANGE)]
     if len(ends) > 2:
         raise HostError("hostspec must contain 1 or 2 host names")
@@ -73,14 +73,14 @@ def translate(specification: str, resolve: Resolve) -> tuple[_Address, _Address]
 
 
 def names(specifications: Iterable[str]) -> Iterator[str]:
-    """The host names in specifications, which have to be resolved."""
+    """Yield the host names in specifications that have to be resolved."""
     for each in specifications:
         if each != ANY:
             yield from (part.strip() for part in each.split(_RANGE) if part.strip() and _literal(part.strip()) is None)
 
 
 def known(addresses: Mapping[str, str | HostError]) -> Resolve:
-    """A resolver that has the answers already."""
+    """Return a resolver for names that are resolved already. Raises the stored error for a name without an address."""
 
     def resolve(name: str) -> str:
         address = addresses.get(name)
@@ -94,10 +94,10 @@ def known(addresses: Mapping[str, str | HostError]) -> Resolve:
 
 
 def ask(name: str) -> str:
-    """The one address of a name, however long the name server takes. Raises HostError."""
+    """Resolve a name to its single address. Blocks until the name server answers. Raises HostError."""
     try:
         answers = socket.getaddrinfo(name, 0)
-    except (OSError, ValueError) as error:  # ValueError: no name at all
+    except (OSError, ValueError) as error:  # ValueError: not a valid name
         raise HostError(f"HostStruct: '{name}' failed to resolve: '{error}'") from error
     found = {str(address[0]) for family, _, _, _, address in answers if family in _FAMILIES}
     if len(found) > 1:
@@ -108,7 +108,7 @@ def ask(name: str) -> str:
 
 
 def ask_all(wanted: Iterable[str]) -> dict[str, str | HostError]:
-    """The addresses of names, or why they have none, however long the name servers take."""
+    """Resolve names; return an address or the error for each. Blocks until the name servers answer."""
     found: dict[str, str | HostError] = {}
     for name in wanted:
         try:
@@ -128,7 +128,7 @@ def _address(text: str, resolve: Resolve) -> _Address:
 
 
 def _literal(text: str) -> _Address | None:
-    """The address that a text is, its zone left out; None: it is none."""
+    """Return a text as an address without its zone, None if it is not an address."""
     try:
         return ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -136,7 +136,7 @@ def _literal(text: str) -> _Address | None:
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The same addresses as disjoint ranges in order."""
+    """Yield the same addresses as disjoint ranges in ascending order."""
     low, high = None, -1
     for start, end in sorted(ranges):
         if low is None or start > high + 1:

@@ -1,4 +1,4 @@
-"""What messages of one connection may say: checked for each of them, without the interpreter."""
+"""Policy for the messages of one connection. It is checked for each message, without the interpreter."""
 from libc.stdint cimport uint64_t
 
 from router.amqp.codec cimport Slice
@@ -8,13 +8,13 @@ from router.policy.names cimport NameRules
 cdef class MessageRules:
     cdef NameRules targets
     cdef bytes user
-    cdef readonly bint proxies             # messages may name other users
-    cdef object on_denied                  # called once, until `take`
-    cdef bint waiting
+    cdef readonly bint proxies             # messages may have other user-ids than the connection's user
+    cdef object on_denied                  # called at the first refusal after each `take`
+    cdef bint waiting                      # on_denied was called, and `take` was not
     cdef uint64_t targets_denied
     cdef uint64_t users_denied
-    cdef bytes last
-    cdef readonly object rights            # of requests to management nodes, by name; None: all
+    cdef bytes last                        # address of the first message refused since `take`
+    cdef readonly object rights            # name of the rights for requests to management nodes; None: all
     cdef bint allows_target(self, const Slice* text) noexcept
     cdef bint allows_user(self, const Slice* name) noexcept
     cdef bint concerns_management(self, const Slice* text) noexcept

@@ -1,8 +1,7 @@
-"""What messages of one connection may say (security.md P-50, P-51): where those of anonymous senders may go, and whose
-name they may bear.
+"""Policy for the messages of one connection: addresses of anonymous senders, and user-ids (security.md P-50, P-51).
 
-Refusals are counted here and reported together: a client that has all its messages refused costs the supervisor a
-message now and then.
+Refusals are counted and reported together, so a client whose messages are all refused causes only few control messages
+to the supervisor.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
@@ -12,7 +11,7 @@ from router.amqp.codec cimport Slice
 from router.policy.names cimport NameRules
 
 cdef enum:
-    SHOWN = 200  # octets of an address, in a report
+    SHOWN = 200  # octets of a refused address in a report
 
 
 cdef inline bint starts(const char* at, const char* end, const char* text, Py_ssize_t size) noexcept nogil:
@@ -20,23 +19,28 @@ cdef inline bint starts(const char* at, const char* end, const char* text, Py_ss
 
 
 cdef class MessageRules:
-    """May change while links have it."""
+    """Rules for messages. They may change while links use them."""
 
     def __init__(self, NameRules targets not None, str user, bint proxies, on_denied, *, str rights=None):
-        """user: None: nobody is known. proxies: messages may name any user. on_denied(): called when a message was
-        refused for the first time since `take`. rights: at management nodes, by name; None: all."""
+        """Create the rules. `user` is None for an unauthenticated client.
+
+        `proxies`: messages may have any user-id. `on_denied` is called for the first message refused after each `take`.
+        `rights` is the name of the rights at management nodes; None: all rights.
+        """
         self.user = b"" if user is None else user.encode("utf-8", "surrogatepass")
         self.on_denied = on_denied
         self.change(targets, proxies, rights)
 
     def change(self, NameRules targets not None, bint proxies, str rights):
-        """Other rules from now on."""
+        """Replace the rules."""
         self.rights = rights
         self.targets = targets
         self.proxies = proxies
 
     def take(self):
-        """What was refused since the last call: messages by their address, by their user, and an address, or None."""
+        """Return the number of messages refused since the last call because of their address, the number refused
+        because of their user-id, and one of the refused addresses or None.
+        """
         targets, users, last = self.targets_denied, self.users_denied, self.last
         self.targets_denied = self.users_denied = 0
         self.last = None
@@ -49,7 +53,7 @@ cdef class MessageRules:
             <const uint8_t*>PyBytes_AS_STRING(self.user), PyBytes_GET_SIZE(self.user))
 
     cdef bint concerns_management(self, const Slice* text) noexcept:
-        """Whether an address may be of a management node, and the rights of this connection there are limited."""
+        """Return whether an address may be that of a management node at which this connection has limited rights."""
         cdef const char* at = <const char*>text.data
         cdef const char* end = at + text.size
         if self.rights is None:

@@ -1,10 +1,10 @@
-"""Which addresses a group may send to or receive from, compiled: lists and patterns (security.md P-24, P-25).
+"""Compiled rules about the addresses that a group may use: lists and patterns (security.md P-24, P-25).
 
-A list becomes a tree of octets, in which `${user}` is an edge of its own: rules are compiled once for a group, whoever
-the user is. A pattern becomes a path in a tree of tokens, and all patterns are followed at the same time, token by
-token. Both take time for the octets of the address, not for the number of items; neither allocates anything.
+A list becomes a tree of octets in which `${user}` is a special edge, so the rules are compiled once for all users of a
+group. A pattern becomes a path in a tree of tokens; all patterns are followed at the same time, token by token. The
+time of a check depends on the octets of the address, not on the number of items. A check allocates no memory.
 
-What a user name holds is never a wildcard, also where it is `*`.
+User names are never wildcards, even the name `*`.
 """
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
@@ -16,26 +16,26 @@ USER = "${user}"
 
 cdef enum:
     EXACT = 1    # an item ends here
-    PREFIX = 2   # an item ends here and stands for all that begins with it
+    PREFIX = 2   # an item with a final `*` ends here and matches all addresses with this prefix
     SWALLOWS = 4  # the node of a `#`: any token leads to it again
 
-# Trees of patterns, in one array of nodes: the first node of each.
+# Roots of the pattern trees in the array of nodes.
 cdef enum:
     PLAIN = 0
-    BEHIND_USER = 1   # of what follows ${user}
-    BEFORE_USER = 2   # of what comes before it
+    BEHIND_USER = 1   # tree of the patterns after ${user}
+    BEFORE_USER = 2   # tree of the patterns before ${user}
     ROOTS = 3
 
 _ONE, _ANY = "*", "#"
 
 
 def compile_names(items, bint patterns):
-    """The rules that a list of addresses or of patterns stands for."""
+    """Compile a list of addresses or of patterns."""
     return NamePatterns(items) if patterns else NameList(items)
 
 
 def item_fault(str item not None, bint pattern):
-    """Why an item cannot be used, in the words of 1.19, or None."""
+    """Return the reason why an item is invalid, in the words of 1.19, or None."""
     if item.count(USER) > 1:
         return "contains multiple user subtitution tokens"
     if pattern and USER in item and not item.startswith(USER) and not item.endswith(USER):
@@ -44,7 +44,7 @@ def item_fault(str item not None, bint pattern):
 
 
 class _Branch:
-    """A node while the tree is made. edges: by label."""
+    """Node of a tree during compilation. `edges` has the next nodes by label."""
 
     __slots__ = ("any", "edges", "flags", "number", "user")
 
@@ -57,7 +57,10 @@ class _Branch:
 
 
 cdef class NameRules:
-    """Immutable once made. Owner: the rules of a group, for all its connections in a process (of one thread)."""
+    """Compiled rules; base class of lists and patterns. Immutable.
+
+    Owner: the rules of a group. All connections of the group in a process (with one thread) share them.
+    """
 
     def __dealloc__(self):
         free(self.nodes)
@@ -65,17 +68,17 @@ cdef class NameRules:
         free(self.targets)
 
     def permits(self, str address not None, str user):
-        """Whether `user` (None: nobody is known) may use the address, given exactly as the client wrote it."""
+        """Return whether `user` (None: unauthenticated) may use the address, given exactly as the client wrote it."""
         cdef bytes octets = address.encode("utf-8", "surrogatepass")
         cdef bytes name = b"" if user is None else user.encode("utf-8", "surrogatepass")
         return self.allows(octets, len(octets), name, len(name))
 
     cdef bint allows(self, const uint8_t* address, size_t size, const uint8_t* user, size_t user_size) noexcept:
-        """The same for octets."""
+        """Return whether the user may use the address. An empty `user` stands for an unauthenticated client."""
         return False
 
     cdef int32_t child(self, const Node* node, uint32_t label) noexcept:
-        """The node behind the edge of this label, or -1."""
+        """Return the node at the end of the edge with this label, or -1."""
         cdef uint32_t low = node.first, high = node.first + node.edges, middle
         while low < high:
             middle = (low + high) >> 1
@@ -86,11 +89,11 @@ cdef class NameRules:
         return self.targets[low] if low < node.first + node.edges and self.labels[low] == label else -1
 
     def _take(self, list roots):
-        """Lay the trees of `roots` out, each root at its place in the list; return the number of nodes."""
+        """Store the trees of `roots` in the arrays; a root gets its index in the list. Return the number of nodes."""
         cdef uint32_t edge = 0, count
         cdef Node* node
         every = list(roots)
-        for number, branch in enumerate(every):  # which grows meanwhile
+        for number, branch in enumerate(every):  # the list grows during the iteration
             branch.number = number
             every += [*branch.edges.values(), *(each for each in (branch.user, branch.any) if each is not None)]
         count = len(every)
@@ -118,14 +121,14 @@ def _label_of(edge):
 
 
 cdef class NameList(NameRules):
-    """Addresses, of which those that end in `*` stand for all that begin so. `everything`: `*` is among them."""
+    """Compiled list of addresses; an item with a final `*` is a prefix. `everything`: the list contains `*`."""
 
     def __init__(self, items):
         root = _Branch()
         for item in items:
             if item == "*":
                 self.everything = True
-            elif item.count(USER) <= 1:  # who says what to do with two?
+            elif item.count(USER) <= 1:  # items with two are undefined and allow nothing
                 _add_item(root, item)
         self._take([root])
 
@@ -142,7 +145,7 @@ cdef class NameList(NameRules):
             if node.flags & PREFIX:
                 return True
             if node.user >= 0 and size - passed >= user_size and memcmp(address + passed, user, user_size) == 0:
-                # `${user}*` allows nothing to nobody, where it would be as good as `*`.
+                # Without a user, an item `${user}*` would be equal to `*`; it must allow nothing then.
                 if self.walk(node.user, address + passed + user_size, size - passed - user_size,
                              at == 0 and user_size == 0):
                     return True
@@ -154,8 +157,10 @@ cdef class NameList(NameRules):
             passed += 1
 
     cdef bint walk(self, int32_t start, const uint8_t* rest, size_t size, bint whole) noexcept:
-        """Whether the rest of an address leads from a node behind ${user} to the end of an item; `whole`: of a further
-        node."""
+        """Return whether the rest of an address leads from `start`, a node after ${user}, to the end of an item.
+
+        `whole`: a prefix item that ends at `start` itself does not count.
+        """
         cdef int32_t at = start
         cdef size_t passed = 0
         while True:
@@ -182,14 +187,14 @@ def _add_item(root, item):
 
 
 def _descend(branch, octets):
-    """The node that octets lead to, made if it is not there."""
+    """Return the node at the end of a path of octets; create missing nodes."""
     for octet in octets:
         branch = branch.edges.setdefault(octet, _Branch())
     return branch
 
 
 cdef class NamePatterns(NameRules):
-    """Patterns of tokens."""
+    """Compiled list of patterns."""
 
     def __init__(self, items):
         roots = [_Branch() for _ in range(ROOTS)]
@@ -211,7 +216,7 @@ cdef class NamePatterns(NameRules):
         free(self.marks)
 
     def _keep(self, dict labels):
-        """Put the tokens into the hash table, which is at most half full."""
+        """Store the tokens in the hash table, whose size keeps it at most half full."""
         cdef uint32_t places = 4, at, hash, start = 0
         cdef Token* token
         while places < 2 * len(labels):
@@ -261,7 +266,9 @@ cdef class NamePatterns(NameRules):
         )
 
     cdef bint match(self, int32_t root, const uint8_t* text, size_t size, bint none) noexcept:
-        """Whether the tokens of a text are those of a pattern of this tree; `none`: it has no token, not an empty one.
+        """Return whether the tokens of a text match a pattern of this tree.
+
+        `none`: the text has no token. (Otherwise an empty text has one empty token.)
         """
         cdef uint32_t count, index
         cdef size_t start = 0, end = 0
@@ -286,7 +293,7 @@ cdef class NamePatterns(NameRules):
         return False
 
     cdef bint step(self, uint32_t* count, const uint8_t* token, size_t size) noexcept:
-        """Follow one token from all nodes reached; True: whatever comes then, the text matches."""
+        """Follow one token from all nodes reached. Return True if the text matches whatever its further tokens are."""
         cdef uint32_t index, reached = 0
         cdef int32_t at, label = self.label(token, size)
         cdef const Node* node
@@ -309,7 +316,7 @@ cdef class NamePatterns(NameRules):
         return False
 
     cdef uint32_t reach(self, int32_t* nodes, uint32_t count, int32_t node) noexcept:
-        """Add a node, where there is one, and those that no token leads to from there; the number of nodes."""
+        """Add a node (-1: none) and the nodes reachable from it without a token. Return the new number of nodes."""
         while node >= 0 and self.marks[node] != self.stamp:
             self.marks[node] = self.stamp
             nodes[count] = node
@@ -318,7 +325,7 @@ cdef class NamePatterns(NameRules):
         return count
 
     cdef int32_t label(self, const uint8_t* token, size_t size) noexcept:
-        """The label of a token that patterns have, else -1."""
+        """Return the label of a token, or -1 if no pattern contains the token."""
         cdef uint32_t hash = _hash(token, size)
         cdef uint32_t at = hash & self.token_mask
         cdef const Token* known
@@ -337,7 +344,7 @@ def _add_pattern(roots, labels, item):
     if item.strip(SEPARATORS) == USER:
         roots[BEHIND_USER].flags |= EXACT
     elif item.startswith(USER):
-        if item[len(USER)] in SEPARATORS:  # else it is glued to text, and allows nothing
+        if item[len(USER)] in SEPARATORS:  # without a separator, ${user} is no whole token and the item allows nothing
             _add_tokens(roots[BEHIND_USER], labels, item[len(USER):])
     elif item.endswith(USER):
         if item[-len(USER) - 1] in SEPARATORS:
@@ -366,7 +373,7 @@ cdef inline bint _separates(uint8_t octet) noexcept nogil:
 
 
 cdef inline uint32_t _hash(const uint8_t* octets, size_t size) noexcept nogil:
-    """FNV-1a. The table holds what the operator has written, so nobody else can fill it with collisions."""
+    """Return the FNV-1a hash of octets. Only the operator fills the table, so no attacker can provoke collisions."""
     cdef uint32_t hash = 2166136261u
     cdef size_t at
     for at in range(size):

@@ -1,4 +1,4 @@
-"""What `sluice policy explain` asks: of a configuration file, or of a router that runs, as the body of a request."""
+"""Question of `sluice policy explain`, about a configuration file or, as the body of a request, to a running router."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from router.policy.decisions import LinkFacts
 from router.policy.explain import ANONYMOUS, DYNAMIC, Client, Finding, explain
 from router.policy.rules import Vhosts
 
-MOST_NAMES: Final = 100  # addresses in one direction, or groups
+MOST_NAMES: Final = 100  # addresses in one direction, or groups, of one question
 _LISTS: Final = ("groups", "send", "receive")
 _FLAGS: Final = ("anonymous", "dynamic")
 _TEXTS: Final = ("host", "vhost")
@@ -20,18 +20,21 @@ _TEXTS_OR_NONE: Final = ("user", "listener")
 
 
 class QuestionError(ValueError):
-    """The question makes no sense; the text says why."""
+    """Error for an invalid question; its text is the reason."""
 
 
 class Question(Struct, frozen=True):
-    """May this client connect, and attach these links? user None: nobody is known. vhost: the host name of its open.
-    listener: the one that it connects to, whose policyVhost counts."""
+    """Question whether a client may connect and attach some links.
+
+    `user` is None for an unauthenticated client. `vhost` is the host name of its open; the policyVhost of `listener`,
+    if it has one, takes precedence.
+    """
 
     user: str | None = "anonymous"
     host: str = "127.0.0.1"
     vhost: str = ""
     listener: str | None = None
-    groups: tuple[str, ...] = ()  # in its token
+    groups: tuple[str, ...] = ()  # groups in the client's token
     send: tuple[str, ...] = ()
     receive: tuple[str, ...] = ()
     anonymous: bool = False
@@ -39,7 +42,7 @@ class Question(Struct, frozen=True):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """The question in a map that somebody else has made; the rest has its default. Raises QuestionError."""
+        """Return the question in an unchecked map; missing fields have their defaults. Raises QuestionError."""
         for name, value in given.items():
             if not _fits(name, value):
                 raise QuestionError(f"'{name}' cannot be {str(value)[:MOST_NAMES]!r}")
@@ -54,11 +57,14 @@ class Question(Struct, frozen=True):
         return made
 
     def as_map(self) -> dict[str, Any]:
-        """The question as plain values."""
+        """Return the question as plain values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def answer(self, configuration: Configuration, vhosts: Vhosts | None = None) -> Iterator[Finding]:
-        """What a configuration says to it. vhosts: its rules, where they are made already. Raises QuestionError."""
+        """Return the findings of a configuration. Raises QuestionError.
+
+        `vhosts` has the compiled rules of the configuration, if the caller has them.
+        """
         client = Client(self.user, self.host, self._vhost(configuration), self.groups)
         links = [
             *(LinkFacts(consumer=False, address=address) for address in self.send),

@@ -1,4 +1,4 @@
-"""Quotas of a vhost and of one of its groups, shared by their connections at all workers."""
+"""Quotas of a vhost and of one of its groups, shared by their connections on all workers."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.clock cimport Clock
@@ -9,30 +9,30 @@ from router.interworker.region cimport Region
 cdef enum:
     SCOPES_MOST = 2            # vhost and group
 
-# The limits of one slot. 0: no limit.
+# Limits of one quota slot; 0: no limit.
 cdef struct Scope:
     QuotaSlot* slot
-    uint64_t message_ns        # of the rate that one message uses up
-    double octet_ns
+    uint64_t message_ns        # time of the message rate that one message uses
+    double octet_ns            # time of the octet rate that one octet uses
     uint64_t buffered_most     # octets that all workers may hold
-    uint64_t buffered          # … and held when this worker last looked
+    uint64_t buffered          # octets that all workers held when this worker read them last
 
-# Owner: the worker, by number of its rules.
+# Owner: the worker, which keeps quotas by the number of their rules.
 cdef class TenantQuota(Quota):
     cdef Region region
     cdef int worker
     cdef Clock clock
-    cdef object call_at        # (ms, function)
+    cdef object call_at        # function (ms, function) of the timer
     cdef Scope scopes[SCOPES_MOST]
-    cdef int count
-    cdef bint bounds_octets    # of those that are held
+    cdef int count             # scopes in use
+    cdef bint bounds_octets    # a scope limits the octets held
     cdef set connections
-    cdef dict links            # that wait for credit, in order
-    cdef dict sessions         # that wait for a window
-    cdef uint64_t reported     # octets that this worker's connections hold, as the slots know it
-    cdef uint64_t looked_at    # ns of the clock
-    cdef uint64_t due          # ms: when `look` is called, 0: it is not
-    cdef uint64_t wanted       # ns: when what was last asked for can be had
+    cdef dict links            # links that wait for credit, in order of arrival
+    cdef dict sessions         # sessions that wait for a window, in order of arrival
+    cdef uint64_t reported     # octets held by this worker's connections, as stored in the slots
+    cdef uint64_t looked_at    # time of the last `note_buffered`, ns of the clock
+    cdef uint64_t due          # time of the scheduled call of `look`, ms; 0: none is scheduled
+    cdef uint64_t wanted       # time at which the last refused request can be granted, ns
     cdef uint64_t tokens(self, uint64_t until, uint64_t cost_ns, uint64_t now) noexcept
     cdef uint64_t messages_left(self) noexcept
     cdef uint32_t units(self, uint64_t size) noexcept

@@ -1,12 +1,12 @@
-"""Quotas of a vhost and of one of its groups, shared by their connections at all workers.
+"""Quotas of a vhost and of one of its groups, shared by their connections on all workers.
 
-A rate is a token bucket that holds what a second brings, kept as the time up to which it is used up ("theoretical
-arrival time" of the generic cell rate algorithm): one word in shared memory, advanced by each message that comes. While
-it is more than a second ahead, links get no credit and sessions no window. Messages that come on credit granted before
-are taken, and delay the next grant: nothing is lost, and the rate holds over time. A link gets its part of what is
-left, and at least one delivery, since links that send nothing would otherwise hold what others need.
+A rate is a token bucket with a capacity of one second. It is stored as one word in shared memory: the time up to which
+the rate is used ("theoretical arrival time" of the generic cell rate algorithm), advanced by each arriving message.
+While that time is more than a second ahead, links get no credit and sessions no window. Messages that arrive on credit
+granted before are accepted and delay the next grant. So no message is lost, and the rate holds over time. A link gets
+an equal share of the remaining tokens, at least one delivery; otherwise idle links would hold tokens that others need.
 
-Octets held are summed over the workers when one looks, every `LOOK_NS` at the most.
+Octets held are summed over all workers when a worker reads them, at most once every `LOOK_NS`.
 """
 from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 
@@ -17,25 +17,28 @@ from router.interworker.atomics cimport RELAXED, compare_exchange64, fetch_add64
 
 cdef enum:
     SECOND = 1000000000        # ns
-    LOOK_NS = 5000000
-    LOOK_MS = 10               # between two looks while octets held are in the way, or have to be reported
+    LOOK_NS = 5000000          # least time between two reads of the octets held
+    LOOK_MS = 10               # time between two calls of `look` while octets held block a grant or must be reported
     MILLISECOND = 1000000      # ns
-    WAKE_MOST = 256            # sessions, and links beyond those that tokens are there for, woken at once
+    WAKE_MOST = 256            # sessions woken at once; also links woken beyond the number of available tokens
 
 
 cdef inline void use_up(uint64_t* until, uint64_t cost, uint64_t now) noexcept nogil:
-    """Advance the time up to which a rate is used up. Time that nobody has used is over."""
+    """Advance the time up to which a rate is used. Unused time in the past expires."""
     cdef uint64_t seen = load64(until, RELAXED)
     if seen < now:
-        # Another worker that is first has done the same.
+        # If the exchange fails, another worker has just done the same.
         compare_exchange64(until, &seen, now, False, RELAXED, RELAXED)
     fetch_add64(until, cost, RELAXED)
 
 
 cdef class TenantQuota(Quota):
     def __init__(self, Region region not None, int worker, Clock clock not None, call_at, scopes):
-        """worker: index of this one. call_at(ms, function): calls it then. scopes: slot, messages a second, octets a
-        second, octets buffered of each; 0: no limit."""
+        """Create a quota for the worker with index `worker`.
+
+        `call_at(ms, function)` schedules a call. `scopes` has for each scope the slot, messages per second, octets per
+        second and buffered octets; 0: no limit.
+        """
         cdef Scope* scope
         self.region = region
         self.worker = worker
@@ -57,11 +60,11 @@ cdef class TenantQuota(Quota):
             self.count += 1
 
     def join(self, Connection connection not None):
-        """Count a connection that shares it."""
+        """Add a connection that shares the quota."""
         self.connections.add(connection)
 
     def leave(self, Connection connection not None):
-        """Count that connection no more: it is gone, or has another quota."""
+        """Remove a connection that is closed or has got another quota."""
         self.connections.discard(connection)
         self.note_buffered(self.clock.now_ns)
 
@@ -81,11 +84,12 @@ cdef class TenantQuota(Quota):
         if now - self.looked_at >= LOOK_NS:
             self.note_buffered(now)
         if self.bounds_octets and not self.due:
-            # These octets are stored after this call, and perhaps nothing more comes.
+            # The octets of this message are stored after this call. Without a scheduled call they might never be
+            # reported, if no further message arrives.
             self.look_later()
 
     cdef uint64_t tokens(self, uint64_t until, uint64_t cost_ns, uint64_t now) noexcept:
-        """Messages or octets of so many ns each that are left of a rate."""
+        """Return the remaining tokens of a rate that is used up to `until`; one token costs `cost_ns`."""
         cdef uint64_t burst = max(<uint64_t>SECOND, cost_ns)
         cdef uint64_t used = until - now if until > now else 0
         if used + cost_ns > burst:
@@ -94,7 +98,10 @@ cdef class TenantQuota(Quota):
         return (burst - used) // cost_ns
 
     cdef uint64_t messages_left(self) noexcept:
-        """Messages that may be granted now to a link or session, 0: none; `wanted` says when to ask again."""
+        """Return the messages that may be granted now to a link or session.
+
+        If 0, `wanted` is set to the time of the next attempt.
+        """
         cdef uint64_t now = self.clock.now_ns
         cdef uint64_t left = UINT32_MAX
         cdef uint64_t found
@@ -114,7 +121,7 @@ cdef class TenantQuota(Quota):
         return left
 
     cdef uint64_t octets_left(self) noexcept:
-        """Octets that may be granted now to a link or session, 0: none."""
+        """Return the octets that may be granted now to a link or session. If 0, `wanted` is set."""
         cdef uint64_t now = self.clock.now_ns
         cdef uint64_t left = <uint64_t>UINT32_MAX << 16
         cdef uint64_t until, used, found
@@ -136,7 +143,7 @@ cdef class TenantQuota(Quota):
         return left
 
     cdef uint32_t units(self, uint64_t size) noexcept:
-        """Return how many messages of so many octets a link or session may be granted now, 0: none."""
+        """Return the number of messages of `size` octets that may be granted now to a link or session."""
         cdef uint64_t messages = self.messages_left()
         cdef uint64_t octets = self.octets_left()
         if messages == 0 or octets == 0:
@@ -175,7 +182,7 @@ cdef class TenantQuota(Quota):
         return self.wake_at(self.wanted)
 
     cdef int wake_at(self, uint64_t ns) except -1:
-        """Have `look` called at this time, or when what is left may have become more."""
+        """Count a grant as held back, and schedule `look` for this time unless an earlier call is scheduled."""
         cdef uint64_t now = self.clock.now
         cdef uint64_t due = max(ns // MILLISECOND + 1, now + 1)
         cdef int i
@@ -188,13 +195,13 @@ cdef class TenantQuota(Quota):
         return 0
 
     def look(self):
-        """Wake those for whom there may be something, in the order in which they came."""
+        """Wake waiting links and sessions in order of arrival, as far as tokens are left."""
         cdef uint64_t messages
         cdef uint64_t n
         cdef Link link
         cdef Session session
         if self.due > self.clock.now:
-            return                         # an earlier call was asked for, and has come
+            return                         # outdated: an earlier call has run and has scheduled a later one
         self.due = 0
         self.note_buffered(self.clock.now_ns)
         messages = self.messages_left()
@@ -216,7 +223,7 @@ cdef class TenantQuota(Quota):
             self.call_at(self.due, self.look)
 
     cdef void note_buffered(self, uint64_t now) noexcept:
-        """Report what the connections of this worker hold, and read what those of all workers do."""
+        """Report the octets held by this worker's connections, and read the sum over all workers."""
         cdef Connection connection
         cdef uint64_t held = 0
         cdef uint64_t all_held
@@ -235,7 +242,7 @@ cdef class TenantQuota(Quota):
             if not scope.buffered_most:
                 continue
             if held != self.reported:
-                # Two's complement: it may have become less.
+                # Two's complement: the difference may be negative.
                 fetch_add64(&scope.slot.held[self.worker], held - self.reported, RELAXED)
             all_held = 0
             for worker in range(self.region.workers):
@@ -243,7 +250,7 @@ cdef class TenantQuota(Quota):
             scope.buffered = all_held
         self.reported = held
         if held and not self.due:
-            # Others wait for what becomes free here, though nothing comes any more.
+            # Links on other workers may wait for octets freed here, even if no further message arrives.
             self.look_later()
 
     cdef void look_later(self) noexcept:

@@ -1,7 +1,7 @@
-"""The rules of vhosts and their groups, ready to be asked. No input or output here.
+"""Rules of vhosts and their groups, ready for decisions; without input or output.
 
-What is compiled is compiled when the first connection needs it, once for a group: most groups of a large policy have no
-connection. security.md 6.3 to 6.7.
+Specification: security.md 6.3 to 6.7. The rules of a group are compiled when its first connection needs them, since
+most groups of a large policy have no connections.
 """
 
 import itertools
@@ -18,37 +18,37 @@ from router.policy.hosts import HostError, HostRules, known, names
 from router.policy.management import UNLIMITED, ManagementRights
 from router.policy.names import NameRules, compile_names
 
-DEFAULT: Final = "$default"  # group of users that no other names
-CONNECTOR: Final = "$connector"  # group of connections that the router opens
-EVERYBODY: Final = "*"  # as a user
-RESERVED: Final = "$"  # begins the names of groups that no token can put a user into
+DEFAULT: Final = "$default"  # group of users that no other group names
+CONNECTOR: Final = "$connector"  # group of connections opened by the router
+EVERYBODY: Final = "*"  # item of `users` that stands for all users
+RESERVED: Final = "$"  # first character of groups that a token cannot assign
 
 _numbers: Final = itertools.count(1)
 
 
 class Addresses(Struct, frozen=True, dict=True):
-    """Addresses that links may name: a list, or patterns."""
+    """Addresses that links may use: a list, or patterns."""
 
     items: tuple[str, ...]
     patterns: bool = False
 
     @cached_property
     def rules(self) -> NameRules:
-        """The compiled rules."""
+        """Compiled rules."""
         return compile_names(self.items, self.patterns)
 
     def allows(self, address: str, user: str | None) -> bool:
-        """Whether a link of this user may name this address."""
+        """Return whether a link of this user may use this address."""
         return self.rules.permits(address, user)
 
     def allowing(self, address: str, user: str | None) -> str | None:
-        """The first item that allows an address."""
+        """Return the first item that allows an address, or None."""
         found = (item for item in self.items if compile_names([item], self.patterns).permits(address, user))
         return next(found, None)
 
 
 class LinkRules(Struct, frozen=True):
-    """What the links of a connection may do. max_senders, max_receivers: 0 is no limit, as for max_message_size."""
+    """Rules for the links of a connection. 0 means no limit for max_senders, max_receivers and max_message_size."""
 
     sources: Addresses
     targets: Addresses
@@ -65,8 +65,11 @@ class LinkRules(Struct, frozen=True):
 
 
 def with_service(rules: LinkRules | None, sends: Iterable[str], receives: Iterable[str]) -> LinkRules:
-    """The rules of a connection for which an authentication service has named addresses, and of its group where it has
-    one; the group's patterns go before the service's lists (security.md A-8, A-10)."""
+    """Return the rules of a connection whose authentication service has listed addresses (security.md A-8, A-10).
+
+    `rules` are those of its group, if it has one. Patterns of the group take precedence over the service's lists; lists
+    of the group are replaced.
+    """
     sources, targets = Addresses(tuple(receives)), Addresses(tuple(sends))
     if rules is None:
         return LinkRules(sources, targets)
@@ -80,19 +83,19 @@ def with_service(rules: LinkRules | None, sends: Iterable[str], receives: Iterab
 
 
 class GroupRules(Struct, frozen=True, dict=True):
-    """What one group of a vhost may do. `number` is unique in this process, for who keeps something by it."""
+    """Rules of one group of a vhost. `number` is unique in this process and identifies these rules."""
 
     vhost: str
     config: GroupConfig
     links: LinkRules
     max_connections_per_user: int
     max_connections_per_host: int
-    addresses: Mapping[str, str]  # what host names stand for
+    addresses: Mapping[str, str]  # resolved address by host name
     number: int
 
     @cached_property
     def hosts(self) -> HostRules:
-        """Where its users may connect from. A name that nobody could look up allows no host."""
+        """Hosts from which the group's users may connect. A name that could not be resolved allows no host."""
         usable = []
         for each in self.config.remote_hosts:
             try:
@@ -104,10 +107,10 @@ class GroupRules(Struct, frozen=True, dict=True):
 
 
 class VhostRules:
-    """The rules of one vhost. Immutable."""
+    """Rules of one vhost. Immutable, except that rules of groups are made on first use."""
 
     def __init__(self, config: VhostConfig, policy: PolicyConfig, addresses: Mapping[str, str]) -> None:
-        """addresses: what its host names stand for."""
+        """Store the configuration. `addresses` has the resolved address by host name."""
         self.config: Final = config
         self.addresses: Final = addresses
         self._policy: Final = policy
@@ -123,15 +126,18 @@ class VhostRules:
         return self.config.hostname
 
     def group(self, name: str) -> GroupRules | None:
-        """A group by its name."""
+        """Return the rules of a group by its name, or None."""
         made = self._made.get(name)
         if made is None and (config := self._configs.get(name)) is not None:
             made = self._made[name] = group_rules(config, self.config, self._policy, self.addresses)
         return made
 
     def group_of(self, user: str | None, claimed: Collection[str] = ()) -> GroupRules | None:
-        """The group of a user (None: nobody is known); None: unknown users are denied (security.md P-13). claimed:
-        groups in the user's token, which count behind those that list the user."""
+        """Return the group of a user (security.md P-13), or None if unknown users are denied.
+
+        `user` is None for an unauthenticated client. `claimed` has the groups in the user's token; a group that lists
+        the user by name takes precedence over them.
+        """
         name = None if user is None else self._group_of.get(user)
         if name is None and claimed:
             name = next((each for each in self._configs if each in claimed and not each.startswith(RESERVED)), None)
@@ -145,7 +151,7 @@ class VhostRules:
 def group_rules(
     config: GroupConfig, vhost: VhostConfig, policy: PolicyConfig, addresses: Mapping[str, str]
 ) -> GroupRules:
-    """The rules of a group, with what its vhost and the policy say where it says nothing (security.md P-15, P-21)."""
+    """Return the rules of a group, with missing values from its vhost and the policy (security.md P-15, P-21)."""
     size = config.max_message_size
     if size is None:
         size = policy.max_message_size if vhost.max_message_size is None else vhost.max_message_size
@@ -176,7 +182,7 @@ def group_rules(
 
 
 def host_names(vhost: VhostConfig) -> frozenset[str]:
-    """The host names in the groups of a vhost, which stand for addresses."""
+    """Return the host names in the groups of a vhost that have to be resolved."""
     return frozenset(name for group in vhost.groups for name in names(group.remote_hosts))
 
 
@@ -185,14 +191,17 @@ def _addresses(items: tuple[str, ...], patterns: tuple[str, ...] | None) -> Addr
 
 
 class Vhosts:
-    """All vhosts, by what clients call them (security.md P-11, P-12). Immutable."""
+    """All vhosts by name, alias or pattern (security.md P-11, P-12). Immutable."""
 
     def __init__(
         self, policy: PolicyConfig, vhosts: Iterable[VhostConfig], before: "Vhosts | None" = None,
         addresses: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """before: rules of vhosts that have not changed are taken over, with what is compiled. addresses: what host
-        names stand for, beside what files have found."""
+        """Make the rules of all vhosts.
+
+        From `before`, the compiled rules of unchanged vhosts are taken over. `addresses` has resolved host names, in
+        addition to those in the configuration.
+        """
         self.policy: Final = policy
         self._vhosts: dict[str, VhostRules] = {}
         self._aliases: dict[str, str] = {}
@@ -216,11 +225,11 @@ class Vhosts:
         return iter(self._vhosts.values())
 
     def get(self, hostname: str) -> VhostRules | None:
-        """The vhost with exactly this name."""
+        """Return the vhost with exactly this name, or None."""
         return self._vhosts.get(hostname)
 
     def find(self, name: str) -> VhostRules | None:
-        """The vhost of connections that ask for this name, or the default one; None where there is neither."""
+        """Return the vhost of connections that request this name, else the default vhost, or None without one."""
         if self._patterns is not None:
             name = self._patterns.match(name) or ""
         found = self._vhosts.get(self._aliases.get(name, name))
