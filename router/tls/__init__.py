@@ -1,1 +1,1 @@
-"""TLS by OpenSSL: credentials that were checked, and what a peer has presented. Knows no socket and no process."""
+"""TLS with OpenSSL: checked credentials, and facts about a connection's peer. Independent of sockets and processes."""

@@ -1,15 +1,15 @@
-"""A set of credentials, ready for connections."""
+"""OpenSSL context: a set of credentials, ready for connections."""
 from router.tls.openssl cimport SSL_CTX
 
-# Owner: whoever made it, and the connections that were made with it.
+# Owner: its creator, and the connections made with it. Times are seconds since the epoch.
 cdef class TlsContext:
     cdef SSL_CTX* context
     cdef readonly bint server
-    cdef readonly double expires       # seconds since the epoch: when the first certificate of ours expires; 0: none
-    cdef readonly double valid_from    # seconds since the epoch: of our own certificate, the first one; 0: none
+    cdef readonly double expires       # earliest expiry in the router's certificate chain; 0: no certificate
+    cdef readonly double valid_from    # validity of the router's own certificate, the first one; 0: no certificate
     cdef readonly double valid_until
-    cdef readonly dict list_ends       # by authority: until when its revocation list holds; seconds since the epoch
-    cdef int lists                     # of revocation
+    cdef readonly dict list_ends       # expiry of the revocation list by authority
+    cdef int lists                     # number of revocation lists
     cdef int use_protocols(self, names) except -1
     cdef int use_ciphers(self, str text) except -1
     cdef int use_groups(self) except -1

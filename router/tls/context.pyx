@@ -1,4 +1,4 @@
-"""Credentials as OpenSSL has them: read from text, checked, ready for connections (security.md 3)."""
+"""OpenSSL contexts: credentials read from text, checked, and ready for connections (security.md 3)."""
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
@@ -8,26 +8,27 @@ from router.tls.stapling cimport ask_for_status
 import time
 from math import inf
 
-# A session that was made without a certificate of the client is none for listeners that demand one.
+# Session id contexts of listeners without and with client certificates. A session established without a client
+# certificate cannot be resumed at a listener that requires one.
 SESSION_CONTEXT = b"sluice"
 VERIFIED_CONTEXT = b"sluice verified"
 VERSIONS = {"TLSv1": TLS1_VERSION, "TLSv1.1": TLS1_1_VERSION, "TLSv1.2": TLS1_2_VERSION, "TLSv1.3": TLS1_3_VERSION}
 DEFAULT_VERSIONS = ("TLSv1.2", "TLSv1.3")
-# Of a server, for TLS 1.2: fresh keys for each connection, and encryption that authenticates.
+# Default ciphers of a server with TLS 1.2: forward secrecy and authenticated encryption.
 SERVER_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-# Of a server, with what OpenSSL 3.5 adds against quantum computers, and without.
+# Groups of a server: with the post-quantum group of OpenSSL 3.5, and for older versions without it.
 SERVER_GROUPS = (b"X25519MLKEM768:X25519:prime256v1:secp384r1", b"X25519:prime256v1:secp384r1")
 
 cdef enum:
-    CHAIN_MOST = 10            # certificates between a peer's and an authority
-    CERTIFICATES_MOST = 65536  # octets of all certificates that a peer may present
-    READ_BUFFER = 65536        # octets that one read of a socket may bring
-    DAY = 86400
+    CHAIN_MOST = 10            # certificates between that of a peer and an authority
+    CERTIFICATES_MOST = 65536  # octets of all certificates of a peer
+    READ_BUFFER = 65536        # octets of one read of a socket
+    DAY = 86400                # seconds
     NAME_MOST = 256            # octets of an authority's name in texts
 
 
 class TlsError(ValueError):
-    """Credentials cannot be used. part: certificates, key, trusted, ciphers, protocols or peer."""
+    """Error in credentials. `part`: certificates, key, trusted, ciphers, protocols or peer."""
 
     def __init__(self, part, text):
         super().__init__(text)
@@ -35,7 +36,7 @@ class TlsError(ValueError):
 
 
 cdef str last_error():
-    """The reason that OpenSSL has for the last failure; forgets it."""
+    """Return OpenSSL's reason for the last failure, and clear its error queue."""
     cdef unsigned long error = ERR_peek_last_error()
     cdef const char* reason = ERR_reason_error_string(error)
     ERR_clear_error()
@@ -43,7 +44,10 @@ cdef str last_error():
 
 
 cdef int at_end(str part) except -1:
-    """There is no further one in a file, and not one that is damaged: nobody would miss a revocation list."""
+    """Check that reading a PEM text stopped at its end and not at a damaged item. Raises TlsError.
+
+    Without the check, a damaged revocation list would be ignored silently.
+    """
     if ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE:
         raise TlsError(part, last_error())
     ERR_clear_error()
@@ -51,9 +55,9 @@ cdef int at_end(str part) except -1:
 
 
 def default_ciphers(protocols):
-    """The ciphers of a server that are used with these versions if none are named; None: OpenSSL's choice.
+    """Return the default ciphers of a server with these protocol versions; None: those of OpenSSL.
 
-    The versions before 1.2 have none of the good ones.
+    Versions before 1.2 support none of SERVER_CIPHERS.
     """
     return SERVER_CIPHERS if {*(protocols or DEFAULT_VERSIONS)} <= {*DEFAULT_VERSIONS} else None
 
@@ -65,7 +69,7 @@ cdef struct Password:
 
 
 cdef int give_password(char* buffer, int size, int rwflag, void* userdata) noexcept nogil:
-    """PEM asks for the password of a key; without one it is not to ask a terminal."""
+    """Give OpenSSL the password of a key in a PEM text. The callback prevents OpenSSL from asking on the terminal."""
     cdef Password* password = <Password*>userdata
     if password is not NULL:
         password.asked = True
@@ -76,11 +80,11 @@ cdef int give_password(char* buffer, int size, int rwflag, void* userdata) noexc
 
 
 cdef int verify(X509_STORE_CTX* verification, void* argument) noexcept nogil:
-    """Verify the peer's chain.
+    """Verify the peer's certificate chain.
 
-    A certificate with alternative names is for the hosts that those name, whatever its common name is (RFC 9525). A
-    revocation list that is out of date is no certificate that has expired: the error that stands for it has no alert of
-    its own, so that the peer gets `certificate_unknown`.
+    If a certificate has alternative names, its common name is ignored (RFC 9525). OpenSSL reports an expired revocation
+    list to the peer with the alert for an expired certificate. To avoid this, the error is replaced by one without an
+    alert of its own, and the peer gets `certificate_unknown`.
     """
     cdef X509* certificate = X509_STORE_CTX_get0_cert(verification)
     cdef int good
@@ -95,7 +99,7 @@ cdef int verify(X509_STORE_CTX* verification, void* argument) noexcept nogil:
 
 
 cdef double seconds_of(const ASN1_TIME* moment):
-    """Seconds since the epoch; infinite where there is no such time."""
+    """Return a time in seconds since the epoch; infinity for NULL or an invalid time."""
     cdef int days = 0, seconds = 0
     if moment is NULL or not ASN1_TIME_diff(&days, &seconds, NULL, moment):
         ERR_clear_error()
@@ -104,10 +108,10 @@ cdef double seconds_of(const ASN1_TIME* moment):
 
 
 cdef class TlsContext:
-    """Owner: whoever made it. Its connections keep it.
+    """OpenSSL context of credentials (`router.control.ops.Credentials`). Owner: its creator, and its connections.
 
-    credentials: see `router.control.ops.Credentials`. verify_peer: of a server: clients have to present a certificate;
-    a client always verifies. Raises TlsError.
+    `verify_peer` of a server: clients have to present a certificate. A client always verifies the server. Raises
+    TlsError.
     """
 
     def __cinit__(self, credentials, *, server, verify_peer=False):
@@ -115,7 +119,7 @@ cdef class TlsContext:
         self.list_ends = {}
         ERR_clear_error()
         self.context = SSL_CTX_new(TLS_server_method() if server else TLS_client_method())
-        if self.context is NULL:  # OpenSSL's own configuration allows nothing, as when its FIPS module is missing
+        if self.context is NULL:  # OpenSSL's configuration allows nothing, for example if its FIPS module is missing
             raise TlsError("ciphers", f"OpenSSL allows none: {last_error()}")
         ERR_clear_error()
         SSL_CTX_set_options(self.context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION
@@ -161,7 +165,7 @@ cdef class TlsContext:
         SSL_CTX_free(self.context)
 
     cdef int use_protocols(self, names) except -1:
-        """Those versions, and none between that is not named."""
+        """Allow exactly the named protocol versions."""
         cdef uint64_t without = 0
         for name in names:
             if name not in VERSIONS:
@@ -179,7 +183,7 @@ cdef class TlsContext:
         if "TLSv1.3" not in names:
             without |= SSL_OP_NO_TLSv1_3
         if min(numbers) < TLS1_2_VERSION:
-            # Those who name the old versions mean it: OpenSSL's own default level has no signature for them.
+            # OpenSSL's default security level has no signature algorithm for versions before 1.2.
             SSL_CTX_set_cipher_list(self.context, b"DEFAULT:@SECLEVEL=0")
         SSL_CTX_set_options(self.context, without)
         return 0
@@ -190,15 +194,18 @@ cdef class TlsContext:
         return 0
 
     cdef int use_groups(self) except -1:
-        """Key exchange with the usual groups. With certificates of clients all count: keys may be of others."""
+        """Restrict key exchange to the usual groups.
+
+        With client certificates all groups stay allowed, since the keys of clients may use other groups.
+        """
         for groups in SERVER_GROUPS:
             if SSL_CTX_set1_groups_list(self.context, groups):
                 return 0
             ERR_clear_error()
-        return 0  # OpenSSL has been told to allow fewer: its own list, then
+        return 0  # OpenSSL's configuration allows fewer groups: keep its own list
 
     cdef int use_certificates(self, str text) except -1:
-        """Ours first, then those between it and the authority."""
+        """Use a PEM text with the router's own certificate first, then the intermediate ones. Raises TlsError."""
         cdef bytes octets = text.encode()
         cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
         cdef X509* certificate
@@ -245,7 +252,7 @@ cdef class TlsContext:
             reason = last_error()
             if given.asked and password is None:
                 reason = "it has a password, and none is given"
-            elif given.asked:  # OpenSSL's reason depends on chance: one wrong password in 256 seems to decrypt it
+            elif given.asked:  # OpenSSL's own reason is random: one in 256 wrong passwords seems to decrypt the key
                 reason = "the password given does not open it"
             elif "-----BEGIN" not in text or "PRIVATE KEY-----" not in text:
                 reason = "there is no private key"
@@ -258,7 +265,7 @@ cdef class TlsContext:
         return 0
 
     cdef int trust(self, str text) except -1:
-        """Certificates of authorities; with revocation lists among them, what is revoked is refused."""
+        """Trust the authorities in a PEM text. If it contains revocation lists, they are used too. Raises TlsError."""
         cdef bytes octets = text.encode()
         cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
         cdef X509_STORE* store = SSL_CTX_get_cert_store(self.context)
@@ -287,7 +294,7 @@ cdef class TlsContext:
         return 0
 
     cdef int use_lists(self, str text) except -1:
-        """Revocation lists; a list that others have replaced does no harm."""
+        """Add the revocation lists in a PEM text. Older lists of the same authority do no harm. Raises TlsError."""
         cdef bytes octets = text.encode()
         cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
         cdef X509_STORE* store = SSL_CTX_get_cert_store(self.context)
@@ -313,12 +320,15 @@ cdef class TlsContext:
         return 0
 
     def demand_lists(self):
-        """Refuse what is revoked, and every certificate whose authority has no list."""
+        """Refuse revoked certificates, and all certificates whose authority has no revocation list."""
         X509_STORE_set_flags(
             SSL_CTX_get_cert_store(self.context), X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL)
 
     cdef int use_tickets(self, bytes key, bytes context) except -1:
-        """Sessions are resumed by tickets only, which any worker can read. context: of the listeners that take them."""
+        """Allow session resumption by tickets only; every worker can decrypt them. Without a key, disable resumption.
+
+        `context` is the session id context of the listeners that accept the tickets. Raises TlsError.
+        """
         SSL_CTX_set_session_cache_mode(self.context, SSL_SESS_CACHE_OFF)
         SSL_CTX_set_session_id_context(self.context, <const unsigned char*><const char*>context, <unsigned>len(context))
         if not key:

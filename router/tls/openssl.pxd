@@ -1,4 +1,4 @@
-"""What is used of OpenSSL 3."""
+"""Declarations of the OpenSSL 3 functions in use."""
 from libc.stdint cimport uint64_t
 
 cdef extern from "openssl/ssl.h" nogil:
@@ -41,7 +41,8 @@ cdef extern from "openssl/ssl.h" nogil:
     long SSL_SESS_CACHE_OFF
     int SSL3_RT_HEADER, SSL3_RT_INNER_CONTENT_TYPE, SSL3_RT_APPLICATION_DATA, SSL_RECEIVED_SHUTDOWN
     int X509_V_OK, X509_V_ERR_CERT_REVOKED, X509_V_ERR_UNABLE_TO_GET_CRL, X509_V_ERR_CRL_HAS_EXPIRED
-    # Of lists with extensions that are not used here; it stands for a list that is out of date, see context.pyx.
+    # An error about revocation lists with extensions that are not used here. It is reused for expired lists, see
+    # context.pyx.
     int STALE_LIST "X509_V_ERR_CRL_PATH_VALIDATION_ERROR"
     int X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT
     unsigned long X509_V_FLAG_CRL_CHECK, X509_V_FLAG_CRL_CHECK_ALL, X509_V_FLAG_PARTIAL_CHAIN

@@ -1,4 +1,4 @@
-"""What a TLS connection has negotiated, and who the peer is."""
+"""Negotiated parameters of a TLS connection, and identity of its peer."""
 from router.tls.openssl cimport SSL, SSL_CTX, X509_NAME
 
 cdef object negotiated(SSL* ssl)

@@ -1,4 +1,4 @@
-"""What a TLS connection has negotiated, and who the peer is (security.md T-20)."""
+"""Negotiated parameters of a TLS connection, and identity of its peer (security.md T-20)."""
 from router.tls.openssl cimport *
 
 from router.control.messages import Tls
@@ -15,7 +15,7 @@ cdef bytes BINDING_LABEL = b"EXPORTER-Channel-Binding"  # RFC 9266, 4.1
 
 
 cdef object negotiated(SSL* ssl):
-    """`Tls` of an established connection."""
+    """Return the `Tls` of an established connection."""
     cdef const SSL_CIPHER* cipher = SSL_get_current_cipher(ssl)
     cdef X509* certificate = SSL_get1_peer_certificate(ssl)
     subject, issuer, attributes, fingerprints, names = None, None, [], {}, {}
@@ -46,9 +46,9 @@ cdef object negotiated(SSL* ssl):
 
 
 cdef bytes channel_binding(SSL* ssl):
-    """The binding `tls-exporter` (RFC 9266) of an established connection.
+    """Return the channel binding `tls-exporter` (RFC 9266) of an established connection, or None.
 
-    None with TLS 1.2 without extended master secret, where the value would not be that of one connection.
+    With TLS 1.2 without extended master secret the value would not be unique to the connection; the result is None.
     """
     cdef unsigned char[BINDING_SIZE] octets
     if SSL_version(ssl) < TLS1_3_VERSION and SSL_get_extms_support(ssl) != 1:
@@ -60,7 +60,7 @@ cdef bytes channel_binding(SSL* ssl):
 
 
 cdef bint expired(SSL* ssl):
-    """Whether the peer's certificate, if there is one, has expired: OpenSSL does not look when a session is resumed."""
+    """Return whether the peer has a certificate that has expired. OpenSSL does not check this in resumed sessions."""
     cdef X509* certificate = SSL_get1_peer_certificate(ssl)
     cdef int days = 0, seconds = 0
     if certificate is NULL:
@@ -71,9 +71,9 @@ cdef bint expired(SSL* ssl):
 
 
 cdef bint revoked(SSL* ssl, SSL_CTX* context) except -1:
-    """Whether a revocation list of the context names a certificate of the peer's chain.
+    """Return whether a revocation list of the context contains a certificate of the peer's chain.
 
-    Of a resumed session OpenSSL has the peer's own certificate only.
+    In a resumed session, OpenSSL knows only the peer's own certificate.
     """
     cdef X509_STORE_CTX* lists = X509_STORE_CTX_new()
     cdef X509* own = SSL_get1_peer_certificate(ssl)
@@ -95,7 +95,7 @@ cdef bint revoked(SSL* ssl, SSL_CTX* context) except -1:
 
 
 cdef bint listed(X509_STORE_CTX* lists, X509* certificate) noexcept:
-    """Whether a list of the certificate's issuer names it."""
+    """Return whether a revocation list of its issuer contains the certificate."""
     cdef STACK_OF_X509_CRL* own = X509_STORE_CTX_get1_crls(lists, X509_get_issuer_name(certificate))
     cdef X509_REVOKED* entry
     cdef int at
@@ -103,7 +103,7 @@ cdef bint listed(X509_STORE_CTX* lists, X509* certificate) noexcept:
     if own is NULL:
         return False
     for at in range(sk_X509_CRL_num(own)):
-        # 2: it was on hold, and is not any more.
+        # Result 2: the certificate was on hold and has been released.
         found = found or X509_CRL_get0_by_serial(
             sk_X509_CRL_value(own, at), &entry, X509_get0_serialNumber(certificate)) == 1
     sk_X509_CRL_pop_free(own, X509_CRL_free)
@@ -111,10 +111,10 @@ cdef bint listed(X509_STORE_CTX* lists, X509* certificate) noexcept:
 
 
 cdef str full_name(const X509_NAME* name):
-    """A name in the form of RFC 2253, as OpenSSL prints it: ASCII, the last RDN first.
+    """Return a name in the form of RFC 2253, as printed by OpenSSL: ASCII, the last RDN first.
 
-    Empty for a name without attributes, and for one with a value that OpenSSL cannot print: what it has printed until
-    then could be the name of another certificate.
+    The result is empty for a name without attributes, and for one with a value that OpenSSL cannot print: the part
+    printed before the error could be the name of another certificate.
     """
     cdef BIO* out = BIO_new(BIO_s_mem())
     cdef char* text
@@ -132,7 +132,7 @@ cdef str full_name(const X509_NAME* name):
 
 
 cdef list attributes_of(const X509_NAME* name):
-    """(attribute, value) in the order of the certificate."""
+    """Return the pairs (attribute, value) of a name in the order of the certificate."""
     cdef X509_NAME_ENTRY* entry
     cdef const ASN1_OBJECT* kind
     cdef unsigned char* text
@@ -160,10 +160,10 @@ cdef list attributes_of(const X509_NAME* name):
 
 
 cdef dict alternative_names(const X509* certificate):
-    """The first subject alternative name of each kind, by its letter in `uidFormat`.
+    """Return the first subject alternative name of each kind, by its letter in `uidFormat`.
 
-    A name with characters that no name of its kind has (a NUL, blanks, letters beyond ASCII) is left out: it could look
-    like another one.
+    A name with characters that are invalid in its kind (NUL, blanks, characters beyond ASCII) is left out, since it
+    could look like another name.
     """
     cdef GENERAL_NAMES* names = <GENERAL_NAMES*>X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL)
     cdef ASN1_STRING* string

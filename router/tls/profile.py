@@ -1,4 +1,4 @@
-"""The files of an sslProfile: read, and checked as connections would use them (security.md 3.1, 3.5, 3.8, 3.9)."""
+"""Files of an sslProfile, read and checked in the way connections use them (security.md 3.1, 3.5, 3.8, 3.9)."""
 
 import hashlib
 import json
@@ -15,15 +15,15 @@ from router.config.entities import Configuration, EndpointConfig, ListenerConfig
 from router.control.ops import Credentials
 from router.tls.context import TlsContext, TlsError
 
-MAX_FILE: Final = 4 << 20  # octets; a file with all public authorities has a quarter of a million
-# Contents that stand for a file that cannot be read: connections are refused as for one that makes no sense, and never
-# go without what it was to hold.
+MAX_FILE: Final = 4 << 20  # octets; a file with all public authorities has about 250,000
+# Contents used for a file that cannot be read. They are invalid, so connections are refused as with a damaged file
+# instead of being made without the file.
 UNREADABLE: Final = "\n"
 PASSWORD_FORMS: Final = ("pass", "literal")
-UID_LETTERS: Final = "csloun125die"  # of `uidFormat`; Dispatch has those up to 5
+UID_LETTERS: Final = "csloun125die"  # letters of `uidFormat`; Dispatch knows those up to `5`
 READABLE_BY_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
-# Attributes of a profile, by the part of the credentials that OpenSSL finds fault with.
+# Attribute of a profile by the part of the credentials that OpenSSL refuses (`TlsError.part`).
 _ATTRIBUTES: Final = {
     "certificates": "certFile",
     "key": "privateKeyFile",
@@ -37,17 +37,17 @@ Remark = tuple[str, str, str]  # log module, level, text
 
 
 class Use(NamedTuple):
-    """What connections do with credentials. verify_peer: of a server, clients have to present a certificate."""
+    """Use of credentials by connections. `verify_peer` of a server: clients have to present a certificate."""
 
     server: bool
     verify_peer: bool
 
 
 class Fault(NamedTuple):
-    """What is wrong with an attribute of a profile, or with the file that it names."""
+    """Error in an attribute of a profile, or in the file that it names."""
 
     attribute: str
-    place: str | None  # value of the attribute
+    place: str | None  # value of the attribute, such as a path
     reason: str
 
     def __str__(self) -> str:
@@ -56,12 +56,12 @@ class Fault(NamedTuple):
 
 
 class Material(Struct, frozen=True):
-    """The contents of the files of a profile.
+    """Contents of the files of a profile, with the results of the checks. Times are seconds since the epoch.
 
-    names: users by what `uidFormat` makes of their certificates; None: as it makes them. expires: seconds since the
-    epoch when the first certificate of ours does; None: there is none. valid: from when until when our own certificate
-    is valid; None: there is none. list_ends: by authority, when its revocation list expires. faults: in the
-    credentials. names_fault: in the file of names. digest: of the credentials.
+    `names` maps the result of `uidFormat` to a user name; None: that result is the user name. `expires` is the earliest
+    expiry in the router's certificate chain, `valid` start and end of the validity of the router's own certificate;
+    both are None without a certificate. `list_ends` has the expiry of the revocation list by authority. `faults` are
+    those of the credentials, `names_fault` is that of the file of names. `digest` covers the credentials.
     """
 
     credentials: Credentials
@@ -73,10 +73,10 @@ class Material(Struct, frozen=True):
     names_fault: Fault | None
     remarks: Sequence[Remark]
     digest: bytes
-    digest_of_files: bytes  # without the lists from URLs
+    digest_of_files: bytes  # digest of the credentials without revocation lists from URLs
 
     def untimely(self, now: float) -> str | None:
-        """Why our own certificate is of no use at this time, in seconds since the epoch; None: nothing is wrong."""
+        """Return the reason why the router's own certificate is not valid at a time (s since the epoch), or None."""
         if self.valid is None:
             return None
         start, end = self.valid
@@ -85,17 +85,17 @@ class Material(Struct, frozen=True):
         return f"the certificate has expired on {_moment(end)}" if now >= end else None
 
     def stale_lists(self, now: float) -> list[str]:
-        """The authorities whose revocation lists are out of date: no certificate below them is taken."""
+        """Return the authorities with expired revocation lists; their certificates are all refused."""
         return [authority for authority, end in self.list_ends.items() if end <= now]
 
 
 def _moment(seconds: float) -> str:
-    """A time as texts have it."""
+    """Format a time for texts."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
 def uses_of(configuration: Configuration) -> dict[str, set[Use]]:
-    """What listeners and connectors do with the profiles that they name, by name."""
+    """Return the uses of profiles by listeners and connectors, by name of the profile."""
     found: dict[str, set[Use]] = {}
     endpoints: Iterable[EndpointConfig] = (*configuration.listeners, *configuration.connectors)
     for endpoint in endpoints:
@@ -105,15 +105,15 @@ def uses_of(configuration: Configuration) -> dict[str, set[Use]]:
 
 
 def use_of(endpoint: EndpointConfig) -> Use:
-    """What a listener or connector does with its profile."""
+    """Return the use that a listener or connector makes of its profile."""
     if isinstance(endpoint, ListenerConfig):
-        # An HTTP listener asks for certificates only where there is an authority to compare them with.
+        # An HTTP listener requests client certificates only if the profile has an authority to verify them.
         return Use(server=True, verify_peer=endpoint.verifies_peer and not endpoint.http)
     return Use(server=False, verify_peer=True)
 
 
 def files_of(config: SslProfileConfig) -> tuple[str, ...]:
-    """All files that a profile names."""
+    """Return all files that a profile names."""
     named = [config.certificate_file, config.key_file, config.trusted_file, config.uid_mapping_file]
     if config.password is not None:
         named.append(password.file_of(config.password))
@@ -121,9 +121,10 @@ def files_of(config: SslProfileConfig) -> tuple[str, ...]:
 
 
 def read_profile(config: SslProfileConfig, uses: Iterable[Use], revoked: str | None = None) -> Material:
-    """Read and check. Takes as long as the file systems do, and raises nothing because of a file.
+    """Read and check the files of a profile. Errors in files become faults, never exceptions.
 
-    revoked: lists (PEM) from the URLs of the profile; None: it has no URLs.
+    Slow file systems block this call. `revoked` has the revocation lists (PEM) from the URLs of the profile; None: it
+    has no URLs.
     """
     faults: list[Fault] = []
     remarks: list[Remark] = []
@@ -174,12 +175,15 @@ def read_profile(config: SslProfileConfig, uses: Iterable[Use], revoked: str | N
 
 
 def unknown_letter(uid_format: str) -> str | None:
-    """The first letter that means nothing in a `uidFormat` (security.md T-21)."""
+    """Return the first invalid letter of a `uidFormat`, or None (security.md T-21)."""
     return next((letter for letter in uid_format if letter not in UID_LETTERS), None)
 
 
 def _read(path: str) -> str:
-    """Raises OSError and ValueError. What is no text in a PEM file stands outside of what it is read for."""
+    """Read a text file. Raises OSError and ValueError.
+
+    Invalid UTF-8 is replaced, since it can only be in the parts of a PEM file that are ignored.
+    """
     with open(path, "rb", opener=password.open_regular) as file:
         octets = file.read(MAX_FILE + 1)
     if len(octets) > MAX_FILE:
@@ -188,13 +192,13 @@ def _read(path: str) -> str:
 
 
 def _exposed(path: str | None) -> list[Remark]:
-    """A warning, if others can read the file with the private key."""
+    """Return a warning if other users can read the file with the private key."""
     if path is None:
         return []
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        return []  # told as what it is when it was to be read
+        return []  # reading the file has reported the error already
     if not mode & READABLE_BY_OTHERS:
         return []
     return [("CONN_MGR", "warning", f"Private key {path} can be read by others (mode {stat.S_IMODE(mode):04o})")]
@@ -217,12 +221,12 @@ def _fault(config: SslProfileConfig, error: TlsError) -> Fault:
 
 
 def _names(path: str | None) -> tuple[Mapping[str, str] | None, Fault | None]:
-    """The users in a `uidNameMappingFile` (security.md T-23)."""
+    """Return the user names in a `uidNameMappingFile`, or the fault (security.md T-23)."""
     if path is None:
         return None, None
     try:
         found = json.loads(_read(path))
-    except (OSError, ValueError) as error:  # ValueError: no JSON, too
+    except (OSError, ValueError) as error:  # ValueError: too long, a NUL in the path, or invalid JSON
         return None, Fault("uidNameMappingFile", path, getattr(error, "strerror", None) or str(error))
     except RecursionError:
         return None, Fault("uidNameMappingFile", path, "It is nested too deeply")
@@ -232,7 +236,10 @@ def _names(path: str | None) -> tuple[Mapping[str, str] | None, Fault | None]:
 
 
 def _digests(credentials: Credentials) -> tuple[bytes, bytes]:
-    """Digests of all contents, and without the lists from URLs. They tell nobody a secret, for they stay here."""
+    """Return the digest of all contents, and the one without revocation lists from URLs.
+
+    The digests cover secrets, and therefore must not leave this process.
+    """
     files = (
         credentials.certificates,
         credentials.key,
@@ -247,5 +254,5 @@ def _digests(credentials: Credentials) -> tuple[bytes, bytes]:
 
 
 def _sha256(octets: bytes) -> bytes:
-    """The digest, also where OpenSSL's configuration allows none: what is wrong with that is to be reported."""
+    """Return the SHA-256 digest, even if OpenSSL's configuration forbids it, so that this error can be reported."""
     return hashlib.new("sha256", octets, usedforsecurity=False).digest()

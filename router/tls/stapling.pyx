@@ -1,7 +1,7 @@
-"""Answers of OCSP (RFC 6960) that servers staple to their certificates: one that says `revoked` ends the handshake.
+"""Stapled OCSP responses (RFC 6960) of servers: the status `revoked` ends the handshake.
 
-Nothing is asked of anybody else, and a server that staples nothing, or what cannot be verified, is taken: whoever has
-a revoked certificate would staple nothing.
+No OCSP server is queried. A server without a response, or with one that cannot be verified, is accepted: an attacker
+with a revoked certificate would not staple a response anyway.
 """
 from router.tls.openssl cimport *
 
@@ -36,14 +36,14 @@ cdef extern from "openssl/ocsp.h" nogil:
 
 
 cdef int ask_for_status(SSL_CTX* context) except -1:
-    """Have connections of this context, a client's, ask for the status of the server's certificate."""
+    """Make connections of this client context request the status of the server's certificate."""
     SSL_CTX_set_tlsext_status_type(context, TLSEXT_STATUSTYPE_ocsp)
     SSL_CTX_set_tlsext_status_cb(context, stapled)
     return 0
 
 
 cdef int stapled(SSL* ssl, void* argument) noexcept nogil:
-    """The server's answer is there, or that it has none; 0 ends the handshake."""
+    """Check the server's OCSP response, if it sent one. Called by OpenSSL; returning 0 ends the handshake."""
     cdef const unsigned char* octets = NULL
     cdef long size = SSL_get_tlsext_status_ocsp_resp(ssl, &octets)
     cdef OCSP_RESPONSE* response
@@ -67,7 +67,10 @@ cdef int stapled(SSL* ssl, void* argument) noexcept nogil:
 
 
 cdef bint says_revoked(OCSP_BASICRESP* basic, X509* certificate, X509* issuer) noexcept nogil:
-    """Whether one of the answers is about the certificate, and says so. However old it is: nothing undoes it."""
+    """Return whether the response has the status `revoked` for the certificate.
+
+    The age of the response does not matter, since a revocation is final.
+    """
     cdef OCSP_SINGLERESP* single
     cdef const OCSP_CERTID* about
     cdef OCSP_CERTID* own
