@@ -1,1 +1,1 @@
-"""WebSocket (RFC 6455) for AMQP: frames, and the HTTP requests and answers that come before them."""
+"""WebSocket (RFC 6455) for AMQP: frames, and the HTTP requests and responses of the opening handshake."""

@@ -1,5 +1,7 @@
-"""WebSocket frames (RFC 6455, 5). AMQP is a stream: where its octets are cut into frames and messages means nothing, so
-payload is passed on as it comes, and a long frame holds nothing here.
+"""WebSocket frames (RFC 6455, 5).
+
+AMQP over WebSocket is a stream: the boundaries of WebSocket frames and messages have no meaning. So payload is passed
+on as it arrives, and long frames are not buffered.
 """
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
@@ -8,16 +10,19 @@ cdef enum:
     FINAL = 0x80
     RESERVED = 0x70
     MASKED = 0x80
-    SHORT = 125                # payload whose length is in the second octet
-    MEDIUM = 126               # two octets follow with the length
-    LONG = 127                 # eight
+    SHORT = 125                # greatest payload length that fits into the second octet
+    MEDIUM = 126               # the length is in the next two octets
+    LONG = 127                 # the length is in the next eight octets
 
-# No AMQP frame is longer, and so no message of a peer that means well.
+# Greatest size of an AMQP frame. A well-behaved peer sends no longer WebSocket frames.
 cdef uint64_t PAYLOAD_MOST = 0xFFFFFFFF
 
 
 cdef void apply_mask(uint8_t* to, const uint8_t* data, uint64_t size, const uint8_t* mask) noexcept:
-    """Masks and unmasks. mask: eight octets, those of the frame twice. `to` may lie before `data`, also overlapping."""
+    """Mask or unmask octets. `mask`: the four octets of the frame's mask, twice.
+
+    `to` may be before `data`; both may overlap.
+    """
     cdef uint64_t word, key
     cdef uint64_t at = 0
     memcpy(&key, mask, 8)
@@ -32,7 +37,10 @@ cdef void apply_mask(uint8_t* to, const uint8_t* data, uint64_t size, const uint
 
 
 cdef int32_t write_header(uint8_t* to, uint8_t opcode, uint64_t size, const uint8_t* mask) noexcept:
-    """The header of a whole message; returns its length. mask: four octets, of a client; NULL: a server's."""
+    """Write the header of an unfragmented message and return its length.
+
+    `mask`: four octets if this side is the client, NULL if it is the server.
+    """
     cdef int32_t used = 2
     cdef int32_t i, octets
     to[0] = FINAL | opcode
@@ -52,7 +60,7 @@ cdef int32_t write_header(uint8_t* to, uint8_t opcode, uint64_t size, const uint
 
 
 cdef bint is_sendable(int32_t code) noexcept:
-    """Whether a peer may send a close code (RFC 6455, 7.4)."""
+    """Return whether a peer may send a close code (RFC 6455, 7.4)."""
     return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 
@@ -65,16 +73,16 @@ cdef bint is_text(const uint8_t* data, int32_t size):
 
 
 cdef class FrameReader:
-    """masked: whether the peer has to mask its frames, as a client does, or must not."""
+    """Decoder of a peer's frames. `masked`: the peer is a client and has to mask its frames; a server must not."""
 
     def __cinit__(self, bint masked):
         self.masked = masked
         self.ping_size = -1
 
     cdef Py_ssize_t decode(self, uint8_t* data, size_t size) noexcept:
-        """Turn octets of the peer into payload, which lies at the same place then; returns its length.
+        """Decode octets of the peer: replace them by their payload, and return the payload's length.
 
-        What follows a fault or a close is dropped.
+        Octets after an error or a close frame are dropped.
         """
         cdef size_t at = 0
         cdef size_t made = 0
@@ -113,7 +121,7 @@ cdef class FrameReader:
         return made
 
     cdef bint begin_frame(self) noexcept:
-        """Look at the header as far as it is here. True: it is complete, and the payload follows."""
+        """Check the octets of the header received so far. Return True if it is complete and the payload follows."""
         cdef int32_t need = 2
         cdef int32_t i, octets, length
         cdef uint8_t opcode
@@ -121,7 +129,7 @@ cdef class FrameReader:
             return False
         opcode = self.header[0] & 0x0F
         length = self.header[1] & 0x7F
-        if self.header_size == 2:          # checked before anything else of it is read
+        if self.header_size == 2:          # check these octets before reading more of the header
             if self.header[0] & RESERVED or bool(self.header[1] & MASKED) != self.masked:
                 self.fault = PROTOCOL_ERROR
             elif opcode & 0x8:
@@ -142,7 +150,7 @@ cdef class FrameReader:
             self.left = 0
             for i in range(octets):
                 self.left = self.left << 8 | self.header[2 + i]
-            # The shortest form has to be used, and the first bit of the longest has to be 0.
+            # The length must have the shortest form, and its first bit must be 0.
             if self.left <= <uint64_t>(SHORT if octets == 2 else 0xFFFF) or self.left >> 63:
                 self.fault = PROTOCOL_ERROR
                 return False
@@ -162,7 +170,7 @@ cdef class FrameReader:
         return True
 
     cdef void rotate(self, uint64_t by) noexcept:
-        """The mask from the next octet of the payload on, when this many have come."""
+        """Rotate the mask after `by` octets of payload, so that it begins with the next octet."""
         cdef uint8_t[8] before
         cdef int32_t i
         memcpy(before, self.mask, 8)
@@ -170,7 +178,7 @@ cdef class FrameReader:
             self.mask[i] = before[(<uint64_t>i + by) & 3]
 
     cdef void end_control(self) noexcept:
-        """A control frame is complete."""
+        """Process a complete control frame."""
         if self.opcode == PING:
             memcpy(self.ping, self.control, self.control_size)
             self.ping_size = self.control_size

@@ -1,4 +1,4 @@
-"""The opening handshake of WebSocket, both sides (RFC 6455, 4; brokers-and-edge.md H-5)."""
+"""Opening handshake of WebSocket, server and client side (RFC 6455, 4; brokers-and-edge.md H-5)."""
 
 import binascii
 import hashlib
@@ -12,18 +12,18 @@ from router.websocket.http import Head, HeadError, host_header, parse, parse_ans
 from router.websocket.site import Site
 
 VERSION: Final = "13"
-PROTOCOLS: Final = ("amqp", "binary")  # both mean AMQP; the first that the client names is taken
+PROTOCOLS: Final = ("amqp", "binary")  # both mean AMQP; the first one in the client's list is selected
 SERVER_NAME: Final = "sluice-router"
 
 _MAGIC: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_OCTETS: Final = 16
-# Close frames that follow the answer at once: code and reason.
+# Close frames sent directly after the response: code and reason.
 _CANNOT_UPGRADE: Final = b"\x88\x10\x03\xf3cannot-upgrade"  # 1011
 _NO_PROTOCOL: Final = b"\x88\x11\x03\xeano sub-protocol"  # 1002
 
 
 class Upgrade(Struct, frozen=True):
-    """The answer to a request for WebSocket. octets: all of it, which may be nothing; accepted: AMQP follows."""
+    """Response to a request for WebSocket. `octets`: the response, may be empty. `accepted`: AMQP follows."""
 
     octets: bytes
     accepted: bool
@@ -31,7 +31,7 @@ class Upgrade(Struct, frozen=True):
 
 
 def asks(octets: bytes) -> bool:
-    """Whether this head asks for a WebSocket, rightly or wrongly. Other requests are for pages."""
+    """Return whether a head requests a WebSocket, correctly or not. Other requests are for pages."""
     try:
         return parse(octets).has("upgrade", "websocket")
     except HeadError:
@@ -39,7 +39,7 @@ def asks(octets: bytes) -> bool:
 
 
 def answer(octets: bytes, site: Site, *, enabled: bool = True) -> Upgrade:
-    """The answer to a head for which `asks` is true. enabled: `websockets` of the listener."""
+    """Return the response to a head for which `asks` is true. `enabled` is `websockets` of the listener."""
     try:
         method, _, minor, head = parse_request(octets)
         return _answer(method, minor, head, site, enabled)
@@ -48,7 +48,7 @@ def answer(octets: bytes, site: Site, *, enabled: bool = True) -> Upgrade:
 
 
 def _answer(method: str, minor: int, head: Head, site: Site, enabled: bool) -> Upgrade:
-    """Raises HeadError."""
+    """Return the response to a parsed request. Raises HeadError."""
     if method != "GET" or minor == 0:
         raise HeadError("an upgrade needs GET and HTTP/1.1")
     host, origin = head.one("host"), head.one("origin")
@@ -100,17 +100,17 @@ def _is_key(key: str) -> bool:
 
 
 def accept_of(key: str) -> str:
-    """What a server answers to a key."""
+    """Return the value of Sec-WebSocket-Accept for a key."""
     return b64encode(hashlib.sha1(f"{key}{_MAGIC}".encode(), usedforsecurity=False).digest()).decode()
 
 
 def make_key() -> str:
-    """A key for a request, never the same."""
+    """Return a random key for a request."""
     return b64encode(os.urandom(_KEY_OCTETS)).decode()
 
 
 def request(host: str, port: str, path: str, key: str) -> bytes:
-    """The request of a client."""
+    """Return the request of a client."""
     return (
         f"GET {path} HTTP/1.1\r\nHost: {host_header(host, port)}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: {VERSION}\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
@@ -118,7 +118,7 @@ def request(host: str, port: str, path: str, key: str) -> bytes:
 
 
 def check(octets: bytes, key: str) -> None:
-    """The answer to that request. Raises HeadError."""
+    """Check the server's response to a request with this key. Raises HeadError."""
     status, head = parse_answer(octets)
     if status != 101:
         raise HeadError(f"the server answers {head.start[9:60]}")

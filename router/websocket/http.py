@@ -1,6 +1,6 @@
-"""Heads of HTTP/1.1 messages: what comes before a WebSocket, and before a proxy's tunnel (RFC 9112).
+"""Heads of HTTP/1.1 messages, as exchanged before a WebSocket or a proxy's tunnel (RFC 9112).
 
-Strict: what two parsers could understand in two ways is refused.
+The parser is strict: it refuses heads that different parsers could understand differently.
 """
 
 import re
@@ -17,11 +17,11 @@ _STATUS: Final = re.compile(r"HTTP/1\.[01] ([0-9]{3})(?: [\t\x20-\x7e\x80-\xff]*
 
 
 class HeadError(Exception):
-    """No head of HTTP; the text says why."""
+    """Error for a malformed head; its text is the reason."""
 
 
 class Head:
-    """Start line and headers. Owner: whoever reads them."""
+    """Start line and headers. Owner: the reader."""
 
     __slots__ = ("headers", "start")
 
@@ -30,24 +30,24 @@ class Head:
         self.headers = headers  # values by name in lower case
 
     def one(self, name: str) -> str | None:
-        """The value of a header that may come once; None: it is not there. Raises HeadError."""
+        """Return the value of a header, or None without it. Raises HeadError if it occurs more than once."""
         values = self.headers.get(name, [])
         if len(values) > 1:
             raise HeadError(f"{name} comes {len(values)} times")
         return values[0] if values else None
 
     def tokens(self, name: str) -> list[str]:
-        """The items of a header that is a list."""
+        """Return the items of a header whose value is a list."""
         items = (item.strip() for value in self.headers.get(name, []) for item in value.split(","))
         return [item for item in items if item]
 
     def has(self, name: str, token: str) -> bool:
-        """Whether a list has an item, whatever its case."""
+        """Return whether the list of a header contains `token` (lower case), ignoring case."""
         return token in (item.lower() for item in self.tokens(name))
 
 
 def parse(octets: bytes) -> Head:
-    """A whole head, its empty line included. Raises HeadError."""
+    """Parse a complete head, including its final empty line. Raises HeadError."""
     if not octets.endswith(END) or len(octets) > MAX_HEAD:
         raise HeadError("it has no end, or is too long")
     start, *lines = octets[: -len(END)].decode("latin-1").split("\r\n")
@@ -61,7 +61,7 @@ def parse(octets: bytes) -> Head:
 
 
 def parse_request(octets: bytes) -> tuple[str, str, int, Head]:
-    """Method, target and minor version of a request, and its head. Raises HeadError."""
+    """Return method, target, minor version and head of a request. Raises HeadError."""
     head = parse(octets)
     found = _REQUEST.fullmatch(head.start)
     if found is None:
@@ -70,7 +70,7 @@ def parse_request(octets: bytes) -> tuple[str, str, int, Head]:
 
 
 def parse_answer(octets: bytes) -> tuple[int, Head]:
-    """The status of an answer, and its head. Raises HeadError."""
+    """Return status and head of a response. Raises HeadError."""
     head = parse(octets)
     found = _STATUS.fullmatch(head.start)
     if found is None:
@@ -79,10 +79,10 @@ def parse_answer(octets: bytes) -> tuple[int, Head]:
 
 
 def printable(host: str) -> bool:
-    """Whether a text may stand in a head."""
+    """Return whether a text has only visible ASCII characters, and so may be part of a head."""
     return all("\x21" <= character <= "\x7e" for character in host)
 
 
 def host_header(host: str, port: str) -> str:
-    """What a client calls a server: an IPv6 address has brackets."""
+    """Return the value of the Host header. An IPv6 address gets brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,8 +1,8 @@
-"""Which web pages may use an HTTP listener: judged by Host and Origin, which browsers write and pages cannot change.
+"""Access control for web pages at an HTTP listener, by the headers Host and Origin.
 
-A browser sends requests of any page to any listener that its machine can reach: by the listener's address, by another
-name of it, or by a name of the page's own site that was pointed at it (DNS rebinding). Programs that are no browsers
-send no Origin, and may write what they like.
+Browsers set both headers, and pages cannot change them. A browser sends requests of any page to any listener that its
+machine can reach: by the listener's address, by another name of it, or by a name in the page's own domain that resolves
+to the listener (DNS rebinding). Other programs send no Origin, or any value they like.
 """
 
 import ipaddress
@@ -22,18 +22,22 @@ _Authority = tuple[str, int | None]
 
 
 class Site(Struct, frozen=True):
-    """The listener that a request has reached. host: of its section. origins: its `allowedOrigins`. address: the local
-    address of the connection, as getsockname gives it; empty where it is not known."""
+    """Listener that received a request.
+
+    `host` is its configured host, `origins` are its `allowedOrigins`. `address` is the local address of the connection
+    from getsockname; empty if unknown.
+    """
 
     host: str
     origins: tuple[str, ...] = ()
     address: str = ""
 
     def refusal(self, host: str | None, origin: str | None) -> str | None:
-        """Return why a request with these headers is refused; None: it is not. Programs may leave out either.
+        """Return the reason to refuse a request with these headers, or None. Programs may omit either header.
 
-        A page may use the listener that it comes from, and those that name its origin. A listener of a loopback
-        interface is called by names of loopback only, by its own or by those of its origins.
+        A page may use the listener that served it, and listeners whose `allowedOrigins` contain its origin. In requests
+        to a listener on a loopback interface, Host must be a loopback name, the listener's own host or the host of an
+        allowed origin.
         """
         if EVERY_ORIGIN in self.origins:
             return None
@@ -44,7 +48,7 @@ class Site(Struct, frozen=True):
         return None
 
     def _is_private(self, origin: str | None) -> bool:
-        """Whether only this machine reaches the listener, or a browser of this machine has reached it."""
+        """Return whether only this machine can reach the listener, or the request is from a browser on it."""
         if self.host not in EVERY_INTERFACE:
             return is_local(self.host) or _is_loopback(self.address)
         return origin is not None and _is_loopback(self.address)
@@ -60,13 +64,13 @@ class Site(Struct, frozen=True):
 
 
 def is_local(name: str) -> bool:
-    """Whether a host's name or address always means the machine of whoever says it."""
+    """Return whether a host name or address always denotes the local machine."""
     name = name.lower()
     return name in ("localhost", "::1") or name.endswith(".localhost") or _LOOPBACK.fullmatch(name) is not None
 
 
 def origin_fault(origin: str) -> str | None:
-    """Return what is wrong with an item of `allowedOrigins`."""
+    """Return the error in an item of `allowedOrigins`, or None."""
     if origin == EVERY_ORIGIN or _origin(origin) is not None:
         return None
     return f"'{origin}' is no origin, such as https://console.example or http://localhost:3000, and not *"
@@ -95,8 +99,11 @@ def _origin(text: str) -> tuple[str, _Authority] | None:
 
 
 def _same(origin: str, host: str | None) -> bool:
-    """Whether a page comes from the listener that it asks. A proxy in front may speak TLS where the listener does not:
-    no port means any scheme's."""
+    """Return whether a page was served by the listener that it sends a request to.
+
+    A proxy in front of the listener may terminate TLS. Therefore a Host without a port matches the default ports of all
+    schemes.
+    """
     page, here = _origin(origin), None if host is None else _authority(host)
     if page is None or here is None:
         return False
