@@ -1,1 +1,1 @@
-"""The messages between supervisor and workers."""
+"""Control messages between supervisor and workers."""

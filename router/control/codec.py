@@ -1,4 +1,4 @@
-"""Encoding and decoding of control messages; errors name message and field."""
+"""Encoding and decoding of control messages. Errors name the message and the field."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,18 +17,18 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 _SENT_BACK: Final = "message with a descriptor of a worker"
-_WITH_OCTETS: Final = (Local, Send, Control)  # messages that octets belong to
+_WITH_OCTETS: Final = (Local, Send, Control)  # messages with octets in a further part
 
-# How a hand-over begins.
+# Start of an encoded hand-over.
 _HANDOVER_NUMBER: Final = re.compile(rb'\{"conn":([0-9]{1,19}),')
 
 
 class ControlError(ValueError):
-    """Octets that are not a control message, or a message that cannot be encoded. The text says why."""
+    """Error for octets that are not a control message, or a message that cannot be encoded. Its text is the reason."""
 
 
 def _text(value: object) -> str:
-    """Encode types unknown to the encoder: text types of AMQP. Raises NotImplementedError."""
+    """Convert AMQP text types, which the encoder does not know. Raises NotImplementedError for other types."""
     if isinstance(value, str):
         return str(value)
     raise NotImplementedError(f"a {type(value).__name__} cannot be encoded")
@@ -45,25 +45,25 @@ _fork_answer: Final = Decoder(ForkAnswer)
 
 
 def encode(messages: Sequence[Message]) -> bytes:
-    """One part of the control channel: a list of messages. Raises ControlError."""
+    """Encode a list of messages as one part of a control frame. Raises ControlError."""
     return _encode(list(messages), "control messages")
 
 
 def decode_events(data: bytes) -> list[Event]:
-    """The messages of one part from a worker. Raises ControlError."""
+    """Decode the messages in one part from a worker. Raises ControlError."""
     return _decode(_events, data, "events of a worker")
 
 
 def decode_orders(data: bytes) -> list[Order]:
-    """The messages of one part from the supervisor. Raises ControlError."""
+    """Decode the messages in one part from the supervisor. Raises ControlError."""
     return _decode(_orders, data, "orders of the supervisor")
 
 
 def join_octets(messages: Sequence[M], octets: Sequence[bytes]) -> list[tuple[M, bytes | None]]:
-    """The messages of a part with the octets that came behind it: those of the first one that has any come first.
+    """Pair messages with their octets, the further parts of the frame, which are in the order of the messages.
 
-    None: a message has none, or none came at all. Raises ControlError when others came than the messages have: octets
-    of one message must not be taken for those of another.
+    A message without octets is paired with None; so are all messages if there are no further parts. Raises ControlError
+    if the number of parts does not fit, since the octets of one message must not be taken for those of another.
     """
     if not octets:
         return [(message, None) for message in messages]
@@ -75,25 +75,25 @@ def join_octets(messages: Sequence[M], octets: Sequence[bytes]) -> list[tuple[M,
 
 
 def encode_delta(epoch: int, ops: list[Op]) -> bytes:
-    """A published delta, its topic included. Raises ControlError."""
+    """Encode a delta for publication, including its topic. Raises ControlError."""
     return DELTA_TOPIC + _encode(Delta(epoch, ops), "delta")
 
 
 def decode_delta(data: bytes) -> Delta:
-    """The delta that encode_delta made. Raises ControlError."""
+    """Decode the result of `encode_delta`. Raises ControlError."""
     if not data.startswith(DELTA_TOPIC):
         raise ControlError(f"delta: topic is {data[:8]!r}, expected {DELTA_TOPIC!r}")
     return _decode(_delta, memoryview(data)[len(DELTA_TOPIC) :], "delta")
 
 
 def encode_handover(message: Handover) -> bytes:
-    """The message that goes with the descriptor of a connection. Raises ControlError."""
+    """Encode the message that accompanies the descriptor of a connection. Raises ControlError."""
     _check_octets(message)
     return _encode(message, "hand-over")
 
 
 def decode_handover(data: bytes) -> Handover:
-    """The hand-over that encode_handover made. Raises ControlError."""
+    """Decode the result of `encode_handover`. Raises ControlError."""
     message = _decode(_handover, data, "hand-over")
     _check_octets(message)
     return message
@@ -105,20 +105,20 @@ def _check_octets(message: Handover | Moved) -> None:
 
 
 def handover_number(data: bytes) -> int | None:
-    """The connection number in an invalid hand-over."""
+    """Return the connection number in an invalid hand-over, or None."""
     found = _HANDOVER_NUMBER.match(data)
     return None if found is None else int(found.group(1))
 
 
 def encode_sent_back(message: Moved | PageRequest) -> bytes:
-    """The message that goes with a descriptor from a worker. Raises ControlError."""
+    """Encode the message that accompanies a descriptor from a worker. Raises ControlError."""
     if isinstance(message, Moved):
         _check_octets(message)
     return _encode(message, _SENT_BACK)
 
 
 def decode_sent_back(data: bytes) -> Moved | PageRequest:
-    """The message that encode_sent_back made. Raises ControlError."""
+    """Decode the result of `encode_sent_back`. Raises ControlError."""
     message = _decode(_sent_back, data, _SENT_BACK)
     if isinstance(message, Moved):
         _check_octets(message)
@@ -126,17 +126,17 @@ def decode_sent_back(data: bytes) -> Moved | PageRequest:
 
 
 def encode_fork(message: ForkRequest | ForkAnswer) -> bytes:
-    """A message between supervisor and zygote. Raises ControlError."""
+    """Encode a message between supervisor and zygote. Raises ControlError."""
     return _encode(message, "fork message")
 
 
 def decode_fork_request(data: bytes) -> ForkRequest:
-    """At the zygote. Raises ControlError."""
+    """Decode a request to the zygote. Raises ControlError."""
     return _decode(_fork_request, data, "fork request")
 
 
 def decode_fork_answer(data: bytes) -> ForkAnswer:
-    """At the supervisor. Raises ControlError."""
+    """Decode an answer of the zygote. Raises ControlError."""
     return _decode(_fork_answer, data, "fork answer")
 
 
@@ -148,7 +148,7 @@ def _decode(decoder: Decoder[T], data: bytes | memoryview, what: str) -> T:
 
 
 def _name_at(data: bytes | memoryview, text: str) -> str:
-    """The type of the message with an error: the decoder only has its index."""
+    """Return the type of the invalid message as text. The decoder's error contains only its index."""
     place = re.search(r"at `\$\[(\d+)\]", text)
     if place is None:
         return ""
@@ -160,14 +160,14 @@ def _encode(value: object, what: str) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        # Text of a peer that JSON cannot represent must not block other messages.
+        # JSON cannot represent some text, which may come from a peer. It must not block the other messages.
         return _encoder.encode(_plain(msgspec.to_builtins(value, enc_hook=_text)))
     except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
         raise ControlError(f"{what}: {error}") from error
 
 
 def _plain(value: Any) -> Any:
-    """The value without halves of surrogate pairs."""
+    """Return the value with unpaired surrogates in texts written as escapes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):

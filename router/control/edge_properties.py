@@ -1,14 +1,15 @@
-"""Properties in the open of an edge connection, for routers of ours (docs/internals/edge.md)."""
+"""Properties in the open of an edge connection between Sluice routers (docs/internals/edge.md)."""
 
 from typing import Final
 
-# Of an edge router its mark, chosen when it starts; of an interior router the version.
+# From an edge router: its mark, chosen at each start. From an interior router: the version of its edge protocol.
 EDGE: Final = "sluice.edge"
-# Of an interior router: it knows bundles (1), several uplinks at work (2), links attached early (3), and several
-# look-ups in a message; from 4 on it says of each address with a producer who is beyond, too.
+# Version of the edge protocol. An interior router supports bundles from version 1 on, several active uplinks from 2,
+# links attached early from 3. From 4 on, it supports several look-ups in one message, and reports for each address with
+# a producer whether there are destinations beyond the edge router.
 EDGE_VERSION: Final = 4
-UPLINKS: Final = "sluice.uplinks"  # of an edge router: true, it has several uplinks at work
-BETWEEN_EDGES: Final = "sluice.inter-edge"  # of an edge router to another one: the version
+UPLINKS: Final = "sluice.uplinks"  # from an edge router: true if it has several active uplinks
+BETWEEN_EDGES: Final = "sluice.inter-edge"  # from an edge router to another one: the version of their protocol
 BETWEEN_EDGES_VERSION: Final = 1
-CHECKS: Final = "sluice.edge-checks"  # settled messages are tracked (decision 0013)
+CHECKS: Final = "sluice.edge-checks"  # presettled messages are tracked (decision 0013)
 CHECKS_VERSION: Final = 1

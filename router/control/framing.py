@@ -1,6 +1,7 @@
-"""Frames of the control channel, which is a stream of octets: each frame has the parts of one message.
+"""Frames of the control channel, which is a stream of octets. Each frame consists of parts.
 
-A frame: the number of parts, the octets of each part (all unsigned, 32 bits, in network order), then the parts.
+A frame has the number of parts and the size of each part in octets (unsigned 32-bit numbers in network order), then the
+parts.
 """
 
 import struct
@@ -8,35 +9,35 @@ from collections.abc import Sequence
 from typing import Final
 
 MOST_PARTS: Final = 1 << 16
-MOST_OCTETS: Final = 1 << 30  # of all parts: a snapshot of the largest table has less
+MOST_OCTETS: Final = 1 << 30  # octets of all parts of a frame; a snapshot of the largest table is smaller
 _NUMBER: Final = struct.Struct("!I")
 
 
 class FrameError(ValueError):
-    """Octets that are no frame; the text says why. The stream cannot be read any further."""
+    """Error for octets that are not a frame; its text is the reason. The rest of the stream cannot be read."""
 
 
 def pack(parts: Sequence[bytes]) -> bytes:
-    """The frame with these parts."""
+    """Return the frame with these parts."""
     numbers = struct.pack(f"!{len(parts) + 1}I", len(parts), *map(len, parts))
     return b"".join((numbers, *parts))
 
 
 class Frames:
-    """Finds the frames in a stream. Owner: whoever reads its socket."""
+    """Decoder of the frames in a stream. Owner: the reader of the socket."""
 
     __slots__ = ("_held", "_need")
 
     def __init__(self) -> None:
-        self._held = bytearray()  # read, and not taken
-        self._need = _NUMBER.size  # octets without which there is no next frame
+        self._held = bytearray()  # octets read and not decoded yet
+        self._need = _NUMBER.size  # least number of octets needed to decode further
 
     def feed(self, octets: bytes | memoryview) -> None:
-        """The stream goes on with these octets."""
+        """Append octets of the stream."""
         self._held += octets
 
     def take(self) -> list[bytes] | None:
-        """The parts of the next frame; None: it is not here yet. Raises FrameError."""
+        """Return the parts of the next frame, or None if it is incomplete. Raises FrameError."""
         held = self._held
         if len(held) < self._need:
             return None

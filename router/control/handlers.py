@@ -1,4 +1,4 @@
-"""Handlers by type of message: complete, and checked by type."""
+"""Tables of message handlers by message type, typed and checked for completeness."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, get_args
@@ -10,12 +10,12 @@ S = TypeVar("S")
 
 
 class Handlers(Generic[S]):
-    """Handlers by type of message; each is called with the sender (`S`) and the message. Owner: the receiver."""
+    """Message handlers by type. A handler is called with the sender (`S`) and the message. Owner: the receiver."""
 
     __slots__ = ("_by_type", "_kinds")
 
     def __init__(self, kinds: Any, but: Iterable[type[Message]] = ()) -> None:
-        """kinds: the union of all types, except those in `but`."""
+        """Create a table for the union `kinds` of message types, except those in `but`."""
         self._kinds: frozenset[type[Message]] = frozenset(get_args(kinds)) - frozenset(but)
         self._by_type: dict[type[Message], Callable[[S, Any], None]] = {}
 
@@ -26,11 +26,11 @@ class Handlers(Generic[S]):
         self._by_type[kind] = handler
 
     def check_complete(self) -> None:
-        """Raises ValueError when a type of message has no handler."""
+        """Raise ValueError if a message type has no handler."""
         missing = self._kinds - self._by_type.keys()
         if missing:
             raise ValueError(f"no handler for {', '.join(sorted(kind.__name__ for kind in missing))}")
 
     def handle(self, sender: S, message: Message) -> None:
-        """Call the handler of the message's type."""
+        """Call the handler for the type of the message."""
         self._by_type[type(message)](sender, message)

@@ -1,67 +1,71 @@
-"""Messages of two channels that carry a descriptor each: connections to workers, and back requests for pages and
-connections for another worker; requests for new workers to the zygote and back. See docs/internals/control-protocol.md.
+"""Messages that accompany file descriptors, on two channels. See docs/internals/control-protocol.md.
+
+The hand-over channel passes connections to workers, and from workers requests for pages and connections for another
+worker. The channel of the zygote passes requests for new workers, and their answers.
 """
 
 from typing import Final
 
 from msgspec import Struct
 
-# Octets already read from a connection that a hand-over may carry: in base64 they fit into its message.
+# Octets already read from a connection that a hand-over may carry. In base64 they fit into its message.
 MOST_READ_BEFORE: Final = 32768
 
 
 class Initiate(Struct, omit_defaults=True, gc=False):
-    """For a connection that the router opens: the peer's host, and credentials for SASL PLAIN."""
+    """Data for a connection that the router opens: the peer's host, and credentials for SASL PLAIN."""
 
     host: str
     user: str | None
     password: str | None = None
-    port: str = ""  # a number, where an HTTP server is to be told
-    mark: str = ""  # of roles edge and inter-edge: what all connections of this edge router bear in their opens
-    uplinks: bool = False  # of role edge: this edge router has several uplinks at work
+    port: str = ""  # port number for the Host header of an HTTP request; else empty
+    mark: str = ""  # for roles edge and inter-edge: mark of this edge router, sent in the opens of all its connections
+    uplinks: bool = False  # for role edge: this edge router has several active uplinks
 
 
 class Begun(Struct, omit_defaults=True, gc=False):
-    """How a connection has begun in the worker that had it first: headers and SASL are through, its open has come."""
+    """State of a connection from its first worker, which has exchanged headers and SASL and received the open."""
 
     user: str | None
-    mechanism: str | None  # of SASL; None: without
+    mechanism: str | None  # SASL mechanism; None: without SASL
 
 
 class Handover(Struct, omit_defaults=True, gc=False):
-    """Supervisor to worker, with the descriptor of a TCP connection. `conn` is the first field of its encoded form."""
+    """Message from supervisor to worker with the descriptor of a TCP connection. `conn` is encoded as first field."""
 
     conn: int
-    profile: str  # key of the profile of its listener or connector
+    profile: str  # key of the profile of the connection's listener or connector
     peer: str  # "ip:port", or "host:port" of a connector
     initiate: Initiate | None = None  # the router opens the connection
-    octets: bytes = b""  # read from the socket before, as after an HTTP upgrade; at most MOST_READ_BEFORE
-    begun: Begun | None = None  # another worker had the connection until its open, with which the octets begin
+    octets: bytes = b""  # already read from the socket, as for an HTTP upgrade; at most MOST_READ_BEFORE
+    begun: Begun | None = None  # set if another worker had the connection; `octets` then begin with the open
 
 
 class Moved(Struct, tag_field="t", tag="moved", gc=False):
-    """Worker to supervisor, with the descriptor of a connection that `move` has asked for."""
+    """Message from worker to supervisor with the descriptor of a connection requested by `move`."""
 
     conn: int
-    octets: bytes  # the open, and what came behind it; at most MOST_READ_BEFORE
+    octets: bytes  # the open, and octets received after it; at most MOST_READ_BEFORE
     begun: Begun
 
 
 class PageRequest(Struct, tag_field="t", tag="page", gc=False):
-    """Worker to supervisor, with the descriptor of a socket: a client of an HTTPS listener, whose connection the worker
-    has, asks for a page. What it says comes over that socket, and the answer goes there."""
+    """Message from worker to supervisor with the descriptor of a socket: a client of an HTTPS listener requests a page.
+
+    The worker keeps the TLS connection. It relays the request and the response over that socket.
+    """
 
     conn: int
 
 
 class ForkRequest(Struct, gc=False):
-    """Supervisor to zygote, with the worker's end of its hand-over pair."""
+    """Request from supervisor to zygote for a new worker, with descriptors of the worker's sockets."""
 
     worker: int
     generation: int
 
 
 class ForkAnswer(Struct, gc=False):
-    """Zygote to supervisor, with a pidfd."""
+    """Answer of the zygote, with a pidfd."""
 
-    pid: int  # -errno where there is no worker
+    pid: int  # process id of the new worker; -errno if the fork failed

@@ -1,4 +1,4 @@
-"""Control messages about a client that logs in by SASL (AMQP 1.0 part 5, 5.3): what it says, and what it gets."""
+"""Control messages about SASL exchanges with clients (AMQP 1.0 part 5, 5.3)."""
 
 from router.control.message import Message
 
@@ -6,19 +6,19 @@ from router.control.message import Message
 
 
 class SaslBegin(Message, kw_only=True):
-    """A client wants to log in at a listener whose mechanisms are not the worker's own. It waits for `sasloffer`."""
+    """Start of a SASL exchange at a listener whose mechanisms the worker cannot handle. Answered with `sasloffer`."""
 
     conn: int
-    external: str | None = None  # user by its certificate
+    external: str | None = None  # user named by the client's certificate
     encryption: int = 0  # strength (ssf) of TLS
-    binding: bytes | None = None  # `tls-exporter`, where the listener offers mechanisms that need it
+    binding: bytes | None = None  # channel binding `tls-exporter`, if the listener offers mechanisms that need it
 
     def __repr__(self) -> str:
         return f"SaslBegin({self.conn})"
 
 
 class SaslInit(Message, kw_only=True):
-    """It has chosen. It waits for `saslchallenge` or `sasloutcome`."""
+    """Choice of a mechanism by the client. Answered with `saslchallenge` or `sasloutcome`."""
 
     conn: int
     mechanism: str
@@ -30,7 +30,7 @@ class SaslInit(Message, kw_only=True):
 
 
 class SaslResponse(Message):
-    """It has answered a challenge."""
+    """Response of the client to a challenge. Answered with `saslchallenge` or `sasloutcome`."""
 
     conn: int
     response: bytes
@@ -40,25 +40,25 @@ class SaslResponse(Message):
 
 
 class LoginFailed(Message):
-    """A client was not let in. mechanism: the one that it chose, of those that it was offered."""
+    """Failed login of a client. `mechanism`: the one that it chose; None if that was not offered."""
 
     conn: int
     mechanism: str | None
-    reason: str = ""  # of the worker, for the log
+    reason: str = ""  # the worker's reason, for the log
 
 
 # -- supervisor to worker -----------------------------------------------------------------------------------------
 
 
 class SaslOffer(Message):
-    """The mechanisms that a client may choose from."""
+    """Mechanisms offered to a client."""
 
     conn: int
     mechanisms: list[str]
 
 
 class SaslChallenge(Message):
-    """What it has to answer."""
+    """Challenge that the client has to answer."""
 
     conn: int
     octets: bytes
@@ -68,7 +68,7 @@ class SaslChallenge(Message):
 
 
 class SaslOutcome(Message, kw_only=True):
-    """The end of the exchange. user: None where the client is refused; `reason` says why, for the log."""
+    """End of the exchange. `user` is None if the client is refused; `reason` is then the reason for the log."""
 
     conn: int
     user: str | None

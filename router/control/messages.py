@@ -1,11 +1,11 @@
-"""Control messages between supervisor and workers: their fields. See docs/internals/control-protocol.md.
+"""Control messages between supervisor and workers, with their fields. See docs/internals/control-protocol.md.
 
-A worker sends events (`Event`), the supervisor sends orders (`Order`): answers are orders, too. On the wire a message
-is an object whose field `t` is the name of its class in lower case. Decoding checks the type of every field
-(`router/control/codec.py`). A field with a default may be missing; it is left out where it has that value. Those about
-a login are in `router/control/login_messages.py`.
+A worker sends events (`Event`), the supervisor sends orders (`Order`), among them the answers to events. On the wire a
+message is an object whose field `t` is the class name in lower case. Decoding checks the type of every field
+(`router/control/codec.py`). A field whose value is its default is omitted. Messages about logins are in
+`router/control/login_messages.py`.
 
-No message is part of a reference cycle, so the garbage collector need not look at them (`gc=False`).
+No message is part of a reference cycle, so messages are exempt from garbage collection (`gc=False`).
 """
 
 from typing import Any, Final, Literal
@@ -25,12 +25,12 @@ from router.control.message import Message
 from router.control.ops import Op
 from router.log import Entry
 
-MESSAGES_A_PART: Final = 64  # messages sent together; a reader cannot divide a part
+MESSAGES_A_PART: Final = 64  # messages in one part; a reader processes a part as a whole
 
-Direction = Literal["in", "out"]  # as the router sees it: "in" when the peer sends
-ErrorText = tuple[str, str | None]  # condition and description
-Count = tuple[int, int, int]  # connection, messages, their octets
-#: Slot of a quota in shared memory, messages a second, octets a second, octets buffered; 0: no limit.
+Direction = Literal["in", "out"]  # as seen by the router; "in": the peer sends
+ErrorText = tuple[str, str | None]  # condition, description
+Count = tuple[int, int, int]  # connection, messages, octets of the messages
+#: Quota slot in shared memory, messages per second, octets per second, octets buffered; 0: no limit.
 Scope = tuple[int, int, int, int]
 
 
@@ -38,17 +38,17 @@ Scope = tuple[int, int, int, int]
 
 
 class Ready(Message):
-    """The snapshot of `epoch` is applied: this worker is live."""
+    """Report that the snapshot of `epoch` is applied; the worker is live from now on."""
 
     epoch: int
 
 
 class Resync(Message):
-    """An epoch is missing or could not be applied: send a new snapshot."""
+    """Request for a new snapshot, because an epoch is missing or could not be applied."""
 
 
 class PortClosed(Message):
-    """A malformed record of another worker came, of which nothing is read any more; `text` describes the record."""
+    """Report of a malformed ring record, described by `text`. The worker stops reading the ring of its sender."""
 
     worker: int
     gen: int
@@ -56,118 +56,120 @@ class PortClosed(Message):
 
 
 class Ack(Message):
-    """The delta of `epoch` is applied."""
+    """Acknowledgement that the delta of `epoch` is applied."""
 
     epoch: int
 
 
 class Tls(Struct, omit_defaults=True, kw_only=True, gc=False):
-    """What TLS has negotiated, and the certificate that the peer has presented."""
+    """Negotiated parameters of a TLS connection, and contents of the peer's certificate."""
 
-    protocol: str  # as TLSv1.3
+    protocol: str  # such as TLSv1.3
     cipher: str
-    ssf: int  # bits of the key
+    ssf: int  # key length in bits
     resumed: bool = False
-    # Names of the peer's certificate in the form of RFC 2253. None: it has presented none. Empty: it names nobody.
+    # Names in the peer's certificate in the form of RFC 2253. None: no certificate. Empty: the name is empty.
     subject: str | None = None
     issuer: str | None = None
-    attributes: list[tuple[str, str]] = []  # of the subject, in the order of the certificate: short name as CN, value
-    fingerprints: dict[str, str] = {}  # by 1, 2 and 5: SHA-1, SHA-256, SHA-512, in hexadecimal digits
-    names: dict[str, str] = {}  # the first alternative name of a kind: host (d), URI (i), e-mail address (e)
+    attributes: list[tuple[str, str]] = []  # pairs (short name such as CN, value) of the subject, in their order
+    fingerprints: dict[str, str] = {}  # hexadecimal digests by "1" (SHA-1), "2" (SHA-256) and "5" (SHA-512)
+    names: dict[str, str] = {}  # first alternative name by kind: host (d), URI (i), e-mail address (e)
 
 
 class Opened(Message, kw_only=True):
-    """An AMQP open was received. `conn`: the number given at hand-over. Further frames of the connection wait for
-    `admitted` or `denied`."""
+    """Report of a received AMQP open. The connection's further frames wait for `admitted` or `denied`.
+
+    `conn` is the number assigned at hand-over.
+    """
 
     conn: int
     container: str
     hostname: str | None
     user: str | None
-    mechanism: str | None = None  # of SASL; None: without
+    mechanism: str | None = None  # SASL mechanism; None: without SASL
     properties: dict[str, Any]
     tls: Tls | None
-    announced: dict[str, int] | None = None  # what a router says to routers in `properties`, as far as it is valid
+    announced: dict[str, int] | None = None  # valid entries of `properties` that routers exchange: cost, versions
 
 
 class Unmoved(Message):
-    """The worker keeps a connection that `move` has asked for: it cannot be handed over, or not now."""
+    """Answer to `move`: the connection stays with the worker, because it cannot be handed over now or at all."""
 
     conn: int
 
 
 class Oversized(Message):
-    """A client has sent more of one message than its connection may."""
+    """Report that a client has sent a message larger than its connection allows."""
 
     conn: int
-    link: int  # the link's number in the log
+    link: int  # number of the link in the log
 
 
 class SessionDenied(Message):
-    """A client has begun one session more than its group may have; its connection ends."""
+    """Report that a client has begun more sessions than its group allows; its connection is closed."""
 
     conn: int
 
 
 class Forbidden(Message, kw_only=True):
-    """Messages of a client were rejected because of its rules: so many since the last such message."""
+    """Report of messages of a client that the policy has rejected since the last report."""
 
     conn: int
-    targets: int  # for the address that they name
-    users: int  # for the user that they name
+    targets: int  # messages rejected because of their address
+    users: int  # messages rejected because of their user-id
     address: str | None = None  # one of the addresses
 
 
 class HeartbeatMissed(Message):
-    """An edge router has sent no heartbeat for longer than two periods."""
+    """Report that an edge router has sent no heartbeat for longer than two periods."""
 
     conn: int
 
 
 class Closed(Message, kw_only=True):
-    """A connection is gone and all its links with it."""
+    """Report of the end of a connection with all its links."""
 
     conn: int
     error: ErrorText | None
-    confirm: bool = False  # answer `gone` when no worker has its consumers any more
-    graceful: bool = False  # closed by AMQP, by either side; only of connections that the router opened
-    sessions: int = 0  # that it still had
+    confirm: bool = False  # answer with `gone` when no worker has its consumers in the table
+    graceful: bool = False  # closed by AMQP, by either side; only for connections that the router opened
+    sessions: int = 0  # sessions that ended with the connection
 
 
 class Attach(Message, kw_only=True):
-    """A link needs a decision."""
+    """Request for a decision about an attach."""
 
     conn: int
-    link: int  # the worker's number for it
-    slot: int  # its link slot, and that slot's generation
+    link: int  # the worker's number of the link
+    slot: int  # the link's slot; `gen` is the slot's generation
     gen: int
     dir: Direction
     name: str
     address: str | None  # as the client wrote it
-    route: list[str] | None = None  # of a link from another Sluice router, see `pair`
-    channel: int  # the router's number of its session
+    route: list[str] | None = None  # for a link from another Sluice router; see `pair`
+    channel: int  # the router's channel number of the session
     dynamic: bool
     dynamic_address: str | None  # value of x-opt-qd.address
-    caps: tuple[list[str], bool]  # symbols, and whether they came as an array
+    caps: tuple[list[str], bool]  # capabilities, and whether they were encoded as an array
     coordinator: bool
     expiry: str | None
     timeout: int
     tenant: str | None  # prefix
-    text: str  # the terminus as the log shows it
+    text: str  # the terminus as shown in the log
 
 
 class Detach(Message, kw_only=True):
-    """A link is gone."""
+    """Report of the end of a link."""
 
     conn: int
     link: int
-    confirm: bool = False  # answer `detached` when no worker has it any more
-    last: int = 0  # when its last delivery came or went (CLOCK_MONOTONIC ns); 0: there was none
-    error: ErrorText | None = None  # of the peer's detach, for a link that the router attached
+    confirm: bool = False  # answer with `detached` when no worker has it in the table
+    last: int = 0  # time of its last delivery (CLOCK_MONOTONIC ns); 0: it had none
+    error: ErrorText | None = None  # error in the peer's detach, for a link that the router attached
 
 
 class Initiated(Message, kw_only=True):
-    """The attach that `link` asked for has been sent. Fields that are not of `link` are as in `attach`."""
+    """Report that the attach requested by `link` was sent. Fields other than those of `link` are as in `attach`."""
 
     conn: int
     ref: int
@@ -180,16 +182,16 @@ class Initiated(Message, kw_only=True):
 
 
 class Linked(Message):
-    """The peer has answered the attach of a link that the router attached."""
+    """Report that the peer has answered the attach of a link that the router attached."""
 
     conn: int
     link: int
-    active: bool  # with the terminus that was asked for: the peer accepts the link
-    address: str | None = None  # of a dynamic terminus
+    active: bool  # the peer accepts the link: its attach has the requested terminus
+    address: str | None = None  # address of a dynamic terminus
 
 
 class Unlinked(Message):
-    """The link that `link` asked for cannot be made; the text says why."""
+    """Report that the link requested by `link` cannot be created; `error` is the reason."""
 
     conn: int
     ref: int
@@ -197,7 +199,7 @@ class Unlinked(Message):
 
 
 class Pairable(Message):
-    """The container's link of a pair is there, not attached yet. slot, gen: its link slot and that one's generation."""
+    """Report that the container's link of a pair exists and is not attached yet; with its slot and generation."""
 
     conn: int
     pair: int
@@ -207,7 +209,7 @@ class Pairable(Message):
 
 
 class Unpairable(Message):
-    """The container's link of a pair cannot be made: the error for its client."""
+    """Report that the container's link of a pair cannot be created, with the error for the client."""
 
     pair: int
     condition: str
@@ -215,26 +217,28 @@ class Unpairable(Message):
 
 
 class Unpaired(Message):
-    """The client's link of a pair was gone before the two were connected."""
+    """Report that the client's link of a pair ended before the two were connected."""
 
     pair: int
 
 
 class RoutedUp(Message):
-    """A routed link is answered."""
+    """Report that the attach of a routed link is answered."""
 
     conn: int
     link: int
 
 
 class RouterLink(Message, kw_only=True):
-    """A link between routers is attached by both sides. The other fields are as in `attach`. It is answered with
-    `attached`, for its identity."""
+    """Report that a link between routers is attached by both sides. Answered with `attached`, which has its identity.
+
+    Fields without a comment are as in `attach`.
+    """
 
     conn: int
     link: int
     dir: Direction
-    kind: Literal["control", "data", "stream"]  # data: one of the ten of the priorities
+    kind: Literal["control", "data", "stream"]  # data: one of the ten data links, by priority
     priority: int
     slot: int
     gen: int
@@ -243,29 +247,29 @@ class RouterLink(Message, kw_only=True):
 
 
 class Traced(Message, kw_only=True):
-    """Frames of a connection that `watch` asked for."""
+    """Frames of a connection, requested by `watch`."""
 
     conn: int
     lines: list[tuple[float, str]]  # seconds since the epoch, text
-    lost: int  # lines dropped before these
-    ended: bool  # the connection is gone, nothing follows
+    lost: int  # number of lines dropped before these
+    ended: bool  # the connection has ended; no further lines follow
 
 
 class Local(Message):
-    """A message for the router itself, accepted; its octets are the second part of the multipart message."""
+    """Accepted AMQP message for the router itself. Its octets are a further part of the control frame."""
 
-    key: str  # of its address, or CONTROL_KEY
-    conn: int  # the connection that it came by
+    key: str  # key of its address, or CONTROL_KEY
+    conn: int  # connection on which it arrived
 
 
 class Forwarded(Message):
-    """Octets of messages of the router itself that were forwarded or dropped."""
+    """Report of the octets of router-initiated messages that were forwarded or dropped."""
 
     octets: int
 
 
 class Log(Message):
-    """A line that the supervisor must log."""
+    """Log line for the supervisor to write."""
 
     module: str
     level: str
@@ -273,10 +277,10 @@ class Log(Message):
 
 
 class Logged(Message):
-    """Lines that the worker has written itself since the last such message."""
+    """Log lines that the worker has written itself since the last report."""
 
-    counts: dict[str, list[int]]  # by module, a number for each level from trace to critical
-    lines: list[Entry]  # the last of them
+    counts: dict[str, list[int]]  # by module: number of lines for each level from trace to critical
+    lines: list[Entry]  # the latest lines
 
 
 Event = (
@@ -317,49 +321,52 @@ Event = (
 
 
 class Snapshot(Message):
-    """The whole table. It replaces what the worker holds."""
+    """Whole table as ops. It replaces the worker's table."""
 
     epoch: int
     ops: list[Op]
 
 
 class Limits(Struct, omit_defaults=True, gc=False):
-    """What a connection may, where that is not what its listener says. None: as the listener says."""
+    """Limits of a connection that differ from those of its listener. None: the limit of the listener applies."""
 
     max_frame: int | None = None  # octets
     sessions: int | None = None
-    window: int | None = None  # octets of a session
-    message: int = 0  # octets of a message that comes by it; 0: any number
+    window: int | None = None  # incoming window of a session in octets
+    message: int = 0  # octets of an incoming message; 0: no limit
 
 
 class Rules(Message):
-    """Addresses that messages may name, for connections that `permit` tells to go by them; kept until `rulesgone`."""
+    """Rules about the addresses of messages. `permit` assigns them to connections; kept until `rulesgone`."""
 
     number: int
     items: list[str]
     patterns: bool
-    quotas: list[Scope] = field(default_factory=list)  # that these connections share with others
+    quotas: list[Scope] = field(default_factory=list)  # quotas that the connections with these rules share
 
 
 class RulesGone(Message):
-    """No connection of the worker goes by these rules any more."""
+    """Order to forget rules that no connection of the worker uses."""
 
     number: int
 
 
 class Permit(Message, kw_only=True):
-    """What messages of a connection may say from now on. The first one comes before the answer to the open."""
+    """Rules for the messages of a connection from now on. The first `permit` precedes the answer to the open."""
 
     conn: int
-    rules: int  # where those of anonymous senders may go
+    rules: int  # number of the rules about addresses of anonymous senders' messages
     user: str | None
-    proxies: bool  # they may name any user
-    rights: str | None = None  # of requests to management nodes, by name; None: all
+    proxies: bool  # messages may have any user-id
+    rights: str | None = None  # name of the rights at management nodes; None: all
 
 
 class Admitted(Message):
-    """The answer to an open: the connection may go on. edge: number of the bundle of an edge connection. mark: the text
-    by which other routers know this one. tenant: the prefix of the client's mobile addresses."""
+    """Answer to an open: the connection is admitted.
+
+    `edge`: number of the bundle of an edge connection. `mark`: text that identifies this router to other routers.
+    `tenant`: prefix of the client's mobile addresses.
+    """
 
     conn: int
     limits: Limits | None = None
@@ -369,14 +376,16 @@ class Admitted(Message):
 
 
 class Move(Message):
-    """The first answer to an open: hand the connection over with `Moved`, for another worker, or say `unmoved`. It is
-    asked about its open again."""
+    """First answer to an open: hand the connection over with `Moved`, for another worker, or answer `unmoved`.
+
+    The answer to the open follows, to the worker that then has the connection.
+    """
 
     conn: int
 
 
 class Denied(Message):
-    """The answer to an open: a close with an error. mark: as of Admitted."""
+    """Answer to an open: close the connection with an error. `mark` is as in Admitted."""
 
     conn: int
     condition: str
@@ -385,79 +394,85 @@ class Denied(Message):
 
 
 class Attached(Message, kw_only=True):
-    """The link is accepted.
+    """Answer to an attach: the link is accepted.
 
-    kind: "address" with `addr`, an id of the table; "anonymous"; "router": a link between routers is registered;
-    "source": the worker sends numbered messages, `settled` or not; "heartbeat": an edge router says on it that it
-    lives. An "anonymous" link on which the peer receives gets what the supervisor sends (`control`).
+    `kind`: "address" with `addr`, an id of the table; "anonymous"; "router": a link between routers is registered;
+    "source": the worker sends numbered messages, `settled` or not; "heartbeat": an edge router sends heartbeats on it.
+    On an "anonymous" link on which the peer receives, the worker sends the messages of `control`.
     """
 
     conn: int
     link: int
     kind: Literal["anonymous", "address", "router", "source", "heartbeat"]
-    identity: int  # the link's number in the log
+    identity: int  # number of the link in the log
     settled: bool = False
     addr: int | None = None
-    generated: str | None = None  # text for a dynamic terminus
-    to: str | None = None  # text for x-opt-qd.to; None for consumers
-    phase: int = 0  # for x-opt-qd.phase
+    generated: str | None = None  # generated address of a dynamic terminus
+    to: str | None = None  # value of x-opt-qd.to; None for consumers
+    phase: int = 0  # value of x-opt-qd.phase
     fallback: bool = True  # False: the link's deliveries never go to the fallback
-    capacity: int | None = None  # credit that the peer gets at most; None: as its listener says
+    capacity: int | None = None  # greatest credit of the peer; None: linkCapacity of its listener
 
 
 class Refused(Message):
-    """The link is refused. `condition`: AMQP error symbol; None: the detach has no error."""
+    """Answer to an attach: the link is refused. `condition`: AMQP error condition; None: the detach has no error."""
 
     conn: int
     link: int
     condition: str | None
     description: str | None
-    termini: bool = False  # the attach that answers has a source and a target, without addresses
+    termini: bool = False  # the attach sent in response has a source and a target, both without an address
 
 
 class Decided(Message):
-    """The link will be routed, or refused, when its container allows; answers to later attaches do not wait for it."""
+    """Interim answer to an attach: the link belongs to a link route, whose container decides.
+
+    Answers to later attaches do not wait for this link.
+    """
 
     conn: int
     link: int
 
 
 class Postponed(Message):
-    """The answer waits for another router. Answers to later attaches wait for it; the supervisor goes on with them."""
+    """Interim answer to an attach: the decision waits for another router.
+
+    The supervisor continues with later attaches, but their answers wait for this link.
+    """
 
     conn: int
     link: int
 
 
 class Pair(Message, kw_only=True):
-    """Make the container's link of a pair."""
+    """Order to create the container's link of a pair."""
 
     conn: int
     pair: int
     identity: int
     outgoing: bool  # the container receives
-    name: str  # of the link
-    worker: int  # of the client's link, with its slot …
-    epoch: int  # … and the epoch that brought that worker up
-    slot: int
+    name: str  # name of the link
+    worker: int  # worker of the client's link
+    epoch: int  # epoch in which that worker came up
+    slot: int  # slot of the client's link; `gen` is the slot's generation
     gen: int
     survives: bool  # the client's terminus outlives its connection
-    address: str | None  # address for the container; None: the one that the client wrote
-    answer: tuple[str, str]  # text taken off the front of the answered address, text put there
-    # For a link to the next router instead of a container: ids of the router that has the container and of those
-    # passed, if it is Sluice; else empty.
+    address: str | None  # address for the container; None: the client's address
+    answer: tuple[str, str]  # prefix removed from the address in the container's attach, prefix put in its place
+    # For a link to the next router instead of a container. If that router is Sluice: ids of the router with the
+    # container and of the routers passed; else empty.
     route: list[str] | None = None
-    group: str  # the client's session; the links of one client session share a session here
+    group: str  # the client's session; links of the same client session share a session on this connection
 
 
 class Paired(Message, kw_only=True):
-    """The container's link is there; the client's link is the other end."""
+    """Answer to an attach: the link is routed; the container's link is the other end."""
 
     conn: int
     link: int
     pair: int
     identity: int
-    worker: int  # of the container's link, with its slot; `epoch` brought that worker up
+    worker: int  # worker of the container's link, with its slot; `epoch` is the epoch in which it came up
     epoch: int
     slot: int
     gen: int
@@ -466,57 +481,57 @@ class Paired(Message, kw_only=True):
 
 
 class Unpair(Message):
-    """The client's link of a pair will not come: end the container's."""
+    """Order to end the container's link of a pair, because the client's link ended."""
 
     pair: int
 
 
 class Detached(Message):
-    """No worker has the link in its table any more."""
+    """Confirmation of `detach`: no worker has the link in its table."""
 
     conn: int
     link: int
 
 
 class Gone(Message):
-    """No worker has a consumer of the connection any more."""
+    """Confirmation of `closed`: no worker has a consumer of the connection in its table."""
 
     conn: int
 
 
 class Link(Message, kw_only=True):
-    """Attach a link, on the connection's session for links of the router."""
+    """Order to attach a link, on the connection's session for router-initiated links."""
 
     conn: int
-    ref: int  # the link's identity
+    ref: int  # identity of the link
     dir: Direction
     name: str
-    address: str | None  # of the terminus at the peer
-    # "address": the supervisor binds the link when the peer has answered; "anonymous": each message names its address;
-    # "messages": what comes is the supervisor's (`local` with `service`), what goes comes from there (`control`);
-    # "heartbeat": the worker says that it lives.
+    address: str | None  # address of the peer's terminus
+    # "address": the supervisor binds the link when the peer has answered. "anonymous": each message has its address.
+    # "messages": incoming messages go to the supervisor (`local` with `service`), outgoing ones come from it
+    # (`control`). "heartbeat": the worker sends heartbeats.
     use: Literal["address", "anonymous", "messages", "heartbeat"] = "address"
-    capability: str | None = None  # of the terminus at the peer, and (mirrored) of the other one
-    mirrored: bool = False
+    capability: str | None = None  # capability of the peer's terminus
+    mirrored: bool = False  # this router's terminus has the capability, too
     dynamic: bool = False  # the peer generates the address
     bare: bool = False  # this router's own terminus is null
-    second: bool = False  # on another session than other links
-    capacity: int | None = None  # credit of the peer; None: as the connector says
+    second: bool = False  # on a separate session
+    capacity: int | None = None  # credit of the peer; None: linkCapacity of the connector
     service: str = ""  # key of `local`
 
 
 class Unlink(Message):
-    """Close a link that the router attached, with an error where there is one."""
+    """Order to close a link that the router attached, with an error if `condition` is set."""
 
     conn: int
     ref: int
     condition: str | None = None
     description: str | None = None
-    quiet: bool = False  # not before its deliveries are settled, or a while has passed
+    quiet: bool = False  # wait until its deliveries are settled, for a limited time
 
 
 class CloseLink(Message):
-    """Close a link that a client has attached, with an error."""
+    """Order to close a link that a client has attached, with an error."""
 
     conn: int
     link: int
@@ -525,51 +540,53 @@ class CloseLink(Message):
 
 
 class Close(Message):
-    """Close a connection, with an error where there is one."""
+    """Order to close a connection, with an error if `condition` is set."""
 
     conn: int
     condition: str | None = None
     description: str | None = None
-    silent: bool = False  # drop the socket without frames
+    silent: bool = False  # close the socket without sending frames
 
 
 class Watch(Message):
-    """Send the frames of a connection with `traced`, or stop that."""
+    """Order to start or stop reporting the frames of a connection with `traced`."""
 
     conn: int
     on: bool
-    due_ms: int | None = None  # send `traced` after so many milliseconds, also without frames
+    due_ms: int | None = None  # send `traced` after this time, even without frames
 
 
 class Drain(Message):
-    """Stop reading, flush, exit 0 within `deadline_ms` milliseconds."""
+    """Order to stop reading, flush all output, and exit with status 0 within `deadline_ms` milliseconds."""
 
     deadline_ms: int
 
 
 class Send(Message):
-    """A message from the router itself; its octets are the second part of the multipart message."""
+    """AMQP message of the router itself, for an address. Its octets are a further part of the control frame."""
 
-    key: str  # of its address …
-    epoch: int  # … which the worker has once it has applied this
+    key: str  # key of the address
+    epoch: int  # epoch after which the worker's table has the address
 
 
 class Control(Message):
-    """A message for the control link of an inter-router connection, or for `link` of an edge connection; its octets are
-    the second part of the multipart message. It is answered with `forwarded`."""
+    """AMQP message for the control link of an inter-router connection, or for `link` of an edge connection.
+
+    Its octets are a further part of the control frame. It is answered with `forwarded`.
+    """
 
     conn: int
-    link: int | None = None  # the worker's number for it
+    link: int | None = None  # the worker's number of the link
 
 
 class Taken(Message):
-    """The supervisor has handled `local` messages."""
+    """Report that the supervisor has processed `local` messages."""
 
     counts: list[Count]
-    control: list[Count] = field(default_factory=list)  # the same for control messages, which count separately
+    control: list[Count] = field(default_factory=list)  # control messages, which are counted separately
 
 
-Answer = Attached | Refused | Decided | Postponed | Paired  # to an attach
+Answer = Attached | Refused | Decided | Postponed | Paired  # answers to an attach
 Order = (
     Snapshot
     | SaslOffer
@@ -602,11 +619,11 @@ Order = (
 )
 
 
-# -- the table: one object for each epoch -------------------------------------------------------------------------
+# -- deltas of the table ------------------------------------------------------------------------------------------
 
 
 class Delta(Struct, gc=False):
-    """One epoch of the table, published to all workers after DELTA_TOPIC."""
+    """Ops of one epoch, published to all workers behind DELTA_TOPIC."""
 
     epoch: int
     ops: list[Op]

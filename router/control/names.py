@@ -1,16 +1,16 @@
-"""Names on the channels between supervisor and workers: topics, identities of sockets, keys."""
+"""Names used on the channels between supervisor and workers: topics, socket identities, keys."""
 
 from typing import Final
 
-DELTA_TOPIC: Final = b"d"  # first octet of each delta, and the subscription for deltas
-CONTROL_KEY: Final = "control"  # of `local`, instead of an address: a control message of another router
+DELTA_TOPIC: Final = b"d"  # first octet of each delta; topic to subscribe to
+CONTROL_KEY: Final = "control"  # key of `local` for control messages of other routers, in place of an address
 
 
 def deltas_path(directory: str, worker: bytes) -> str:
-    """Path of the socket by which the worker of this identity gets deltas."""
+    """Return the path of the socket on which the worker with this identity receives deltas."""
     return f"{directory}/{worker.decode()}"
 
 
 def identity(worker: int, generation: int) -> bytes:
-    """ZeroMQ identity of a worker's control socket, and the topic that says it is subscribed."""
+    """Return the identity of a worker process; its subscription to this topic shows that it receives deltas."""
     return b"w%d.%d" % (worker, generation)

@@ -1,6 +1,6 @@
-"""Ops: the elements of deltas and snapshots, changes of the workers' tables. See docs/internals/control-protocol.md.
+"""Ops: changes of the workers' tables, the elements of deltas and snapshots. See docs/internals/control-protocol.md.
 
-On the wire an op is a list that begins with its name. Decoding checks the type of every field.
+On the wire an op is a list that begins with the op's name. Decoding checks the type of every field.
 """
 
 from typing import Any, Literal
@@ -9,18 +9,18 @@ from msgspec import Struct
 
 from router.addressing.settings import DEFAULT_OVERFLOW, Setting
 
-Slot = tuple[int, int]  # of a link, with its generation
+Slot = tuple[int, int]  # slot of a link, and the slot's generation
 
 
 class OpBase(Struct, array_like=True, gc=False):
-    """Base of all ops."""
+    """Base class of all ops."""
 
 
-# -- what a worker itself goes by ---------------------------------------------------------------------------------
+# -- settings of the workers --------------------------------------------------------------------------------------
 
 
 class FailoverServer(Struct, gc=False, frozen=True):
-    """A server that clients may fail over to (routing-semantics.md C-8)."""
+    """Server to which clients may fail over (routing-semantics.md C-8)."""
 
     scheme: str | None
     host: str
@@ -34,9 +34,9 @@ class Profile(Struct, rename="camel", kw_only=True, gc=False, frozen=True):
     port: str
     role: str
     cost: int
-    sasl_mechanisms: list[str] | None  # that may be used; None: all
-    asks_for_sasl: bool = False  # the supervisor says what is offered, and who clients are
-    binds_logins: bool = False  # mechanisms with channel binding among them
+    sasl_mechanisms: list[str] | None  # allowed mechanisms; None: all
+    asks_for_sasl: bool = False  # the supervisor chooses the offered mechanisms and authenticates clients
+    binds_logins: bool = False  # mechanisms with channel binding are offered, too
     max_frame_size: int
     max_sessions: int
     max_session_frames: int | None
@@ -44,81 +44,81 @@ class Profile(Struct, rename="camel", kw_only=True, gc=False, frozen=True):
     strip_annotations_in: bool
     strip_annotations_out: bool
     link_capacity: int
-    bundle_capacity: int  # of links between two Sluice routers
+    bundle_capacity: int  # capacity of links between two Sluice routers
     max_buffered_megabytes: int
     open_properties: dict[str, Any]
     message_logging_components: str
     initial_handshake_timeout_seconds: int
     failover_servers: list[FailoverServer]
-    authenticate_peer: bool = False  # clients have to log in
+    authenticate_peer: bool = False  # clients have to authenticate
     require_encryption: bool = False  # requireSsl or requireEncryption
     tls: str | None = None  # name of the credentials; None: without TLS
-    verify_peer: bool = False  # of a listener: clients have to present a certificate
-    verify_hostname: bool = True  # of a connector
-    websockets: bool = False  # AMQP over WebSocket, and nothing else
-    websocket_path: str = "/"  # of a connector
-    allowed_origins: list[str] = []  # of web pages that may use a listener, beside its own
+    verify_peer: bool = False  # listener: clients have to present a certificate
+    verify_hostname: bool = True  # connector: the server's certificate must match its host name
+    websockets: bool = False  # only AMQP over WebSocket is accepted
+    websocket_path: str = "/"  # connector: path of the request
+    allowed_origins: list[str] = []  # origins of web pages that may use a listener, besides its own
 
 
 class ProfileOp(OpBase, tag="profile"):
-    """A profile that hand-overs may name. It never changes: a listener that changes gets one with another key."""
+    """New profile for hand-overs. Profiles are immutable: a changed listener gets a profile with another key."""
 
     key: str
     profile: Profile
 
 
 class ProfileGone(OpBase, tag="-profile"):
-    """Its last connection has ended."""
+    """Removal of a profile whose last connection has ended."""
 
     key: str
 
 
 class Credentials(Struct, kw_only=True, gc=False, frozen=True):
-    """What TLS connections prove and trust: the contents of an sslProfile's files (security.md T-1). Holds secrets."""
+    """Credentials of TLS connections: contents of an sslProfile's files (security.md T-1). Contains secrets."""
 
-    certificates: str | None = None  # PEM: our certificate, then those of intermediate authorities
+    certificates: str | None = None  # PEM: the router's certificate, then those of intermediate authorities
     key: str | None = None  # PEM
-    password: str | None = None  # of the key
+    password: str | None = None  # password of the key
     trusted: str | None = None  # PEM: certificates of authorities, and their revocation lists
-    revoked: str | None = None  # PEM: lists from URLs, which each authority has to have; None: they are not demanded
-    closes_revoked: bool = False  # connections whose certificate a new list names
+    revoked: str | None = None  # PEM: lists from URLs; if set, each authority must have a list
+    closes_revoked: bool = False  # close connections whose certificate is in a new list
     ciphers: str | None = None  # OpenSSL's list for TLS 1.2 and older; None: its default
-    protocols: list[str] = []  # as TLSv1.2; none: TLSv1.2 and TLSv1.3
-    ticket_key: bytes = b""  # 80 octets that encrypt session tickets: the same in all workers; none: no tickets
+    protocols: list[str] = []  # such as TLSv1.2; empty: TLSv1.2 and TLSv1.3
+    ticket_key: bytes = b""  # 80 octets to encrypt session tickets, equal in all workers; empty: no tickets
 
     def __repr__(self) -> str:
         return "Credentials(…)"
 
 
 class CredentialsOp(OpBase, tag="tls"):
-    """Credentials are new, or have changed: connections from now on use these. None: they cannot be used."""
+    """New or changed credentials, used by all connections from now on. None: the credentials are invalid."""
 
     name: str
     credentials: Credentials | None
 
 
 class CredentialsGone(OpBase, tag="-tls"):
-    """No profile names these credentials any more."""
+    """Removal of credentials that no profile uses."""
 
     name: str
 
 
 class LogOp(OpBase, tag="log"):
-    """Settings of the log. Another `opened` than before: open the log files anew."""
+    """Settings of the log. A value of `opened` other than before: reopen the log files."""
 
     settings: dict[str, Any]  # LogSettings.to_dict()
     opened: int
 
 
 class TraceOp(OpBase, tag="trace"):
-    """Write the frames of this connection to the log, or never, whatever the level of module PROTOCOL."""
+    """Frame logging of one connection: always or never, whatever the level of module PROTOCOL."""
 
     conn: int
     on: bool
 
 
 class WorkerOp(OpBase, tag="worker"):
-    """A worker has begun, or died."""
+    """Start or exit of a worker."""
 
     worker: int
     generation: int
@@ -126,34 +126,34 @@ class WorkerOp(OpBase, tag="worker"):
 
 
 class LaterOp(OpBase, tag="later"):
-    """Nobody waits for the acknowledgement of this epoch: it need not wake the supervisor."""
+    """Mark of an epoch for whose acknowledgement nobody waits, so it need not wake the supervisor."""
 
 
 # -- addresses ----------------------------------------------------------------------------------------------------
 
 
 class SettingsOp(OpBase, tag="settings"):
-    """All address settings, in a snapshot: by canonical pattern, and the default distribution."""
+    """All address settings by canonical pattern, and the default distribution. Part of a snapshot."""
 
     entries: list[tuple[str, Setting]]
     default: str
 
 
 class SettingOp(OpBase, tag="setting"):
-    """The setting of one pattern is new or changed; None: it is gone."""
+    """New or changed setting of one pattern; None: the setting is removed."""
 
     pattern: str
     setting: Setting | None
 
 
 class DefaultOp(OpBase, tag="default"):
-    """The distribution of addresses that no pattern matches."""
+    """Distribution of addresses without a matching pattern."""
 
     distribution: str
 
 
 class AddressAttributes(Struct, omit_defaults=True, gc=False, frozen=True):
-    """How an address is treated."""
+    """Attributes that determine how an address is treated."""
 
     treatment: str
     priority: int | None = None
@@ -161,12 +161,12 @@ class AddressAttributes(Struct, omit_defaults=True, gc=False, frozen=True):
     overflow: str = DEFAULT_OVERFLOW
     inproc: bool = False
     exchange: int | None = None
-    rejects: bool = False  # messages for the router itself are rejected (option -T)
-    confined: bool = False  # at an edge router: messages never leave by its uplink
+    rejects: bool = False  # messages to the router itself are rejected (option -T)
+    confined: bool = False  # edge router: messages never leave through its uplink
 
 
 class AddressOp(OpBase, tag="addr"):
-    """Create or replace an address record. `id`: small integer, index of its counters. `key`: as `M0orders`."""
+    """New or replaced address record. `id`: small integer, index of its counters. `key`: such as `M0orders`."""
 
     id: int
     key: str
@@ -174,26 +174,26 @@ class AddressOp(OpBase, tag="addr"):
 
 
 class AddressGone(OpBase, tag="-addr"):
-    """Forget an address record; the id may be used again by a later epoch."""
+    """Removal of an address record; a later epoch may reuse the id."""
 
     id: int
 
 
 class ConsumerOp(OpBase, tag="+c"):
-    """A consumer of an address: an outgoing link, by its slot. Order of arrival is the order in the list."""
+    """New consumer of an address: an outgoing link, by its slot. Consumers are listed in the order of their ops."""
 
     address: int
     worker: int
     slot: int
     generation: int
     capacity: int
-    edge: int = 0  # number of its edge connection: what came by that does not go back; 0: it is on none
-    cost: int = 0  # of that, at an edge router
-    peer: str = ""  # the mark of another edge router that it is at
+    edge: int = 0  # number of its edge connection; messages never return to the connection they came from; 0: none
+    cost: int = 0  # cost of that connection, at an edge router
+    peer: str = ""  # mark of the edge router at the other end, if it is one
 
 
 class ConsumerGone(OpBase, tag="-c"):
-    """A consumer is gone."""
+    """Removal of a consumer."""
 
     address: int
     worker: int
@@ -202,9 +202,9 @@ class ConsumerGone(OpBase, tag="-c"):
 
 
 class ExchangeAttributes(Struct, rename="camel", omit_defaults=True, gc=False, frozen=True):
-    """An exchange, without its bindings."""
+    """Attributes of an exchange, without its bindings."""
 
-    address: int  # ids of addresses
+    address: int  # id of an address; so are `counters` and `alternate`
     match: str  # "amqp" or "mqtt"
     counters: int
     alternate: int | None = None
@@ -212,20 +212,20 @@ class ExchangeAttributes(Struct, rename="camel", omit_defaults=True, gc=False, f
 
 
 class ExchangeOp(OpBase, tag="exchange"):
-    """An exchange of an address is new."""
+    """New exchange of an address."""
 
     id: int
     attributes: ExchangeAttributes
 
 
 class ExchangeGone(OpBase, tag="-exchange"):
-    """An exchange is gone."""
+    """Removal of an exchange."""
 
     id: int
 
 
 class BindingOp(OpBase, tag="bind"):
-    """A binding of an exchange."""
+    """New binding of an exchange."""
 
     exchange: int
     id: int
@@ -235,7 +235,7 @@ class BindingOp(OpBase, tag="bind"):
 
 
 class BindingGone(OpBase, tag="-bind"):
-    """A binding is gone."""
+    """Removal of a binding."""
 
     exchange: int
     id: int
@@ -245,22 +245,22 @@ class BindingGone(OpBase, tag="-bind"):
 
 
 class NextHopOp(OpBase, tag="hop"):
-    """A next hop: inter-router connection `conn` with its outgoing data links by priority."""
+    """New or changed next hop: inter-router connection `conn` with its outgoing data links by priority."""
 
     conn: int
     worker: int
-    links: list[Slot | None]  # None: use the next lower one that there is
-    neighbour: int | None = None  # index of the router at its other end, where it is known
+    links: list[Slot | None]  # None: use the link of the next lower priority
+    neighbour: int | None = None  # index of the router at its other end, if known
 
 
 class NextHopGone(OpBase, tag="-hop"):
-    """A next hop is gone."""
+    """Removal of a next hop."""
 
     conn: int
 
 
 class RouterOp(OpBase, tag="router"):
-    """Another router: its next-hop connections, its cost, and its valid origins as a hexadecimal number."""
+    """New or changed remote router: its next-hop connections, its cost, and its valid origins as hexadecimal number."""
 
     index: int
     id: str
@@ -270,19 +270,19 @@ class RouterOp(OpBase, tag="router"):
 
 
 class RouterGone(OpBase, tag="-router"):
-    """Forget another router."""
+    """Removal of a remote router."""
 
     index: int
 
 
 class RadiusOp(OpBase, tag="radius"):
-    """Hops to the farthest router."""
+    """Number of hops to the farthest router."""
 
     hops: int
 
 
 class RemoteOp(OpBase, tag="+r"):
-    """Another router has announced an address. counters: id for what is unsettled there."""
+    """Announcement of an address by a remote router. `counters`: id of the counter of deliveries unsettled there."""
 
     address: int
     index: int
@@ -290,7 +290,7 @@ class RemoteOp(OpBase, tag="+r"):
 
 
 class RemoteGone(OpBase, tag="-r"):
-    """Another router does not announce an address any more."""
+    """Withdrawal of a remote router's announcement of an address."""
 
     address: int
     index: int

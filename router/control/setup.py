@@ -1,4 +1,4 @@
-"""What a worker process is born with. It is inherited through fork and never encoded."""
+"""Initial data of a worker process, inherited through fork and never encoded."""
 
 from typing import Any, ClassVar
 
@@ -8,7 +8,7 @@ from router.record import Record
 
 
 class RouterFacts(Struct, frozen=True):
-    """What all workers know of the router; it does not change while the router runs. Owner: immutable."""
+    """Facts about the router that all workers share and that do not change while it runs. Immutable."""
 
     id: str
     mode: str
@@ -24,7 +24,7 @@ class RouterFacts(Struct, frozen=True):
 
 
 class WorkerSetup(Record, frozen=True):
-    """What a worker is born with, inherited through fork. repr() does not show secrets."""
+    """Initial data of a worker, inherited through fork. repr() omits secrets."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"client_secret"})
 
@@ -35,7 +35,7 @@ class WorkerSetup(Record, frozen=True):
     eventfds: list[int]
     handover_fd: int
     control_fd: int
-    directory: str  # of the sockets of deltas
+    directory: str  # directory of the sockets for deltas
     server_public: bytes
     client_public: bytes
     client_secret: bytes
