@@ -1,1 +1,1 @@
-"""What only tests need of compiled code. Not part of an installed router."""
+"""Access of tests to compiled code. Not part of an installed router."""

@@ -1,3 +1,3 @@
-"""What certificates.pyx shows to Python."""
+"""Types of the Python interface of certificates.pyx."""
 
 def subject(pem: bytes) -> tuple[str, list[tuple[str, str]]]: ...

@@ -1,10 +1,10 @@
-"""Access of tests to what is read from certificates."""
+"""Access of tests to the parsing of certificates."""
 from router.tls.openssl cimport *
 from router.tls.peer cimport attributes_of, full_name
 
 
 def subject(bytes pem not None):
-    """The subject of a certificate: its name in the form of RFC 2253, and its attributes."""
+    """Return the subject of a certificate: its name in the form of RFC 2253, and its attributes."""
     cdef BIO* source = BIO_new_mem_buf(<const char*>pem, <int>len(pem))
     cdef X509* certificate = PEM_read_bio_X509(source, NULL, NULL, NULL)
     BIO_free(source)

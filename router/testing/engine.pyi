@@ -1,4 +1,4 @@
-"""What testing.pyx shows to Python."""
+"""Types of the Python interface of engine.pyx."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""What tests need of the engine that only compiled code can reach: counts of what is alive, faults, and the
-invariants of links and ports."""
+"""Access of tests to the compiled engine: counts of live objects, fault injection, and invariants of links and ports.
+"""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.block cimport blocks
@@ -27,46 +27,46 @@ from router.interworker.port_out cimport PortOut
 
 
 def alive():
-    """(incoming deliveries, outgoing deliveries, octets of stored messages) of this process."""
+    """Return the numbers of incoming deliveries, outgoing deliveries and octets of stored messages in this process."""
     return live_in(), live_out(), stored_octets()
 
 
 def linearised():
-    """Octets of messages that were copied so that their sections are contiguous."""
+    """Return the octets of messages that were copied to make their sections contiguous."""
     return linearised_octets()
 
 
 def held(ProducerLink link not None):
-    """Octets of messages that came by a link, as its meters count them."""
+    """Return the octets held of a link's incoming messages, as its meters count them."""
     return link.octets_held()
 
 
 def give_up_unrouted(ProducerLink link not None):
-    """Release the unfinished message of a link, as at the bound of memory on a link of another router."""
+    """Release the incomplete message of a link, as a link from another router does at the memory bound."""
     link.give_up_unrouted()
 
 
 def kept_blocks():
-    """Octets of the large blocks that are kept for the next frame."""
+    """Return the octets of the large blocks that are cached for the next frames."""
     return blocks.octets
 
 
 def drop_pools():
-    """Nothing is kept for later: what is needed next is allocated."""
+    """Free all cached memory, so that further needs are allocated."""
     buffers_drop()
     while not (pools_drop() and chunks_drop()):
         pass
 
 
 cdef class TestMap:
-    """IdMap for property tests: keys to non-zero integers."""
+    """IdMap for property tests; maps keys to non-zero integers."""
     cdef IdMap map
 
     def __dealloc__(self):
         map_free(&self.map)
 
     def put(self, uint64_t key, size_t value):
-        """False: the key is in use."""
+        """Insert a value. Return False if the key is in use."""
         return bool(map_put(&self.map, key, <void*>value))
 
     def get(self, uint64_t key):
@@ -83,7 +83,7 @@ cdef class TestMap:
 
 
 def use_short_ways(on):
-    """Whether deliveries take the short ways where they can, or the general ways only."""
+    """Enable or disable the fast paths of deliveries; without them, all deliveries take the slow paths."""
     use_runs(on)
     use_short_way(on)
     use_short_copies(on)
@@ -91,21 +91,21 @@ def use_short_ways(on):
 
 
 def use_spread(int least=0):
-    """From so many consumers on multicast copies are spread over turns; 0: the usual number."""
+    """Set the least number of consumers from which multicast copies are spread over turns; 0: the default."""
     set_spread(least)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 class InjectedError(Exception):
-    """The fault of a test."""
+    """Fault injected by a test."""
 
 
 cdef class CountingHandler(DeliveryHandler):
-    """Handler that counts how often a link tries to route a delivery, and passes all calls on to the link's own."""
+    """Handler that counts a link's attempts to route a delivery, and forwards all calls to the original handler."""
     cdef DeliveryHandler own
     cdef readonly uint64_t routes
-    cdef readonly uint64_t looks           # for streams
+    cdef readonly uint64_t looks           # calls of `streams`
 
     def __cinit__(self, ProducerLink link not None):
         self.own = link.deliveries
@@ -124,7 +124,10 @@ cdef class CountingHandler(DeliveryHandler):
 
 
 cdef class FaultyIn(ProducerLink):
-    """A link that raises once while `fails`: when its consumers say something; `run_fails`: of a run of deliveries."""
+    """Producer link that raises once.
+
+    With `fails`, it raises at the outcome or the return of a delivery; with `run_fails`, at the settlement of a run.
+    """
     cdef public bint fails
     cdef public bint run_fails
 
@@ -148,7 +151,7 @@ cdef class FaultyIn(ProducerLink):
 
 
 cdef class FaultyOut(ConsumerLink):
-    """A link that raises once where `fails` says: "offer", "offered", "more" or "update"."""
+    """Consumer link that raises once at the place named by `fails`: "offer", "offered", "more" or "update"."""
     cdef public str fails
 
     cdef int fail(self, where) except -1:
@@ -174,41 +177,41 @@ cdef class FaultyOut(ConsumerLink):
 # -- links and ports --------------------------------------------------------------------------------------------------
 
 def starve(Scheduler scheduler not None, link):
-    """Let the next wake ask the link."""
+    """Add a link to the scheduler's starved links, which the next wake serves."""
     scheduler.starved.append(link)
 
 
 def post(WorkerPort port not None, bytes octets not None):
-    """Write a record, now or when there is room."""
+    """Write a record to the ring, now or when there is room."""
     port.outbox.post(octets, len(octets), NULL, 0)
 
 
 def linked_slots(LinkTable table not None):
-    """Slots in which the table has a link, dead or alive."""
+    """Return the slots in which the table has a link, deallocated or not."""
     return [slot for slot in range(table.places.size) if table.places.by_slot[slot].link is not NULL]
 
 
 def set_delivery_ids(Session session not None, uint32_t sent, uint32_t received):
-    """Set the delivery-ids that are due next on the session, of outgoing and of incoming deliveries."""
+    """Set the session's next delivery-ids of outgoing and of incoming deliveries."""
     session.next_delivery_id = sent
     session.expected_delivery_id = received
 
 
 def hold_ring(WorkerPort port not None, bint held):
-    """Let the port read nothing, or read again what came meanwhile."""
+    """Stop a port from reading its ring, or let it continue."""
     port.closed = held
     port.work.rung |= port.bit
 
 
 def streams(WorkerPort port not None):
-    """How many messages the port is receiving as streams."""
+    """Return the number of streamed messages that the port is receiving."""
     return len(port.incoming.inflows)
 
 
 # -- invariants -------------------------------------------------------------------------------------------------------
 
 cdef object incoming(DeliveryNode* party):
-    """What is wrong with the deliveries that came from here when all is quiet, or None."""
+    """Return the violated invariant of a node's incoming deliveries as text, or None. Call it when nothing moves."""
     cdef InDelivery* d = party.in_first
     cdef OutDelivery* o
     cdef uint32_t n = 0, live
@@ -238,7 +241,7 @@ cdef object incoming(DeliveryNode* party):
 
 
 cdef object copies(DeliveryNode* party, uint32_t* queued, uint32_t* sent, uint32_t* open_streams):
-    """Counts what is on its way to here; what is wrong with it, or None."""
+    """Count the copies queued for and sent to a node. Return the violated invariant as text, or None."""
     cdef OutDelivery* o = party.queue_first
     queued[0] = sent[0] = open_streams[0] = 0
     while o is not NULL:
@@ -260,7 +263,7 @@ cdef object copies(DeliveryNode* party, uint32_t* queued, uint32_t* sent, uint32
 
 
 def check_incoming(ProducerLink link not None):
-    """Raises AssertionError when something in a producer's link does not fit. To be called when all is quiet."""
+    """Check the invariants of a producer's link; raise AssertionError. Call it when nothing moves."""
     cdef Session session = link.session
     cdef InDelivery* d = link.node.in_first
     cdef uint32_t credited = 0
@@ -281,7 +284,7 @@ def check_incoming(ProducerLink link not None):
 
 
 cdef object droppable(ConsumerLink link):
-    """What is wrong with the link's list of copies that may be dropped, or None."""
+    """Return the violated invariant of a link's list of droppable copies as text, or None."""
     cdef OutDelivery* o = link.oldest
     cdef OutDelivery* before = NULL
     cdef uint32_t listed = 0, marked = 0
@@ -308,7 +311,7 @@ cdef object droppable(ConsumerLink link):
 
 
 def check_outgoing(ConsumerLink link not None):
-    """The same for a consumer's link."""
+    """Check the invariants of a consumer's link; raise AssertionError. Call it when nothing moves."""
     cdef uint32_t queued = 0, sent = 0, open_streams = 0
     wrong = copies(&link.node, &queued, &sent, &open_streams)
     if wrong is None:
@@ -322,7 +325,7 @@ def check_outgoing(ConsumerLink link not None):
 
 
 def check_routed(RoutedLink link not None):
-    """The same for one end of a routed link."""
+    """Check the invariants of one end of a routed link; raise AssertionError. Call it when nothing moves."""
     cdef uint32_t queued = 0, sent = 0, open_streams = 0
     cdef InDelivery* d = link.node.in_first
     wrong = copies(&link.node, &queued, &sent, &open_streams)
@@ -340,7 +343,10 @@ def check_routed(RoutedLink link not None):
 
 
 cdef object resting(PortOut port):
-    """What is wrong with the deliveries of a port that wait for octets or for their window, or with its counts."""
+    """Return the violated invariant of a port's resting deliveries or of its counts as text, or None.
+
+    Resting deliveries wait for more octets or for their window.
+    """
     cdef uint32_t unbegun = 0
     cdef uint64_t charged = 0
     cdef OutDelivery* o = port.node.queue_first
@@ -364,7 +370,7 @@ cdef object resting(PortOut port):
 
 
 def check_port(WorkerPort port not None):
-    """The same for what crosses to or from another worker."""
+    """Check the invariants of a port; raise AssertionError. Call it when nothing moves."""
     cdef uint32_t queued = 0, sent = 0, open_streams = 0
     cdef InDelivery* d = port.incoming.node.in_first
     cdef uint32_t n = 0

@@ -1,8 +1,8 @@
-/* Functions of the C library that fail when a test says so, for the extension modules of this project only.
+/* Fault injection for calls of the C library by the extension modules of this project.
 
-   An extension calls malloc or recv through its table of imports; `faults_install` puts ours there. No module is built in
-   another way for it, and what Python and other libraries call is not met. A pattern says what each call of a function
-   does; see faults.pyx. */
+   An extension calls malloc or recv through its import table. `faults_install` replaces the entries by the functions
+   below. So modules need not be built specially, and calls by Python and other libraries are not affected. A pattern
+   determines the result of each call; see faults.pyx. */
 
 #include <elf.h>
 #include <errno.h>
@@ -28,14 +28,14 @@ enum { CALL_RECV, CALL_SEND, CALL_WAIT, CALL_WRITE, CALL_KINDS };
 enum { FEW_MOST = 7 };
 
 typedef struct {
-    const char *pattern; /* one letter a call, again and again; NULL: all pass */
+    const char *pattern; /* one letter for each call, repeated; NULL: all calls pass */
     size_t size, at;
-    uint64_t changed; /* calls that were not simply passed on */
+    uint64_t changed; /* calls whose letter was not PASS */
 } Calls;
 
 static Calls faults_calls[CALL_KINDS];
-static uint64_t faults_allocations; /* since the count began */
-static uint64_t faults_first, faults_count; /* allocations that fail: so many from that one on; 0: none */
+static uint64_t faults_allocations; /* since fail_allocations */
+static uint64_t faults_first, faults_count; /* `count` allocations fail from number `first` on; first 0: none */
 static uint64_t faults_failed;
 
 static int allocation_fails(void)
@@ -52,7 +52,7 @@ static void *faulty_malloc(size_t size) { return allocation_fails() ? NULL : mal
 static void *faulty_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : calloc(n, size); }
 static void *faulty_realloc(void *old, size_t size) { return allocation_fails() ? NULL : realloc(old, size); }
 
-/* What the next call does. True: it fails, errno says how; else `most` may have become less. */
+/* Apply the pattern to the next call. True: it fails with errno. Otherwise `*most` may be reduced. */
 static int call_fails(int kind, size_t *most)
 {
     Calls *calls = &faults_calls[kind];
@@ -100,7 +100,7 @@ static int faulty_epoll_wait(int epoll, struct epoll_event *events, int most, in
 
 static ssize_t faulty_write(int fd, const void *data, size_t size)
 {
-    size_t whole = size; /* eight octets for an eventfd: never fewer */
+    size_t whole = size; /* a write to an eventfd always has all eight octets */
     return call_fails(CALL_WRITE, &whole) ? -1 : write(fd, data, size);
 }
 
@@ -114,8 +114,8 @@ static const struct {
 };
 
 typedef struct {
-    const char *path; /* of the module that is changed */
-    int found;        /* imports that were changed */
+    const char *path; /* path of the module to change */
+    int found;        /* number of imports replaced */
 } Module;
 
 static void change_imports(Module *module, ElfW(Addr) base, const ElfW(Rela) *entries, size_t size,
@@ -177,7 +177,7 @@ static int change_module(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-/* How many imports of the module at `path` are ours now; -1: it is not loaded. */
+/* Replace imports of the module at `path`. Return the number of replaced imports, or -1 if the module is not loaded. */
 static int faults_install(const char *path)
 {
     Module module = {path, 0};

@@ -1,9 +1,9 @@
-"""Allocations and system calls of this project's compiled modules that fail when a test says so, see faults.h.
+"""Fault injection for allocations and system calls of this project's compiled modules; see faults.h.
 
-A pattern has one letter for each call of a function, and begins again at its end:
+A pattern has one letter for each call of a function. At its end it is repeated.
 
-    .  as it is       a  EAGAIN      i  EINTR      x  ECONNRESET
-    1  one octet, or one event, at most            f  few octets: one to seven
+    .  unchanged      a  EAGAIN      i  EINTR      x  ECONNRESET
+    1  at most one octet, or one event             f  few octets: one to seven
 """
 from libc.stdint cimport uint64_t
 
@@ -29,11 +29,11 @@ cdef extern from "faults.h" nogil:
     int faults_install(const char* path)
 
 KINDS = {"recv": CALL_RECV, "send": CALL_SEND, "epoll_wait": CALL_WAIT, "write": CALL_WRITE}
-PATTERNS = {}                  # by kind: keeps the octets that C reads
+PATTERNS = {}                  # by kind; keeps the octets alive that C code reads
 
 
 def install():
-    """Stand between the compiled modules that are loaded and the C library; how many of their imports are met."""
+    """Replace the C library functions in all loaded compiled modules. Return the number of replaced imports."""
     found = 0
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None) or ""
@@ -46,7 +46,7 @@ def install():
 
 
 def script(**patterns):
-    """From now on calls do as their patterns say: recv, send, epoll_wait, write (to an eventfd); others as ever."""
+    """Set the patterns of recv, send, epoll_wait and write (to an eventfd). Functions not named are unchanged."""
     for name, kind in KINDS.items():
         pattern = patterns.pop(name, "").encode()
         PATTERNS[kind] = pattern
@@ -58,12 +58,12 @@ def script(**patterns):
 
 
 def changed():
-    """How many calls did not simply do what they do, by their names, since `script`."""
+    """Return the number of changed calls since `script` by function name."""
     return {name: faults_calls[<int>kind].changed for name, kind in KINDS.items()}
 
 
 def fail_allocations(uint64_t first, uint64_t count=1):
-    """So many allocations from the `first` one on (the next is 1) find no memory; 0: none does from now on."""
+    """Make `count` allocations fail, from number `first` on. The next allocation is number 1; 0: no failures."""
     global faults_allocations, faults_first, faults_count, faults_failed
     faults_allocations = faults_failed = 0
     faults_first = first
@@ -71,5 +71,5 @@ def fail_allocations(uint64_t first, uint64_t count=1):
 
 
 def allocations():
-    """(allocations, how many of them failed) since fail_allocations."""
+    """Return the number of allocations since `fail_allocations`, and the number of failed ones."""
     return faults_allocations, faults_failed

@@ -1,4 +1,4 @@
-"""What testing.pyx shows to Python."""
+"""Types of the Python interface of interworker.pyx."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

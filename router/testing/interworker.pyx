@@ -1,4 +1,4 @@
-"""Python's handles on what workers write: ends of rings, sleep flags, slots. For tests and benchmarks only."""
+"""Access of tests and benchmarks to memory shared by workers: ends of rings, sleep flags, doorbells, slots."""
 import os
 
 from libc.errno cimport EINTR, ENOBUFS
@@ -25,9 +25,9 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_wait(int epoll, epoll_event* events, int room, int patience_ms)
 
 cdef enum:
-    MOST_BUSY = 16384  # reads of memory (some 10 us) before a worker sleeps: more than a wake-up takes
-    BATCH = 3          # records that are published together
-    BUSY_STEP = 7919   # a prime: visits all lengths below that, in leaps
+    MOST_BUSY = 16384  # most reads of memory before a worker sleeps; some 10 us, longer than a wake-up takes
+    BATCH = 3          # records published together
+    BUSY_STEP = 7919   # prime number; its multiples modulo MOST_BUSY visit all numbers of reads in large steps
 
 
 cdef int check_index(str what, int index, int end) except -1:
@@ -37,7 +37,7 @@ cdef int check_index(str what, int index, int end) except -1:
 
 
 cdef class RingEnd:
-    """One end of the ring from worker `producer` to worker `consumer`. Use it as one of the two only."""
+    """End of the ring from worker `producer` to worker `consumer`. Use one object as either producer or consumer."""
     cdef Region region  # keeps the memory mapped
     cdef Ring ring
 
@@ -49,11 +49,11 @@ cdef class RingEnd:
 
     @property
     def largest(self):
-        """Octets of the largest record."""
+        """Size of the largest record in octets."""
         return self.ring.size // 4
 
     def write(self, bytes record not None, extra=0):
-        """Producer: send a record; False when there is no room now. `extra`: octets reserved but not committed."""
+        """Producer: send a record. Return False without room. `extra`: octets reserved and not committed."""
         if len(record) + extra > self.largest:
             raise ValueError(f"record of {len(record) + extra} octets, the largest has {self.largest}")
         cdef uint8_t* room = ring_reserve(&self.ring, len(record) + extra)
@@ -65,24 +65,27 @@ cdef class RingEnd:
         return True
 
     def reserve(self, uint32_t length):
-        """Producer: reserve and do not commit; whether there was room. The address must be a multiple of eight."""
+        """Producer: reserve room without committing it. Return whether there was room.
+
+        Raises ValueError if the address is not a multiple of eight.
+        """
         cdef uint8_t* room = ring_reserve(&self.ring, length)
         if <size_t>room % 8:
             raise ValueError(f"room for {length} octets is not aligned")
         return room is not NULL
 
     def room(self):
-        """Producer: octets free."""
+        """Producer: return the number of free octets."""
         return ring_room(&self.ring)
 
     def peek(self):
-        """Consumer: the next record, which stays, or None."""
+        """Consumer: return the next record without removing it, or None."""
         cdef uint32_t length
         cdef uint8_t* record = ring_peek(&self.ring, &length)
         return None if record is NULL else <bytes>record[:length]
 
     def read(self):
-        """Consumer: the next record, or None."""
+        """Consumer: remove and return the next record, or None."""
         record = self.peek()
         if record is not None:
             ring_release(&self.ring)
@@ -90,24 +93,24 @@ cdef class RingEnd:
         return record
 
     def empty(self):
-        """Consumer: whether there is no record."""
+        """Consumer: return whether there is no record."""
         return bool(ring_empty(&self.ring))
 
     def set_waits(self):
-        """Producer: ask for a signal when there is room."""
+        """Producer: request a signal when there is room."""
         set_producer_waits(self.ring.header)
 
     def clear_waits(self):
-        """Producer: no signal wanted any more."""
+        """Producer: withdraw the request for a signal."""
         clear_producer_waits(self.ring.header)
 
     def producer_waits(self):
-        """Consumer: whether the producer wants a signal."""
+        """Consumer: return whether the producer has requested a signal."""
         return bool(producer_is_waiting(self.ring.header))
 
 
 cdef class Sleeper:
-    """The sleep flag of a worker."""
+    """Sleep flag of a worker."""
     cdef Region region
     cdef WorkerSlot* slot
 
@@ -117,20 +120,20 @@ cdef class Sleeper:
         self.slot = region.worker_slot(worker)
 
     def set(self):
-        """Worker: about to block."""
+        """Worker: set the flag before blocking."""
         set_sleeping(self.slot)
 
     def clear(self):
-        """Worker: awake."""
+        """Worker: clear the flag after waking up."""
         clear_sleeping(self.slot)
 
     def sleeps(self):
-        """Producer: whether it needs a signal."""
+        """Producer: return whether the worker needs a signal."""
         return bool(worker_sleeps(self.slot))
 
 
 cdef class Doorbell:
-    """The doorbells of a worker, as its peers ring them and as it takes them, one access to memory at a time."""
+    """Doorbells of a worker. Each method makes one access to memory, of a peer or of the worker."""
     cdef Region region
     cdef WorkerSlot* slot
 
@@ -140,23 +143,23 @@ cdef class Doorbell:
         self.slot = region.worker_slot(worker)
 
     def rung(self, int by):
-        """Peer `by`: whether its bell was not yet taken."""
+        """Peer `by`: return whether its doorbell is set and not serviced yet."""
         return bool(bell_rung(self.slot, bit_of(by)))
 
     def set(self, int by):
-        """Peer `by`: set its bit, which is a part of ringing."""
+        """Peer `by`: set its bit without the check of the sleep flag that `ring` includes."""
         fetch_or64(&self.slot.doorbells, bit_of(by), SEQUENTIAL)
 
     def ring(self, int by):
-        """Peer `by`: ring; whether the worker needs a signal."""
+        """Peer `by`: ring. Return whether the worker needs a signal."""
         return bool(ring_bell(self.slot, bit_of(by)))
 
     def any(self):
-        """Worker: whether anybody has rung."""
+        """Worker: return whether any doorbell is set."""
         return bool(any_bell(self.slot))
 
     def take(self):
-        """Worker: take the bells; who has rung, by number."""
+        """Worker: clear all doorbells. Return the numbers of the peers whose doorbells were set."""
         cdef uint64_t rung = take_bells(self.slot)
         return [by for by in range(self.region.workers) if rung & bit_of(by)]
 
@@ -169,7 +172,7 @@ def wake_worker(int eventfd):
 
 
 def claim_link(Region region not None, int worker, int index, uint32_t generation, taken=(), **fields):
-    """Claim a link slot as its worker does and set fields of LinkSlot by name."""
+    """Claim a link slot as its worker does, and set fields of LinkSlot by name."""
     cdef LinkSlot* slot
     cdef uint32_t* counts
     check_index("worker", worker, region.workers)
@@ -182,7 +185,7 @@ def claim_link(Region region not None, int worker, int index, uint32_t generatio
 
 
 def free_link(Region region not None, int worker, int index):
-    """Give a link slot back."""
+    """Free a link slot."""
     check_index("worker", worker, region.workers)
     check_index("link", index, region.links_per_worker)
     region.link_slot(worker, index).generation = 0
@@ -222,7 +225,7 @@ cdef void be_busy(WorkerSlot* own, int reads) noexcept nogil:
 
 
 cdef int wait_for_bell(WorkerSlot* own, int epoll, int patience_ms) noexcept nogil:
-    """Sleep as a worker does until somebody rings. 1, or 0 when nobody woke it, or a negative errno."""
+    """Sleep like a worker until a doorbell is set. Return 1, or 0 after the time limit, or a negative errno."""
     cdef epoll_event event
     cdef int ready = 1
     set_sleeping(own)
@@ -235,7 +238,7 @@ cdef int wait_for_bell(WorkerSlot* own, int epoll, int patience_ms) noexcept nog
 
 
 cdef int announce(WorkerSlot* peer, int worker, int peer_eventfd) noexcept nogil:
-    """Ring, and wake who sleeps. 1, or a negative errno."""
+    """Ring the peer's doorbell, and wake it if it sleeps. Return 1, or a negative errno."""
     cdef int result = 0
     if ring_bell(peer, bit_of(worker)):
         result = wake(peer_eventfd)
@@ -244,13 +247,13 @@ cdef int announce(WorkerSlot* peer, int worker, int peer_eventfd) noexcept nogil
 
 def ping_pong(Region region not None, int worker, int peer, int epoll, int peer_eventfd, unsigned int rounds,
               bint serve, int patience_ms):
-    """Exchange `rounds` records with `peer`, sleeping for each; the one to `serve` sends first.
+    """Exchange `rounds` records with `peer`, and sleep before each one. The worker with `serve` sends first.
 
-    `epoll`: an epoll descriptor that watches the worker's eventfd for edges.
+    `epoll` is an epoll descriptor that watches the worker's eventfd edge-triggered.
 
-    Returns the number of records received: fewer than `rounds` when a wake-up was lost, that is when nothing came for
-    `patience_ms`. No interpreter between the steps, and a little work of changing length before each sleep: so the
-    answer often comes at the very moment of falling asleep. Raises OSError.
+    Return the number of records received. Fewer than `rounds`: nothing arrived for `patience_ms`, so a wake-up was
+    lost. The loop runs without the interpreter, and works for a varying short time before each sleep. So the answer
+    often arrives at the moment of falling asleep. Raises OSError.
     """
     cdef Ring inbound, outbound
     cdef WorkerSlot* own
@@ -283,8 +286,8 @@ def ping_pong(Region region not None, int worker, int peer, int epoll, int peer_
 
 
 cdef int answer(Ring* outbound, WorkerSlot* peer, int worker, int peer_eventfd) noexcept nogil:
-    """Send a record and wake its consumer if that sleeps. 1, or a negative errno."""
-    if ring_reserve(outbound, 1) is NULL:  # the peer sent more than one record in turn
+    """Send a record, and wake its consumer if it sleeps. Return 1, or a negative errno."""
+    if ring_reserve(outbound, 1) is NULL:  # the peer has sent more than one record per round
         return -ENOBUFS
     ring_commit(outbound, 1)
     ring_publish(outbound)
@@ -293,9 +296,9 @@ cdef int answer(Ring* outbound, WorkerSlot* peer, int worker, int peer_eventfd) 
 
 def pour(Region region not None, int worker, int peer, int epoll, int peer_eventfd, unsigned int rounds,
          int patience_ms):
-    """Send `rounds` records to `peer`, which drains: numbers of this worker's own, as the octets of words.
+    """Send `rounds` numbered records to `peer`, which calls `drain`. Sleep while the ring is full.
 
-    Sleeps while the ring is full. Returns how many were sent: fewer when a wake-up was lost. Raises OSError.
+    Return the number of records sent; fewer than `rounds` if a wake-up was lost. Raises OSError.
     """
     cdef Ring outbound
     cdef WorkerSlot* own
@@ -316,7 +319,7 @@ def pour(Region region not None, int worker, int peer, int epoll, int peer_event
                     take_bells(own)
                     room = ring_reserve(&outbound, sizeof(sent))
                 if room is NULL:
-                    ring_publish(&outbound)    # a consumer that hears of nothing makes no room
+                    ring_publish(&outbound)    # the consumer makes room only for published records
                     result = announce(region.worker_slot(peer), worker, peer_eventfd)
                 if room is NULL and result > 0:
                     result = wait_for_bell(own, epoll, patience_ms)
@@ -337,10 +340,10 @@ def pour(Region region not None, int worker, int peer, int epoll, int peer_event
 
 
 def drain(Region region not None, int worker, int epoll, eventfds, unsigned int rounds, int patience_ms):
-    """Take what all other workers pour, `rounds` records of each in their order, sleeping where nobody has rung.
+    """Receive `rounds` records from each other worker, which calls `pour`. Sleep while no doorbell is set.
 
-    eventfds: of all workers. Returns how many of each came: fewer when a wake-up was lost. Raises OSError, and
-    ValueError for a record that is not the next one.
+    `eventfds` are those of all workers. Return the number of records received by worker; fewer than `rounds` if a
+    wake-up was lost. Raises OSError, and ValueError for a record out of order.
     """
     cdef Ring[MAX_WORKERS] rings
     cdef int[MAX_WORKERS] signals

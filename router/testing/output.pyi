@@ -1,4 +1,4 @@
-"""Types of output.pyx."""
+"""Types of the Python interface of output.pyx."""
 
 from typing import Any
 

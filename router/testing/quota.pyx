@@ -1,4 +1,4 @@
-"""A worker as its quotas see it: a clock, connections that hold octets, links that wait."""
+"""Model of a worker for tests of quotas: a clock, connections that hold octets, and links that wait."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.connection cimport Connection
@@ -13,7 +13,7 @@ cdef enum:
 
 
 cdef class WaitingLink(Link):
-    """A link that counts how often it was asked to grant credit again."""
+    """Link that counts the calls of `grant_again`."""
     cdef readonly int woken
 
     cdef void grant_again(self) noexcept:
@@ -21,7 +21,7 @@ cdef class WaitingLink(Link):
 
 
 cdef class Worker:
-    """A worker with one quota. scopes: as of TenantQuota. now: ns."""
+    """Worker with one quota. `scopes` are those of TenantQuota; `now` in ns."""
     cdef Scheduler scheduler
     cdef TenantQuota quota
     cdef Connection connection
@@ -37,12 +37,12 @@ cdef class Worker:
 
     @property
     def wanted(self):
-        """ns at which the quota allows what was last asked for."""
+        """Time in ns at which the quota can grant the last refused request."""
         return self.quota.wanted
 
     @property
     def due(self):
-        """ms of the next call of `look`."""
+        """Time of the next call of `look` in ms."""
         return self.quota.due
 
     def charge(self, uint64_t octets, bint first=True):
@@ -58,12 +58,12 @@ cdef class Worker:
         self.scheduler.set_clock(self.scheduler.now_ns + ns)
 
     def hold(self, size_t octets):
-        """The connection holds so many octets; seen at once."""
+        """Set the octets held by the connection, and report them immediately."""
         self.connection.content_meter().held = octets
         self.quota.note_buffered(self.scheduler.now_ns)
 
     def wait(self):
-        """A link that waits."""
+        """Return a new link that waits for credit."""
         cdef WaitingLink link = WaitingLink()
         self.quota.wait_link(link)
         return link

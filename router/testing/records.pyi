@@ -1,4 +1,4 @@
-"""Types of records.pyx."""
+"""Types of the Python interface of records.pyx."""
 
 from typing import Any
 

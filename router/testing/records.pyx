@@ -1,6 +1,6 @@
-"""Encoders and decoders of the records between workers, for property tests.
+"""Encoders and decoders of ring records for property tests.
 
-A decoded part is shown as (offset, octets), the offset counted from the beginning of the record; None: there is none.
+A variable part of a decoded record is shown as (offset from the start of the record, octets), or None if absent.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -26,7 +26,7 @@ cdef object part(const uint8_t* begin, const Slice* found):
 
 def transfer(int flags, int kind, int phase, uint32_t message_format, uint64_t key, list targets not None,
              bytes to not None, bytes served not None, bytes state not None, bytes data not None):
-    """A TRANSFER as its writer encodes it. targets: (slot, generation)."""
+    """Encode a TRANSFER record. `targets` are pairs (slot, generation)."""
     cdef TransferRecord r
     cdef Head head
     cdef Target* places = <Target*>malloc((len(targets) + 1) * sizeof(Target))
@@ -60,7 +60,7 @@ def transfer(int flags, int kind, int phase, uint32_t message_format, uint64_t k
 
 
 def read_transfer(const uint8_t[::1] octets not None):
-    """The fields of a TRANSFER by name; None: it is malformed."""
+    """Return the fields of a TRANSFER record by name, None if it is malformed."""
     cdef TransferRecord r
     cdef const uint8_t* begin = &octets[0] if octets.shape[0] else NULL
     if not decode_transfer(begin, octets.shape[0], &r):
@@ -74,7 +74,7 @@ def read_transfer(const uint8_t[::1] octets not None):
 
 
 def delivery(int code, int flags, int kind, uint64_t key, uint32_t count, bytes body not None, bint stated=True):
-    """Any other record of a delivery. stated: the body is a state, and its size in the head."""
+    """Encode another record of a delivery. `stated`: the body is a delivery state whose size is in the head."""
     cdef Head head
     cdef Slice state = slice_of(body)
     delivery_record(&head, <uint8_t>code, <uint8_t>flags, <uint8_t>kind, key, count, &state if stated else NULL)
@@ -88,7 +88,7 @@ def window(uint64_t key, uint32_t octets):
 
 
 def read_delivery(const uint8_t[::1] octets not None):
-    """The fields of any other record of a delivery; None: it is malformed."""
+    """Return the fields of another record of a delivery by name, None if it is malformed."""
     cdef DeliveryRecord r
     cdef const uint8_t* begin = &octets[0] if octets.shape[0] else NULL
     if not decode_delivery(begin, octets.shape[0], &r):
@@ -101,7 +101,7 @@ def read_delivery(const uint8_t[::1] octets not None):
 
 def link(int code, int flags, int kind, uint32_t slot, uint32_t generation, uint64_t key, bytes tag not None,
          bytes state not None, bytes data not None):
-    """A record of a routed link."""
+    """Encode a record of a routed link."""
     cdef LinkRecord r
     cdef LinkHead head
     cdef bytearray octets = bytearray(sizeof(LinkHead) + len(tag) + len(state))
@@ -122,7 +122,7 @@ def link(int code, int flags, int kind, uint32_t slot, uint32_t generation, uint
 
 
 def read_link(const uint8_t[::1] octets not None):
-    """The fields of a record of a routed link; None: it is malformed."""
+    """Return the fields of a record of a routed link by name, None if it is malformed."""
     cdef LinkRecord r
     cdef const uint8_t* begin = &octets[0] if octets.shape[0] else NULL
     if not decode_link(begin, octets.shape[0], &r):

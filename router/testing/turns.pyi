@@ -1,4 +1,4 @@
-"""Types of turns.pyx."""
+"""Types of the Python interface of turns.pyx."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Invariants of the lists in which links wait for their turn to write, and of lists with borrowed pointers."""
+"""Invariants of the lists of links that wait to write, and of lists with borrowed pointers."""
 from libc.stdint cimport uint8_t
 
 from router.amqp.connection cimport Connection
@@ -8,7 +8,10 @@ from router.amqp.session cimport Session
 
 
 cdef object strangers(Session session, NodeList* waiting):
-    """Return what is wrong with one list of the session, or None. Compares pointers only: a stranger may be freed."""
+    """Return the violated invariant of one list of the session as text, or None.
+
+    Only pointers are compared, since a link that does not belong to the session may be freed.
+    """
     cdef ListNode* node = waiting.first
     cdef ListNode* before = NULL
     cdef set known = set()
@@ -27,7 +30,7 @@ cdef object strangers(Session session, NodeList* waiting):
 
 
 def check_turns(Connection connection not None):
-    """Raises AssertionError when a list of links that wait for their turn does not fit the session's links."""
+    """Raise AssertionError if the lists of links that wait to write do not fit the sessions' links."""
     cdef Session session
     for session in connection.local_channels.values():
         for wrong in (strangers(session, &session.ready), strangers(session, &session.waiting),
@@ -36,7 +39,7 @@ def check_turns(Connection connection not None):
 
 
 def live(int life, int event):
-    """Return the state of a link that was in the state `life`, after an event. Raises as the link does."""
+    """Return the state of a link after an event in the state `life`. Raises the errors of `Endpoint.live`."""
     cdef Endpoint link = Endpoint()
     link.name = "tested"
     link.life = <uint8_t>life
@@ -45,7 +48,7 @@ def live(int life, int event):
 
 
 def deallocate_in_list():
-    """Deallocate an object that is in a list; returns the number of objects left in the list."""
+    """Deallocate an object that is in a list. Return the number of objects left in the list."""
     cdef NodeList l
     cdef int left = 0
     cdef ListNode* node

@@ -1,4 +1,4 @@
-"""What websocket.pyx shows to Python."""
+"""Types of the Python interface of websocket.pyx."""
 
 class Reader:
     def __init__(self, masked: bool) -> None: ...

@@ -1,4 +1,4 @@
-"""Access of tests to WebSocket frames."""
+"""Access of tests to the decoder and the encoder of WebSocket frames."""
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
@@ -6,20 +6,20 @@ from router.websocket.frames cimport HEADER_MOST, FrameReader, apply_mask, write
 
 
 cdef class Reader:
-    """Decodes what it is fed, in memory of exactly that size, so that a sanitizer sees each octet too many."""
+    """Decoder of frames. Each input is in memory of exactly its size, so a sanitizer detects any access beyond it."""
     cdef FrameReader reader
 
     def __cinit__(self, bint masked):
         self.reader = FrameReader(masked)
 
     def feed(self, bytes octets not None):
-        """The payload of these octets."""
+        """Return the payload in these octets."""
         cdef bytearray room = bytearray(octets)
         cdef Py_ssize_t made = self.reader.decode(<uint8_t*><char*>room, len(room))
         return bytes(room[:made])
 
     def take_ping(self):
-        """The payload of the ping that is to be answered; None: none is."""
+        """Return the payload of the ping to be answered and clear it, or return None."""
         if self.reader.ping_size < 0:
             return None
         found = (<const uint8_t*>self.reader.ping)[:self.reader.ping_size]
@@ -36,7 +36,7 @@ cdef class Reader:
 
 
 def frame(int opcode, bytes payload not None, bytes mask=None):
-    """A frame, as the router makes it."""
+    """Return a frame encoded by the router's functions."""
     cdef uint8_t[HEADER_MOST] header
     cdef uint8_t[8] keys
     cdef bytearray room = bytearray(len(payload))
