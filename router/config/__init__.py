@@ -1,1 +1,1 @@
-"""The router's configuration: schema, grammar of the file, typed objects."""
+"""Configuration of the router: schema, grammar of the file, typed objects."""

@@ -1,4 +1,4 @@
-"""Routers that may join by a listener or connector: the items of `allowedRouters`."""
+"""Routers that may join through a listener or connector: the items of `allowedRouters`."""
 
 import re
 from collections.abc import Iterable
@@ -7,27 +7,27 @@ from typing import Final
 
 from msgspec import Struct
 
-SEPARATOR: Final = "|"  # not a comma, which names of certificates have
-ARROW: Final = "=>"  # in names of certificates '>' of a value has a backslash before it
+SEPARATOR: Final = "|"  # not a comma, because names of certificates contain commas
+ARROW: Final = "=>"  # cannot be part of a certificate's name, where '>' in a value is escaped by a backslash
 
 
 class AllowedRouter(Struct, frozen=True):
-    """An item of the attribute.
+    """Item of the attribute.
 
-    identity: pattern of the user that a router logs in as, or that its certificate names. id: pattern of its container
-    id, which is its router id; None: any.
+    `identity` is a pattern for the user as whom a router logs in, or for the name in its certificate. `id` is a pattern
+    for its container id, which is its router id; None: any id.
     """
 
     identity: str
     id: str | None = None
 
     def admits(self, identity: str | None, container: str) -> bool:
-        """Whether a peer is meant. identity: None where nobody knows who it is."""
+        """Return whether the item matches a peer. `identity` is None for an unauthenticated peer."""
         return _matches(self.identity, identity or "") and (self.id is None or _matches(self.id, container))
 
 
 def parse(text: str) -> tuple[AllowedRouter, ...]:
-    """Return the items of an attribute; none for an empty text. Raises ValueError."""
+    """Parse an attribute; an empty text has no items. Raises ValueError."""
     found = []
     for item in text.split(SEPARATOR) if text.strip() else ():
         identity, arrow, router_id = (part.strip() for part in item.rpartition(ARROW))
@@ -40,7 +40,7 @@ def parse(text: str) -> tuple[AllowedRouter, ...]:
 
 
 def admits(items: Iterable[AllowedRouter], identity: str | None, container: str) -> bool:
-    """Whether one of the items means a peer."""
+    """Return whether any item matches a peer."""
     return any(item.admits(identity, container) for item in items)
 
 
@@ -50,5 +50,5 @@ def _matches(pattern: str, text: str) -> bool:
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern of the configuration: `*` stands for any number of characters, which may be none."""
+    """Compile a pattern, in which `*` stands for any number of characters, including none."""
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)

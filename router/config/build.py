@@ -1,6 +1,6 @@
-"""Validated entities to typed objects, with the rules that the schema cannot express (management.md 2.6).
+"""Conversion of validated entities to typed objects, with rules beyond the schema (management.md 2.6).
 
-`build_core` builds addresses, exchanges and bindings.
+`build_core` converts addresses, exchanges and bindings.
 """
 
 import ipaddress
@@ -39,20 +39,20 @@ from router.config.validate import Entity
 from router.log import DEFAULT, Clock, ModuleSettings, parse_enable
 from router.websocket.site import origin_fault
 
-MAX_ROUTER_ID = 127  # characters; Dispatch's limit, which other routers rely on
+MAX_ROUTER_ID = 127  # characters; limit of Dispatch, on which other routers rely
 GENERATED_ID = 15  # random characters of a generated router id
-CLIENT_ROLES = (NORMAL, ROUTE_CONTAINER)  # listeners that work without a network of routers
+CLIENT_ROLES = (NORMAL, ROUTE_CONTAINER)  # roles that work without a network of routers
 INVALID = "ValidationError"  # kind of errors
 MOST_LIST_URLS = 16
-_SHOWN = 80  # characters of a host in a text
-MAX_WORKERS = 64  # workers that the shared memory has room for
-# Octets of data that go to a worker with each connection, in a message of limited size.
+_SHOWN = 80  # characters of a host in an error text
+MAX_WORKERS = 64  # workers for which the shared memory has room
+# Greatest sizes, in octets, of data that a worker gets with each connection, in a message of limited size.
 MAX_ENDPOINT_NAME = 1024
-MAX_HOST = 255  # of a name: RFC 1035
-MAX_USER = 400  # a SASL frame has at most 512 in all
+MAX_HOST = 255  # RFC 1035
+MAX_USER = 400  # a whole SASL frame has at most 512 octets
 RESERVED_PROPERTIES = frozenset({"product", "version", "failover-server-list", "network-host", "port"})
 RESERVED_PREFIXES = ("qd.", "x-opt-qd.")
-# Values of log module DEFAULT; the attributes of the other modules are absent and follow these.
+# Values of log module DEFAULT. Other modules inherit them, so their attributes have no defaults.
 LOG_DEFAULTS: dict[str, JsonValue] = {
     "enable": "info+",
     "includeTimestamp": True,
@@ -67,13 +67,13 @@ MESSAGE_COMPONENTS = frozenset({
     "all", "none", "traceparent",
 })  # fmt: skip
 
-# [SCHEME://]HOST[:PORT]; an IPv6 address stands in brackets.
+# [SCHEME://]HOST[:PORT], with an IPv6 address in brackets.
 _FAILOVER = re.compile(r"(?:([^:/]+)://)?(\[[^\]]*\]|[^:/]*)(?::([0-9]+))?")
 _ID_CHARACTERS = string.ascii_letters + string.digits + "+_"
 
 
 def build_router(entity: Entity, problems: Problems) -> RouterConfig:
-    """Return the router of a file."""
+    """Build the router section."""
     line = entity.line_of("id")
     mode = entity.text("mode")
     identifier = entity.optional_text("id") or _generated_id(mode)
@@ -136,7 +136,7 @@ def _check_timestamp_format(entity: Entity, problems: Problems) -> None:
 
 
 def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
-    """Return an sslProfile. Its files are not looked at."""
+    """Build an sslProfile. Its files are not read."""
     name = entity.optional_text("name")
     identity = f"sslProfile/{name}"
     password = _secret(entity, "password", problems)
@@ -173,7 +173,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
 
 
 def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:
-    """Return the URLs of revocation lists of an sslProfile."""
+    """Return the URLs of revocation lists in an sslProfile; record invalid ones as errors."""
     urls = words(entity.optional_text("crlUrl"))
     fault = None
     for url in urls:
@@ -194,7 +194,7 @@ def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:
 
 
 def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
-    """Return one listener. `check_role` checks its role; its host is looked up when it is opened."""
+    """Build a listener. Its role is checked by `check_role`; its host is resolved when the listener opens."""
     _check_host(entity, problems)
     if "trustedCertsFile" in entity.values:
         text = "Configuration listener attribute 'trustedCertsFile' is not used. Specify sslProfile caCertFile instead."
@@ -224,7 +224,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
 
 
 def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
-    """Return one connector. `check_role` checks its role; its host is looked up when it connects."""
+    """Build a connector. Its role is checked by `check_role`; its host is resolved when the connector connects."""
     _check_length(entity, "saslUsername", MAX_USER, problems)
     return ConnectorConfig(
         **_endpoint(entity, problems),
@@ -240,7 +240,7 @@ def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
 
 
 def _proxy_networks(entity: Entity, problems: Problems) -> tuple[str, ...]:
-    """Return the networks of the proxies of a listener."""
+    """Return the networks of a listener's proxies."""
     networks = words(entity.optional_text("proxyNetworks"))
     for network in networks:
         try:
@@ -262,7 +262,7 @@ def _allowed_origins(entity: Entity, problems: Problems) -> tuple[str, ...]:
 
 
 def _websocket_path(entity: Entity, problems: Problems) -> str:
-    """Return what a connector asks an HTTP server for."""
+    """Return the path that a connector requests from an HTTP server."""
     path = entity.text("websocketPath")
     if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
         text = f"websocketPath '{path[:_SHOWN]}' is no path: it begins with '/', without blanks"
@@ -271,7 +271,7 @@ def _websocket_path(entity: Entity, problems: Problems) -> str:
 
 
 def _secret(entity: Entity, attribute: str, problems: Problems) -> str | None:
-    """Return a password as written: itself, or where it is."""
+    """Return a password as written: the password itself, or a reference such as `file:PATH`."""
     written = entity.optional_text(attribute)
     if written is not None and (reason := fault(written)) is not None:
         problems.error(entity.line_of(attribute), f"{entity.type.long_name}: {attribute}: {reason}")
@@ -293,7 +293,7 @@ def _proxy(entity: Entity, problems: Problems) -> ProxyConfig | None:
 
 
 def _endpoint(entity: Entity, problems: Problems) -> dict[str, Any]:
-    """Return the attributes common to listeners and connectors."""
+    """Return the fields that listeners and connectors have in common."""
     host, port = entity.text("host").strip(), entity.text("port").strip()
     name = entity.optional_text("name")
     identity = f"{entity.type.name}/{host}:{port}" + (f":{name}" if name else "")
@@ -330,7 +330,7 @@ def _endpoint(entity: Entity, problems: Problems) -> dict[str, Any]:
 
 
 def _allowed_routers(entity: Entity, problems: Problems) -> tuple[AllowedRouter, ...]:
-    """Return the routers that may join by a listener or connector."""
+    """Return the routers that may join through a listener or connector."""
     found: tuple[AllowedRouter, ...] = ()
     fault = None
     try:
@@ -345,7 +345,7 @@ def _allowed_routers(entity: Entity, problems: Problems) -> tuple[AllowedRouter,
 
 
 def _check_length(entity: Entity, attribute: str, most: int, problems: Problems) -> None:
-    """Refuse a text that is too long."""
+    """Record an error for an attribute of more than `most` octets."""
     octets = len((entity.optional_text(attribute) or "").encode("utf-8", "surrogatepass"))
     if octets > most:
         text = f"attribute '{attribute}' has {octets} octets, and at most {most} are allowed"
@@ -353,10 +353,9 @@ def _check_length(entity: Entity, attribute: str, most: int, problems: Problems)
 
 
 def check_role(listener: Entity, mode: str | None, problems: Problems, kind: str | None = None) -> None:
-    """Refuse a listener or connector for other routers in a router of `mode`; None: the mode is not supported or
-    unknown.
+    """Record an error if a listener or connector has a role for other routers that `mode` does not allow.
 
-    kind: of the error.
+    `mode` is None if it is unknown or unsupported. `kind` is the kind of the error.
     """
     role = listener.text("role")
     connects = listener.type.name == ConnectorConfig.type
@@ -369,7 +368,7 @@ def check_role(listener: Entity, mode: str | None, problems: Problems, kind: str
     if mode == "standalone":
         text = "role='standalone' not allowed to connect to or accept connections from other routers."
     else:
-        # An interior router connects to others as inter-router; Dispatch lets it pose as an edge router, too.
+        # An interior router connects to others with role inter-router. (Dispatch also lets it use role edge.)
         allowed = "edge" if role == INTER_EDGE or (connects and role == EDGE) else "interior"
         what = f"{listener.type.long_name} {_shown(listener)}"
         text = f"role='{role}' only allowed with router mode='{allowed}' for {what}"
@@ -377,12 +376,12 @@ def check_role(listener: Entity, mode: str | None, problems: Problems, kind: str
 
 
 def _shown(entity: Entity) -> str:
-    """An entity for the text of an error."""
+    """Return the name of an entity, or host and port, for an error text."""
     return entity.optional_text("name") or f"{entity.text('host')}:{entity.text('port')}"
 
 
 def _check_host(entity: Entity, problems: Problems) -> None:
-    """Refuse text that can be neither a name nor an address."""
+    """Record an error for a host that can be neither a name nor an address."""
     host = entity.text("host").strip()
     try:
         host.encode("idna")
@@ -395,12 +394,12 @@ def _check_host(entity: Entity, problems: Problems) -> None:
 
 
 def _mechanisms(entity: Entity) -> tuple[str, ...] | None:
-    """Return the SASL mechanisms that may be used, each once; None: all. Those that nobody has are left to be."""
+    """Return the allowed SASL mechanisms without duplicates; None: all. Unknown names are kept."""
     return tuple(dict.fromkeys(words((entity.optional_text("saslMechanisms") or "").upper()))) or None
 
 
 def _message_components(entity: Entity, problems: Problems) -> str:
-    """Return the parts of messages to log, as given; unknown parts give a warning."""
+    """Return the parts of messages to log, as written. Unknown parts cause a warning."""
     text = entity.text("messageLoggingComponents")
     unknown = [each for each in text.split(",") if each not in MESSAGE_COMPONENTS]
     if unknown:
@@ -410,7 +409,7 @@ def _message_components(entity: Entity, problems: Problems) -> str:
 
 
 def _failover_servers(entity: Entity, problems: Problems) -> tuple[FailoverServer, ...]:
-    """Return the servers of `failoverUrls`: items `[SCHEME://]HOST[:PORT]` separated by commas."""
+    """Return the servers in `failoverUrls`, items `[SCHEME://]HOST[:PORT]` separated by commas."""
     text = entity.optional_text("failoverUrls")
     if text is None:
         return ()
@@ -437,7 +436,7 @@ def _check_open_properties(entity: Entity, problems: Problems) -> None:
 
 
 def build_log(entity: Entity, problems: Problems) -> LogConfig:
-    """Return the settings of one log module."""
+    """Build the settings of one log module."""
     module = entity.text("module")
     identity = f"log/{module}"
     mask = None
@@ -465,7 +464,7 @@ def build_log(entity: Entity, problems: Problems) -> LogConfig:
 
 
 def build_policy(entity: Entity) -> PolicyConfig:
-    """Return the policy of a file."""
+    """Build the policy section."""
     return PolicyConfig(
         name=entity.optional_text("name") or "policy/None",
         identity="policy/None",
@@ -482,7 +481,7 @@ def build_policy(entity: Entity) -> PolicyConfig:
 
 
 def build_console(entity: Entity, number: int, problems: Problems) -> ConsoleConfig:
-    """Return a console, which only gives the warning of Dispatch."""
+    """Build a console section, which only causes Dispatch's warning."""
     problems.warn("AGENT", entity.line, "Console entity is deprecated: Use http:yes on listener entity instead")
     identity = f"console/{number}"
     return ConsoleConfig(
@@ -495,7 +494,7 @@ def build_console(entity: Entity, number: int, problems: Problems) -> ConsoleCon
 
 
 def build_dummy(entity: Entity, number: int) -> DummyConfig:
-    """Return a dummy."""
+    """Build a dummy entity."""
     identity = f"dummy/{number}"
     return DummyConfig(
         name=entity.optional_text("name") or identity,

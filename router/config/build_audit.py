@@ -1,4 +1,4 @@
-"""Validated `audit` entities to typed objects."""
+"""Conversion of validated `audit` entities to typed objects."""
 
 from router.config.entities import AuditConfig
 from router.config.errors import Problems
@@ -8,7 +8,7 @@ FILE = "file"
 
 
 def build_audit(entity: Entity, problems: Problems) -> AuditConfig:
-    """Return an audit log. Whether its place can be written to shows when it is opened."""
+    """Build an audit log. Whether its output is writable is checked when the log is opened."""
     output, path = entity.text("output"), entity.optional_text("path")
     kind = entity.type.long_name
     if output == FILE and (not path or "\0" in path):
@@ -32,7 +32,7 @@ def build_audit(entity: Entity, problems: Problems) -> AuditConfig:
 
 
 def check_audit(audit: AuditConfig, others: list[AuditConfig], entity: Entity, problems: Problems) -> None:
-    """Refuse a second audit log in the file of another one."""
+    """Record an error for an audit log in the file of another one."""
     for other in others:
         if audit.path is not None and audit.path == other.path:
             text = f"'{audit.path}' is the file of '{other.name}'"

@@ -1,4 +1,4 @@
-"""Validated entities of authentication to typed objects: users, issuers of tokens, authentication services."""
+"""Conversion of validated authentication entities to typed objects: users, token issuers, authentication services."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,17 +16,17 @@ from router.config.ports import port_number
 from router.config.validate import Entity
 from router.sasl import users
 
-# Signatures with public keys (RFC 7518, RFC 8037). HMACs are not among them: whoever checks one could make it, too.
+# Algorithms of signatures with public keys (RFC 7518, RFC 8037). HMACs are excluded, since their key also signs.
 TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 
 def words(text: str | None) -> tuple[str, ...]:
-    """Return names that blanks or commas separate."""
+    """Split names separated by blanks or commas."""
     return tuple((text or "").replace(",", " ").split())
 
 
 def build_sasl_users(entity: Entity) -> SaslUsersConfig:
-    """Return a file of users; whether it can be read shows when it is."""
+    """Build a saslUsers entity. Whether its file is readable is checked by `check_users_file`."""
     return SaslUsersConfig(
         **_common(entity),
         users_file=entity.text("file"),
@@ -36,18 +36,18 @@ def build_sasl_users(entity: Entity) -> SaslUsersConfig:
 
 
 def check_users_file(entity: Entity, problems: Problems) -> None:
-    """Refuse a file of users that cannot be used. Reading it may take long: not for the event loop."""
+    """Record an error for an invalid file of users. Reading it may block, so do not call this in the event loop."""
     path = entity.text("file")
     try:
         users.read(path)
     except OSError as error:
         problems.error(entity.line_of("file"), f"{entity.type.long_name}: file '{path}': {error.strerror or error}")
-    except ValueError as error:  # UsersError; a NUL in the path
+    except ValueError as error:  # UsersError, or a NUL in the path
         problems.error(entity.line_of("file"), f"{entity.type.long_name}: file '{path}': {error}")
 
 
 def build_token_issuer(entity: Entity, problems: Problems) -> TokenIssuerConfig:
-    """Return an issuer of tokens."""
+    """Build a token issuer."""
     file, url = entity.optional_text("jwksFile"), entity.optional_text("jwksUrl")
     if (file is None) == (url is None):
         problems.error(entity.line, f"{entity.type.long_name}: one of jwksFile and jwksUrl must be given")
@@ -89,7 +89,7 @@ def _https(url: str) -> bool:
 
 
 def build_auth_service(entity: Entity, problems: Problems) -> AuthServiceConfig:
-    """Return an authentication service. `authService: HOST:PORT` counts where there is no host."""
+    """Build an authentication service. Without `host`, the deprecated `authService: HOST:PORT` is used."""
     host, port_text = entity.text("host").strip(), entity.text("port").strip()
     written = entity.optional_text("authService")
     if written is not None:
@@ -113,7 +113,7 @@ def build_auth_service(entity: Entity, problems: Problems) -> AuthServiceConfig:
 
 
 def _common(entity: Entity) -> dict[str, Any]:
-    """Return what entities with a name of their own have in common."""
+    """Return the fields that entities with required names have in common."""
     name = entity.text("name")
     return {
         "name": name,
@@ -127,7 +127,7 @@ def _common(entity: Entity) -> dict[str, Any]:
 def check_providers(
     listener: ListenerConfig, others: Iterable[EntityConfig], entity: Entity, problems: Problems
 ) -> None:
-    """Refuse a listener that names providers which are not there, or more of them than can be."""
+    """Record an error for a listener that names unknown providers, or providers that exclude each other."""
     known: dict[str, set[str]] = {}
     for other in others:
         known.setdefault(other.type, set()).add(other.name)

@@ -1,7 +1,7 @@
-"""Addresses, link routes, auto links, exchanges, bindings: entities to typed objects, by the rules of the core.
+"""Conversion of core entities to typed objects: addresses, link routes, auto links, exchanges, bindings.
 
-A section that breaks one of these rules is ignored with a warning, as in Dispatch. A request is refused with the same
-reason (management.md 2.6 and 5.8).
+As in Dispatch, a section that breaks a rule of the core is ignored with a warning. A management request is refused for
+the same reason (management.md 2.6 and 5.8).
 """
 
 from collections.abc import Collection, Iterable
@@ -16,9 +16,9 @@ PHASES = range(10)
 
 
 class Refused(Exception):
-    """A rule of the core forbids the entity.
+    """Raised for an entity that breaks a rule of the core.
 
-    The text is that for a request; `warning` the one for a file, which log module `module` writes.
+    Its text answers a request. `warning` is the text for a section of a file, written by log module `module`.
     """
 
     def __init__(self, text: str, warning: str, module: str = "ROUTER_CORE") -> None:
@@ -28,9 +28,9 @@ class Refused(Exception):
 
 
 def build_address(entity: Entity, number: int, others: Collection[tuple[str, ...]]) -> AddressConfig:
-    """Return one address beside those whose `tokens` are `others`; without name it is the `number`th (from 0).
+    """Build an address. Raises Refused.
 
-    Raises Refused.
+    `others` has the `tokens` of the existing addresses. `number` is for its generated name.
     """
     _check_address(entity)
     ingress, egress = entity.optional_number("ingressPhase"), entity.optional_number("egressPhase")
@@ -60,7 +60,7 @@ def build_address(entity: Entity, number: int, others: Collection[tuple[str, ...
 
 
 def _check_address(entity: Entity) -> None:
-    """Raise Refused if the address breaks a rule; the order of the checks is that of Dispatch."""
+    """Raise Refused if the address breaks a rule. The checks are in the order of Dispatch."""
     prefix, pattern = entity.optional_text("prefix"), entity.optional_text("pattern")
     if prefix is None and pattern is None:
         text = "Must set either 'prefix' or 'pattern' attribute: ignoring configured address"
@@ -90,7 +90,7 @@ def _check_address(entity: Entity) -> None:
 
 
 def build_link_route(entity: Entity, number: int) -> LinkRouteConfig:
-    """Return one link route; without name it is the `number`th (from 0). Raises Refused."""
+    """Build a link route. `number` is for its generated name. Raises Refused."""
     prefix, pattern = entity.optional_text("prefix"), entity.optional_text("pattern")
     container_id = entity.optional_text("containerId") or None
     connection = entity.optional_text("connection") or None
@@ -132,7 +132,7 @@ def build_link_route(entity: Entity, number: int) -> LinkRouteConfig:
 
 
 def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:
-    """Return one auto link; without name it is the `number`th (from 0). Raises Refused."""
+    """Build an auto link. `number` is for its generated name. Raises Refused."""
     identity = f"autoLink/{number}"
     direction, fallback = entity.text("direction"), entity.flag("fallback")
     phase = entity.optional_number("phase")
@@ -158,13 +158,13 @@ def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:
     elif link.phase not in PHASES:
         refusal = "autoLink phase must be between 0 and 9"
     if refusal is not None:
-        # As in Dispatch, where the text says linkRoute, too.
+        # The text is Dispatch's, which says linkRoute for an auto link, too.
         raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
     return link
 
 
 def build_exchange(entity: Entity, number: int, others: Iterable[ExchangeConfig]) -> ExchangeConfig:
-    """Return one exchange beside `others`; without name it is the `number`th (from 0). Raises Refused."""
+    """Build an exchange. `others` are the existing ones; `number` is for its generated name. Raises Refused."""
     address, identity = entity.text("address"), f"exchange/{number}"
     name = entity.optional_text("name") or identity
     phases = (entity.optional_number("phase") or 0, entity.optional_number("alternatePhase") or 0)
@@ -194,7 +194,7 @@ def build_exchange(entity: Entity, number: int, others: Iterable[ExchangeConfig]
 def build_binding(
     entity: Entity, number: int, exchanges: Iterable[ExchangeConfig], others: Iterable[BindingConfig]
 ) -> BindingConfig:
-    """Return one binding beside `others`; without name it is the `number`th (from 0). Raises Refused."""
+    """Build a binding. `others` are the existing ones; `number` is for its generated name. Raises Refused."""
     identity = f"binding/{number}"
     binding = BindingConfig(
         name=entity.optional_text("name") or identity,
@@ -217,7 +217,7 @@ def build_binding(
 def _binding_refusal(
     binding: BindingConfig, exchange: ExchangeConfig | None, others: Iterable[BindingConfig]
 ) -> str | None:
-    """Return why a binding cannot be configured, in the words of management CREATE, or None."""
+    """Return the reason to refuse a binding, in the words of management CREATE, or None."""
     if not binding.exchange_name:
         return "Binding configuration requires an exchange"
     if exchange is None:
@@ -235,5 +235,5 @@ def _binding_refusal(
 
 
 def _way(binding: BindingConfig) -> tuple[str, str, str, int]:
-    """Return the key that no two bindings may share."""
+    """Return the fields that must differ between bindings."""
     return binding.exchange_name, binding.binding_key, binding.next_hop_address, binding.next_hop_phase

@@ -1,4 +1,4 @@
-"""Validated entities of telemetry and placement to typed objects."""
+"""Conversion of validated telemetry and placement entities to typed objects."""
 
 from collections.abc import Iterable
 from ipaddress import ip_network
@@ -9,7 +9,7 @@ from router.config.validate import Entity
 
 
 def build_telemetry(entity: Entity, problems: Problems) -> TelemetryConfig:
-    """Return the telemetry of a router. Whether the folder can be used shows later."""
+    """Build the telemetry section. Whether its folder is usable is checked when telemetry starts."""
     path = entity.text("path")
     if not path or "\0" in path:
         problems.error(entity.line_of("path"), f"{entity.type.long_name}: path {path!r} is no folder")
@@ -33,7 +33,7 @@ def build_telemetry(entity: Entity, problems: Problems) -> TelemetryConfig:
 
 
 def build_placement(entity: Entity, problems: Problems) -> PlacementConfig:
-    """Return a placement; `check_placement` compares it with listeners and workers."""
+    """Build a placement. `check_placement` checks its listener and worker."""
     name = entity.text("name")
     listener, host = entity.optional_text("listener") or None, entity.optional_text("host") or None
     if listener is None and host is None:
@@ -59,7 +59,7 @@ def build_placement(entity: Entity, problems: Problems) -> PlacementConfig:
 def check_placement(
     placement: PlacementConfig, listeners: Iterable[EntityConfig], workers: int, entity: Entity, problems: Problems
 ) -> None:
-    """Refuse a placement on a worker, or of a listener, that is not there."""
+    """Record an error for a placement with an unknown listener or worker."""
     names = {each.name for each in listeners if isinstance(each, ListenerConfig)}
     if placement.listener is not None and placement.listener not in names:
         problems.error(entity.line_of("listener"), f"Cannot find listener {placement.listener}")

@@ -1,4 +1,4 @@
-"""Finds dangerous settings in a valid configuration and names the better ones. Of files only the mode is read."""
+"""Search for insecure settings in a valid configuration, with advice. Only the modes of files are read."""
 
 import os
 import re
@@ -24,7 +24,7 @@ _PART_OF_A_NAME: Final = re.compile(r"[A-Za-z0-9.]{1,32}=.+")
 
 
 class Danger(NamedTuple):
-    """A dangerous setting. worst: reported without --strict, too. line: None for an entity without a line."""
+    """Insecure setting. `worst`: reported even without --strict. `line` is None for an entity without a line."""
 
     worst: bool
     path: str
@@ -36,7 +36,7 @@ class Danger(NamedTuple):
 
 
 def dangers(configuration: Configuration) -> list[Danger]:
-    """Return all findings, in the order of lines."""
+    """Return all findings in the order of lines."""
     found = [*_of(configuration, _listener), *_of(configuration, _connector), *_of(configuration, _profile)]
     found += [*_of(configuration, _users), *_of(configuration, _vhost)]
     open_ones = [each for each in configuration.listeners if not is_local(each.host)]
@@ -155,13 +155,13 @@ def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger
 
 
 def _secret(configuration: Configuration, entity: EntityConfig, what: str, written: str) -> Iterator[Danger]:
-    """The file of a password, if it is in one."""
+    """Check the file of a password, if the password is in a file."""
     if (path := file_of(written)) is not None:
         yield from _file(configuration, entity, what, path)
 
 
 def _file(configuration: Configuration, entity: EntityConfig, what: str, path: str) -> Iterator[Danger]:
-    """A file with secrets; one that cannot be looked at is told of elsewhere."""
+    """Check the mode of a file with secrets. Unreadable files are reported elsewhere."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""The plan from one configuration to another, by entity and attribute.
+"""Plan of changes between two configurations, by entity and attribute.
 
-Entities are matched by type and by what identifies them: a singleton by its type, a log by its module, others by the
-given name, the pattern of an address, host and port of a listener, and so on. Generated names and identities
-(`address/3`) do not count, so a new section at the top of a file changes nothing else.
+Entities of both are matched by type and by identifying attributes: singletons by type alone, logs by module, all others
+by their given name, else by the pattern of an address, host and port of a listener, and so on. Generated names and
+identities (`address/3`) are ignored, so a new section at the top of a file changes nothing else.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,11 +56,11 @@ _Key = tuple[object, ...]
 
 
 class Change(Record, frozen=True):
-    """A change of one entity.
+    """Change of one entity.
 
-    `type` is the short name, `identity` that of the entity in force (for one to be created: of the new one),
-    `attributes` the changes: name to (old value, new value, class); None is no value. `effect` is the strongest class
-    of its attributes. `old` and `new` are the entities, or None.
+    `type` is the short name of the type. `identity` is that of the present entity, or of the new one if it is created.
+    `attributes` maps names to (old value, new value, change class), with None for no value. `effect` is the strongest
+    class of its attributes. `old` and `new` are the entities, or None.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"old", "new"})
@@ -74,7 +74,7 @@ class Change(Record, frozen=True):
     new: EntityConfig | None
 
     def as_map(self) -> dict[str, Any]:
-        """Return the change as plain values, hidden ones masked."""
+        """Return the change as plain values, with hidden values masked."""
         attributes = {
             name: {"old": self._shown(name, old), "new": self._shown(name, new), "effect": effect}
             for name, (old, new, effect) in self.attributes.items()
@@ -90,12 +90,12 @@ class Change(Record, frozen=True):
         }
 
     def title(self) -> str:
-        """Return the entity for texts: its type, and its name or what else identifies it."""
+        """Return type and name, or other identifying attributes, of the entity for texts."""
         entity = self._entity
         return f"{entity.entity_type.dump_key} {describe(entity)}".rstrip()
 
     def render(self) -> Iterator[str]:
-        """Yield the lines of the change."""
+        """Yield the lines that describe the change."""
         yield f"{_SIGNS[self.kind]} {self.title()}"
         for name, (old, new, effect) in self.attributes.items():
             before, after = self._written(name, old), self._written(name, new)
@@ -119,7 +119,7 @@ class Change(Record, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """The plan from `old` to `new`; the changes are in the order in which a router can make them.
+    """Plan from `old` to `new`. The changes are in an order in which a router can make them.
 
     Removals come first, in reverse order of creation; new and changed entities follow.
     """
@@ -133,7 +133,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def effect(self) -> ChangeClass | None:
-        """Return the strongest class of the changes; None when nothing changes."""
+        """Strongest class of the changes; None without changes."""
         return max((change.effect for change in self.changes), key=_ORDER.index, default=None)
 
     def reached(self) -> Configuration:
@@ -149,7 +149,7 @@ class Plan(Struct, frozen=True):
         return replace(self.new, router=router)
 
     def applied(self) -> Configuration:
-        """Return `old` with the changes made to it one by one: the entities of `new`, in another order."""
+        """Return `old` with the changes applied one by one: the entities of `new` in the order of `old`."""
         gone = {id(change.old): change.new for change in self.changes if change.old is not None}
         kept = (gone.get(id(entity), entity) for entity in self.old.entities())
         made = (change.new for change in self.changes if change.old is None)
@@ -178,10 +178,10 @@ class Plan(Struct, frozen=True):
 
 
 def diff(old: Configuration, new: Configuration) -> Plan:
-    """Return the plan that leads from `old`, which a router runs with, to `new`.
+    """Return the plan that leads from `old`, the configuration of a running router, to `new`.
 
-    The plan's `new` keeps values generated for `old` that the given `new` does not set: the id of a router, and the
-    numbers in identities and names, such as `address/3`.
+    The plan's `new` keeps values that were generated for `old` and that the given `new` does not set: the id of the
+    router, and the numbers in identities and names such as `address/3`.
     """
     new, pairs = _settled(old, new)
     partner = {id(theirs): mine for mine, theirs in pairs}
@@ -197,9 +197,9 @@ _Pairs = list[tuple[EntityConfig, EntityConfig]]
 
 
 def _settled(old: Configuration, new: Configuration) -> tuple[Configuration, _Pairs]:
-    """Return `new` with the values generated for `old`, and the pairs of entities that are the same in both.
+    """Return `new` with the values generated for `old`, and the matching pairs of entities.
 
-    Bindings come last: they name exchanges, and generated names of exchanges depend on `old`.
+    Bindings are matched last, since they name exchanges, whose generated names depend on `old`.
     """
     router = new.router
     made_up = {name: old.router.values[name] for name in router.generated & old.router.generated}
@@ -232,7 +232,7 @@ def _bound(binding: BindingConfig, called: Mapping[str, EntityConfig]) -> Bindin
 
 
 class _Numbers:
-    """The numbers in identities such as `address/3`: entities keep theirs, new ones get the next."""
+    """Numbers in identities such as `address/3`. Matched entities keep theirs; new ones get the next free number."""
 
     def __init__(self, old: Configuration, new: Configuration) -> None:
         self._used = {each.identity for each in old.entities()} | {each.name for each in old.entities()}
@@ -240,7 +240,7 @@ class _Numbers:
         self._next: dict[str, int] = {}
 
     def settle(self, entity: EntityConfig, same: EntityConfig | None) -> EntityConfig:
-        """Return `entity` with the number of `same`, or else with a new one."""
+        """Return `entity` with the number of `same`, or with a new number if `same` is None."""
         kind, _, digits = entity.identity.rpartition("/")
         if not digits.isdecimal() or entity.type not in _NUMBERED:
             return entity
@@ -256,7 +256,7 @@ class _Numbers:
 
 
 def rebuilt(router: RouterConfig, values: Mapping[str, JsonValue]) -> RouterConfig:
-    """Return `router` with other, valid values."""
+    """Return `router` with other values, which must be valid."""
     problems = Problems("")
     made = build_router(Entity(router.entity_type, router.line or 0, values, {}), problems)
     problems.raise_errors()
@@ -264,7 +264,7 @@ def rebuilt(router: RouterConfig, values: Mapping[str, JsonValue]) -> RouterConf
 
 
 def describe(entity: EntityConfig) -> str:
-    """Return what identifies an entity, for texts; empty for a singleton."""
+    """Return the identifying attributes of an entity for texts; empty for a singleton."""
     if entity.type in _SINGLE:
         return ""
     if isinstance(entity, LogConfig):
@@ -294,7 +294,7 @@ def describe(entity: EntityConfig) -> str:
 
 
 def _nature_key(entity: EntityConfig) -> _Key:
-    """Return what identifies an entity, apart from its name."""
+    """Return the key that identifies an entity apart from its name."""
     match entity:
         case LogConfig():
             key: _Key = (entity.module,)
@@ -318,7 +318,7 @@ def _nature_key(entity: EntityConfig) -> _Key:
 
 
 def _matched(old: list[EntityConfig], new: list[EntityConfig]) -> _Pairs:
-    """Return the pairs of entities that are the same: by given name, else by nature."""
+    """Return the matching pairs of entities: by given name, else by `_nature_key`."""
     pairs: _Pairs = []
     for key in (_name_key, _nature_key):
         taken = {id(entity) for pair in pairs for entity in pair}
@@ -332,7 +332,7 @@ def _matched(old: list[EntityConfig], new: list[EntityConfig]) -> _Pairs:
 def _by_key(
     entities: Iterable[EntityConfig], key: Callable[[EntityConfig], _Key | None]
 ) -> Mapping[_Key, list[EntityConfig]]:
-    """Return the entities by their key, without those that have none."""
+    """Return the entities by key; entities without a key are left out."""
     found: dict[_Key, list[EntityConfig]] = {}
     for entity in entities:
         if (value := key(entity)) is not None:
@@ -345,7 +345,7 @@ def _name_key(entity: EntityConfig) -> _Key | None:
 
 
 def _change(kind: Kind, old: EntityConfig | None, new: EntityConfig | None) -> Change:
-    """Return the change from `old` to `new`; for an update, its attributes may be none."""
+    """Return the change from `old` to `new`. An update may have no changed attributes."""
     entity = old or new
     if entity is None:
         raise ValueError("a change of nothing")

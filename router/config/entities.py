@@ -1,4 +1,4 @@
-"""The typed configuration: an immutable object for each section, with defaults filled in."""
+"""Typed configuration: an immutable object for each section, with defaults filled in."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress, count, repeat
@@ -15,20 +15,20 @@ from router.config.schema import SCHEMA, EntityType
 from router.log import LogSettings, ModuleSettings
 from router.record import Record
 
-DEFAULT_LINK_CAPACITY = 250  # deliveries; what a listener without linkCapacity grants
-MIN_FRAME_SIZE = 512  # octets; AMQP 1.0 section 2.4.1: every peer must take frames of this size
-SELF = "self"  # name and identity of the management entity, reserved for it
-MANAGEMENT = "ManagementEntity(name=self, identity=self)"  # it, as texts of errors show it
-MAX_SESSIONS = 32768  # sessions of one connection; Dispatch allowed as many
+DEFAULT_LINK_CAPACITY = 250  # deliveries; credit granted by a listener without linkCapacity
+MIN_FRAME_SIZE = 512  # octets; every peer must accept frames of this size (AMQP 1.0 section 2.4.1)
+SELF = "self"  # reserved name and identity of the management entity
+MANAGEMENT = "ManagementEntity(name=self, identity=self)"  # management entity as shown in error texts
+MAX_SESSIONS = 32768  # sessions of one connection, as in Dispatch
 
 
 class EntityConfig(Record, frozen=True, kw_only=True):
-    """Base of all entities. Immutable.
+    """Base class of all entities. Immutable.
 
-    `type` is the short name of the type, `line` the line of the section (None: made by the router or a request), `file`
-    the file that it is in (None: the configuration file itself), `named` whether the user gave the name, `values` the
-    attributes under their management names: those given, converted, and those with a default; `generated` names those
-    that the router generated.
+    `type` is the short name of the type. `line` is the line of the section (None: created by the router or a request),
+    `file` its file (None: the configuration file itself). `named`: the user has given the name. `values` has the
+    attributes by management name: converted values of the user, and defaults. `generated` has the names of the
+    attributes that the router generated.
     """
 
     type: ClassVar[str]
@@ -45,30 +45,30 @@ class EntityConfig(Record, frozen=True, kw_only=True):
 
     @property
     def entity_type(self) -> EntityType:
-        """Return the type of the entity in the schema."""
+        """Type of the entity in the schema."""
         return SCHEMA.types[self.type]
 
     @property
     def given(self) -> dict[str, JsonValue]:
-        """Return `values` without generated ones."""
+        """`values` without generated ones."""
         return {name: value for name, value in self.values.items() if name not in self.generated}
 
     @property
     def attributes(self) -> dict[str, JsonValue]:
-        """Return all attributes that have a value, in reporting order, as READ shows them."""
+        """All attributes with a value, in reporting order, as READ shows them."""
         every = {**self.values, "name": self.name, "identity": self.identity, "type": self.entity_type.long_name}
         return {name: every[name] for name in self.entity_type.attributes if every.get(name) is not None}
 
 
 class RouterConfig(EntityConfig, frozen=True, kw_only=True):
-    """The router section. Intervals and ages in seconds; `workers` is resolved, never absent."""
+    """Router section. Intervals and ages are in seconds; `workers` is resolved to a number."""
 
     type: ClassVar[str] = "router"
 
     id: str
     mode: str
     workers: int
-    buffered_megabytes: int  # of each worker
+    buffered_megabytes: int  # limit of each worker
     remembered_containers: int
     hello_interval_seconds: int
     hello_max_age_seconds: int
@@ -81,15 +81,15 @@ class RouterConfig(EntityConfig, frozen=True, kw_only=True):
     metadata: str | None
     timestamp_format: str | None
     timestamps_in_utc: bool
-    sasl_config_dir: str | None  # of the SASL library; None: its own default
+    sasl_config_dir: str | None  # for the SASL library; None: its own default
     sasl_config_name: str
-    ready_without_uplink: bool = True  # of an edge router
-    files_by_management: bool = False  # management may name files and secrets
-    all_uplinks: bool = False  # of an edge router: all connections to interior routers of ours are at work
+    ready_without_uplink: bool = True  # edge router only
+    files_by_management: bool = False  # management requests may name files and secrets
+    all_uplinks: bool = False  # edge router: all connections to Sluice interior routers are active
 
 
 class SslProfileConfig(EntityConfig, frozen=True, kw_only=True):
-    """An sslProfile section. `password` as written: where the password is, or itself. `lines` of the attributes."""
+    """`sslProfile` section. `password` is as written: the password, or a reference. `lines` has those of attributes."""
 
     type: ClassVar[str] = "sslProfile"
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"values", "password", "lines"})
@@ -104,16 +104,16 @@ class SslProfileConfig(EntityConfig, frozen=True, kw_only=True):
     uid_format: str | None
     uid_mapping_file: str | None
     user_prefix: str
-    retires_old: bool  # connections that were made with credentials before
+    retires_old: bool  # close connections established with earlier credentials
     retired_per_second: int
-    list_urls: tuple[str, ...]  # of revocation lists
+    list_urls: tuple[str, ...]  # URLs of revocation lists
     list_refresh_seconds: int
-    closes_revoked: bool  # connections whose certificate a new revocation list names
+    closes_revoked: bool  # close connections whose certificate is in a new revocation list
     lines: Mapping[str, int] = field(default_factory=dict)
 
 
 class FailoverServer(Struct, frozen=True):
-    """Another router for clients, as in the connection property `failover-server-list`."""
+    """Alternative router for clients, as in the connection property `failover-server-list`."""
 
     scheme: str | None
     host: str
@@ -121,7 +121,7 @@ class FailoverServer(Struct, frozen=True):
 
 
 class EndpointConfig(EntityConfig, frozen=True, kw_only=True):
-    """Base of listeners and connectors. `port_text` is the port as written."""
+    """Base class of listeners and connectors. `port_text` is the port as written."""
 
     host: str
     port_text: str
@@ -132,21 +132,21 @@ class EndpointConfig(EntityConfig, frozen=True, kw_only=True):
     max_frame_size: int  # octets, at least MIN_FRAME_SIZE
     max_sessions: int  # 1..MAX_SESSIONS
     max_session_frames: int | None  # None: practically unlimited
-    idle_timeout_seconds: int  # 0: never
+    idle_timeout_seconds: int  # 0: no timeout
     strip_annotations_in: bool
     strip_annotations_out: bool
     link_capacity: int  # deliveries
     buffered_megabytes: int
     open_properties: Mapping[str, JsonValue]
-    message_components: str  # parts of messages that log module MESSAGE writes: names by commas, `all` or `none`
+    message_components: str  # parts of messages that log module MESSAGE writes: names with commas, `all` or `none`
     ssl_profile: str | None
-    allowed_routers: tuple[AllowedRouter, ...] = ()  # of roles between routers: who may join; none: everybody
+    allowed_routers: tuple[AllowedRouter, ...] = ()  # for roles between routers; empty: all routers may join
     multi_tenant: bool = False
-    policy_vhost: str | None = None  # instead of the host name that the open has
+    policy_vhost: str | None = None  # replaces the host name in the open
 
 
 class ProxyConfig(Record, frozen=True):
-    """An HTTP proxy on the way of a connector. `password` as written: the password, or where it is."""
+    """HTTP proxy of a connector. `password` is as written: the password, or a reference."""
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"password"})
 
@@ -157,7 +157,7 @@ class ProxyConfig(Record, frozen=True):
 
 
 class ConnectorConfig(EndpointConfig, frozen=True, kw_only=True):
-    """A connector section. `sasl_password` as written: the password, or where it is."""
+    """Connector section. `sasl_password` is as written: the password, or a reference."""
 
     type: ClassVar[str] = "connector"
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"values", "sasl_password"})
@@ -168,28 +168,28 @@ class ConnectorConfig(EndpointConfig, frozen=True, kw_only=True):
     websockets: bool
     websocket_path: str
     proxy: ProxyConfig | None
-    parallel_connections: int = 1  # of role edge
+    parallel_connections: int = 1  # role edge only
 
     @property
     def place(self) -> str:
-        """Return its host and port, as in the log."""
+        """Host and port, as shown in the log."""
         return f"{self.host}:{self.port_text}"
 
 
 def console_url(host: str, port: int | str, *, encrypted: bool) -> str:
-    """The address of a listener's first page."""
+    """Return the URL of a listener's first page."""
     bracketed = f"[{host}]" if ":" in host else host
     return f"{'https' if encrypted else 'http'}://{bracketed}:{port}/"
 
 
 class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
-    """A listener section. `port` 0: the kernel chooses. `metrics_token` as written: the token, or where it is."""
+    """Listener section. `port` 0: chosen by the kernel. `metrics_token` is as written: the token, or a reference."""
 
     type: ClassVar[str] = "listener"
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"values", "metrics_token"})
 
     port: int
-    initial_handshake_timeout_seconds: int  # 0: never
+    initial_handshake_timeout_seconds: int  # 0: no timeout
     authenticate_peer: bool
     require_encryption: bool  # requireSsl or requireEncryption
     failover_servers: tuple[FailoverServer, ...]
@@ -199,19 +199,19 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
     http: bool  # speaks HTTP instead of AMQP
     healthz: bool  # with `http`: serves health checks
     metrics: bool  # with `http`: serves metrics
-    metrics_token: str | None  # with `http`: who shows it may see them
+    metrics_token: str | None  # with `http`: token required for metrics
     websockets: bool  # with `http`: AMQP over WebSocket
     http_root: str | None  # with `http`: the directory whose files it serves
-    proxy_networks: tuple[str, ...]  # of proxies, which say whom they forward by the PROXY protocol
-    allowed_origins: tuple[str, ...]  # with `http`: in lower case, of web pages that may use it, beside its own
+    proxy_networks: tuple[str, ...]  # networks of proxies that use the PROXY protocol
+    allowed_origins: tuple[str, ...]  # with `http`: origins, in lower case, of further web pages that may use it
 
     @property
     def speaks_amqp(self) -> bool:
-        """Whether clients of AMQP connect here, over WebSocket if not directly."""
+        """Whether AMQP clients can connect, directly or over WebSocket."""
         return not self.http or self.websockets
 
     def console_url(self, port: int | str) -> str | None:
-        """Where a browser on this machine finds the console, on `port`; None: there is none on this listener."""
+        """Return the URL of the console on `port` for a browser on this machine; None if this listener has none."""
         if not self.http or not self.websockets or self.http_root is not None:
             return None
         host = "localhost" if self.host in ("", "0.0.0.0", "::") else self.host
@@ -219,7 +219,7 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
 
     @property
     def verifies_peer(self) -> bool:
-        """Whether clients of TLS have to present a certificate (security.md T-10, brokers-and-edge.md H-6)."""
+        """Whether TLS clients have to present a certificate (security.md T-10, brokers-and-edge.md H-6)."""
         if self.http:
             return self.authenticate_peer
         asked = self.values.get("saslMechanisms")
@@ -227,7 +227,7 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the addresses or names to listen on: an empty host means all interfaces of both families."""
+        """Addresses or names to listen on. An empty host means all interfaces of both families."""
         if self.host:
             return (self.host,)
         every = {"IPv4": ("0.0.0.0",), "IPv6": ("::",)}
@@ -235,7 +235,7 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
 
 
 class AddressConfig(EntityConfig, frozen=True, kw_only=True):
-    """An address section. Exactly one of `prefix` and `pattern` is a text, as written in the file."""
+    """Address section. Exactly one of `prefix` and `pattern` is set, as written in the file."""
 
     type: ClassVar[str] = "router.config.address"
 
@@ -248,21 +248,21 @@ class AddressConfig(EntityConfig, frozen=True, kw_only=True):
     priority: int | None
     fallback: bool
     presettled_overflow: str
-    scope: str = "network"  # of an edge router
+    scope: str = "network"  # effective on edge routers
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Return the canonical pattern of its prefix or pattern."""
+        """Canonical pattern of the prefix or pattern."""
         return tuple(canonical(from_prefix(self.prefix) if self.prefix is not None else self.pattern or ""))
 
 
 class AutoLinkConfig(EntityConfig, frozen=True, kw_only=True):
-    """An autoLink section. At most one of `container_id` and `connection` is a text; with neither it does nothing."""
+    """`autoLink` section. At most one of `container_id` and `connection` is set; with neither it has no effect."""
 
     type: ClassVar[str] = "router.config.autoLink"
 
     address: str
-    direction: str  # in: from the container to the router, out: to the container
+    direction: str  # in: from the container to the router; out: to the container
     phase: int
     container_id: str | None
     connection: str | None  # name of a listener or connector
@@ -271,7 +271,7 @@ class AutoLinkConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class LogConfig(EntityConfig, frozen=True, kw_only=True):
-    """A log section. None: as module DEFAULT."""
+    """Log section. None in settings: inherited from module DEFAULT."""
 
     type: ClassVar[str] = "log"
 
@@ -280,7 +280,7 @@ class LogConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class ExchangeConfig(EntityConfig, frozen=True, kw_only=True):
-    """An exchange section."""
+    """Exchange section."""
 
     type: ClassVar[str] = "router.config.exchange"
 
@@ -292,7 +292,7 @@ class ExchangeConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class BindingConfig(EntityConfig, frozen=True, kw_only=True):
-    """A binding section of an exchange that exists."""
+    """Binding section. Its exchange exists."""
 
     type: ClassVar[str] = "router.config.binding"
 
@@ -303,7 +303,7 @@ class BindingConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class LinkRouteConfig(EntityConfig, frozen=True, kw_only=True):
-    """A linkRoute section, or a link route of a client. Has exactly one of prefix and pattern."""
+    """`linkRoute` section, or a link route created by a client. Exactly one of prefix and pattern is set."""
 
     type: ClassVar[str] = "router.config.linkRoute"
 
@@ -317,14 +317,14 @@ class LinkRouteConfig(EntityConfig, frozen=True, kw_only=True):
 
     @property
     def whole_pattern(self) -> str:
-        """Return the pattern that addresses are matched with."""
+        """Pattern that addresses are matched against."""
         return from_prefix(self.prefix) if self.prefix is not None else (self.pattern or "")
 
     @property
     def key(self) -> str:
-        """Return the key of the address in the table: a pattern that only ends in `#` is a prefix.
+        """Key of the link route's address in the table (brokers-and-edge.md LR-3, LR-4).
 
-        brokers-and-edge.md LR-3, LR-4.
+        A pattern whose only wildcard is a final `#` is equal to a prefix.
         """
         text = (self.prefix if self.prefix is not None else self.pattern or "").strip("./")
         *head, last = canonical(self.whole_pattern)
@@ -335,17 +335,17 @@ class LinkRouteConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class SaslUsersConfig(EntityConfig, frozen=True, kw_only=True):
-    """A saslUsers section: a file that `sluice passwd` writes."""
+    """`saslUsers` section: a file written by `sluice passwd`."""
 
     type: ClassVar[str] = "saslUsers"
 
     users_file: str
     user_prefix: str
-    closes_deleted: bool = True  # connections of users that a new file does not have
+    closes_deleted: bool = True  # close connections of users that are not in the new file
 
 
 class TokenIssuerConfig(EntityConfig, frozen=True, kw_only=True):
-    """A tokenIssuer section. Of `jwks_file` and `jwks_url` exactly one is there."""
+    """`tokenIssuer` section. Exactly one of `jwks_file` and `jwks_url` is set."""
 
     type: ClassVar[str] = "tokenIssuer"
 
@@ -363,7 +363,7 @@ class TokenIssuerConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class TelemetryConfig(EntityConfig, frozen=True, kw_only=True):
-    """A telemetry section."""
+    """Telemetry section."""
 
     type: ClassVar[str] = "telemetry"
 
@@ -376,7 +376,7 @@ class TelemetryConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class PlacementConfig(EntityConfig, frozen=True, kw_only=True):
-    """A placement section. Of `listener` and `host` at least one is there; `host` is an address or a network."""
+    """Placement section. At least one of `listener` and `host` is set; `host` is an address or a network."""
 
     type: ClassVar[str] = "placement"
 
@@ -386,7 +386,7 @@ class PlacementConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class AuditConfig(EntityConfig, frozen=True, kw_only=True):
-    """An audit section. `path` is there exactly where `output` is `file`; sizes in octets."""
+    """Audit section. `path` is set if and only if `output` is `file`; sizes in octets."""
 
     type: ClassVar[str] = "audit"
 
@@ -395,11 +395,11 @@ class AuditConfig(EntityConfig, frozen=True, kw_only=True):
     max_size: int
     keep: int
     max_queued: int
-    refuses: bool  # logins and changes while no line can be added
+    refuses: bool  # refuse logins and changes while the queue is full
 
 
 class AuthServiceConfig(EntityConfig, frozen=True, kw_only=True):
-    """An authServicePlugin section."""
+    """`authServicePlugin` section."""
 
     type: ClassVar[str] = "authServicePlugin"
 
@@ -411,7 +411,7 @@ class AuthServiceConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class PolicyConfig(EntityConfig, frozen=True, kw_only=True):
-    """The policy section. `directory`: of further vhosts; empty: none."""
+    """Policy section. `directory` contains files with further vhosts; empty: none."""
 
     type: ClassVar[str] = "policy"
 
@@ -424,9 +424,9 @@ class PolicyConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class SharedLimits(Record, frozen=True, kw_only=True):
-    """Limits that all connections of a vhost, or of one of its groups, share. 0: no limit."""
+    """Limits shared by all connections of a vhost, or of one of its groups. 0: no limit."""
 
-    connections: int = 0  # of a group
+    connections: int = 0  # groups only
     links: int = 0
     addresses: int = 0
     messages_per_second: int = 0
@@ -434,7 +434,7 @@ class SharedLimits(Record, frozen=True, kw_only=True):
     buffered_octets: int = 0
 
     def by_attribute(self) -> Iterator[tuple[str, int]]:
-        """Iterate over the limits that there are by name of the attribute."""
+        """Iterate over the limits that are set, with the names of their attributes."""
         named = (
             ("maxConnections", self.connections),
             ("maxLinks", self.links),
@@ -447,21 +447,21 @@ class SharedLimits(Record, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> bool:
-        """Return whether workers have to count what is sent."""
+        """Whether workers have to count messages and octets."""
         return bool(self.messages_per_second or self.octets_per_second or self.buffered_octets)
 
 
 class GroupConfig(Record, frozen=True, kw_only=True):
-    """What one group of a vhost's users may do. None: as the vhost, or the listener, has it.
+    """Rules for one group of a vhost's users. None: the value of the vhost, or of the listener, applies.
 
-    `lines`: those of its attributes in the file of the vhost; `line` that of its name; 0: in no file.
+    `line` is that of its name, `lines` are those of its attributes in the file of the vhost; 0: not from a file.
     """
 
     UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "lines"})
 
     name: str
     users: tuple[str, ...] = ()
-    remote_hosts: tuple[str, ...] = ()  # none: nobody
+    remote_hosts: tuple[str, ...] = ()  # empty: no host is allowed
     max_connections_per_user: int | None = None
     max_connections_per_host: int | None = None
     max_message_size: int | None = None  # octets; 0: no limit
@@ -478,17 +478,17 @@ class GroupConfig(Record, frozen=True, kw_only=True):
     allow_dynamic_link_routes: bool
     allow_admin_status_update: bool
     shared: SharedLimits = SharedLimits()
-    management: str = "all"  # role, see router/policy/management.py
+    management: str = "all"  # role; see router/policy/management.py
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
-    source_pattern: tuple[str, ...] | None = None  # a tuple: instead of the list
+    source_pattern: tuple[str, ...] | None = None  # if set, replaces `sources`; likewise `target_pattern`
     target_pattern: tuple[str, ...] | None = None
     line: int = 0
     lines: Mapping[str, int] = field(default_factory=dict)
 
 
 class VhostConfig(EntityConfig, frozen=True, kw_only=True):
-    """A vhost section. `addresses`: what host names in its groups stood for when it was read from a file."""
+    """Vhost section. `addresses` has the resolved host names of its groups, as of when the file was read."""
 
     type: ClassVar[str] = "vhost"
     UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "file", "lines", "addresses"})
@@ -498,7 +498,7 @@ class VhostConfig(EntityConfig, frozen=True, kw_only=True):
     max_connections: int
     max_connections_per_user: int
     max_connections_per_host: int
-    max_message_size: int | None  # octets; None: as the policy has it, 0: no limit
+    max_message_size: int | None  # octets; None: the value of the policy; 0: no limit
     shared: SharedLimits = SharedLimits()
     allow_unknown_user: bool
     close_on_change: bool
@@ -508,21 +508,21 @@ class VhostConfig(EntityConfig, frozen=True, kw_only=True):
 
 
 class ConsoleConfig(EntityConfig, frozen=True, kw_only=True):
-    """A console section, without effect."""
+    """Console section; without effect."""
 
     type: ClassVar[str] = "console"
 
 
 class DummyConfig(EntityConfig, frozen=True, kw_only=True):
-    """An entity for tests of management clients."""
+    """Entity for tests of management clients."""
 
     type: ClassVar[str] = "dummy"
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
-    """A whole file. `warnings` are pairs of log module and text, which the supervisor logs at its start.
+    """Whole configuration. `warnings` are pairs of log module and text, which the supervisor logs at its start.
 
-    `logs` has an entity for every log module: those of the file in its order, then the rest.
+    `logs` has an entity for every log module: those of the file in its order, then all others.
     """
 
     path: str
@@ -543,7 +543,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, path: str, entities: Iterable[EntityConfig], warnings: list[tuple[str, str]]) -> "Configuration":
-        """Return the configuration of `entities`, which include a router and a policy; order matters within a type."""
+        """Return the configuration of `entities`, among them a router and a policy. Order matters within a type."""
         found: dict[str, list[EntityConfig]] = {}
         for entity in entities:
             kind = entity.type if entity.type in _FIELDS else ""
@@ -562,10 +562,10 @@ class Configuration(Struct, frozen=True, kw_only=True):
         return tuple(each for each in found if each.type == kind) if name == "others" else found
 
     def changed(self, gone: Sequence[EntityConfig], made: Sequence[EntityConfig]) -> "Configuration":
-        """Return the configuration with some entities removed and others added, in the places of removed ones as far as
-        possible.
+        """Return the configuration with some entities removed and others added.
 
-        Not for router and policy. Only lists of the types concerned are copied.
+        Added entities take the positions of removed ones of their type as far as possible. Router and policy cannot be
+        changed this way. Only the lists of the affected types are copied.
         """
         fields: dict[str, list[EntityConfig]] = {}
 
@@ -602,7 +602,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
         yield from self.listeners
 
     def log_settings(self) -> LogSettings:
-        """Return the settings of the log that this configuration asks for."""
+        """Return the log settings of this configuration."""
         return LogSettings(
             modules={log.module: log.settings for log in self.logs},
             timestamp_format=self.router.timestamp_format,
@@ -610,7 +610,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
         )
 
 
-# Field of Configuration for each type of entity; other types are in the last one.
+# Field of Configuration for each type of entity; all other types are in the last one.
 _FIELDS = {
     "router": "router",
     "policy": "policy",

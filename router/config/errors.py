@@ -1,13 +1,13 @@
-"""Errors of a configuration, with file and line; all errors of a file are reported together."""
+"""Errors in configurations, with file and line. All errors of a file are reported together."""
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used.
+    """Error in a configuration.
 
-    `path` and `line` say where (`line` counts from 1; None: the file as a whole), `message` what is wrong. `errors`
-    holds every error found in the same file in order of lines, this one first; `warnings` what else was found, as (log
-    module, text). `kind` is the class that Dispatch prints before errors found when it creates entities; None: found
-    while reading the file.
+    `path` and `line` are its place (`line` counts from 1; None: the whole file), `message` is its text. `errors` has
+    all errors of the same file in the order of lines, beginning with this one; `warnings` has pairs (log module, text).
+    `kind` is the class that Dispatch prints before errors that it finds when it creates entities; None: the error was
+    found when the file was read.
     """
 
     def __init__(self, path: str, line: int | None, message: str, kind: str | None = None) -> None:
@@ -26,7 +26,7 @@ class ConfigError(Exception):
 
 
 class ConfigFileError(ConfigError):
-    """The file could not be read. `summary` is the fixed text of Dispatch."""
+    """Error for a file that cannot be read. `summary` is the fixed text of Dispatch."""
 
     def __init__(self, path: str, summary: str, detail: str) -> None:
         super().__init__(path, None, detail)
@@ -34,7 +34,7 @@ class ConfigFileError(ConfigError):
 
 
 class RequestError(Exception):
-    """A refused management request: status (400, 404, 501, ...) and text of its response."""
+    """Error for a refused management request, with status (400, 404, 501, …) and text of the response."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -42,9 +42,9 @@ class RequestError(Exception):
 
 
 class Problems:
-    """Problems of one file: errors, which stop the router, and warnings, which are logged.
+    """Errors of one file, which prevent the router from starting, and warnings, which are logged.
 
-    Owner: the one call of `load` that created it.
+    Owner: the call of `load` that created it.
     """
 
     def __init__(self, path: str) -> None:
@@ -53,20 +53,20 @@ class Problems:
         self.warnings: list[tuple[str, str]] = []
 
     def error(self, line: int | None, message: str, kind: str | None = None, file: str | None = None) -> None:
-        """Record an error at `line`; `file`: where it is in another file than the one that is read."""
+        """Record an error at `line`, in `file` if that is not the file being read."""
         self.errors.append(ConfigError(file or self.path, line, message, kind))
 
     def include(self, other: "Problems") -> None:
-        """Record what was found in another file."""
+        """Add the errors and warnings of another file."""
         self.errors += other.errors
         self.warnings += other.warnings
 
     def warn(self, module: str, line: int, text: str) -> None:
-        """Record a warning for log module `module`; the place, if it is one in a file, is appended to `text`."""
+        """Record a warning for log module `module`. File and line, if any, are appended to `text`."""
         self.warnings.append((module, f"{text} ({self.path}:{line})" if line else text))
 
     def raise_errors(self) -> None:
-        """Raise the first error, carrying all of them, if there is any."""
+        """Raise the first error, if there is one; it contains all others."""
         if self.errors:
             ordered = sorted(self.errors, key=lambda error: (error.path != self.path, error.path, error.line or 0))
             first = ordered[0]

@@ -1,8 +1,8 @@
-"""The two syntaxes of the configuration file, read into sections with a line number for everything.
+"""Parser for the two syntaxes of the configuration file. It returns sections with line numbers for all parts.
 
-management.md 2.2 to 2.4.
+Specification: management.md 2.2 to 2.4.
 
-A path that ends in `.json` holds one JSON array of `["section", {attributes}]` pairs; any other path holds lines:
+A file whose name ends in `.json` has one JSON array of `["section", {attributes}]` pairs. Any other file has lines:
 
     listener {
         host: localhost        # the first '#' starts a comment
@@ -11,8 +11,8 @@ A path that ends in `.json` holds one JSON array of `["section", {attributes}]` 
         }
     }
 
-Names are folded (`sasl-mechanisms` and `sasl_mechanisms` are `saslMechanisms`). `schema` and `load` handle types and
-defaults.
+Names are folded: `sasl-mechanisms` and `sasl_mechanisms` become `saslMechanisms`. Types and defaults are handled by
+`schema` and `load`.
 """
 
 import json
@@ -24,25 +24,25 @@ from msgspec import Struct, field
 from router.config.errors import Problems
 from router.config.jsontext import NO_KEY, JsonReader, JsonSyntaxError, JsonValue, Node
 
-# Attributes whose values may hold '#' (wildcards): the value ends at the first blank instead.
+# Attributes whose values may contain '#' as wildcard. Their values end at the first blank.
 HASH_VALUES = frozenset({"pattern", "bindingKey", "hostname"})
 
 _SECTION = re.compile(r"([\w-]+)[ \t]*\{")
 _MAP = re.compile(r"\$?([\w-]+)[ \t]*:[ \t]*\{")
 _ATTRIBUTE = re.compile(r"([\w-]+)[ \t]*:[ \t]*([^\s{].*)")
-# Inside the unquoted form of a nested map, keys are free names such as `$default` or `x.y`.
+# In the unquoted form of a nested map, keys are arbitrary names such as `$default` or `x.y`.
 _INNER_MAP = re.compile(r"([\w$.-]+)[ \t]*:?[ \t]*\{")
 _INNER_ATTRIBUTE = re.compile(r"([\w$.-]+)[ \t]*:[ \t]*([^\s{].*)")
-# A JSON value is no name; quoted members may follow it.
+# A JSON value in place of a name is an error; quoted members may follow it.
 _OTHER_KEY = re.compile(r"(null|true|false|-?[0-9]+(?:\.[0-9]+)?)[ \t]*[:{]")
-# There, values of these keys are lists of patterns; only a '#' behind a blank starts a comment.
+# In a nested map, values of these keys are lists of patterns. Only a '#' after a blank starts a comment.
 _INNER_PATTERNS = re.compile(r"((?:source|target)Pattern[ \t]*:.*?)(?:[ \t]+#.*)?")
 
 
 class Item(Struct, frozen=True):
-    """One attribute as written: `value` before conversion, `line` where its name stands.
+    """Attribute as written. `value` is not converted yet; `line` is that of its name.
 
-    `inner`: of a map, the lines of its members, by the keys that lead to them.
+    `inner` has the lines of a map's members, by the path of keys.
     """
 
     value: JsonValue
@@ -51,7 +51,7 @@ class Item(Struct, frozen=True):
 
 
 class Section(Struct, frozen=True):
-    """One section: folded `name`, `line` of its header, attributes by folded name (the last of equals)."""
+    """Section: folded `name`, `line` of its header, attributes by folded name. Of equal names the last one counts."""
 
     name: str
     line: int
@@ -59,7 +59,7 @@ class Section(Struct, frozen=True):
 
 
 class _Open(Struct):
-    """A section of the line syntax whose `}` has not come yet."""
+    """Section of the line syntax that is not closed yet."""
 
     name: str
     line: int
@@ -67,16 +67,16 @@ class _Open(Struct):
 
 
 def fold(name: str) -> str:
-    """Return the camel-case spelling of a section or attribute name written with blanks, `_`, `-` or `.`."""
+    """Return the camel-case form of a section or attribute name written with blanks, `_`, `-` or `.`."""
     first, *words = re.split(r"[ _.-]", name)
     return first + "".join(word.capitalize() for word in words)
 
 
 def parse(text: str, problems: Problems) -> list[Section]:
-    """Return the sections of `text`, in the syntax given by the path in `problems`.
+    """Return the sections of `text`, in the syntax selected by the path in `problems`.
 
-    Syntax errors are recorded in `problems`; sections that could be read are returned, so that the caller can find more
-    errors.
+    Syntax errors are recorded in `problems`. Sections without syntax errors are returned nevertheless, so that the
+    caller can find further errors.
     """
     text = text.removeprefix("\N{BYTE ORDER MARK}").replace("\r\n", "\n").replace("\r", "\n")
     if problems.path.endswith(".json"):
@@ -107,7 +107,7 @@ def _json_section(node: Node, problems: Problems) -> Section | None:
 
 
 class _LineParser:
-    """Parser of the line syntax: a state (the open section) and one method for each kind of line."""
+    """Parser of the line syntax. Its state is the open section; it has one method for each kind of line."""
 
     def __init__(self, text: str, problems: Problems) -> None:
         self._lines = text.split("\n")
@@ -116,13 +116,13 @@ class _LineParser:
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
         self._problems = problems
-        self._next = 0  # index of the line to read next
+        self._next = 0  # index of the next line; also the number, from 1, of the line being parsed
         self._open: _Open | None = None
-        self._lost = False  # after an error outside a section: wait for the next section header
+        self._lost = False  # an error occurred outside a section; skip to the next section header
         self._sections: list[Section] = []
 
     def sections(self) -> list[Section]:
-        """Read all lines."""
+        """Parse all lines and return the sections."""
         while self._next < len(self._lines):
             line = self._lines[self._next].strip()
             self._next += 1
@@ -134,7 +134,7 @@ class _LineParser:
         return self._sections
 
     def _line(self, line: str) -> None:
-        """Read one line that is neither empty nor a comment."""
+        """Parse a line that is neither empty nor a comment."""
         number = self._next
         attribute = _ATTRIBUTE.fullmatch(line)
         if attribute is not None and fold(attribute.group(1)) in HASH_VALUES:
@@ -154,7 +154,7 @@ class _LineParser:
             self._recover(line)
 
     def _recover(self, line: str) -> None:
-        """After an invalid line: avoid consequential errors."""
+        """Adjust the state after an invalid line to avoid consequential errors."""
         broken = re.match(r"([\w-]+)[ \t]*\{", line)
         if broken is not None and self._open is None:
             self._open = _Open(fold(broken.group(1)), self._next)
@@ -193,11 +193,11 @@ class _LineParser:
             self._open.attributes[fold(name)] = Item(value, number)
 
     def _unescape(self, raw: str, number: int) -> str | None:
-        """Return `raw` read as the inside of a JSON string; None after an error."""
+        """Decode `raw` as the inside of a JSON string; return None after an error."""
         try:
             value = json.loads(f'"{raw}"')
             value.encode()
-        except (ValueError, RecursionError):  # also UnicodeEncodeError: half of a surrogate pair
+        except (ValueError, RecursionError):  # includes UnicodeEncodeError for an unpaired surrogate
             value = None
         if isinstance(value, str):
             return value
@@ -211,7 +211,7 @@ class _LineParser:
         return None
 
     def _map(self, name: str) -> None:
-        """Read a nested map, whose header line is the current one."""
+        """Parse a nested map whose header is the present line."""
         number = self._next
         if self._open is None:
             if not self._lost:
@@ -225,7 +225,7 @@ class _LineParser:
             self._open.attributes[name] = item
 
     def _json_map(self, number: int) -> Item | None:
-        """Read a map written as JSON: its members start in the line after the header."""
+        """Parse a map in JSON. Its members begin in the line after the header."""
         try:
             node, end = self._json.members(self._starts[self._next])
         except JsonSyntaxError as error:
@@ -240,16 +240,16 @@ class _LineParser:
         return Item(node.plain(), number, node.lines())
 
     def _skip_to_section(self) -> None:
-        """Drop the open section and continue with the next one."""
+        """Close the open section and skip to the next one."""
         self._close()
         while self._next < len(self._lines) and _SECTION.fullmatch(self._lines[self._next].strip()) is None:
             self._next += 1
 
     def _plain_map(self, name: str, number: int) -> Item | None:
-        """Read a map in the older form: unquoted keys and values, one member a line, `}` or `},`."""
+        """Parse a map in the older form: unquoted keys and values, one member per line, closed by `}` or `},`."""
         top: dict[str, JsonValue] = {}
         levels = [top]
-        keys: list[str] = []  # that lead to the last of the levels
+        keys: list[str] = []  # path of keys to the innermost level
         lines: dict[tuple[str, ...], int] = {}
         while self._next < len(self._lines):
             line = self._lines[self._next].strip()
@@ -290,7 +290,7 @@ class _LineParser:
 
 
 def _advice(line: str) -> str:
-    """Return what is probably wrong with an invalid line."""
+    """Return the probable error in an invalid line."""
     if re.fullmatch(r"\$?[\w-]+[ \t]*:", line):
         return "the attribute has no value"
     if line == "{":

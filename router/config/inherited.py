@@ -1,8 +1,8 @@
-"""Secrets that the router inherits when it is started: variables of its environment, and open descriptors.
+"""Secrets that the router inherits at its start: environment variables and open file descriptors.
 
-A descriptor is read once, to its end, and closed. A variable stays where it is until `seal`. From then on a variable
-that the configuration names is taken out of the environment, and descriptors that nobody has named are left alone: a
-number may be one of the router's own by then.
+A descriptor is read once, to its end, and closed. A variable stays in the environment until `seal`. From then on,
+variables that the configuration names are removed from the environment. Descriptors are not read after `seal`,
+because a number may by then be that of a descriptor of the router itself.
 """
 
 import os
@@ -12,27 +12,30 @@ from typing import Final
 
 from router.environment import Area, find_area, is_needed
 
-FIRST: Final = 3  # descriptor; those before are the standard streams
-MOST_OCTETS: Final = 4096  # of a secret
-END_SECONDS: Final = 5.0  # for all of it: whoever has the other end of a pipe may never close it
+FIRST: Final = 3  # lowest descriptor number after the standard streams
+MOST_OCTETS: Final = 4096  # octets of a secret
+END_SECONDS: Final = 5.0  # time limit of reading a descriptor; the writer of a pipe may never close it
 
 
 class SecretError(Exception):
-    """A secret cannot be had; the text is the reason, without the secret."""
+    """Error for a secret that cannot be read. Its text is the reason, without the secret."""
 
 
 class InheritedSecrets:
-    """Owner: the process. `INHERITED` is the only one outside of tests."""
+    """Inherited secrets. Owner: the process. `INHERITED` is the only instance outside of tests."""
 
     def __init__(self) -> None:
-        self._variables: dict[str, str | None] = {}  # asked for before `seal`: None, taken: its value
+        # Variables that were requested; the value is set when the variable is removed from the environment.
+        self._variables: dict[str, str | None] = {}
         self._descriptors: dict[int, str] = {}
         self._sealed = False
         self._area: Area | None = None
 
     def seal(self) -> None:
-        """Take the variables that were asked for, and those that will be, out of the environment. The router has
-        started: no further descriptor is read."""
+        """End the start of the router: read no further descriptors, and remove variables from the environment.
+
+        Variables requested before are removed now, others when they are requested.
+        """
         self._sealed = True
         self._area = find_area()
         for name in list(self._variables):
@@ -40,11 +43,11 @@ class InheritedSecrets:
 
     @property
     def area(self) -> Area | None:
-        """The place of the environment, once sealed."""
+        """Memory of the environment; None before `seal`."""
         return self._area
 
     def variable(self, name: str) -> str | None:
-        """The value of a variable; None if there is none. Variables that libraries need stay in the environment."""
+        """Return the value of a variable, or None. Variables that libraries need stay in the environment."""
         taken = self._variables.setdefault(name, None)
         value = os.environ.get(name)
         if value is None:
@@ -57,7 +60,7 @@ class InheritedSecrets:
         return value
 
     def descriptor(self, number: int) -> str:
-        """The first line of what a descriptor gave. Raises SecretError."""
+        """Return the first line read from a descriptor. Raises SecretError."""
         if number not in self._descriptors:
             if self._sealed:
                 raise SecretError(f"descriptor {number} was not read when the router started, which is the only time")
@@ -65,7 +68,7 @@ class InheritedSecrets:
         return self._descriptors[number]
 
     def forget(self) -> None:
-        """Drop all values, in a process that needs none of them."""
+        """Drop all values. For processes that need no secrets."""
         self._variables.clear()
         self._descriptors.clear()
 
@@ -74,13 +77,13 @@ INHERITED: Final = InheritedSecrets()
 
 
 def first_line(octets: bytes) -> str:
-    """Return a secret without the end of its line. Raises SecretError."""
+    """Return the first line of octets as text, without its end. Raises SecretError."""
     if len(octets) > MOST_OCTETS:
         raise SecretError(f"it has more than {MOST_OCTETS} octets")
     try:
         return octets.partition(b"\n")[0].rstrip(b"\r").decode()
     except UnicodeDecodeError:
-        raise SecretError("it is not UTF-8 text") from None  # the error shows the octets
+        raise SecretError("it is not UTF-8 text") from None  # the original error contains the octets
 
 
 def _read(number: int) -> bytes:
@@ -88,7 +91,7 @@ def _read(number: int) -> bytes:
     if number < FIRST:
         raise SecretError(f"descriptor {number} is a standard stream: use {FIRST} or more")
     try:
-        if not os.get_inheritable(number):  # those of this process are not: it has opened them itself
+        if not os.get_inheritable(number):  # descriptors opened by this process are not inheritable
             raise SecretError(f"descriptor {number} is not one that the router was started with")
         os.set_inheritable(number, False)
         try:
@@ -102,7 +105,7 @@ def _read(number: int) -> bytes:
 
 
 def _to_the_end(number: int) -> bytes:
-    """Raises OSError and SecretError."""
+    """Read a descriptor to its end, within END_SECONDS. Raises OSError and SecretError."""
     found = b""
     poller = select.poll()
     poller.register(number, select.POLLIN)

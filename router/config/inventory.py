@@ -1,6 +1,6 @@
-"""A configuration that changes one entity at a time, with indexes for uniqueness.
+"""Configuration that changes entity by entity, with indexes that check uniqueness.
 
-The cost of a change depends on the change: of other entities only references are copied.
+The cost of a change depends on the change alone, except that references to other entities are copied.
 """
 
 import heapq
@@ -10,24 +10,24 @@ from router.config.entities import AddressConfig, Configuration, EntityConfig
 
 
 class Inventory:
-    """A configuration and its indexes. Owner: the code that changes the configuration.
+    """Configuration with its indexes. Owner: the code that changes the configuration.
 
-    tokens: the patterns of all addresses.
+    `tokens` has the patterns of all addresses.
     """
 
     def __init__(self, configuration: Configuration) -> None:
-        """Index a configuration; takes time in proportion to its size."""
+        """Index a configuration, in time proportional to its size."""
         self.configuration = configuration
         self.tokens: set[tuple[str, ...]] = set()
         self._by_name: dict[str, list[EntityConfig]] = {}
         self._by_identity: dict[str, list[EntityConfig]] = {}
-        # By type, a heap of the negated numbers in identities such as `address/3`, including removed entities.
+        # By type: heap of the negated numbers in identities such as `address/3`, including those of removed entities.
         self._numbers: dict[str, list[int]] = {}
         for entity in configuration.entities():
             self._enter(entity)
 
     def named(self, name: str) -> list[EntityConfig]:
-        """Return all entities with this name, in no order."""
+        """Return all entities with this name, in any order."""
         return self._by_name.get(name, [])
 
     def identified(self, identity: str) -> list[EntityConfig]:
@@ -39,7 +39,7 @@ class Inventory:
         return self.configuration.of_type(kind)
 
     def next_number(self, kind: str) -> int:
-        """Return the number behind the highest in the identities of a type, such as 3 after `address/2`."""
+        """Return the number after the highest one in the identities of a type, such as 3 after `address/2`."""
         numbers = self._numbers.get(kind, [])
         while numbers and not self._has_number(kind, -numbers[0]):
             heapq.heappop(numbers)
@@ -52,7 +52,7 @@ class Inventory:
     def change(
         self, gone: Sequence[EntityConfig], made: Sequence[EntityConfig], reached: Configuration | None = None
     ) -> None:
-        """Remove entities and add others; `reached`: the result of `Configuration.changed`."""
+        """Remove entities and add others. `reached` is the result of `Configuration.changed`, if the caller has it."""
         self.configuration = reached or self.configuration.changed(gone, made)
         for entity in gone:
             _remove(self._by_name, entity.name, entity)

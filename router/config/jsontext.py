@@ -1,7 +1,7 @@
-"""JSON (RFC 8259) read with the line of every value, which the standard library does not keep.
+"""JSON parser (RFC 8259) that keeps the line of every value, unlike that of the standard library.
 
-Two extensions for the configuration file: a line whose first non-blank character is `#` counts as white space, and, as
-an option, a comma may precede `}` or `]`.
+It has two extensions for configuration files: a line whose first non-blank character is `#` is white space, and,
+optionally, a comma may precede `}` or `]`.
 """
 
 import json
@@ -12,8 +12,8 @@ from msgspec import Struct
 
 JsonValue = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 
-MAX_DEPTH = 32  # nested arrays and objects; configurations use four
-MAX_NUMBER = 64  # characters of one number: beyond any 64-bit integer or double
+MAX_DEPTH = 32  # levels of nested arrays and objects; configurations use four
+MAX_NUMBER = 64  # characters of a number; 64-bit integers and doubles are shorter
 
 NO_KEY = "Expecting property name enclosed in double quotes"  # text of Dispatch
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -23,7 +23,7 @@ _STRINGS = json.JSONDecoder()
 
 
 class JsonSyntaxError(Exception):
-    """The text is not JSON: `line` (from 1) and `message` say where and why."""
+    """Error for a text that is not JSON. `line` counts from 1; `message` is the reason."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(line, message)
@@ -32,7 +32,7 @@ class JsonSyntaxError(Exception):
 
 
 class Node(Struct, frozen=True):
-    """A JSON value and the line it starts in. Arrays hold nodes; objects hold nodes by key, the last of equals."""
+    """JSON value with its first line. Arrays contain nodes; objects contain nodes by key, of equal keys the last."""
 
     line: int
     value: "bool | int | float | str | list[Node] | dict[str, Node] | None"
@@ -46,7 +46,7 @@ class Node(Struct, frozen=True):
         return self.value
 
     def lines(self) -> "dict[tuple[str, ...], int]":
-        """Return the lines of the members of objects, by the keys that lead to them."""
+        """Return the lines of all members of objects, by the path of keys."""
         found: dict[tuple[str, ...], int] = {}
         if isinstance(self.value, dict):
             for key, node in self.value.items():
@@ -56,7 +56,7 @@ class Node(Struct, frozen=True):
 
 
 class JsonReader:
-    """Reads JSON values out of `text`, from any position, with lines counted from the start of the text."""
+    """Reader of JSON values in `text`, from any position. Lines are counted from the start of the text."""
 
     def __init__(self, text: str, *, spare_commas: bool) -> None:
         self._text = text
@@ -64,11 +64,11 @@ class JsonReader:
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def line_at(self, position: int) -> int:
-        """Return the line, counted from 1, that holds `position`."""
+        """Return the line, counted from 1, that contains `position`."""
         return bisect_right(self._line_starts, position)
 
     def document(self) -> Node:
-        """Read the whole text as one value. Raises JsonSyntaxError."""
+        """Parse the whole text as one value. Raises JsonSyntaxError."""
         node, position = self._value(self.skip(0), 0)
         position = self.skip(position)
         if position < len(self._text):
@@ -76,13 +76,13 @@ class JsonReader:
         return node
 
     def members(self, position: int) -> tuple[Node, int]:
-        """Read an object whose `{` stands before `position`; return it and the position after its `}`."""
+        """Parse an object whose `{` precedes `position`. Return it and the position after its `}`."""
         return self._object(self.line_at(position), position, 1)
 
     def skip(self, position: int) -> int:
         """Return the position of the next character that is neither white space nor part of a comment line."""
         while True:
-            position = _BLANKS.match(self._text, position).end()  # type: ignore[union-attr]  # matches nothing, too
+            position = _BLANKS.match(self._text, position).end()  # type: ignore[union-attr]  # always matches
             if not self._text.startswith("#", position) or not self._begins_line(position):
                 return position
             end = self._text.find("\n", position)

@@ -1,6 +1,6 @@
-"""Reads a configuration file: `load(path)` returns a Configuration or raises a ConfigError with all errors.
+"""Loading of configuration files: `load(path)` returns a Configuration or raises a ConfigError with all errors.
 
-management.md 2, 2.10.
+Specification: management.md 2, 2.10.
 """
 
 import os
@@ -59,10 +59,10 @@ VHOST = VhostConfig.type
 
 
 def load(path: str) -> Configuration:
-    """Return the configuration in the file at `path` (JSON syntax if it ends in `.json`).
+    """Load the configuration file at `path` (JSON syntax if it ends in `.json`).
 
-    Asks name servers for the hosts that vhosts name. Raises ConfigFileError if it cannot be read, ConfigError if it
-    cannot be used.
+    Host names in vhosts are resolved by name servers. Raises ConfigFileError if the file cannot be read, ConfigError if
+    it is invalid.
     """
     return load_text(path, read(path), ask)
 
@@ -85,8 +85,10 @@ def read(path: str) -> str:
 
 
 def load_text(path: str, text: str, resolve: Resolve | None = None) -> Configuration:
-    """Return the configuration in `text`, and in the policyDir that it names; `path` names it in errors and chooses the
-    syntax. `resolve`: looks up host names in vhosts; None: that is done later. Raises ConfigError.
+    """Return the configuration in `text` and in its policyDir. Raises ConfigError.
+
+    `path` selects the syntax and appears in errors. `resolve` looks up host names in vhosts; None: they are resolved
+    later.
     """
     problems = Problems(path)
     entities: dict[str, list[Entity]] = {}
@@ -100,10 +102,10 @@ def load_text(path: str, text: str, resolve: Resolve | None = None) -> Configura
 
     router = build_router(router_entity, problems)
     policy = build_policy(policy_entity)
-    # With a refused mode the roles of listeners cannot be checked.
+    # The roles of listeners cannot be checked if the mode is invalid.
     mode = None if "mode" in router_entity.refused else router.mode
     for entity in (*entities.get("connector", []), *entities.get("listener", [])):
-        # Before the router section Dispatch does not have the mode, and checks when it creates the listener.
+        # For a section before the router section, Dispatch checks the role only when it creates the listener.
         known = 0 < router_entity.line < entity.line
         check_role(entity, mode, problems, None if known else INVALID)
     built: list[EntityConfig] = [
@@ -145,7 +147,7 @@ def load_text(path: str, text: str, resolve: Resolve | None = None) -> Configura
 
 
 def _empty(name: str) -> Entity:
-    """Return the entity of an empty section, which the schema must allow."""
+    """Return the entity for an absent section. The schema must allow it without attributes."""
     problems = Problems("")
     entity = validate(Section(name, 0, {}), problems)
     if entity is None:
@@ -163,7 +165,7 @@ def _logs(entities: list[Entity], problems: Problems) -> Iterator[LogConfig]:
 
 
 def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> Iterator[EntityConfig]:
-    """Yield the entities of the routing core; one that breaks a rule is ignored with a warning."""
+    """Yield the entities of the routing core. An entity that breaks a rule is ignored with a warning."""
     exchanges: list[ExchangeConfig] = []
     bindings: list[BindingConfig] = []
     tokens: set[tuple[str, ...]] = set()
@@ -219,7 +221,7 @@ def _vhosts(
 
 
 def _policy_files(policy: PolicyConfig, problems: Problems) -> Iterator[str]:
-    """Yield the files of policyDir, by name, so that errors and results do not depend on the file system."""
+    """Yield the files of policyDir in the order of their names, so results do not depend on the file system."""
     if not policy.directory:
         return
     try:
@@ -232,7 +234,7 @@ def _policy_files(policy: PolicyConfig, problems: Problems) -> Iterator[str]:
 
 
 def _read_vhosts(file: str, problems: Problems) -> Iterator[Entity]:
-    """Yield the vhosts of one file of policyDir; whatever else is in it is checked and left."""
+    """Yield the vhosts of one file of policyDir. Other sections in it are checked and ignored."""
     try:
         text = read(file)
     except ConfigError as error:
@@ -245,7 +247,7 @@ def _read_vhosts(file: str, problems: Problems) -> Iterator[Entity]:
 
 
 def _add(entity: Entity, entities: dict[str, list[Entity]], problems: Problems) -> None:
-    """File `entity` under its type, unless it is the second of a singleton."""
+    """Add `entity` to those of its type; record an error for the second entity of a singleton type."""
     same = entities.setdefault(entity.type.name, [])
     if same and entity.type.singleton:
         long_name = entity.type.long_name
@@ -261,10 +263,10 @@ def _shown(entity: Entity) -> str:
 
 
 def duplicates(entities: Iterable[EntityConfig]) -> Iterator[tuple[EntityConfig, str]]:
-    """Yield each entity whose name or identity another one has, with the error.
+    """Yield each entity with the name or identity of another one, and the error text.
 
-    Both are unique over all entities, whatever their type. The error is that of the later one in the file, or of a
-    configured one against a generated one.
+    Names and identities are unique over all types. The error is reported for the later entity in the file, and for a
+    configured entity rather than a generated one.
     """
     taken: dict[tuple[str, str], EntityConfig] = {}
     for entity in sorted(entities, key=lambda each: (each.file or "", each.line or 0)):
@@ -278,7 +280,7 @@ def duplicates(entities: Iterable[EntityConfig]) -> Iterator[tuple[EntityConfig,
 
 
 def shown(entity: EntityConfig) -> str:
-    """Return an entity as error texts show it."""
+    """Return an entity as shown in error texts."""
     if not entity.line:
         return f"{{{entity.identity}}}"
     where = f"line {entity.line}" if entity.file is None else f"{entity.file}:{entity.line}"

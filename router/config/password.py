@@ -1,6 +1,7 @@
-"""Passwords and tokens, where the configuration says they are (management.md 2.9).
+"""Look-up of passwords and tokens to which the configuration refers (management.md 2.9).
 
-`saslPassword` and `proxyPassword` of a connector, `metricsToken` of a listener, and `password` of an sslProfile.
+These are `saslPassword` and `proxyPassword` of a connector, `metricsToken` of a listener, and `password` of an
+sslProfile.
 """
 
 import errno
@@ -11,22 +12,22 @@ from typing import Final, NamedTuple
 
 from router.config.inherited import INHERITED, MOST_OCTETS, SecretError, first_line
 
-MOST_OF_LINE: Final = 199  # octets of the first line of a password file, as in Dispatch
-CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"  # of systemd (systemd.exec(5))
+MOST_OF_LINE: Final = 199  # octets read of the first line of a password file, as in Dispatch
+CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"  # variable set by systemd (systemd.exec(5))
 NOT_IN_ENVIRONMENT: Final = "Failed to find a password in the environment variable"
 PLAIN_TEXT: Final = "It is unsafe to provide plain text passwords in the config file"
 _ELSEWHERE: Final = ("env", "file", "credential", "fd")
 
 
 class Password(NamedTuple):
-    """A password, and a log line about it, if any: (module, level, text)."""
+    """Password, and a log line about it, if any: (module, level, text)."""
 
     text: str
     remark: tuple[str, str, str] | None
 
 
 def file_of(written: str) -> str | None:
-    """The path of the file that has to be read, which may take a while; None: it is in no file."""
+    """Return the path of the file that contains the password; None if it is in no file. Reading it may block."""
     form, colon, rest = written.partition(":")
     if colon and form == "file":
         return rest
@@ -36,24 +37,25 @@ def file_of(written: str) -> str | None:
 
 
 def in_file(written: str) -> bool:
-    """Whether a file has to be read."""
+    """Return whether the password is in a file."""
     return file_of(written) is not None
 
 
 def is_missing(written: str) -> bool:
-    """Whether it is to be in the environment, and is not."""
+    """Return whether the password refers to an environment variable that is not set."""
     return written.startswith("env:") and _in_environment(written) is None
 
 
 def is_elsewhere(written: str) -> bool:
-    """Whether this is a place, and not the password itself."""
+    """Return whether this is a reference, and not the password itself."""
     return ":" in written and written.partition(":")[0] in _ELSEWHERE
 
 
 def fault(written: str) -> str | None:
-    """Return why the configuration cannot be used with this; None if it can.
+    """Return the reason why a password makes the configuration invalid, or None.
 
-    Files and variables that are missing are told of when the password is used, as in Dispatch. A descriptor is read.
+    As in Dispatch, missing files and variables are reported only when the password is used. A descriptor is read by
+    this call.
     """
     form, colon, rest = written.partition(":")
     if not colon:
@@ -72,9 +74,9 @@ def fault(written: str) -> str | None:
 
 
 def find(written: str, forms: Container[str] = ("pass",)) -> Password:
-    """The password that `written` stands for; where it cannot be found, what is written itself.
+    """Return the password that `written` refers to; if it cannot be read, `written` itself with an error to log.
 
-    forms: those that have the text itself behind a colon.
+    `forms` are the prefixes that precede the password itself, such as `pass` in `pass:TEXT`.
     """
     form, colon, rest = written.partition(":")
     if colon and form == "env":
@@ -99,12 +101,12 @@ def _in_file(written: str, path: str) -> Password:
         with open(path, "rb", opener=open_regular) as file:
             line = file.readline(MOST_OF_LINE)
         return Password(line.rstrip(b"\r\n").decode(), None)
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: invalid UTF-8, or a NUL in the path
         return Password(written, not_read(path, getattr(error, "strerror", None) or str(error)))
 
 
 def _credential(name: str) -> str:
-    """The first line of a credential that systemd has handed over. Raises SecretError."""
+    """Return the first line of a credential passed by systemd. Raises SecretError."""
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise SecretError(f"'{name}' is no name of a credential")
     directory = os.environ.get(CREDENTIALS)
@@ -122,19 +124,19 @@ def _credential(name: str) -> str:
 
 
 def _descriptor(number: str) -> str:
-    """Raises SecretError."""
+    """Return the first line read from the inherited descriptor with this number. Raises SecretError."""
     if not (number.isascii() and number.isdecimal()):
         raise SecretError(f"'{number}' is no number of a descriptor")
     return INHERITED.descriptor(int(number))
 
 
 def not_read(path: str, reason: str) -> tuple[str, str, str]:
-    """The log line about a file that cannot be read."""
+    """Return the log line about a file that cannot be read."""
     return ("CONN_MGR", "error", f"Unable to open password file {path}, error: {reason}")
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file, anything else could block. Raises OSError."""
+    """Open a file if it is a regular one; others could block. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -1,11 +1,11 @@
-"""Ports as configurations write them: numbers and names of services."""
+"""Ports in configurations: numbers and service names."""
 
 import socket
 
 from router.config.errors import Problems
 from router.config.validate import Entity
 
-PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
+PORTS = {"amqp": 5672, "amqps": 5671}  # IANA ports; available even without /etc/services
 MAX_PORT = 65535
 
 

@@ -1,7 +1,8 @@
-"""Requests of management to create and change entities: attributes as they came over AMQP, to configuration.
+"""Conversion of management requests that create or change entities: from AMQP values to configuration objects.
 
-Two sets of rules, as in Dispatch (management.md 5.7 to 5.9): types of the routing core take the attributes that they
-know and report missing ones; all others convert and check every attribute by the schema. Nothing here changes a router.
+As in Dispatch, there are two sets of rules (management.md 5.7 to 5.9). Types of the routing core use the attributes
+that they know and report missing ones. All other types convert and check every attribute by the schema. The functions
+here do not change the router.
 """
 
 import uuid
@@ -58,15 +59,16 @@ CORE = frozenset(
     {AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type}
 )
 
-_LOST = (float, Char, uuid.UUID, Described)  # types of values that Dispatch ignores
+_LOST = (float, Char, uuid.UUID, Described)  # value types that Dispatch ignores
 
 
 def create(
     entity_type: EntityType, name: str | None, body: object, inventory: Inventory, number: int | None = None
 ) -> tuple[EntityConfig, list[tuple[str, str]]]:
-    """Return the entity of a CREATE request beside those of `inventory`, and warnings as (log module, text).
+    """Return the entity of a CREATE request, and warnings as (log module, text). Raises RequestError.
 
-    `number` is for the generated identity; None: the first after those in use. Raises RequestError.
+    `inventory` has the existing entities. `number` is for the generated identity; None: the next one after those in
+    use.
     """
     if not entity_type.supported:
         raise RequestError(501, f"entity '{entity_type.dump_key}' is not supported yet")
@@ -115,7 +117,7 @@ def update(
 
 
 def conflict(config: EntityConfig, inventory: Inventory) -> str | None:
-    """Return why `config` conflicts with the entities of `inventory`, or None."""
+    """Return the conflict of `config` with entities of `inventory` as text, or None."""
     if config.entity_type.singleton:
         for other in inventory.of_type(config.type):
             return f"Adding {config.entity_type.long_name} singleton {shown(config)} when {shown(other)} already exists"
@@ -131,7 +133,7 @@ def conflict(config: EntityConfig, inventory: Inventory) -> str | None:
 
 
 def shown(config: EntityConfig) -> str:
-    """Return an entity as texts of the management protocol show it, hidden values masked."""
+    """Return an entity as shown in texts of the management protocol, with hidden values masked."""
     attributes = config.entity_type.attributes
     values = {name: "*******" if attributes[name].hidden else value for name, value in config.attributes.items()}
     kind = config.entity_type.dump_key
@@ -139,7 +141,7 @@ def shown(config: EntityConfig) -> str:
 
 
 def plain(value: object) -> JsonValue:
-    """Return a value that came over AMQP as a value of the configuration; a value that Dispatch ignores is None.
+    """Convert an AMQP value to a configuration value; return None for types that Dispatch ignores.
 
     Raises InvalidValue.
     """
@@ -147,7 +149,7 @@ def plain(value: object) -> JsonValue:
 
 
 def _inner(value: object) -> JsonValue:
-    """Return a value at any depth: inside maps and lists, floating-point numbers stay."""
+    """Convert a value at any depth. Inside maps and lists, floating-point numbers are kept."""
     match value:
         case None | bool() | float():
             return value
@@ -175,7 +177,7 @@ def _key(key: object) -> str:
 
 
 def _renamed(entity_type: EntityType, body: Mapping[str, object], problems: Problems) -> dict[str, object]:
-    """Return attributes under their present names."""
+    """Return the attributes of a request under their present names. Raises RequestError."""
     old_names = {each.old_name: each for each in entity_type.attributes.values() if each.old_name}
     aliases = {each.alias: each for each in entity_type.attributes.values() if each.alias}
     renamed: dict[str, object] = {}
@@ -192,7 +194,7 @@ def _renamed(entity_type: EntityType, body: Mapping[str, object], problems: Prob
 
 
 def _same(name: str, value: object, config: EntityConfig) -> bool:
-    """Return whether `value` equals the value of the entity, in value and type."""
+    """Return whether `value` equals the entity's attribute `name`, in value and type."""
     if name == "type" and isinstance(value, str):
         return SCHEMA.find(value) is config.entity_type
     present = config.attributes.get(name)
@@ -200,7 +202,7 @@ def _same(name: str, value: object, config: EntityConfig) -> bool:
 
 
 def _known(entity_type: EntityType, name: str, flag: str | None = None, refusal: str = "") -> Attribute:
-    """Return the attribute `name`, which must be there and have `flag`. Raises RequestError."""
+    """Return the attribute `name`, which must exist and have `flag`. Raises RequestError."""
     attribute = entity_type.attributes.get(name)
     if attribute is None:
         raise RequestError(400, f"Unknown attribute '{name}' for '{entity_type.long_name}'")
@@ -212,7 +214,7 @@ def _known(entity_type: EntityType, name: str, flag: str | None = None, refusal:
 def _validated(
     entity_type: EntityType, given: Mapping[str, object], asked: Collection[str], problems: Problems
 ) -> Entity:
-    """Return the entity that known attributes make, with defaults; `asked` names those in the request.
+    """Return an entity with these attributes and defaults. `asked` has the names of those in the request.
 
     Raises RequestError.
     """
@@ -223,7 +225,7 @@ def _validated(
             value = attribute.convert(plain(raw))
         except InvalidValue as error:
             raise RequestError(400, f"{entity_type.long_name}: {error}") from error
-        if value is None or (name == "name" and value == ""):  # an empty name is none
+        if value is None or (name == "name" and value == ""):  # an empty name counts as absent
             continue
         values[name] = value
         if name not in asked:
@@ -243,7 +245,7 @@ def _validated(
 def _built(
     entity: Entity, configuration: Configuration, number: int, problems: Problems, before: EntityConfig | None
 ) -> EntityConfig:
-    """Return a store entity as a typed object; `before`: what it is to replace. Raises RequestError."""
+    """Build the typed object of an entity outside the core. `before` is the object to replace. Raises RequestError."""
     config: EntityConfig
     match entity.type.name:
         case "listener":
@@ -281,11 +283,11 @@ def _built(
             raise RequestError(501, f"entity '{name}' is not supported yet")
     if problems.errors:
         text = problems.errors[0].message
-        if problems.errors[0].kind == POLICY_ERROR:  # 1.19 looks at rules when it compiles them: management.md 5.7
+        if problems.errors[0].kind == POLICY_ERROR:  # 1.19 checks rules when it compiles them: management.md 5.7
             raise RequestError(500, f"{POLICY_ERROR}: {text}")
         if config.type == LogConfig.type:  # 1.19 checks levels when it applies them: management.md 5.9
             raise RequestError(500, f"CError: Configuration: {text}")
-        if config.type == SslProfileConfig.type:  # of a password that is not in the environment
+        if config.type == SslProfileConfig.type:  # the password is not in the environment
             raise RequestError(500, text)
         raise RequestError(400, text)
     return config
@@ -294,7 +296,7 @@ def _built(
 def _create_core(
     entity_type: EntityType, name: str | None, body: Mapping[object, object], inventory: Inventory, number: int
 ) -> EntityConfig:
-    """Return an entity of the routing core (management.md 5.8). Raises RequestError."""
+    """Create an entity of the routing core (management.md 5.8). Raises RequestError."""
     if name and entity_type.name in _NAMED and any(each.type == entity_type.name for each in inventory.named(name)):
         raise RequestError(400, "Name conflicts with an existing entity")
     entity = Entity(entity_type, 0, _core_values(entity_type, name, body), {})
@@ -331,7 +333,7 @@ def _create_binding(entity: Entity, configuration: Configuration, number: int) -
 
 
 def _core_values(entity_type: EntityType, name: str | None, body: Mapping[object, object]) -> dict[str, JsonValue]:
-    """Return the values of a core entity: what the core knows, in the types that it takes."""
+    """Return the values of a core entity: the attributes that the core knows, in the types that it accepts."""
     values: dict[str, JsonValue] = {"name": name} if name else {}
     given = {str(key): value for key, value in body.items()}
     if entity_type.name == AddressConfig.type and "fallback" in given:
@@ -347,12 +349,12 @@ def _core_values(entity_type: EntityType, name: str | None, body: Mapping[object
         if value is not None:
             values[attribute.name] = value
         elif attribute.required:
-            values[attribute.name] = ""  # the builder has the text for it
+            values[attribute.name] = ""  # the builder reports the missing value
     return values
 
 
 def _core_value(entity_type: EntityType, attribute: Attribute, value: object) -> JsonValue:
-    """Return one value; raises RequestError with the text of Dispatch where it has one."""
+    """Convert one value. Raises RequestError, with Dispatch's text where it has one."""
     match attribute.type:
         case "boolean":
             return value is True
@@ -375,7 +377,7 @@ def _core_value(entity_type: EntityType, attribute: Attribute, value: object) ->
             return str(value) if isinstance(value, str) else ""
 
 
-# Types of the core with this text for a duplicate name.
+# Types of the core that report a duplicate name as a conflict.
 _NAMED = frozenset({AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type})
 _ADDRESS_PHASE = "Phase values must be between 0 and 9"
 _PHASE = "phase must be in the range 0-9"

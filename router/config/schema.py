@@ -1,24 +1,24 @@
-"""The entity types of configuration and management, read from `schema.json` beside this file.
+"""Entity types of configuration and management, read from `schema.json` beside this file.
 
-`schema.json` is the one table that validation, defaults, management, tools and the reference page use: the types of
-Dispatch 1.19 in its order, with what this router adds. Keys of a type there (all but `about` may be absent):
+`schema.json` is the single table for validation, defaults, management, tools and the reference page. It has the types
+of Dispatch 1.19 in its order, and the additions of this router.
 
-`about` one sentence for users; `extends` the type it is derived from; `section` its name in the configuration file;
-`singleton`, `deprecated`, `references`; `supported` (false: not supported in this version, so that creating one is
-refused); `addition` (true: Dispatch does not have it); `operations` its own, `addedOperations` those of them that
-Dispatch lacks; `change` when a change of an attribute takes effect (see below); `columns` of a core query, as
-`name: AMQP type`, `?` for null; `attributes` its own, by name.
+Keys of a type (all but `about` are optional): `about`: one sentence for users; `extends`: the base type; `section`: its
+name in the configuration file; `singleton`, `deprecated`, `references`; `supported` (false: not supported in this
+version, so creating one is refused); `addition` (true: not in Dispatch); `operations`: its own operations;
+`addedOperations`: those of them that are not in Dispatch; `change`: when a change of an attribute takes effect (see
+below); `columns` of a core query, as `name: AMQP type`, with `?` if null is possible; `attributes`: its own attributes
+by name.
 
-Keys of an attribute: `type` (a name, or the list of an enumeration's texts), `default`, `shownDefault` (what
-GET-SCHEMA says instead, where the real one depends on the machine and tools know Dispatch's), `required`, `unique`,
-`create`, `update`, `hidden`, `deprecated`, `graph` (flags as in Dispatch), `oldName` (accepted with a warning),
-`alias` (a second name, accepted without), `min` and `max` (inclusive), `supported` (the only values built in this
-version; any other is refused; the default needs no mention), `effect` (false: accepted, changes nothing), `file`
-(true: may be given in the file, whatever the flags say), `addition` (true: this router's own), `namesFile` (true: its
-value is a path, as always for type `path`), `change` (instead of
-its type's) and `about`.
+Keys of an attribute: `type` (a name, or the list of an enumeration's values), `default`, `shownDefault` (default in
+GET-SCHEMA, if the real one depends on the machine and tools expect Dispatch's), `required`, `unique`, `create`,
+`update`, `hidden`, `deprecated`, `graph` (flags as in Dispatch), `oldName` (accepted with a warning), `alias` (second
+name, accepted without a warning), `min` and `max` (inclusive), `supported` (the only values implemented in this
+version, besides the default; others are refused), `effect` (false: accepted without effect), `file` (true: allowed in
+the file, whatever the flags are), `addition` (true: not in Dispatch), `namesFile` (true: its value is a path, as for
+type `path`), `change` (overrides that of the type) and `about`.
 
-A change of an attribute takes effect at once (`live`), with new connections (`reconnect`) or with a restart of the
+A change of an attribute takes effect at once (`live`), for new connections (`reconnect`) or after a restart of the
 router (`restart`).
 """
 
@@ -37,7 +37,7 @@ ChangeClass = Literal["live", "reconnect", "restart"]
 
 
 class Attribute(Struct, frozen=True):
-    """One attribute of an entity type; see the head of this module for the meaning of the fields."""
+    """Attribute of an entity type. The docstring of this module explains the fields."""
 
     name: str
     type: str
@@ -65,11 +65,11 @@ class Attribute(Struct, frozen=True):
 
     @property
     def settable(self) -> bool:
-        """Return whether users give this attribute, in a file or a request; otherwise it only reports."""
+        """Whether users may set the attribute, in a file or a request. All others only report state."""
         return self.create or self.update or self.required or self.file
 
     def convert(self, value: JsonValue) -> JsonValue:
-        """Return `value`, text or JSON, as this attribute's type. Raises InvalidValue."""
+        """Convert `value`, text or JSON, to the attribute's type. Raises InvalidValue."""
         if value is None:
             return None
         if self.type == "integer":
@@ -79,9 +79,9 @@ class Attribute(Struct, frozen=True):
         return CONVERSIONS[self.type](value)
 
     def unsupported(self, value: JsonValue) -> str | None:
-        """Return why a converted `value` cannot be used in this version, or None.
+        """Return the reason why this version does not support a converted `value`, or None.
 
-        The value of an absent attribute is never refused.
+        The value of an absent attribute is always supported.
         """
         if self.supported is None or value is None or value in self.supported or value == self.default:
             return None
@@ -91,7 +91,7 @@ class Attribute(Struct, frozen=True):
         )
 
     def dump(self) -> dict[str, JsonValue]:
-        """Return the definition that GET-SCHEMA shows: what is false, zero or empty is left out."""
+        """Return the definition for GET-SCHEMA; entries that are false, zero or empty are left out."""
         entries: dict[str, JsonValue] = {
             "type": list(self.values) if self.type == "enum" else self.type,
             "default": self.default if self.shown_default is None else self.shown_default,
@@ -105,7 +105,7 @@ class Attribute(Struct, frozen=True):
 
 
 class Column(Struct, frozen=True):
-    """A column of a core query: `amqp_type` is a primitive type or `list of` one."""
+    """Column of a core query. `amqp_type` is a primitive type, or `list of` one."""
 
     name: str
     amqp_type: str
@@ -113,13 +113,13 @@ class Column(Struct, frozen=True):
 
 
 class EntityType(Struct, frozen=True, dict=True):
-    """One type of entity.
+    """Entity type.
 
-    `name` is the short name (`router.config.address`), `long_name` that with the prefix, `dump_key` the name in
-    GET-SCHEMA and in files (`address`), `section` the same where files may have such a section, else None. `bases`
-    are the types it is derived from, nearest first. `operations` and `attributes` come in reporting order: its own,
-    then those of the bases; `attributes` therefore ends with name, identity and type. `core_columns` is None for
-    types that the management store answers for.
+    `name` is the short name (`router.config.address`), `long_name` the name with the prefix, `dump_key` the name in
+    GET-SCHEMA and in files (`address`). `section` equals `dump_key` if files may have such a section, else it is None.
+    `bases` are the base types, nearest first. `operations` and `attributes` are in reporting order: own ones, then
+    those of the bases. Therefore `attributes` ends with name, identity and type. `core_columns` is None for types that
+    are not part of the routing core.
     """
 
     name: str
@@ -140,31 +140,31 @@ class EntityType(Struct, frozen=True, dict=True):
 
     @property
     def listed_operations(self) -> tuple[str, ...]:
-        """Return those that Dispatch has."""
+        """Names of the operations that Dispatch has."""
         return tuple(name for name in self.operations if name not in self.added_operations)
 
     @cached_property
     def operations(self) -> tuple[str, ...]:
-        """Return the names of the operations, own ones first, each once."""
+        """Names of the operations without duplicates, own ones first."""
         every = (*self.own_operations, *(name for base in self.bases for name in base.own_operations))
         return tuple(dict.fromkeys(every))
 
     @cached_property
     def attributes(self) -> Mapping[str, Attribute]:
-        """Return all attributes by name, in reporting order."""
+        """All attributes by name, in reporting order."""
         return {name: each for origin in (self, *self.bases) for name, each in origin.own_attributes.items()}
 
     @property
     def settable(self) -> Iterator[Attribute]:
-        """Yield the attributes that users may give, `name` last."""
+        """Attributes that users may set, `name` last."""
         return (each for each in self.attributes.values() if each.settable and each.name not in ("identity", "type"))
 
     def is_a(self, other: "EntityType") -> bool:
-        """Return whether this is `other` or derived from it."""
+        """Return whether this type is `other` or derived from it."""
         return self is other or other in self.bases
 
     def dump(self) -> dict[str, JsonValue]:
-        """Return the definition that GET-SCHEMA shows: what is false or empty is left out."""
+        """Return the definition for GET-SCHEMA; entries that are false or empty are left out."""
         attributes: JsonValue = {name: each.dump() for name, each in self.attributes.items() if name != "type"}
         entries: dict[str, JsonValue] = {
             "attributes": attributes,
@@ -186,22 +186,22 @@ class EntityType(Struct, frozen=True, dict=True):
 
 
 class Schema(Struct, frozen=True, dict=True):
-    """All entity types by short name, in the order of Dispatch. `prefix` has no dot at its end."""
+    """All entity types by short name, in the order of Dispatch. `prefix` has no final dot."""
 
     prefix: str
     types: Mapping[str, EntityType]
 
     def find(self, name: str) -> EntityType | None:
-        """Return the type of a long name, or of a name that becomes one when the prefix is added; else None."""
+        """Return the type with a long name, given with or without the prefix, or None."""
         return self._by_long_name.get(name) or self._by_long_name.get(f"{self.prefix}.{name}")
 
     def section(self, name: str) -> EntityType | None:
-        """Return the type for a section `name` of a file, also for types without sections."""
+        """Return the type for the section `name` of a file, or None. Types without sections are found, too."""
         return self._by_dump_key.get(name)
 
     @cached_property
     def listed(self) -> tuple[EntityType, ...]:
-        """The types that Dispatch has: tools written for it may expect exactly these where nobody asks for one."""
+        """Types that Dispatch has. Its tools may expect exactly these in requests that do not name a type."""
         return tuple(each for each in self.types.values() if not each.addition)
 
     def derived(self, base: EntityType) -> Iterator[EntityType]:
@@ -280,7 +280,7 @@ def _entity_type(name: str, entry: Mapping[str, Any], prefix: str, types: Mappin
 
 
 def _read(path: Path) -> Schema:
-    """Read the schema; a type may come before the one that it extends, as in the lists of Dispatch."""
+    """Read the schema. As in Dispatch's lists, a type may precede its base type."""
     table = json.loads(path.read_bytes())
     entries = table["types"]
     types: dict[str, EntityType] = {}

@@ -1,6 +1,6 @@
-"""Sections to entities: names, defaults, types and limits of the schema, each problem with its line.
+"""Validation of sections: conversion to entities by the schema's names, defaults, types and limits.
 
-management.md 2.5, 2.6.
+Each error has a line. Specification: management.md 2.5, 2.6.
 """
 
 import difflib
@@ -14,18 +14,18 @@ from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.values import InvalidValue, written
 
-_MAX_GUESSED = 40  # characters of a name that is compared with the known ones
+_MAX_GUESSED = 40  # greatest length of a name for which similar known names are searched
 MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that files must not set
 
 
 class Entity(Struct, frozen=True):
-    """A section, or a request, after validation: converted values, defaults filled in, those without value left out.
+    """Validated section or request: values are converted, and defaults are filled in. Attributes may have no value.
 
-    `line` is the line of the section, `lines` those of its attributes, `inner` those of the members of its maps, by
-    attribute and keys; 0 and empty where there is no file. `refused` names the attributes whose values could not be
-    used: they have their defaults.
+    `line` is the line of the section, `lines` has those of its attributes, `inner` those of the members of its maps by
+    attribute and keys; without a file they are 0 and empty. `refused` has the attributes with invalid values, which
+    have their defaults instead.
 
-    The accessors raise KeyError or TypeError where schema and program disagree, never because of a file.
+    The accessors raise KeyError or TypeError if schema and program disagree, never because of a file's contents.
     """
 
     type: EntityType
@@ -36,39 +36,42 @@ class Entity(Struct, frozen=True):
     inner: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
     def line_of(self, name: str, *keys: str) -> int:
-        """Return the line of an attribute, or of the member of a map that keys lead to, or of what it is in."""
+        """Return the line of an attribute, or of the member of a map at the path `keys`.
+
+        If that line is unknown, return the line of the enclosing map, attribute or section.
+        """
         if keys and (line := self.inner.get((name, *keys))) is not None:
             return line
         return self.line_of(name, *keys[:-1]) if keys else self.lines.get(name, self.line)
 
     def text(self, name: str) -> str:
-        """Return a text that has a value."""
+        """Return the value of a text attribute that has one."""
         value = self.values[name]
         if not isinstance(value, str):
             raise TypeError(f"attribute {name} of {self.type.name} is not a text")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Return a text or None."""
+        """Return the value of a text attribute, or None."""
         return self.text(name) if name in self.values else None
 
     def number(self, name: str) -> int:
-        """Return an integer that has a value."""
+        """Return the value of an integer attribute that has one."""
         value = self.values[name]
         if not isinstance(value, int):
             raise TypeError(f"attribute {name} of {self.type.name} is not an integer")
         return value
 
     def optional_number(self, name: str) -> int | None:
-        """Return an integer or None."""
+        """Return the value of an integer attribute, or None."""
         return self.number(name) if name in self.values else None
 
     def flag(self, name: str) -> bool:
-        """Return a boolean; one without value or default is false."""
+        """Return the value of a boolean attribute; false without value and default."""
         return bool(self.values.get(name, False))
 
     def map(self, name: str) -> Mapping[str, JsonValue]:
-        """Return a map; empty without value."""
+        """Return the value of a map attribute; empty without value."""
         value = self.values.get(name, {})
         if not isinstance(value, dict):
             raise TypeError(f"attribute {name} of {self.type.name} is not a map")
@@ -76,7 +79,7 @@ class Entity(Struct, frozen=True):
 
 
 def validate(section: Section, problems: Problems) -> Entity | None:
-    """Return `section` as an entity, errors recorded; None for an invalid section, or a missing attribute."""
+    """Convert `section` to an entity and record errors. Return None if its type or a required attribute is invalid."""
     entity_type = _type(section, problems)
     if entity_type is None:
         return None
@@ -108,7 +111,7 @@ def validate(section: Section, problems: Problems) -> Entity | None:
 
 
 def _type(section: Section, problems: Problems) -> EntityType | None:
-    """Return the type of a section; None if it cannot be configured. An unsupported one is an error, too."""
+    """Return the type of a section, or None if it cannot be configured. Record errors, also for unsupported types."""
     entity_type = SCHEMA.section(section.name)
     if entity_type is None:
         known = [each.section for each in SCHEMA.types.values() if each.section is not None]
@@ -127,7 +130,7 @@ def _type(section: Section, problems: Problems) -> EntityType | None:
 
 
 def fill(entity_type: EntityType, values: dict[str, JsonValue], given: Container[str]) -> Iterator[str]:
-    """Add missing defaults to `values`; yield a text for each required attribute that is not `given`."""
+    """Add missing defaults to `values`. Yield an error text for each required attribute that is not in `given`."""
     for name, attribute in entity_type.attributes.items():
         if name in values or name in MADE_BY_ROUTER:
             continue
@@ -138,7 +141,7 @@ def fill(entity_type: EntityType, values: dict[str, JsonValue], given: Container
 
 
 def similar(name: str, known: Sequence[str]) -> str:
-    """Return ` (did you mean 'port'?)` for a `name` that resembles a known one, else nothing."""
+    """Return ` (did you mean 'port'?)` for a `name` similar to a known one, else an empty text."""
     if len(name) > _MAX_GUESSED:
         return ""
     spelt = {each.lower(): each for each in known}
@@ -171,7 +174,7 @@ def _renamed(section: Section, entity_type: EntityType, problems: Problems) -> I
 
 
 def _differ(attribute: Attribute, first: Item, second: Item) -> bool:
-    """Return whether two items mean different values; a bad value is reported elsewhere or differs."""
+    """Return whether two items have different values. An invalid value counts as different."""
     try:
         return attribute.convert(first.value) != attribute.convert(second.value)
     except InvalidValue:
@@ -179,7 +182,7 @@ def _differ(attribute: Attribute, first: Item, second: Item) -> bool:
 
 
 def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -> JsonValue:
-    """Return the converted value of one attribute, or None: absent, without meaning, or refused with an error."""
+    """Convert the value of one attribute. Return None for an absent, ignored or invalid value; record errors."""
     attribute = entity_type.attributes.get(name)
     if attribute is None or name in MADE_BY_ROUTER:
         guess = similar(name, [each.name for each in entity_type.settable])
@@ -197,7 +200,7 @@ def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -
     if refusal is not None:
         problems.error(item.line, f"{entity_type.long_name}: {refusal}")
         return None
-    if value is None or (name == "name" and value == ""):  # an empty name is none
+    if value is None or (name == "name" and value == ""):  # an empty name counts as absent
         return None
     entity = entity_type.dump_key
     if not attribute.settable:

@@ -1,4 +1,4 @@
-"""Conversion of values, from a file or from management, to the types of the schema (management.md 2.6)."""
+"""Conversion of values from files and management requests to the types of the schema (management.md 2.6)."""
 
 import json
 import re
@@ -10,12 +10,12 @@ _TRUE = frozenset({"yes", "true", "on"})
 _FALSE = frozenset({"no", "false", "off"})
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+(?:_[0-9]+)*\s*")
 _INDEX = re.compile(r"\s*\+?[0-9]{1,3}\s*")
-_MAX_DIGITS = 64  # characters of an integer given as text: beyond any number the router uses
-_INT64 = range(-(2**63), 2**63)  # integers that AMQP can carry
+_MAX_DIGITS = 64  # characters of an integer given as text; all numbers in use are shorter
+_INT64 = range(-(2**63), 2**63)  # integers that AMQP can represent
 
 
 class InvalidValue(ValueError):
-    """An invalid value: the text of Dispatch, and a hint for files."""
+    """Error for an invalid value, with Dispatch's text, and a hint for users of files."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
@@ -23,14 +23,14 @@ class InvalidValue(ValueError):
 
 
 def to_text(value: JsonValue) -> str:
-    """Return a string, a number or a boolean as text."""
+    """Convert a string, a number or a boolean to text."""
     if isinstance(value, dict | list):
         raise InvalidValue(f"Invalid text value: {json.dumps(value)}")
     return str(value)
 
 
 def to_integer(value: JsonValue, low: int | None, high: int | None) -> int:
-    """Return an integer from `low` to `high` (None: no limit)."""
+    """Convert a value to an integer between `low` and `high` (None: no limit)."""
     digits = isinstance(value, str) and len(value) <= _MAX_DIGITS and _INTEGER.fullmatch(value)
     if not digits and not isinstance(value, int | float):
         raise InvalidValue(f"invalid literal for int() with base 10: '{_given(value)}'")
@@ -42,7 +42,7 @@ def to_integer(value: JsonValue, low: int | None, high: int | None) -> int:
 
 
 def to_boolean(value: JsonValue) -> bool:
-    """Return a boolean; numbers, maps and lists are true unless they are zero or empty."""
+    """Convert a value to a boolean. Numbers, maps and lists are true unless they are zero or empty."""
     if not isinstance(value, str):
         return bool(value)
     word = value.lower()
@@ -52,7 +52,7 @@ def to_boolean(value: JsonValue) -> bool:
 
 
 def to_enum(value: JsonValue, values: Sequence[str]) -> str:
-    """Return one of `values`, given itself or by its index from 0."""
+    """Convert a value, or its index from 0, to one of `values`."""
     if isinstance(value, str) and value in values:
         return value
     index = None
@@ -66,7 +66,7 @@ def to_enum(value: JsonValue, values: Sequence[str]) -> str:
 
 
 def to_map(value: JsonValue) -> JsonValue:
-    """Return a map, unchanged."""
+    """Check that a value is a map, and return it unchanged."""
     if not isinstance(value, dict):
         raise InvalidValue("Value must be a map")
     _check_integers(value)
@@ -74,7 +74,7 @@ def to_map(value: JsonValue) -> JsonValue:
 
 
 def to_list(value: JsonValue) -> JsonValue:
-    """Return a list, unchanged."""
+    """Check that a value is a list, and return it unchanged."""
     if not isinstance(value, list):
         raise InvalidValue("Value must be a list")
     _check_integers(value)
@@ -82,7 +82,7 @@ def to_list(value: JsonValue) -> JsonValue:
 
 
 def to_properties(value: JsonValue) -> JsonValue:
-    """Return a map of properties, unchanged."""
+    """Check that a value is a map of properties, and return it unchanged."""
     if not isinstance(value, dict):
         raise InvalidValue("Properties must be a map")
     if not all(key.isascii() for key in value):
@@ -91,7 +91,7 @@ def to_properties(value: JsonValue) -> JsonValue:
     return value
 
 
-# By the names of the types in schema.json; integers and enumerations need more than the value.
+# Conversions by the name of the type in schema.json. Those to integers and enumerations need further arguments.
 CONVERSIONS: dict[str, Callable[[JsonValue], JsonValue]] = {
     "string": to_text,
     "path": to_text,
@@ -104,7 +104,7 @@ CONVERSIONS: dict[str, Callable[[JsonValue], JsonValue]] = {
 
 
 def written(value: JsonValue) -> str:
-    """Return `value` as one would write it in the line syntax."""
+    """Return `value` in the line syntax of configuration files."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) else json.dumps(value)
@@ -115,7 +115,7 @@ def _given(value: JsonValue) -> str:
 
 
 def _check_integers(value: JsonValue) -> None:
-    """Refuse integers, at any depth, that do not fit the widest AMQP integer."""
+    """Raise InvalidValue for integers, at any depth, that do not fit into 64 bits."""
     if isinstance(value, dict):
         for item in value.values():
             _check_integers(item)

@@ -1,6 +1,7 @@
-"""Vhosts and their groups: validated entities to typed objects (security.md 5.2 to 5.4, management.md 10.1).
+"""Conversion of validated vhost entities and their groups to typed objects.
 
-Texts of errors are those of Dispatch; each has the line of the attribute that it is about.
+Specification: security.md 5.2 to 5.4, management.md 10.1. Error texts are those of Dispatch; each error has the line of
+its attribute.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,16 +20,16 @@ POLICY_ERROR = "PolicyError"  # kind of errors
 DEFAULT_GROUP = "$default"
 MOST_CONNECTIONS = 65535
 MOST = 2**63 - 1
-_SHOWN = 200  # characters of a value in a text
+_SHOWN = 200  # characters of a value in an error text
 _COUNTS = frozenset({"maxConnections", "maxConnectionsPerUser", "maxConnectionsPerHost"})
 _LISTS = frozenset({"users", "remoteHosts", "sources", "targets", "sourcePattern", "targetPattern"})
-_RULES = {"sources": False, "targets": False, "sourcePattern": True, "targetPattern": True}  # whether of patterns
+_RULES = {"sources": False, "targets": False, "sourcePattern": True, "targetPattern": True}  # True: patterns
 _GROUP = SCHEMA.types["vhostUserGroupSettings"].own_attributes
 _TYPES = {bool: "bool", str: "str", int: "int", float: "float", list: "list", dict: "dict", type(None): "NoneType"}
 
 
 class _Reader:
-    """Reads one vhost, and records what is wrong with it. Owner: `build_vhost`."""
+    """Reader of one vhost entity, which records its errors. Owner: `build_vhost`."""
 
     def __init__(self, entity: Entity, problems: Problems) -> None:
         self.entity = entity
@@ -36,16 +37,16 @@ class _Reader:
         self._problems = problems
 
     def error(self, reason: str, *keys: str) -> None:
-        """Record an error at the attribute and members of maps that `keys` name."""
+        """Record an error for an attribute, or for the member of a map. `keys` is the attribute and the path to it."""
         text = f"Policy '{self.vhost}' is invalid: {reason}"
         self._problems.error(self.entity.line_of(*keys) or None, text, POLICY_ERROR)
 
     def warn(self, text: str, *keys: str) -> None:
-        """Record a warning."""
+        """Record a warning for an attribute, or for the member of a map."""
         self._problems.warn("POLICY", self.entity.line_of(*keys), text)
 
     def number(self, name: str) -> int | None:
-        """Return a number of the vhost, None where it has none."""
+        """Return the number in an attribute of the vhost, or None."""
         if name not in self.entity.values:
             return None
         try:
@@ -55,7 +56,7 @@ class _Reader:
             return None
 
     def count(self, name: str) -> int:
-        """Return a number of connections."""
+        """Return the number of connections in an attribute of the vhost."""
         number = self.number(name)
         return MOST_CONNECTIONS if number is None else number
 
@@ -73,7 +74,7 @@ class _Reader:
         return tuple(found)
 
     def groups(self, addresses: dict[str, str], resolve: Resolve | None) -> tuple[GroupConfig, ...]:
-        """Return the groups; `addresses` gets what host names in them stand for."""
+        """Return the groups. The resolved host names in them are added to `addresses`."""
         groups = []
         for name, settings in self.entity.map("groups").items():
             if isinstance(settings, dict):
@@ -129,7 +130,7 @@ class _Reader:
         return self._made(name, values, lists, settings)
 
     def _list(self, where: str, group: str, key: str, value: JsonValue) -> tuple[str, ...]:
-        """Return the items of a list, each once."""
+        """Return the items of a list without duplicates, and record invalid ones as errors."""
         items = _items(value, empty=key == "remoteHosts")
         if key in _RULES:
             for item in items:
@@ -140,7 +141,7 @@ class _Reader:
     def _resolve(
         self, where: str, group: str, hosts: Iterable[str], addresses: dict[str, str], resolve: Resolve | None
     ) -> None:
-        """Find what is wrong with remote hosts; without `resolve`, host names have to be looked up later."""
+        """Record errors in remote hosts. Without `resolve`, host names are resolved later."""
 
         def find(name: str) -> str:
             if resolve is None:
@@ -205,8 +206,9 @@ class _Reader:
 def build_vhost(
     entity: Entity, problems: Problems, resolve: Resolve | None = None, file: str | None = None
 ) -> VhostConfig:
-    """Return one vhost. `resolve`: looks host names up; None: that is done later. `file`: where it stands, if not in
-    the configuration file.
+    """Build a vhost. `resolve` looks up host names; None: they are resolved later.
+
+    `file` is its file, if that is not the configuration file.
     """
     reader = _Reader(entity, problems)
     addresses: dict[str, str] = {}
@@ -239,10 +241,10 @@ def build_vhost(
 
 
 class VhostNames:
-    """Which names, aliases and patterns of vhosts are taken. Owner: who puts vhosts together."""
+    """Names, aliases and patterns of vhosts in use. Owner: the code that collects the vhosts."""
 
     def __init__(self, vhosts: Iterable[VhostConfig] = (), *, patterns: bool) -> None:
-        """patterns: names of vhosts are patterns."""
+        """Add vhosts. `patterns`: their names are patterns."""
         self._patterns = patterns
         self._vhosts: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
@@ -251,9 +253,9 @@ class VhostNames:
             self._enter(vhost)
 
     def add(self, vhost: VhostConfig) -> str | None:
-        """Take the names of a vhost; return why that cannot be, or None."""
+        """Add the names of a vhost. Return a conflict as text, or None."""
         if vhost.hostname in self._vhosts:
-            return None  # that names are unique is the matter of all entities
+            return None  # duplicate names are reported for all entities elsewhere
         fault = self._fault(vhost)
         if fault is None:
             self._enter(vhost)
@@ -286,25 +288,25 @@ class VhostNames:
 
 
 def host_fault(vhost: str, group: str, host: str, error: HostError) -> str:
-    """Return what is wrong with a remote host of a group."""
+    """Return the error text for a remote host of a group."""
     where = f"Policy vhost '{vhost}' user group '{group}' option 'remoteHosts'"
     return f"{where} connectionOption '{host}' failed to translate: '{error}'."
 
 
 def _canonical(name: str) -> str:
-    """Return the one form that equal patterns share; empty for a name without tokens."""
+    """Return the canonical form of a pattern; empty for a name without tokens."""
     return "/".join(canonical(name)) if name.strip(SEPARATORS) else ""
 
 
 def _items(value: JsonValue, *, empty: bool = False) -> tuple[str, ...]:
-    """Return the items of a list or of a text with commas, each once; `empty`: those without text, too."""
+    """Return the items of a list, or of a text with commas, without duplicates. `empty`: keep empty items."""
     parts = value if isinstance(value, list) else str(value).split(",")
     stripped = (str(part).strip() for part in parts)
     return tuple(dict.fromkeys(part for part in stripped if part or empty))
 
 
 def _number(name: str, value: JsonValue) -> int:
-    """Return a number that is not negative. Raises InvalidValue with a text of Dispatch."""
+    """Convert a value to a non-negative number. Raises InvalidValue with Dispatch's text."""
     try:
         number = to_integer(value, None, None)
     except InvalidValue as error:
@@ -318,7 +320,7 @@ def _number(name: str, value: JsonValue) -> int:
 
 
 def _shared(number: Callable[[str], int | None], *, connections: bool = True) -> SharedLimits:
-    """Return the limits that connections share. number(name): the value of an attribute."""
+    """Return the limits that connections share. `number(name)` returns the value of an attribute."""
     return SharedLimits(
         connections=(number("maxConnections") or 0) if connections else 0,
         links=number("maxLinks") or 0,
