@@ -1,4 +1,4 @@
-"""Tables of the tools: classic columns or CSV, exactly as scripts of 1.19 read them (management.md 8.5)."""
+"""Tables of the tools, in columns or as CSV, exactly as scripts for 1.19 expect them (management.md 8.5)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TextIO
@@ -14,14 +14,14 @@ Cells = Sequence[Any]
 
 
 class Display:
-    """Prints titles and tables to `out`."""
+    """Printer of titles and tables to `out`."""
 
     def __init__(self, out: TextIO, *, csv: bool = False) -> None:
         self._out = out
         self._csv = csv
 
     def line(self, text: str = "") -> None:
-        """Print a line; what would end it or is not printable is escaped."""
+        """Print a line, with line ends and unprintable characters in it escaped."""
         print(one_line(text), file=self._out)
 
     def table(self, title: str, heads: Sequence[str], rows: Iterable[Cells]) -> None:
@@ -42,7 +42,7 @@ def _classic(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
 
 
 def _joined(cells: Sequence[str], widths: list[int]) -> str:
-    """The cells with their gaps; the last one is not padded."""
+    """Join cells with gaps. The last cell is not padded."""
     padded = [cell.ljust(width) for cell, width in zip(cells[:-1], widths, strict=False)]
     return _GAP.join([*padded, cells[-1]])
 
@@ -53,12 +53,12 @@ def _csv(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
 
 
 def commas(number: Any) -> str:
-    """A number with thousands separators; empty for None."""
+    """Format a number with thousands separators; None is empty."""
     return "" if number is None else f"{number:,}"
 
 
 def long_time(seconds: Any) -> str:
-    """`DDD:HH:MM:SS`."""
+    """Format seconds as `DDD:HH:MM:SS`."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     day, hour = divmod(hours, 24)
@@ -66,14 +66,14 @@ def long_time(seconds: Any) -> str:
 
 
 def short_time(seconds: Any) -> str:
-    """`HH:MM:SS`; more than 99 hours take more digits."""
+    """Format seconds as `HH:MM:SS`, with more digits from 100 hours on."""
     minutes, second = divmod(int(seconds), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour:02}:{minute:02}:{second:02}"
 
 
 def memory(octets: Any) -> str:
-    """Octets in the largest unit that leaves at least 1, with three digits: `318 MiB`, `1.68 MiB`."""
+    """Format octets in the largest unit that gives at least 1, with three digits: `318 MiB`, `1.68 MiB`."""
     if octets is None:
         return ""
     value, unit = float(octets), 0

@@ -1,1 +1,1 @@
-"""`sluice stat`, also installed as `qdstat`: one module for each group of displays (management.md 8.5)."""
+"""`sluice stat`, also installed as `qdstat`, with one module for each group of displays (management.md 8.5)."""

@@ -1,4 +1,4 @@
-"""`qdstat -a`: addresses, from the keys of the address table (management.md 6.3)."""
+"""`qdstat -a`: show addresses, parsed from the keys of the address table (management.md 6.3)."""
 
 from router.cli.client import Row
 from router.cli.stat.context import Context, sorted_by
@@ -25,19 +25,19 @@ _COLUMNS = [
 
 
 def class_of(key: str | None) -> str:
-    """The class of the address with a key; empty without a key."""
+    """Return the class of the address with a key; empty without a key."""
     return _CLASSES.get(key[0], f"unknown: {key[0]}") if key else ""
 
 
 def text_of(key: str | None) -> str:
-    """The address in a key."""
+    """Return the address in a key; empty without a key."""
     if not key:
         return ""
     return key[2:] if key[0] == "M" else key[1:]
 
 
 def phase_of(key: str | None) -> str:
-    """The phase in the key of a mobile address."""
+    """Return the phase in the key of a mobile address; empty for other addresses."""
     return key[1:2] if key and key[0] == "M" else ""
 
 

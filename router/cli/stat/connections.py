@@ -1,4 +1,4 @@
-"""`qdstat -c` and `-e`: connections."""
+"""`qdstat -c` and `-e`: show connections."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def show_edge(context: Context) -> None:
 
 
 def security(connection: Row) -> str:
-    """How the connection is encrypted."""
+    """Return the encryption of a connection as text."""
     if not connection["isEncrypted"]:
         return "no-security"
     if connection["sasl"] == "GSSAPI":
@@ -68,7 +68,7 @@ def security(connection: Row) -> str:
 
 
 def authentication(connection: Row) -> str:
-    """The user, and the authentication."""
+    """Return user and authentication mechanism of a connection as text."""
     if not connection["isAuthenticated"]:
         return "no-auth"
     mechanism = connection["sasl"]
@@ -79,7 +79,7 @@ def authentication(connection: Row) -> str:
 
 
 def tenant(text: str | None) -> str:
-    """A tenant or host name without the trailing slash."""
+    """Return a tenant or host name without its trailing slash."""
     return (text or "").removesuffix("/")
 
 

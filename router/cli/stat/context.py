@@ -1,4 +1,4 @@
-"""The context of a display: router, options, output."""
+"""Context of a display: router, options, output."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,7 @@ from router.cli.table import Cells, Display
 
 
 class Context(Struct):
-    """One router and how to show it. `at`: the management node, None for the one that the command line names."""
+    """Router to show, options and output. `at` is its management node; None: that of the command line."""
 
     client: Client
     display: Display
@@ -19,26 +19,26 @@ class Context(Struct):
     at: str | None = None
 
     def rows(self, short_type: str, attributes: list[str] | None = None, *, limited: bool = False) -> list[Row]:
-        """Rows of a type, as maps; `limited`: --limit applies."""
+        """Return the rows of a type as maps. `limited`: the option --limit applies."""
         return self.client.rows(short_type, attributes, self.limit if limited else None, self.at)
 
     def router(self) -> Row:
-        """The row of the router itself."""
+        """Return the row of the router itself."""
         return self.rows("router")[0]
 
     def node_call(self, operation: str, properties: Properties | None = None) -> Any:
-        """Call an operation of the management node."""
+        """Call an operation of the router's management node."""
         return self.client.node_call(operation, properties, self.at)
 
     def heading(self) -> None:
-        """Time, router, empty line: above the output, once the router has answered."""
+        """Print the heading of the output: time, router id, empty line. The router has to answer first."""
         router = self.router()["id"]
         self.time()
         self.display.line(router)
         self.display.line()
 
     def time(self) -> None:
-        """The line with the time."""
+        """Print the line with the time."""
         now = datetime.now(UTC).replace(tzinfo=None)
         self.display.line(f"{now.isoformat(sep=' ', timespec='microseconds')} UTC")
 
@@ -48,6 +48,6 @@ class Context(Struct):
 
 
 def sorted_by(heads: list[str], rows: list[Cells], column: str) -> list[Cells]:
-    """The rows in the order of one column's text."""
+    """Return the rows sorted by the text of one column."""
     at = heads.index(column)
     return sorted(rows, key=lambda row: str(row[at]))

@@ -1,4 +1,4 @@
-"""`qdstat -g`: the router as a whole."""
+"""`qdstat -g`: show statistics of the whole router."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-# Shown only if the router has the column; a block is shown if its first column exists.
+# Columns that are shown only if the router has them. A block of columns is shown if the router has its first column.
 _OPTIONAL = {"workerThreads", "uptimeSeconds", "memoryUsage", "linksBlocked"}
 _BLOCK = "presettledDeliveries"
 
@@ -49,7 +49,7 @@ _ROWS: list[tuple[str, str, Callable[[Any], Any]]] = [
 
 
 def show(context: Context) -> None:
-    """Show the router's row, one column a line."""
+    """Show the router's row, with one column per line."""
     router = context.router()
     rows: list[Cells] = []
     for title, column, text in _ROWS:

@@ -1,4 +1,4 @@
-"""`qdstat -l`: links."""
+"""`qdstat -l`: show links."""
 
 from router.cli.client import Row
 from router.cli.stat.addresses import class_of, phase_of, text_of
@@ -6,7 +6,7 @@ from router.cli.stat.context import Context
 from router.cli.table import Cells, short_time
 from router.stalls.reason import Word
 
-# Heading of a column and its attribute; columns without one are computed.
+# Headings of columns with their attributes; all other columns are computed.
 _PLAIN = [
     ("cap", "capacity"),
     ("pri", "priority"),
@@ -21,7 +21,7 @@ _PLAIN = [
     ("mod", "modifiedCount"),
 ]
 _VERBOSE = [("admin", "adminStatus"), ("oper", "operStatus"), ("name", "linkName")]
-_STALL = ["stall", "stallSeconds"]  # a router of Dispatch has no such columns, and answers with values of others
+_STALL = ["stall", "stallSeconds"]  # columns unknown to Dispatch, which answers with values of other columns
 _STALL_HEADS = ["stall", "stalled for"]
 _WORDS = frozenset(Word)
 _FIRST = ["linkType", "linkDir", "connectionId", "identity", "peer"]

@@ -1,4 +1,4 @@
-"""`qdstat --log`: the last lines of the router's log."""
+"""`qdstat --log`: show the latest lines of the router's log."""
 
 import time
 from typing import Any
@@ -8,10 +8,10 @@ from router.log.text import CONTINUED
 
 
 def show(context: Context) -> None:
-    """Show the entries that the router keeps, with the time here."""
+    """Show the log entries that the router keeps, with local times."""
     limit: dict[str, Any] = {} if context.limit is None else {"limit": context.limit}
     for module, level, text, _, _, seconds in context.node_call("GET-LOG", limit):
-        first, *further = text.split(CONTINUED)  # further ones: of the trace of a fault
+        first, *further = text.split(CONTINUED)  # further lines: traceback of an internal error
         context.display.line(f"{time.ctime(seconds)} {module} ({level}) {first}")
         for line in further:
             context.display.line(CONTINUED.removeprefix("\n") + line)

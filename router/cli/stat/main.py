@@ -1,4 +1,4 @@
-"""`sluice stat`: the command line, and which displays are shown for which routers."""
+"""`sluice stat`: command line, and selection of displays and routers."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ from router.cli.table import Display
 
 Show = Callable[[Context], None]
 
-# Options that exclude each other: letter, name, help, what they show.
+# Mutually exclusive options: letter, name, help, display.
 DISPLAYS: list[tuple[str | None, str, str, Show]] = [
     ("-g", "--general", "Show General Router Stats", general.show),
     ("-c", "--connections", "Show Connections", connections.show),
@@ -32,7 +32,7 @@ DISPLAYS: list[tuple[str | None, str, str, Show]] = [
     (None, "--vhoststats", "Show Vhost Stats", policy.show_vhost_stats),
     (None, "--log", "Show recent log entries", log.show),
 ]
-# No heading with time and router above these.
+# Displays without a heading with time and router.
 _BARE: set[Show] = {policy.show_vhosts, policy.show_vhost_groups, policy.show_vhost_stats, log.show}
 _ALL_ENTITIES: list[Show] = [
     links.show,
@@ -66,7 +66,7 @@ def _main(words: Sequence[str] | None, program: str) -> int:
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     made = Parser(program, "Display summary statistics and state of a router.")
     displays = made.add_mutually_exclusive_group(required=False)
     everything = (None, "--all-entities", "Show all router entities", show_all_entities)
@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show_routers(context: Context, show: Show, nodes: list[str]) -> None:
-    """Show the same display of several routers; `nodes` are their management addresses."""
+    """Show one display for several routers; `nodes` are their management addresses."""
     context.time()
     for node in nodes:
         address = node.removeprefix("amqp:/")

@@ -1,4 +1,4 @@
-"""`qdstat -m`: memory pools, and the memory of the process."""
+"""`qdstat -m`: show memory pools and the memory of the process."""
 
 from router.cli.stat.context import Context, sorted_by
 from router.cli.table import Cells, commas, memory

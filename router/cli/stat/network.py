@@ -1,4 +1,4 @@
-"""`qdstat -n`, `--autolinks` and `--linkroutes`: other routers and brokers."""
+"""`qdstat -n`, `--autolinks` and `--linkroutes`: show remote routers, auto links and link routes."""
 
 import time
 from typing import Any

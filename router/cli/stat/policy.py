@@ -1,4 +1,4 @@
-"""`qdstat -p`, `--vhosts`, `--vhostgroups` and `--vhoststats`: policy."""
+"""`qdstat -p`, `--vhosts`, `--vhostgroups` and `--vhoststats`: show the policy."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def show_vhosts(context: Context) -> None:
 
 
 def show_vhost_groups(context: Context) -> None:
-    """Show the user groups of all vhosts: first what is a number or a boolean, then a table for each with the lists."""
+    """Show the user groups of all vhosts: one table with numbers and booleans, then a table with lists for each."""
     vhosts = context.rows("vhost")
     if not vhosts:
         context.display.line("No Vhosts")
@@ -81,7 +81,7 @@ def show_vhost_groups(context: Context) -> None:
     ]
 
     def setting(settings: Row, name: str) -> Any:
-        """The value in force, as far as the schema has it."""
+        """Return the value of a setting, or its default in the schema."""
         value = settings.get(name)
         if value is None:
             value = defaults.get(name, {}).get("default")
