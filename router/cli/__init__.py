@@ -1,4 +1,4 @@
-"""The commands: `sluice`, and `qdrouterd` under the name and with the options of Dispatch."""
+"""Commands: `sluice`, and `qdrouterd` with the name and the options of Dispatch."""
 
 from router.cli.streams import open_missing
 

@@ -1,4 +1,4 @@
-"""`sluice check FILE...`: reports all errors of configuration files, and what is dangerous; runs nothing."""
+"""`sluice check FILE...`: report errors and insecure settings in configuration files, without starting a router."""
 
 import sys
 import time
@@ -11,11 +11,11 @@ from router.config.load import load
 from router.tls.profile import read_profile, uses_of
 
 DAY = 86400  # seconds
-WARN_DAYS = 30  # until certificates expire
+WARN_DAYS = 30  # remaining validity of certificates from which on a warning is printed
 
 
 def check(paths: Iterable[str], *, strict: bool = False) -> int:
-    """Check each file; return 0 if all can be used, 1 if one cannot. strict: nor may anything be dangerous."""
+    """Check each file. Return 0 if all are valid, else 1. `strict`: insecure settings count as errors."""
     return max([_check(path, strict) for path in paths], default=0)
 
 
@@ -42,7 +42,7 @@ def _check(path: str, strict: bool) -> int:
 
 
 def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, ...], list[tuple[str, str]]]:
-    """What is wrong with the files that sslProfiles name, and what is odd about them, as (log module, text)."""
+    """Check the files that sslProfiles name. Return errors, and warnings as (log module, text)."""
     errors: list[ConfigError] = []
     warnings: list[tuple[str, str]] = []
     uses = uses_of(configuration)
@@ -73,5 +73,5 @@ def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, 
 
 
 def _count(number: int, what: str) -> str:
-    """Return `2 errors`, `1 error`, or nothing."""
+    """Return `2 errors`, `1 error`, or an empty text for 0."""
     return "" if number == 0 else f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,6 +1,6 @@
-"""A management client: one connection to a router, one request at a time (management.md 5.2, 5.3 and 8.1).
+"""Management client: one connection to a router, one request at a time (management.md 5.2, 5.3 and 8.1).
 
-Importing this module imports proton; only commands that talk to a router do so.
+This module imports proton, so only commands that talk to a router import it.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from router.cli.options import MANAGEMENT, Target, address, router_of
 from router.cli.output import escape_output, one_line
 from router.cli.streams import checked
 
-PREFIX: Final = "org.apache.qpid.dispatch."  # of long type names
-NODE: Final = {"type": "org.amqp.management", "name": "self"}  # selects the management node itself
+PREFIX: Final = "org.apache.qpid.dispatch."  # prefix of long type names
+NODE: Final = {"type": "org.amqp.management", "name": "self"}  # properties that select the management node itself
 DEBUG_VARIABLE: Final = "_QPID_DISPATCH_TOOLS_DEBUG_"
 
 OK: Final = 200
@@ -32,11 +32,11 @@ NO_CONTENT: Final = 204
 NOT_IMPLEMENTED: Final = 501
 _NAMES: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
 
-PAGE: Final = 500  # rows requested at a time
-LOOK: Final = 1.0  # seconds between looks whether the tool was interrupted
-GRACE: Final = 0.25  # seconds without credit after which the router is asked whether it knows the one that is meant
+PAGE: Final = 500  # rows per request
+LOOK: Final = 1.0  # seconds between checks for SIGINT
+GRACE: Final = 0.25  # seconds without credit after which the client queries whether the target router is known
 
-# Operations that Dispatch does not have, and what they are for.
+# Operations that Dispatch does not have, with their purpose.
 OWN_OPERATIONS: Final = {
     "EXPLAIN": "explain addresses",
     "EXPLAIN-POLICY": "explain their policy",
@@ -46,11 +46,11 @@ OWN_OPERATIONS: Final = {
 }
 
 Row = dict[str, Any]
-Properties = Mapping[str, Any]  # of a request, beside the operation
+Properties = Mapping[str, Any]  # properties of a request other than the operation
 
 
 class ManagementError(Exception):
-    """The router answered a request with an error status; the text is its description."""
+    """Raised when the router answers with an error status; its text is the description in the answer."""
 
     status = 0
 
@@ -64,31 +64,31 @@ class ManagementError(Exception):
 
 
 class BadRequestStatus(ManagementError):
-    """400."""
+    """Status 400."""
 
 
 class UnauthorizedStatus(ManagementError):
-    """401."""
+    """Status 401."""
 
 
 class ForbiddenStatus(ManagementError):
-    """403."""
+    """Status 403."""
 
 
 class NotFoundStatus(ManagementError):
-    """404."""
+    """Status 404."""
 
 
 class InternalServerErrorStatus(ManagementError):
-    """500."""
+    """Status 500."""
 
 
 class NotImplementedStatus(ManagementError):
-    """501."""
+    """Status 501."""
 
 
 class UnknownRouter(ManagementError):
-    """The router that a request is for is not in the network."""
+    """Raised when the target router of a request is not in the network."""
 
 
 _ERRORS: Final[dict[int, type[ManagementError]]] = {
@@ -102,20 +102,20 @@ _ERRORS: Final[dict[int, type[ManagementError]]] = {
 
 
 class _Interrupts:
-    """Whether SIGINT has come. Proton loses the exception when it is raised in a callback of its library."""
+    """Flag for SIGINT. Proton loses the exception if it is raised in a callback of its library."""
 
     def __init__(self) -> None:
         self.came = False
 
     def watch(self) -> None:
-        """Note SIGINT from now on, unless it is ignored or somebody else handles it."""
+        """Record SIGINT from now on, unless it is ignored or has another handler."""
         self.came = False
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._note)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt, maybe once more, when SIGINT has come."""
+        """Raise KeyboardInterrupt, maybe for the second time, if SIGINT was received."""
         if self.came:
             raise KeyboardInterrupt from None
 
@@ -128,7 +128,7 @@ _interrupts: Final = _Interrupts()
 
 
 class _Inbox(IncomingMessageHandler):
-    """Keeps the messages that arrive on the reply link, up to its credit."""
+    """Queue of the messages received on the reply link; credit bounds it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class _Inbox(IncomingMessageHandler):
 
 
 class Client:
-    """A connection to a router. Not thread-safe; a context manager that closes the connection."""
+    """Connection to a router. Not thread-safe. As a context manager, it closes the connection."""
 
     def __init__(self, target: Target) -> None:
         """Connect. Raises proton's exceptions."""
@@ -158,12 +158,12 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, if the router still answers."""
+        """Close the connection; ignore a router that does not answer."""
         self._connection.timeout = min(self._target.timeout, 1.0)
         try:
             self._connection.close()
         except (proton.ProtonException, OSError):
-            pass  # all answers have been read: the end of the connection does not matter
+            pass  # all answers have been read, so errors do not matter
 
     # Requests
 
@@ -176,14 +176,15 @@ class Client:
         expect: int | None = OK,
         at: str | None = None,
     ) -> Any:
-        """Send a request to the management node `at` (default: the target's); return the body of the answer.
+        """Send a request to the management node `at` (default: that of the target). Return the body of the answer.
 
-        `expect` None takes any success. Raises ManagementError, ValueError for another success than the expected one.
+        `expect` is the expected status; None: any success. Raises ManagementError, and ValueError for an unexpected
+        success.
         """
         return _body(self._exchange(operation, properties, body, at or self._target.address), expect, operation)
 
     def _exchange(self, operation: str, properties: Properties, body: Any, at: str) -> Message:
-        """Send a request; return the first answer. An error names the router that is meant, if it is another one."""
+        """Send a request and return the first answer. Errors name the target router if it is a remote one."""
         try:
             number = self._send(operation, properties, body, at)
             return self._reply(number, self._target.timeout, "Waiting for response")
@@ -191,7 +192,7 @@ class Client:
             router = router_of(at)
             if router is None:
                 raise
-            if isinstance(error, SendException):  # no router takes the message
+            if isinstance(error, SendException):  # no router accepts the message
                 raise UnknownRouter(_unknown(router)) from error
             raise proton.Timeout(f"Router '{router}' does not answer: {error}") from error
 
@@ -206,7 +207,7 @@ class Client:
         limit: int | None = None,
         at: str | None = None,
     ) -> tuple[list[str], list[list[Any]]]:
-        """Return the columns and rows of a type, in pages; `limit` None or 0: all rows."""
+        """Return the columns and rows of a type, requested page by page. `limit` None or 0: all rows."""
         properties: dict[str, Any] = {**NODE}
         if entity_type is not None:
             properties["entityType"] = entity_type
@@ -224,14 +225,15 @@ class Client:
     def rows(
         self, short_type: str, attributes: list[str] | None = None, limit: int | None = None, at: str | None = None
     ) -> list[Row]:
-        """Return the rows of a type, named without the prefix, as maps."""
+        """Return the rows of a type as maps. `short_type` is its name without the prefix."""
         columns, rows = self.query(PREFIX + short_type, attributes, limit, at)
         return [dict(zip(columns, row, strict=False)) for row in rows]
 
     def stream(self, operation: str, properties: Properties, credit: int) -> Iterator[Any]:
-        """Call an operation with several answers; yield the body of each message after the first.
+        """Call an operation with several answers. Yield the body of each message after the first one.
 
-        The answers share reply-to and correlation-id; an empty body ends them. Raises as `call` does.
+        The answers have the same reply-to and correlation-id; one with an empty body is the last. Raises the errors of
+        `call`.
         """
         first = self._exchange(operation, {**NODE, **properties}, None, self._target.address)
         _body(first, OK, operation)
@@ -264,9 +266,9 @@ class Client:
         return sender
 
     def _check_credit(self, sender: Any, to: str) -> None:
-        """Wait a short time for credit to send to another router; without it, ask whether that router is known.
+        """Wait a short time for credit to send to a remote router. Without credit, query whether that router is known.
 
-        Raises UnknownRouter. Otherwise the sender goes on to wait: a router that is known may be slow.
+        Raises UnknownRouter if it is not. Otherwise the sender continues to wait, since the router may be slow.
         """
         router = router_of(to)
         if router is None:
@@ -282,25 +284,28 @@ class Client:
             try:
                 known = self._knows(router, to)
             except (ManagementError, ProtonException, ValueError):
-                return  # it may be there
+                return  # the router may exist
             if not known:
                 raise UnknownRouter(_unknown(router)) from None
 
     def _knows(self, router: str, to: str) -> bool:
-        """Whether the routers that can be asked know a router, or may. Raises ManagementError, ProtonException."""
+        """Return whether a router is known, or may exist, according to the routers that can be queried.
+
+        Raises ManagementError, ProtonException.
+        """
         try:
             answer = self.node_call("EXPLAIN", {"address": to, "limit": 1}, MANAGEMENT)
-            for further in answer.get("further", ()):  # an edge router sends it on to its interior router
+            for further in answer.get("further", ()):  # an edge router refers to its interior router
                 if not further["edge"] and further["router"] != router:
                     where = address("", further["router"], None)
                     answer = self.node_call("EXPLAIN", {"address": to, "limit": 1}, where)
-        except NotImplementedStatus:  # of 1.19; an edge router of it knows no routers
+        except NotImplementedStatus:  # a router of 1.19; as an edge router it knows no other routers
             nodes = [router_of(node.removeprefix("amqp:/")) for node in self.node_call("GET-MGMT-NODES", at=MANAGEMENT)]
             return not nodes or router in nodes or not to.startswith("_topo/")
         return answer["reachable"] is not False
 
     def _reply(self, number: str, timeout: float | None, what: str) -> Message:
-        """Wait for the next answer to a request (`timeout` None: for ever); late answers to older ones are dropped."""
+        """Wait for the next answer to a request (`timeout` None: no limit). Late answers to older ones are dropped."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._wait(deadline, what)
@@ -329,7 +334,7 @@ def _unknown(router: str) -> str:
 
 
 def _body(reply: Message, expect: int | None, operation: str) -> Any:
-    """The body of a successful answer. Raises ManagementError and ValueError."""
+    """Return the body of a successful answer. Raises ManagementError and ValueError."""
     properties: dict[str, Any] = reply.properties or {}
     status, description = int(properties.get("statusCode", 0)), str(properties.get("statusDescription", ""))
     if not 200 <= status < 300:
@@ -343,7 +348,7 @@ def _body(reply: Message, expect: int | None, operation: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value with Python's own types in place of proton's, whose numbers and symbols print with their AMQP types."""
+    """Convert proton's types in a value to Python's own. Proton's numbers and symbols would print their AMQP types."""
     if isinstance(value, dict):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -370,7 +375,7 @@ def _connect(target: Target) -> BlockingConnection:
 
 
 def _ssl_domain(target: Target) -> SSLDomain | None:
-    """The TLS settings; None: proton's defaults, none for amqp, the system's authorities for amqps."""
+    """Return the TLS settings; None for proton's defaults: no TLS for amqp, the system's authorities for amqps."""
     tls = target.tls
     if tls is None:
         return None
@@ -389,7 +394,7 @@ def _ssl_domain(target: Target) -> SSLDomain | None:
 
 @contextlib.contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Proton does not say which file is wrong."""
+    """Replace the text of proton's errors, which do not name the invalid file."""
     try:
         yield
     except SSLException as error:
@@ -397,8 +402,7 @@ def _named(what: str) -> Iterator[None]:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a tool with harmless output; report errors as the tools of 1.19: on stdout, exit code 1 (management.md
-    8.3).
+    """Run a tool with escaped output. Report errors like the tools of 1.19: on stdout, exit code 1 (management.md 8.3).
     """
     with escape_output():
         if os.environ.get(DEBUG_VARIABLE):
@@ -416,6 +420,6 @@ def _reported(command: Callable[[], int]) -> int:
         print()
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001  the text is all that a script sees; the variable above shows the rest
+    except Exception as error:  # noqa: BLE001  scripts expect only this line; DEBUG_VARIABLE shows the traceback
         print(one_line(f"{type(error).__name__}: {error}"))
     return 1

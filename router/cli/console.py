@@ -1,4 +1,4 @@
-"""`sluice console`: opens the web console of a running router in a browser, or prints where it is."""
+"""`sluice console`: open the web console of a running router in a browser, or print its URL."""
 
 import argparse
 import sys
@@ -29,7 +29,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice console") ->
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     made = Parser(program, DESCRIPTION)
     made.add_argument("--print", action="store_true", dest="only_print", help="print where it is, and open nothing")
     add_target_options(made)
@@ -50,8 +50,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def consoles(listeners: Iterable[Row], asked: str) -> list[str]:
-    """The addresses of consoles; of a port that the system chose only the log knows. asked: where the router was
-    found."""
+    """Return the URLs of consoles. `asked` is the host at which the router answered.
+
+    Listeners with port 0 are left out: their port was chosen by the system and is only in the log.
+    """
     near = "localhost" if asked in _EVERYWHERE else asked
     return [
         console_url(near if row["host"] in _EVERYWHERE else row["host"], row["port"], encrypted=bool(row["sslProfile"]))

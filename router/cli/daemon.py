@@ -1,4 +1,4 @@
-"""Detaches the router from its terminal: two forks, a new session, and one report to the process that waits."""
+"""Detaching the router from its terminal: two forks, a new session, and a report to the waiting parent process."""
 
 import os
 import pwd
@@ -6,17 +6,17 @@ import pwd
 from router.files import open_own
 from router.reach import find_obstacle
 
-_STARTED = b"\0"  # the report of a daemon that has started; any other report is the text of an error
+_STARTED = b"\0"  # report of a daemon that has started; any other report is an error text
 _ENDED_SILENTLY = "the detached router ended before it had started"
 _READ_SIZE = 65536  # octets
 
 
 class DaemonError(Exception):
-    """The daemon cannot be set up as the command line requires."""
+    """Raised when the daemon cannot be set up as the command line requires."""
 
 
 class Daemon:
-    """One side after `detach`: the parent, which waits for the report, or the daemon, which sends it."""
+    """One of two processes after `detach`: the parent, which waits for the report, or the daemon, which sends it."""
 
     def __init__(self, pipe: int, child: int | None) -> None:
         self._pipe = pipe
@@ -24,7 +24,7 @@ class Daemon:
 
     @classmethod
     def detach(cls) -> "Daemon":
-        """Fork; return in both processes. The daemon leads no session, so it can get no terminal."""
+        """Fork, and return in both processes. The daemon is no session leader, so it cannot acquire a terminal."""
         reading, writing = os.pipe()
         child = os.fork()
         if child:
@@ -38,11 +38,11 @@ class Daemon:
 
     @property
     def is_parent(self) -> bool:
-        """Return whether this is the process that was started."""
+        """Whether this is the parent, the process started by the user."""
         return self._child is not None
 
     def outcome(self) -> str | None:
-        """Wait, in the parent, for the daemon's report; return None if it has started, else the error."""
+        """In the parent: wait for the daemon's report. Return None if it has started, else the error."""
         if self._child is not None:
             os.waitpid(self._child, 0)
         report = b""
@@ -54,7 +54,10 @@ class Daemon:
         return report.decode("utf-8", "replace") or _ENDED_SILENTLY
 
     def settle(self, pidfile: str | None, user: str | None) -> None:
-        """In the daemon: change directory, drop terminal and user, write the pid file. Raises DaemonError."""
+        """In the daemon: change directory, release the terminal, write the pid file, change the user.
+
+        Raises DaemonError.
+        """
         os.umask(0)
         os.chdir("/")
         null = os.open(os.devnull, os.O_RDWR)
@@ -72,7 +75,7 @@ class Daemon:
             _become(user)
 
     def report(self, error: str | None) -> None:
-        """Tell the parent, once, that the daemon has started, or why it has not."""
+        """In the daemon: report once to the parent that the daemon has started (None), or the error."""
         report = _STARTED if error is None else error.encode("utf-8", "backslashreplace")
         try:
             while report:
@@ -83,7 +86,7 @@ class Daemon:
 
 
 def _become(user: str) -> None:
-    """Switch to `user`; the group stays, as with Dispatch. Raises DaemonError."""
+    """Change to `user`. The group stays the same, as in Dispatch. Raises DaemonError."""
     try:
         number = pwd.getpwnam(user).pw_uid
     except (KeyError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""`sluice explain ADDRESS`: what happens to messages to an address, who receives them, and why it does not work."""
+"""`sluice explain ADDRESS`: show the treatment and the receivers of messages to an address, and obstacles."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ DESCRIPTION: Final = (
     "1 if the router does not answer."
 )
 UNREACHABLE: Final = 3  # exit code
-FOLLOWED: Final = 10  # interior routers with consumers to which paths are followed, and edge routers
+FOLLOWED: Final = 10  # interior routers with consumers whose paths are followed; likewise edge routers
 
 _HEADS: Final = [
     "link", "conn", "worker", "container", "host", "user", "cred", "cap", "undel", "unsett", "deliv", "no credit for",
@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice explain") ->
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     made = Parser(program, DESCRIPTION)
     made.add_argument("address", metavar="ADDRESS", help="as a client writes it; with its tenant in front, if any")
     made.add_argument("--alone", action="store_true", help="ask this router only, not the others on the path")
@@ -75,12 +75,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def follow(answer: Answer, ask: Callable[[str, bool], Answer]) -> Answer:
-    """Follow the address to the routers with consumers: between interior routers from each to its next hop, over
-    uplinks and to edge routers.
+    """Follow the paths of an address to the routers with consumers: over next hops, uplinks and to edge routers.
 
-    ask(router, edge): the answer of that router. Returns `ways`, each a path that begins with the router asked and ends
-    with one that has consumers, or may have, or where it breaks off; and `routers`, the answers of the routers on the
-    paths: only a key `error` for one that did not answer.
+    `ask(router, edge)` returns the answer of a router. The result has `ways` and `routers`. Each way is a path from the
+    router queried first to a router that has consumers or may have them, or to the router where the path breaks off.
+    `routers` has the answers of the routers on the paths; that of a router without an answer has only the key `error`.
     """
     own = str(answer.get("router"))
     answers: dict[str, Answer] = {own: answer}
@@ -108,7 +107,7 @@ def follow(answer: Answer, ask: Callable[[str, bool], Answer]) -> Answer:
 
 
 def _among_interiors(begin: list[str], asked: Callable[[str], Answer]) -> list[list[str]]:
-    """The paths from the last router of `begin` to interior routers with consumers."""
+    """Return the paths from the last router of `begin` to interior routers with consumers."""
     ways = []
     for goal in list(_remotes(asked(begin[-1])))[:FOLLOWED]:
         path = list(begin)
@@ -123,32 +122,32 @@ def _among_interiors(begin: list[str], asked: Callable[[str], Answer]) -> list[l
 
 
 def _further(answer: Answer) -> list[Answer]:
-    """Routers behind edge connections that know more; none by one of an older version."""
+    """Return the routers behind edge connections to query next. Answers of older versions have none."""
     return list(answer.get("further", ()))
 
 
 def _remotes(answer: Answer) -> dict[str, str | None]:
-    """The routers with consumers, with the next hop to each."""
+    """Return the next hop to each remote router with consumers, by router id."""
     return {remote["router"]: remote["nextHop"] for record in answer.get("records", ()) for remote in record["remotes"]}
 
 
 def taken(answer: Answer) -> bool:
-    """Whether a message sent now would be delivered, here or, by their answers, at another router."""
+    """Return whether a message sent now would be delivered at this router or, by their answers, at another one."""
     if answer["reachable"] is False or not answer["ways"]:
         return bool(answer["reachable"])
     here = any(_able(record) or record["inProcess"] for record in answer["records"])
     ends = (answer["routers"].get(path[-1], {}) for path in answer["ways"])
-    unknown = answer["reachable"]  # of one that does not answer
+    unknown = answer["reachable"]  # assumed for routers without an answer
     return here or any(end.get("reachable", unknown) for end in ends)
 
 
 def _able(record: Answer) -> int:
-    """Return how many consumers can take a message; a router of an older version knows of their credit only."""
+    """Return the number of consumers that can take a message; for older versions, of those with credit."""
     return int(record["consumersAble"] if "consumersAble" in record else record["consumersWithCredit"])
 
 
 def show_all(answer: Answer, display: Display) -> None:
-    """Print an answer as text, with those of other routers."""
+    """Print an answer as text, followed by those of other routers."""
     show(answer, display)
     for path in answer["ways"]:
         display.line()
@@ -164,7 +163,7 @@ def show_all(answer: Answer, display: Display) -> None:
 
 def show(answer: Answer, display: Display) -> None:
     """Print an answer as text."""
-    # A router of an older version in the network has no words for it.
+    # Routers of older versions send no verdict.
     state = answer.get("verdict", "reachable" if answer["reachable"] else "not reachable")
     display.line(f"{answer['address']} ({answer['class']} address): {state}")
     for finding in answer["findings"]:
@@ -213,7 +212,7 @@ def _record(record: Answer) -> Iterator[str]:
         yield from _exchange(record["exchange"])
     waiting = record.get("deliveriesWaiting", 0)
     numbers = {title: record[name] for title, name in _COUNTERS.items()}
-    # Deliveries in the queues of consumers count as egress.
+    # Deliveries in the queues of consumers are included in the egress counter.
     numbers["out"] = max(numbers["out"] - waiting, 0)
     counted = [f"{number} {title}" for title, number in numbers.items() if number or title in ("in", "out")]
     yield f"  messages so far: {', '.join(counted)}{f'; {waiting} wait for consumers' if waiting else ''}"
@@ -233,7 +232,7 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _links(display: Display, direction: str, record: Answer) -> None:
-    """The links of one direction as a table, and how many there are."""
+    """Print the links of one direction as a table, with their number."""
     count, links = record[f"{direction}Count"], record[f"{direction}s"]
     more = f", the first {len(links)}" if len(links) < count else ""
     rows = [

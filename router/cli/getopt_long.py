@@ -1,7 +1,7 @@
-"""Command-line options as in C's getopt_long, one at a time from left to right.
+"""Parser for command-line options like C's getopt_long: it yields one option at a time, from left to right.
 
-The standard library's getopt module reads the whole line before the caller sees an option, so that `-v --nonsense`
-would be an error where Dispatch prints its version.
+The standard library's getopt module parses the whole line first. With it, `-v --nonsense` would be an error, while
+Dispatch prints its version.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from msgspec import Struct
 
 
 class OptionError(Exception):
-    """An unknown option, or one without its argument; the text is getopt's."""
+    """Error for an unknown option, or one without its argument. The text is getopt's."""
 
 
 class Option(Struct, frozen=True):
-    """An option: one letter, a long name, and the name of its argument if it takes one."""
+    """Option: letter, long name, and the name of its argument if it takes one."""
 
     letter: str
     name: str
@@ -24,8 +24,8 @@ class Option(Struct, frozen=True):
 def parse(options: Sequence[Option], words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield `(letter, argument)` for each option in `words`, and `("", word)` for each other word.
 
-    Options may follow other words; `--` ends them; long names may be abbreviated if unambiguous. Raises OptionError at
-    the first bad option, after those before it have been yielded.
+    Options may follow other words; `--` ends the options. Long names may be abbreviated unambiguously. Raises
+    OptionError at the first invalid option, after all options before it have been yielded.
     """
     rest = iter(words)
     for word in rest:

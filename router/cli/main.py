@@ -1,4 +1,4 @@
-"""`sluice`: runs the router, checks configuration files, keeps users, and queries running routers."""
+"""`sluice`: run the router, check configuration files, manage files of users, query running routers."""
 
 import argparse
 import importlib
@@ -12,8 +12,8 @@ from router.cli.start import StartOptions, default_config, start
 from router.cli.streams import checked
 from router.version import VERSION
 
-# Commands with a parser of their own: the module with `main(words, program)`, and the help text. They are imported when
-# called, because other commands do not need what they import.
+# Commands with their own parser: module with `main(words, program)`, and help text. A module is imported when its
+# command is called, because other commands do not need its imports.
 TOOLS: Final = {
     "stat": ("router.cli.stat.main", "statistics and state of a router; the same as qdstat"),
     "manage": ("router.cli.manage", "any management operation; the same as qdmanage"),
@@ -29,7 +29,7 @@ TOOLS: Final = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command `sluice` with the words of its command line; return the exit code."""
+    """Run the command `sluice` with the words of the command line; return the exit code."""
     given = sys.argv[1:] if words is None else words
     return checked(lambda: _run(given))
 

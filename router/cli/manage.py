@@ -1,4 +1,4 @@
-"""`sluice manage`, also installed as `qdmanage`: any management operation from a shell (management.md 8.4)."""
+"""`sluice manage`, also installed as `qdmanage`: call any management operation from a shell (management.md 8.4)."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ STANDARD: Final = (
     "GET-MGMT-NODES",
 )  # fmt: skip
 _INTROSPECTION: Final = ("GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-ANNOTATIONS")
-# Short types that need more than the prefix.
+# Expansions of short types to which more than the prefix is added.
 _SHORT_TYPES: Final = {
     "link": "router.link",
     "node": "router.node",
@@ -33,11 +33,11 @@ Attributes = dict[str, Any]
 
 
 class ValidationError(ValueError):
-    """An attribute that is not in the schema."""
+    """Error for an attribute that is not in the schema."""
 
 
 class _UsageError(Exception):
-    """The words of the command line do not fit the operation."""
+    """Error for words of the command line that the operation does not accept."""
 
 
 def main(words: Sequence[str] | None = None, program: str = "qdmanage") -> int:
@@ -66,7 +66,7 @@ def _negative(word: str) -> bool:
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the options; other words are the operation and its arguments."""
+    """Return the parser of the options; other words are the operation and its arguments."""
     made = Parser(
         program,
         f"Standard operations: {', '.join(STANDARD)}. Use GET-OPERATIONS to find additional operations.",
@@ -86,21 +86,21 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def long_type(name: str) -> str:
-    """The type as it is sent: a name with a dot and an empty one unchanged, a short one expanded."""
+    """Return the type name to send: a short name expanded, an empty name or one with a dot unchanged."""
     return name if not name or "." in name else PREFIX + _SHORT_TYPES.get(name, name)
 
 
 class _Command:
-    """One call of the tool: its arguments, and the answer on stdout."""
+    """One call of the tool with its arguments. The answer is printed on stdout."""
 
     def __init__(self, options: argparse.Namespace, operation: str, arguments: list[str]) -> None:
-        """Raises _UsageError for arguments that the operation does not take."""
+        """Check the arguments. Raises _UsageError for arguments that the operation does not accept."""
         self._options = options
         self._type = long_type(options.type) if options.type else None
         self._operation = operation
         self._arguments = arguments
         name = operation.upper()
-        self._name = name if name in STANDARD else ""  # of a standard operation
+        self._name = name if name in STANDARD else ""  # name of a standard operation
         standard: dict[str, Callable[[Client], None]] = {
             "QUERY": self._query,
             "CREATE": self._create,
@@ -124,7 +124,7 @@ class _Command:
             raise _UsageError(f"Unexpected arguments: {' '.join(words)}")
 
     def run(self) -> int:
-        """Connect and call; errors of arguments are found before anything is sent."""
+        """Connect and call the operation. Errors in arguments are raised before anything is sent."""
         self._attributes = self._parse_attributes()
         self._maps = self._read_stdin() if self._options.stdin and self._name in ("CREATE", "UPDATE") else None
         self._properties = _json_map(self._options.properties)
@@ -159,7 +159,7 @@ class _Command:
         self._each(update)
 
     def _each(self, call: Callable[[Attributes], Any]) -> None:
-        """Call with the attributes of the command line, or with each map from stdin."""
+        """Call a function with the attributes of the command line, or with each map from stdin."""
         if self._maps is None:
             self._print(call(self._attributes))
         elif isinstance(self._maps, list):
@@ -190,7 +190,7 @@ class _Command:
             self._print(answer)
 
     def _selection(self, attributes: Attributes, *, both: bool = False) -> Attributes:
-        """The properties that select the target. Options come first; identity wins over name."""
+        """Return the properties that select the entity. Options precede attributes, and identity precedes name."""
         options = self._options
         selected = {
             "type": self._type or attributes.get("type"),
@@ -204,7 +204,7 @@ class _Command:
     # Arguments
 
     def _parse_attributes(self) -> Attributes:
-        """ATTR=VALUE for the operation. Raises ValueError."""
+        """Parse the ATTR=VALUE arguments of the operation. Raises ValueError."""
         if self._name == "QUERY" or self._name in _INTROSPECTION:
             return {}
         return dict(self._attribute(word) for word in self._arguments)
@@ -219,7 +219,7 @@ class _Command:
         return name, _BOOLEANS.get(value, value)
 
     def _is_integer(self, name: str) -> bool:
-        """Whether an attribute of the type given as option is an integer. Raises ValidationError."""
+        """Return whether an attribute of the type in option --type is an integer. Raises ValidationError."""
         assert self._type is not None
         entity = SCHEMA.find(self._type)
         if entity is None or not self._name:
@@ -232,7 +232,7 @@ class _Command:
 
     @staticmethod
     def _read_stdin() -> Any:
-        """A map, or a list of maps, with long type names. Raises ValueError."""
+        """Read a map or a list of maps from stdin, and expand type names. Raises ValueError."""
         given = json.load(sys.stdin)
         maps = given if isinstance(given, list) else [given]
         if not all(isinstance(each, dict) for each in maps):
@@ -248,7 +248,7 @@ class _Command:
 
 
 def _json_map(text: str | None) -> Attributes:
-    """The value of --properties. Raises ValueError."""
+    """Parse the value of --properties. Raises ValueError."""
     if text is None:
         return {}
     value = _json(text)
@@ -258,7 +258,7 @@ def _json_map(text: str | None) -> Attributes:
 
 
 def _json_body(text: str | None) -> Any:
-    """The value of --body: JSON, or other text. Raises ValueError."""
+    """Parse the value of --body, which is JSON or other text. Raises ValueError."""
     if text is None:
         return None
     try:

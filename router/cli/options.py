@@ -1,4 +1,4 @@
-"""The options of the tools for a running router: which router, and how to connect (management.md 8.2)."""
+"""Options of the tools for running routers: selection of the router, and connection (management.md 8.2)."""
 
 import argparse
 from pathlib import Path
@@ -12,11 +12,11 @@ from router.version import VERSION
 DEFAULT_URL = "0.0.0.0"
 DEFAULT_TIMEOUT = 5.0  # seconds
 MANAGEMENT = "$management"
-_SCHEMES = {"amqp": 5672, "amqps": 5671}  # with the default port; a port may be written as such a name too
+_SCHEMES = {"amqp": 5672, "amqps": 5671}  # default ports by scheme; the schemes are also accepted as port names
 
 
 class Url(Struct, frozen=True):
-    """`[amqp[s]://][user[:pass]@]host[:port][/path]`, parsed; `text` has no user and no path."""
+    """Parsed URL `[amqp[s]://][user[:pass]@]host[:port][/path]`."""
 
     scheme: str
     user: str | None
@@ -48,7 +48,7 @@ class Url(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The peer, without the password, for texts."""
+        """URL of the peer, without user, password and path."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{_SCHEMES[self.scheme] if self.port is None else self.port}"
 
@@ -70,7 +70,7 @@ def _host_and_port(place: str, text: str) -> tuple[str, int | None]:
 
 
 class Tls(Struct, frozen=True):
-    """The TLS options; None for one that was not given."""
+    """TLS options; None for those not given."""
 
     certificate: str | None
     key: str | None
@@ -80,7 +80,7 @@ class Tls(Struct, frozen=True):
 
 
 class Sasl(Struct, frozen=True):
-    """The SASL options, and the user in the URL."""
+    """SASL options, including user and password from the URL."""
 
     mechanisms: str | None
     user: str | None
@@ -88,8 +88,10 @@ class Sasl(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """The router to query, and how to connect. `tls` None: none, or with `amqps` the system's defaults. `sasl` None: no
-    layer."""
+    """Router to query, and options of the connection.
+
+    `tls` None: no TLS, or with `amqps` the system's defaults. `sasl` None: no SASL layer.
+    """
 
     url: Url
     address: str
@@ -99,7 +101,7 @@ class Target(Struct, frozen=True):
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of a tool, with common options; after an error usage and text on stderr, exit code 2."""
+    """Parser of a tool's command line, with common options. Errors print usage and text on stderr; exit code 2."""
 
     def __init__(self, prog: str, description: str, usage: str | None = None) -> None:
         super().__init__(prog=prog, description=description, usage=usage)
@@ -108,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_target_options(parser: argparse.ArgumentParser, *, all_routers: bool = False) -> None:
-    """Add the options that select a router; they exclude each other."""
+    """Add the mutually exclusive options that select a router."""
     group = parser.add_mutually_exclusive_group(required=False)
     if all_routers:
         group.add_argument("--all-routers", action="store_true", help="Show entities for all routers in the network")
@@ -117,7 +119,7 @@ def add_target_options(parser: argparse.ArgumentParser, *, all_routers: bool = F
 
 
 def add_connection_options(parser: argparse.ArgumentParser, *, bus: bool = True) -> None:
-    """Add the options of the connection. bus: also that of its URL."""
+    """Add the options of the connection; with `bus`, also the one for its URL."""
     group = parser.add_argument_group("Connection", "Connection Options")
     add = group.add_argument
     if bus:
@@ -154,7 +156,7 @@ def add_connection_options(parser: argparse.ArgumentParser, *, bus: bool = True)
 
 
 def target(options: argparse.Namespace) -> Target:
-    """Evaluate the options. Raises ValueError (bad URL) and OSError (unreadable password file)."""
+    """Evaluate the options. Raises ValueError for an invalid URL, OSError for an unreadable password file."""
     url = Url.parse(options.bus)
     tls = None
     if options.ssl_certificate or options.ssl_trustfile:
@@ -181,7 +183,7 @@ def _secret(text: str | None, path: str | None) -> str | None:
 
 
 def router_of(address: str) -> str | None:
-    """The id of the router in a management address of another router, interior or edge; None without one."""
+    """Return the router id in the management address of a remote router, interior or edge; None for other addresses."""
     match address.split("/"):
         case ["_topo", _, router, _] | ["_edge", router, _]:
             return router
@@ -189,7 +191,7 @@ def router_of(address: str) -> str | None:
 
 
 def address(path: str, router: str | None, edge_router: str | None) -> str:
-    """The management address: the path of the URL, else that of the named router."""
+    """Return the management address: the path of the URL, else the address of the named router."""
     if path:
         return path
     if router:

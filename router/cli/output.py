@@ -1,8 +1,8 @@
-"""Output of the tools: text that is harmless to terminals, whoever chose it.
+"""Escaping of the tools' output, so that no text can control the terminal.
 
-Clients choose names of containers, links and addresses, routers choose texts of errors. `escape_output` replaces the
-standard streams of a tool by ones that escape everything that is not printable, so that no tool can forget it. Ends of
-lines pass there, because a tool writes whole lines; `one_line` escapes them too, in texts within a line.
+Names of containers, links and addresses come from clients, error texts from routers. `escape_output` replaces the
+standard streams of a tool by streams that escape all unprintable characters, so no tool can omit it. Line ends pass
+these streams, because tools write whole lines. `one_line` escapes line ends, too, for texts within a line.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ _DELETE: Final = "\x7f"  # the only control character that JSON does not escape
 
 
 class EscapingStream:
-    """A text stream in front of another one, with escapes for what is not printable or not in the encoding."""
+    """Text stream that writes to another stream and escapes unprintable or unencodable characters."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: Final = stream
 
     def write(self, text: str) -> int:
-        """Write text; ends of lines stay. Return its length."""
+        """Write text without escaping its line ends. Return its length."""
         self.stream.write(_encodable(printable(text), self.stream))
         return len(text)
 
@@ -37,34 +37,34 @@ class EscapingStream:
 
 
 def printable(text: str) -> str:
-    """Return text with escapes for all that is not printable, except ends of lines and tabs."""
+    """Return text with all unprintable characters escaped, except line ends and tabs."""
     return text if text.isprintable() else "\n".join(safe(line) for line in text.split("\n"))
 
 
 def one_line(text: str) -> str:
-    """Return text with escapes for all that is not printable, as a part of a line."""
+    """Return text with all unprintable characters escaped, for use within a line."""
     return text if text.isprintable() else safe(text).replace("\t", "\\t")
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON of printable ASCII characters and ends of lines."""
+    """Return a value as JSON with printable ASCII characters and line ends only."""
     return json.dumps(value, indent=indent, default=str).replace(_DELETE, f"\\u{ord(_DELETE):04x}")
 
 
 @contextlib.contextmanager
 def escape_output() -> Iterator[None]:
-    """Put EscapingStreams in place of the standard output and error, unless they are such."""
+    """Replace standard output and standard error by EscapingStreams, unless they are EscapingStreams already."""
     with contextlib.redirect_stdout(_escaping(sys.stdout)), contextlib.redirect_stderr(_escaping(sys.stderr)):
         yield
 
 
 def raw_output() -> TextIO:
-    """Return the standard output for a tool that steers the terminal itself, and escapes texts by itself."""
+    """Return the unescaped standard output, for a tool that controls the terminal and escapes texts itself."""
     return sys.stdout.stream if isinstance(sys.stdout, EscapingStream) else sys.stdout
 
 
 def _escaping(stream: TextIO | None) -> TextIO | None:
-    """Return the stream with escapes; None is a stream that was closed before the start."""
+    """Return a stream with escaping; None is a stream that was closed before the start."""
     return stream if stream is None or isinstance(stream, EscapingStream) else cast(TextIO, EscapingStream(stream))
 
 

@@ -1,4 +1,4 @@
-"""`sluice passwd`: users in a file of `saslUsers`, each with salted verifiers of the password, never the password."""
+"""`sluice passwd`: change users in a file of `saslUsers`, which has salted verifiers instead of passwords."""
 
 import argparse
 import contextlib
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice passwd") -> 
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog=program, description=DESCRIPTION)
     made.add_argument("file", metavar="FILE", help="file of users")
     made.add_argument("user", metavar="USER", help="name of the user")
@@ -77,7 +77,7 @@ def _fail(program: str, text: str) -> int:
 
 
 def _mechanisms(text: str) -> list[str]:
-    """Raises ValueError."""
+    """Parse the option --mechanisms. Raises ValueError."""
     names = text.replace(",", " ").split()
     unknown = [name for name in names if name not in HASHES]
     if unknown or not names:
@@ -86,7 +86,7 @@ def _mechanisms(text: str) -> list[str]:
 
 
 def _password() -> str:
-    """The password, prepared. Raises ValueError, PrepareError."""
+    """Read the password and return it prepared (`saslprep`). Raises ValueError."""
     if sys.stdin.isatty():
         written = getpass.getpass("Password: ")
         if getpass.getpass("Again: ") != written:
@@ -107,7 +107,10 @@ def _password() -> str:
 
 
 def _change(path: str, change: Callable[[Users], Users], *, must_exist: bool = False) -> None:
-    """Write the file anew, whole or not at all. A symbolic link stays. Raises UsersError, OSError, KeyError."""
+    """Apply a change to the file and replace it atomically. A symbolic link is followed and kept.
+
+    Raises UsersError, OSError, KeyError.
+    """
     path = os.path.realpath(path)
     folder = os.path.dirname(path)
     with _locked(folder):
@@ -118,7 +121,7 @@ def _change(path: str, change: Callable[[Users], Users], *, must_exist: bool = F
                 raise
             old, status = Users({}), None
         text = change(old).text()
-        descriptor, new = tempfile.mkstemp(dir=folder, prefix=".sluice-passwd-")  # nobody else can read it
+        descriptor, new = tempfile.mkstemp(dir=folder, prefix=".sluice-passwd-")  # unreadable for other users
         try:
             with os.fdopen(descriptor, "w") as file:
                 if status is not None:
@@ -134,7 +137,7 @@ def _change(path: str, change: Callable[[Users], Users], *, must_exist: bool = F
 
 
 def _keep_owner(descriptor: int, status: os.stat_result) -> None:
-    """The file is whose it was, where this process may say so: the router has to read it."""
+    """Give the new file the owner of the old one, if permitted, because the router has to read the file."""
     mine = os.fstat(descriptor)
     if (mine.st_uid, mine.st_gid) == (status.st_uid, status.st_gid):
         return
@@ -147,7 +150,7 @@ def _keep_owner(descriptor: int, status: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """One change of files of a folder at a time. Raises OSError."""
+    """Lock a folder, so that its files are changed by one process at a time. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""`sluice policy explain`: what the policy of a file, or of a router that runs, allows a user, and by which line."""
+"""`sluice policy explain`: show what the policy of a file or of a running router allows a user, and by which line."""
 
 import argparse
 import sys
@@ -38,7 +38,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice policy") -> 
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog=program, description="What the policy allows.")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     asked = commands.add_parser("explain", help="allowed or denied, and why", description=DESCRIPTION)

@@ -1,4 +1,4 @@
-"""`qdrouterd`: the router under the name, and with the options, of Dispatch."""
+"""`qdrouterd`: run the router by the name and with the options of Dispatch."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from router.cli.start import StartOptions, default_config, start
 from router.cli.streams import checked
 from router.version import VERSION
 
-DEFAULT_LIBRARY = "/usr/lib/qpid-dispatch/python"  # named in the usage only: the router needs no library directory
+DEFAULT_LIBRARY = "/usr/lib/qpid-dispatch/python"  # shown in the usage only; the router needs no library directory
 
 OPTIONS = (
     Option("c", "config", "PATH"),
@@ -44,7 +44,7 @@ def usage(program: str) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command `qdrouterd` with the words of its command line; return the exit code."""
+    """Run the command `qdrouterd` with the words of the command line; return the exit code."""
     given = sys.argv[1:] if words is None else words
     return checked(lambda: _run(given))
 

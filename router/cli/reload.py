@@ -1,4 +1,4 @@
-"""`sluice reload`: makes the router read its configuration file again, and shows what that changes."""
+"""`sluice reload`: make the router read its configuration file again, and show the changes."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice reload") -> 
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     made = Parser(program, DESCRIPTION)
     what = made.add_mutually_exclusive_group(required=False)
     what.add_argument("--plan", action="store_true", help="only show what would change")

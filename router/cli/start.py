@@ -1,4 +1,4 @@
-"""Starts the router: configuration, log, then the supervisor; in the foreground or detached."""
+"""Start of the router: load the configuration, set up the log, run the supervisor; in the foreground or detached."""
 
 import os
 import sys
@@ -16,18 +16,19 @@ from router.config.inherited import INHERITED
 from router.config.load import load
 from router.log import Log, LogError
 
-# In this order; the second is that of Dispatch.
+# Default configuration files in order of preference; the second one is that of Dispatch.
 DEFAULT_CONFIGS = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
 
 
 class StartError(Exception):
-    """The router cannot start; the text follows the program's name in the last line on stderr."""
+    """Raised when the router cannot start. Its text follows the program's name in the last line on stderr."""
 
 
 class StartOptions(Struct, frozen=True):
-    """The command line. `program` is the program's name as started; paths are as given.
+    """Options of the command line. `program` is the program's name as started; paths are as given.
 
-    user: of a daemon, from the beginning, as Dispatch has it. become_user, become_group: once the ports are open.
+    A daemon becomes `user` at its start, as in Dispatch. The router becomes `become_user` and `become_group` once the
+    ports are open.
     """
 
     program: str
@@ -47,7 +48,7 @@ def default_config() -> str:
 
 
 def start(options: StartOptions) -> int:
-    """Run the router and return its exit code; the parent of a detached router returns once that one has started."""
+    """Run the router and return its exit code. The parent of a detached router returns once the router has started."""
     discard_missing()
     if not options.daemon:
         return _foreground(options)
@@ -72,7 +73,7 @@ def _foreground(options: StartOptions) -> int:
 
 
 def _wait(daemon: Daemon, program: str) -> int:
-    """Wait, in the parent, for the daemon's report."""
+    """In the parent: wait for the daemon's report, and return the exit code."""
     message = daemon.outcome()
     if message is None:
         return 0
@@ -103,7 +104,7 @@ def _run(configuration: Configuration, log: Log, options: StartOptions) -> int:
 
         code: int = run(configuration, log, program=options.program, test_hooks=options.test_hooks, become=user)
     except Exception as error:  # noqa: BLE001 - logged with its traceback
-        # Standard error may lead nowhere, while the log is a file.
+        # The error is also logged, since standard error may be discarded while the log is a file.
         log.critical("MAIN", f"The router has ended after an internal error: {error!r}\n{traceback.format_exc()}")
         print(f"{options.program}: internal error: {error!r}", file=sys.stderr)
         return 1
@@ -111,7 +112,7 @@ def _run(configuration: Configuration, log: Log, options: StartOptions) -> int:
 
 
 def _prepare(config: str, include: str | None, log: Log) -> Configuration:
-    """Load the configuration and set up the log; log errors and raise StartError if that fails."""
+    """Load the configuration and set up the log. Log errors, and raise StartError."""
     if include is not None:
         _check_include(include)
     try:
@@ -136,13 +137,13 @@ def _prepare(config: str, include: str | None, log: Log) -> Configuration:
 
 
 def _log_warnings(warnings: Sequence[tuple[str, str]], log: Log) -> None:
-    """Log the warnings of a file that cannot be used."""
+    """Log the warnings of an invalid file."""
     for module, text in warnings:
         log.warning(module, text)
 
 
 def _log_errors(error: ConfigError, log: Log) -> str:
-    """Log every error of a bad file; return the text of the first one that Dispatch would report."""
+    """Log all errors of an invalid file. Return the text of the error that Dispatch would report first."""
     texts = []
     for each in error.errors:
         place = "" if each.line is None else f" (line {each.line})"
@@ -157,7 +158,7 @@ def _log_errors(error: ConfigError, log: Log) -> str:
 
 
 def _check_include(path: str) -> None:
-    """Refuse a library directory that does not exist, as Dispatch did; the router does not use it."""
+    """Raise StartError for a missing library directory, as in Dispatch. The router does not use the directory."""
     try:
         os.stat(path)
     except (OSError, ValueError) as error:

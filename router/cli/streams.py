@@ -1,25 +1,25 @@
-"""Standard streams of commands: descriptors that were closed at the start, and output that cannot be written."""
+"""Standard streams of commands: handling of descriptors closed at the start, and of output errors."""
 
 import os
 import sys
 from collections.abc import Callable
 from typing import Final
 
-# What a closed descriptor becomes: reading standard input and writing standard output fail, so that a command whose
-# output is lost does not claim success. Diagnostics vanish.
+# Modes of /dev/null in place of closed descriptors. Reading standard input and writing standard output fail, so a
+# command whose output is lost does not report success. Diagnostics are discarded.
 _MODES: Final = {0: os.O_WRONLY, 1: os.O_RDONLY, 2: os.O_RDWR}
 _closed: Final[list[int]] = []  # descriptors that were closed
 
 
 def open_missing() -> None:
-    """Open /dev/null on each of the descriptors 0, 1 and 2 that is closed: no socket or file may get their numbers."""
+    """Open /dev/null on closed descriptors among 0, 1 and 2, so that no socket or file gets their numbers."""
     for descriptor, mode in _MODES.items():
         try:
             os.fstat(descriptor)
         except OSError:
             _open_null(descriptor, mode)
             _closed.append(descriptor)
-    # Python leaves the streams of closed descriptors out.
+    # Python sets the streams of closed descriptors to None.
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the life of the process
     if sys.stdout is None:
@@ -29,17 +29,17 @@ def open_missing() -> None:
 
 
 def discard_missing() -> None:
-    """Let output to descriptors that were closed at the start vanish: a router writes its log elsewhere."""
+    """Discard output to descriptors that were closed at the start. A router uses this, as it has its log."""
     for descriptor in _closed:
         _open_null(descriptor, os.O_RDWR)
 
 
 def checked(command: Callable[[], int]) -> int:
-    """Run a command; return its exit code, or 1 if its output cannot be written. Then stderr names the reason."""
+    """Run a command and return its exit code. If its output cannot be written, print the reason and return 1."""
     try:
         try:
             return command()
-        finally:  # also where the command exits, as for --help
+        finally:  # also if the command exits, as for --help
             sys.stdout.flush()
     except BrokenPipeError:
         drop_output()
@@ -52,7 +52,7 @@ def checked(command: Callable[[], int]) -> int:
 
 
 def drop_output() -> None:
-    """Discard what is written to standard output from now on, and what is buffered: it would fail again at the exit."""
+    """Discard all further and all buffered standard output, since writing it would fail again at exit."""
     _open_null(sys.stdout.fileno(), os.O_WRONLY)
 
 

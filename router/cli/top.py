@@ -1,4 +1,4 @@
-"""`sluice top`: a live view of a router, from management data."""
+"""`sluice top`: live view of a router, from management data."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ from router.cli.top_view import Sample, frame, take
 
 DEFAULT_INTERVAL: Final = 2.0  # seconds between frames
 DEFAULT_ROWS: Final = 10  # addresses and links shown
-_WIDTH: Final = 160  # characters of a frame that goes into a file or pipe
+_WIDTH: Final = 160  # characters per line of a frame written to a file or pipe
 _QUIT: Final = b"qQ\x03\x04"
 
 
@@ -32,7 +32,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice top") -> int
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     made = Parser(program, "A live view of a router: rates, workers, the busiest addresses and links. q ends it.")
     made.add_argument(
         "-i", "--interval", metavar="SECS", type=_seconds, default=DEFAULT_INTERVAL, help="between frames (%(default)g)"
@@ -62,17 +62,17 @@ def _run(options: argparse.Namespace) -> int:
             try:
                 _watch(client, before, options, keyboard)
             except KeyboardInterrupt:
-                pass  # Ctrl-C ends it
+                pass  # Ctrl-C ends the view
     return 0
 
 
 def _console(width: int | None = None) -> Console:
-    """Return the terminal. Texts have no markup: some are chosen by clients."""
+    """Return the terminal, without markup in texts, since some texts are chosen by clients."""
     return Console(file=raw_output(), width=width, markup=False, emoji=False, highlight=False)
 
 
 class Harmless:
-    """A frame without characters that steer terminals, but for those of its own layout and styles."""
+    """Frame whose texts are escaped. Only its own layout and styles produce control characters."""
 
     def __init__(self, frame: RenderableType) -> None:
         self._frame = frame
@@ -83,7 +83,7 @@ class Harmless:
 
 
 def _watch(client: Client, before: Sample, options: argparse.Namespace, keyboard: int | None) -> None:
-    """Show frame after frame until a key ends it."""
+    """Show frames until a key ends the view."""
     latest = before
     first = Harmless(frame(latest, latest, options.rows))
     with Live(first, console=_console(), screen=True, auto_refresh=False) as live:
@@ -93,7 +93,7 @@ def _watch(client: Client, before: Sample, options: argparse.Namespace, keyboard
 
 
 def _quit(keyboard: int | None, seconds: float) -> bool:
-    """Wait; return whether a key that ends the view was pressed. Other keys show the next frame at once."""
+    """Wait, and return whether a key that ends the view was pressed. Other keys end the wait."""
     if keyboard is None:
         select.select([], [], [], seconds)
         return False
@@ -106,7 +106,7 @@ def _quit(keyboard: int | None, seconds: float) -> bool:
 
 @contextmanager
 def _keys() -> Iterator[int | None]:
-    """Read single keys from the terminal meanwhile; None when there is no terminal."""
+    """Yield a descriptor from which single keys can be read, or None without a terminal."""
     if not sys.stdin.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""The frames of `sluice top`, made of two samples."""
+"""Frames of `sluice top`, each computed from two samples."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from router.cli.stat.addresses import class_of, phase_of, text_of
 from router.cli.table import long_time, memory, short_time
 from router.stats.latency import quantile
 
-# Addresses and links read for each frame; with more of them the view says so.
+# Addresses and links read for each frame; if there are more, the view says so.
 MAX_ROWS: Final = 2000
 BLOCKED_AFTER: Final = 10  # seconds without credit after which a link counts as blocked
 
@@ -40,18 +40,18 @@ _RATES: Final = [
 
 
 class Sample(Struct, frozen=True):
-    """A sample of a router. `at`: seconds of the monotonic clock. Rows by their identity."""
+    """State of a router at one time. `at` is in seconds of the monotonic clock. Rows are by identity."""
 
     at: float
     router: Row
     workers: dict[int, Row]
     addresses: dict[str, Row]
     links: dict[str, Row]
-    vhosts: dict[str, Row]  # with their groups, as `VHOST, GROUP`
+    vhosts: dict[str, Row]  # vhosts, and groups under `VHOST, GROUP`
 
 
 def take(client: Client) -> Sample:
-    """Take a sample; its texts are escaped before their widths are computed."""
+    """Take a sample. Its texts are escaped here, before their widths are computed."""
 
     def rows(short_type: str, columns: list[str] | None = None) -> list[Row]:
         return list(_escaped(client.rows(short_type, columns, MAX_ROWS)))
@@ -76,7 +76,7 @@ def _escaped(value: Any) -> Any:
 
 
 def _shares(rows: Iterable[Row]) -> Iterable[tuple[str, Row]]:
-    """Vhosts and groups that have connections, under one name for each number."""
+    """Yield the vhosts and groups that have connections, with the same column names for both."""
     for row in rows:
         if row["connectionsCurrent"] and row.get("groupState") is not None:
             names = {"connections": "connectionsCurrent", "links": "linksCurrent", "addresses": "addressesCurrent"}
@@ -87,7 +87,7 @@ def _shares(rows: Iterable[Row]) -> Iterable[tuple[str, Row]]:
 
 
 def frame(now: Sample, before: Sample, rows: int) -> RenderableType:
-    """One frame: present values, and rates since the previous sample."""
+    """Return a frame with present values, and rates since the previous sample."""
     seconds = now.at - before.at
     return Group(
         *_head(now, before, seconds),
@@ -100,7 +100,7 @@ def frame(now: Sample, before: Sample, rows: int) -> RenderableType:
 
 
 def rate(now: Row, before: Row | None, column: str, seconds: float) -> float | None:
-    """Events a second; None without a previous sample."""
+    """Return the events per second in a column; None without a previous sample."""
     if before is None or seconds <= 0:
         return None
     return max((now[column] or 0) - (before[column] or 0), 0) / seconds
@@ -126,10 +126,10 @@ def _head(now: Sample, before: Sample, seconds: float) -> Iterable[RenderableTyp
 
 
 def _table(title: str, heads: Iterable[tuple[str, str]]) -> Table:
-    """A table; a heading with `>` is of a column of numbers."""
+    """Return an empty table. A heading with `>` is that of a right-aligned column of numbers."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for head, side in heads:
-        # Without enough room texts are cut.
+        # Texts are truncated if there is not enough room.
         table.add_column(head, justify="right" if side == ">" else "left", no_wrap=True, min_width=len(head))
     return table
 
@@ -168,7 +168,10 @@ def _workers(now: Sample, before: Sample, seconds: float) -> Table:
 
 
 def _p99(worker: Row, earlier: Row | None) -> float | None:
-    """Seconds within which nearly all deliveries since the previous sample, else all deliveries, were settled."""
+    """Return the seconds within which 99 % of the deliveries were settled.
+
+    These are the deliveries since the previous sample or, without one, all deliveries.
+    """
     counts = worker["latencyHistogram"]
     if earlier is not None:
         counts = [new - old for new, old in zip(counts, earlier["latencyHistogram"], strict=False)]
@@ -178,7 +181,10 @@ def _p99(worker: Row, earlier: Row | None) -> float | None:
 def _busiest(
     now: dict[str, Row], before: dict[str, Row], columns: tuple[str, ...], seconds: float, rows: int
 ) -> list[tuple[Row, Row | None]]:
-    """The rows with the most events since the previous sample, then in all; each with its previous row."""
+    """Return the rows with the most events since the previous sample, each with its previous row.
+
+    Rows with equal rates are ordered by their total number of events.
+    """
 
     def order(item: tuple[str, Row]) -> tuple[float, int]:
         name, row = item
@@ -243,7 +249,7 @@ def _links(now: Sample, before: Sample, seconds: float, rows: int) -> Table:
 
 
 def _vhosts(now: Sample, before: Sample, seconds: float, rows: int) -> Iterable[Table]:
-    """Vhosts and groups with connections, those with most messages first; nothing without policy."""
+    """Yield a table of vhosts and groups with connections, the busiest first; nothing without policy."""
     if not now.vhosts:
         return
     heads = [
@@ -265,7 +271,7 @@ def _vhosts(now: Sample, before: Sample, seconds: float, rows: int) -> Iterable[
 
 
 def _blocked(now: Sample, rows: int) -> Iterable[Table]:
-    """Links without credit for long, the longest first; nothing when there are none."""
+    """Yield a table of the links without credit for longest; nothing if no link is blocked."""
 
     def waits(row: Row) -> Any:
         return row["zeroCreditSeconds"] or 0

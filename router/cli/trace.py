@@ -1,4 +1,4 @@
-"""`sluice trace CONNECTION`: the frames of a connection as they pass, in the format of the router's log."""
+"""`sluice trace CONNECTION`: show the frames of a connection live, in the format of the router's log."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice trace") -> i
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     made = Parser(program, "Show the frames of a connection as they pass, until it closes or Ctrl-C.")
     made.add_argument("connection", metavar="CONNECTION", help="identity of the connection: 7, or C7 as in the log")
     made.add_argument("--count", metavar="N", type=int, default=0, help="end after N lines")
@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _time(seconds: float) -> str:
-    """The time as in the router's log."""
+    """Format a time as in the router's log."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f %z")
 
 
