@@ -131,7 +131,7 @@ def generate_temporary(router_id: str, mode: str, dynamic_target: bool) -> str:
 
 
 def escapes(name: str) -> bool:
-    """Return whether normalising a name again, behind its tenant's prefix, would remove that prefix.
+    """Return whether normalising a name again, after its tenant's prefix is added, would remove that prefix.
 
     Other routers normalise the whole address again: for them, `red/x:/blue/orders` is `blue/orders`, an address of
     another tenant. `name` is normalised.

@@ -402,8 +402,7 @@ def _named(what: str) -> Iterator[None]:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a tool with escaped output. Report errors like the tools of 1.19: on stdout, exit code 1 (management.md 8.3).
-    """
+    """Run a tool with escaped output; report errors on stdout with exit code 1, as in 1.19 (management.md 8.3)."""
     with escape_output():
         if os.environ.get(DEBUG_VARIABLE):
             return command()

@@ -16,7 +16,7 @@ class DaemonError(Exception):
 
 
 class Daemon:
-    """One of two processes after `detach`: the parent, which waits for the report, or the daemon, which sends it."""
+    """Either process after `detach`: the parent, which waits for the report, or the daemon, which sends it."""
 
     def __init__(self, pipe: int, child: int | None) -> None:
         self._pipe = pipe

@@ -91,7 +91,7 @@ def long_type(name: str) -> str:
 
 
 class _Command:
-    """One call of the tool with its arguments. The answer is printed on stdout."""
+    """Call of the tool with its arguments. The answer is printed on stdout."""
 
     def __init__(self, options: argparse.Namespace, operation: str, arguments: list[str]) -> None:
         """Check the arguments. Raises _UsageError for arguments that the operation does not accept."""

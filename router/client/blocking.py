@@ -208,7 +208,7 @@ class Connection:
             self._flushing = False
         if self.core.closing and self.core.connection is not None:
             if self.core.stage is Stage.CLOSED:
-                # This client has closed; the peer's answer is followed by the end of the stream.
+                # After this side's close, the peer answers with the end of its stream.
                 self._socket.end_output()
             else:
                 self._lost("closed")

@@ -623,7 +623,7 @@ Order = (
 
 
 class Delta(Struct, gc=False):
-    """Ops of one epoch, published to all workers behind DELTA_TOPIC."""
+    """Ops of one epoch, published to all workers after DELTA_TOPIC."""
 
     epoch: int
     ops: list[Op]

@@ -357,7 +357,7 @@ class Log:
         return list(islice(self._kept, skipped, None))
 
     def take_news(self) -> tuple[dict[str, list[int]], list[Entry]]:
-        """Return the changes since the last call: increase of the counters, and lines, for `add_news` of another log."""
+        """Return the increase of the counters and the lines since the last call, for `add_news` of another log."""
         counts = {}
         for module, source in self._sources.items():
             before = self._reported.setdefault(module, [0] * len(LEVEL_NAMES))

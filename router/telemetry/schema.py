@@ -94,7 +94,8 @@ _FACTS: Final[Mapping[str, Columns]] = {
 }
 
 _OTHERS: Final[Mapping[str, Columns]] = {
-    # One of 1,024 deliveries to each link, and each delivery that was rejected, modified or took longer than a second.
+    # Samples: 1 of 1,024 deliveries to each link, and all deliveries that were rejected, modified or took longer than a
+    # second.
     "delivery_sample": {
         "ts": TIME,  # when it was settled, or was sent settled
         "worker": INT,
