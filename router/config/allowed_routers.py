@@ -34,7 +34,7 @@ def parse(text: str) -> tuple[AllowedRouter, ...]:
         if not arrow:
             identity, router_id = router_id, ""
         if not identity or (arrow and not router_id):
-            raise ValueError(f"'{item.strip()}' is no item: write IDENTITY or IDENTITY {ARROW} ROUTER-ID")
+            raise ValueError(f"'{item.strip()}' is invalid: write IDENTITY or IDENTITY {ARROW} ROUTER-ID")
         found.append(AllowedRouter(identity, router_id or None))
     return tuple(found)
 

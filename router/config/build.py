@@ -183,11 +183,11 @@ def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:
         except ValueError:
             good = False
         if not good:
-            fault = f"'{url[:_SHOWN]}' is no URL that begins with http:// or https://, without user and password"
+            fault = f"'{url[:_SHOWN]}' is not an http:// or https:// URL without user and password"
     if len(urls) > MOST_LIST_URLS:
-        fault = f"{len(urls)} URLs, and at most {MOST_LIST_URLS} are fetched"
+        fault = f"{len(urls)} URLs; at most {MOST_LIST_URLS} are allowed"
     if urls and fault is None and entity.optional_text("caCertFile") is None:
-        fault = "caCertFile has to name the authorities that have signed the lists"
+        fault = "caCertFile must be set to the authorities that sign the lists"
     if fault is not None:
         problems.error(entity.line_of("crlUrl"), f"{entity.type.long_name}: crlUrl: {fault}")
     return urls
@@ -246,7 +246,7 @@ def _proxy_networks(entity: Entity, problems: Problems) -> tuple[str, ...]:
         try:
             ipaddress.ip_network(network, strict=False)
         except ValueError:
-            text = f"proxyNetworks: '{network}' is no address and no network, such as 10.0.0.0/8"
+            text = f"proxyNetworks: '{network}' is neither an address nor a network such as 10.0.0.0/8"
             problems.error(entity.line_of("proxyNetworks"), f"{entity.type.long_name}: {text}")
     return networks
 
@@ -265,7 +265,7 @@ def _websocket_path(entity: Entity, problems: Problems) -> str:
     """Return the path that a connector requests from an HTTP server."""
     path = entity.text("websocketPath")
     if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
-        text = f"websocketPath '{path[:_SHOWN]}' is no path: it begins with '/', without blanks"
+        text = f"websocketPath '{path[:_SHOWN]}' is invalid: a path must begin with '/' and have no blanks"
         problems.error(entity.line_of("websocketPath"), f"{entity.type.long_name}: {text}")
     return path
 
@@ -283,10 +283,10 @@ def _proxy(entity: Entity, problems: Problems) -> ProxyConfig | None:
     host = (entity.optional_text("proxyHost") or "").strip()
     user = entity.optional_text("proxyUser") or None
     if user is not None and ":" in user:
-        problems.error(entity.line_of("proxyUser"), f"{entity.type.long_name}: proxyUser may not have ':'")
+        problems.error(entity.line_of("proxyUser"), f"{entity.type.long_name}: proxyUser must not contain ':'")
     for attribute in ("proxyPort", "proxyUser", "proxyPassword"):
         if not host and attribute in entity.lines:
-            problems.warn("CONN_MGR", entity.line_of(attribute), f"{attribute} means nothing without proxyHost")
+            problems.warn("CONN_MGR", entity.line_of(attribute), f"{attribute} has no effect without proxyHost")
     if not host:
         return None
     return ProxyConfig(host, entity.text("proxyPort").strip(), user, _secret(entity, "proxyPassword", problems))
@@ -338,7 +338,7 @@ def _allowed_routers(entity: Entity, problems: Problems) -> tuple[AllowedRouter,
     except ValueError as error:
         fault = str(error)
     if found and entity.text("role") not in BETWEEN_ROUTERS:
-        fault = f"it is for the roles {', '.join(BETWEEN_ROUTERS)}"
+        fault = f"allowed only for the roles {', '.join(BETWEEN_ROUTERS)}"
     if fault is not None:
         problems.error(entity.line_of("allowedRouters"), f"{entity.type.long_name}: allowedRouters: {fault}")
     return found
@@ -348,7 +348,7 @@ def _check_length(entity: Entity, attribute: str, most: int, problems: Problems)
     """Record an error for an attribute of more than `most` octets."""
     octets = len((entity.optional_text(attribute) or "").encode("utf-8", "surrogatepass"))
     if octets > most:
-        text = f"attribute '{attribute}' has {octets} octets, and at most {most} are allowed"
+        text = f"attribute '{attribute}' has {octets} octets; at most {most} are allowed"
         problems.error(entity.line_of(attribute), f"{entity.type.long_name}: {text}")
 
 
@@ -385,11 +385,11 @@ def _check_host(entity: Entity, problems: Problems) -> None:
     host = entity.text("host").strip()
     try:
         host.encode("idna")
-        reason = "it has a NUL" if "\0" in host else None
+        reason = "it contains a NUL" if "\0" in host else None
     except UnicodeError as error:
         reason = str(error.__cause__ or error)
     if reason is not None:
-        text = f"host '{host[:_SHOWN]}' can be no name and no address: {reason}"
+        text = f"host '{host[:_SHOWN]}' is neither a name nor an address: {reason}"
         problems.error(entity.line_of("host"), f"{entity.type.long_name}: {text}")
 
 

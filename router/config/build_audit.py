@@ -35,5 +35,5 @@ def check_audit(audit: AuditConfig, others: list[AuditConfig], entity: Entity, p
     """Record an error for an audit log in the file of another one."""
     for other in others:
         if audit.path is not None and audit.path == other.path:
-            text = f"'{audit.path}' is the file of '{other.name}'"
+            text = f"'{audit.path}' is already the file of '{other.name}'"
             problems.error(entity.line_of("path"), f"{entity.type.long_name}: {text}")

@@ -52,17 +52,17 @@ def build_token_issuer(entity: Entity, problems: Problems) -> TokenIssuerConfig:
     if (file is None) == (url is None):
         problems.error(entity.line, f"{entity.type.long_name}: one of jwksFile and jwksUrl must be given")
     if url is not None and not _https(url):
-        text = f"{entity.type.long_name}: value '{url}' of attribute 'jwksUrl' is no URL that begins with https://"
+        text = f"{entity.type.long_name}: value '{url}' of attribute 'jwksUrl' is not an https:// URL"
         problems.error(entity.line_of("jwksUrl"), text)
     audiences = words(entity.optional_text("audience"))
     if not audiences:
-        text = f"{entity.type.long_name}: attribute 'audience' must name whom tokens are for"
+        text = f"{entity.type.long_name}: attribute 'audience' must name the recipients of the tokens"
         problems.error(entity.line_of("audience"), text)
     asked = words(entity.optional_text("algorithms"))
     unknown = [name for name in asked if name not in TOKEN_ALGORITHMS]
     if unknown:
         allowed = " ".join(TOKEN_ALGORITHMS)
-        text = f"{entity.type.long_name}: algorithm '{unknown[0]}' cannot be used (out of: {allowed})"
+        text = f"{entity.type.long_name}: algorithm '{unknown[0]}' is not supported (supported: {allowed})"
         problems.error(entity.line_of("algorithms"), text)
     return TokenIssuerConfig(
         **_common(entity),

@@ -12,7 +12,7 @@ def build_telemetry(entity: Entity, problems: Problems) -> TelemetryConfig:
     """Build the telemetry section. Whether its folder is usable is checked when telemetry starts."""
     path = entity.text("path")
     if not path or "\0" in path:
-        problems.error(entity.line_of("path"), f"{entity.type.long_name}: path {path!r} is no folder")
+        problems.error(entity.line_of("path"), f"{entity.type.long_name}: path {path!r} is not a valid folder")
     interval, period = entity.number("interval"), entity.number("fileSeconds")
     if period < interval:
         text = f"fileSeconds is {period}, less than an interval of {interval} s"
@@ -64,5 +64,5 @@ def check_placement(
     if placement.listener is not None and placement.listener not in names:
         problems.error(entity.line_of("listener"), f"Cannot find listener {placement.listener}")
     if placement.worker >= workers:
-        text = f"{entity.type.long_name}: worker {placement.worker} is none of the {workers}, counted from 0"
+        text = f"{entity.type.long_name}: there is no worker {placement.worker}, only workers 0 to {workers - 1}"
         problems.error(entity.line_of("worker"), text)

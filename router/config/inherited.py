@@ -63,7 +63,7 @@ class InheritedSecrets:
         """Return the first line read from a descriptor. Raises SecretError."""
         if number not in self._descriptors:
             if self._sealed:
-                raise SecretError(f"descriptor {number} was not read when the router started, which is the only time")
+                raise SecretError(f"descriptor {number} was not read when the router started, and cannot be read later")
             self._descriptors[number] = first_line(_read(number))
         return self._descriptors[number]
 
@@ -92,7 +92,7 @@ def _read(number: int) -> bytes:
         raise SecretError(f"descriptor {number} is a standard stream: use {FIRST} or more")
     try:
         if not os.get_inheritable(number):  # descriptors opened by this process are not inheritable
-            raise SecretError(f"descriptor {number} is not one that the router was started with")
+            raise SecretError(f"descriptor {number} was not inherited by the router at its start")
         os.set_inheritable(number, False)
         try:
             return _to_the_end(number)
@@ -112,7 +112,7 @@ def _to_the_end(number: int) -> bytes:
     until = time.monotonic() + END_SECONDS
     while len(found) <= MOST_OCTETS:
         if not poller.poll(max(0.0, until - time.monotonic()) * 1000):
-            raise SecretError(f"descriptor {number} has no end within {END_SECONDS:g} seconds")
+            raise SecretError(f"descriptor {number} was not closed by its writer within {END_SECONDS:g} seconds")
         octets = os.read(number, MOST_OCTETS + 1 - len(found))
         if not octets:
             break

@@ -108,7 +108,7 @@ def _in_file(written: str, path: str) -> Password:
 def _credential(name: str) -> str:
     """Return the first line of a credential passed by systemd. Raises SecretError."""
     if not name or "/" in name or "\0" in name or name in (".", ".."):
-        raise SecretError(f"'{name}' is no name of a credential")
+        raise SecretError(f"'{name}' is not a valid name of a credential")
     directory = os.environ.get(CREDENTIALS)
     if not directory:
         text = f"there are no credentials: {CREDENTIALS} is not set"
@@ -126,7 +126,7 @@ def _credential(name: str) -> str:
 def _descriptor(number: str) -> str:
     """Return the first line read from the inherited descriptor with this number. Raises SecretError."""
     if not (number.isascii() and number.isdecimal()):
-        raise SecretError(f"'{number}' is no number of a descriptor")
+        raise SecretError(f"'{number}' is not the number of a descriptor")
     return INHERITED.descriptor(int(number))
 
 

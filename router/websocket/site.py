@@ -73,7 +73,7 @@ def origin_fault(origin: str) -> str | None:
     """Return the error in an item of `allowedOrigins`, or None."""
     if origin == EVERY_ORIGIN or _origin(origin) is not None:
         return None
-    return f"'{origin}' is no origin, such as https://console.example or http://localhost:3000, and not *"
+    return f"'{origin}' is neither an origin, such as https://console.example or http://localhost:3000, nor *"
 
 
 def _is_loopback(address: str) -> bool:

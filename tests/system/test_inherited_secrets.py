@@ -108,7 +108,7 @@ def test_reload_with_another_descriptor_is_refused_with_its_line(router: Started
     [
         ("fd:9", "descriptor 9: Bad file descriptor"),
         ("credential:none", "there is no credential 'none': .*/credentials/none: No such file or directory"),
-        ("credential:../token", r"'\.\./token' is no name of a credential"),
+        ("credential:../token", r"'\.\./token' is not a valid name of a credential"),
     ],
 )
 def test_start_with_a_secret_that_is_missing_is_refused_with_its_line(tmp_path: Path, form: str, reason: str) -> None:

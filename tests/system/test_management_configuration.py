@@ -112,7 +112,7 @@ def test_files_that_do_not_answer_stop_nobody(
 
 def test_a_login_that_no_worker_could_be_given(management: Management) -> None:
     connector = {"port": "1", "role": "route-container", "saslUsername": "u" * 70_000}
-    text = f"{PREFIX}connector: attribute 'saslUsername' has 70000 octets, and at most 400 are allowed"
+    text = f"{PREFIX}connector: attribute 'saslUsername' has 70000 octets; at most 400 are allowed"
     assert management.ask("CREATE", connector, type="connector", name="long").outcome == (400, text)
 
 

@@ -96,7 +96,7 @@ def test_any_attributes(router: Router, management: Management) -> None:
 def test_a_host_that_cannot_be(management: Management, host: str) -> None:
     answer = management.ask("CREATE", {"host": host, "port": "0"}, type="listener")
     assert answer.status == 400
-    assert "can be no name and no address: " in answer.description
+    assert "is neither a name nor an address: " in answer.description
 
 
 def test_any_octets(router: Router, connect: Connect, management: Management) -> None:

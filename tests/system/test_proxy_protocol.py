@@ -160,5 +160,5 @@ def _ended(opened: socket.socket) -> Any:
 
 
 def test_networks_that_are_none(start: Start, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="proxyNetworks: 'nowhere' is no address and no network"):
+    with pytest.raises(AssertionError, match="proxyNetworks: 'nowhere' is neither an address nor a network"):
         start([listener(proxyNetworks="10.0.0.0/8, nowhere")])

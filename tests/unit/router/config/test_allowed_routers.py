@@ -56,7 +56,7 @@ def test_peer_is_admitted_if_an_item_means_it(text, identity, container, admitte
 def test_role_of_clients_has_no_allowed_routers():
     text = "router {\nmode: interior\nid: A\n}\nlistener {\nport: 1\nallowedRouters: CN=r1\nrole: %s\n}\n"
     assert load_text("x.conf", text % "inter-router").listeners[0].allowed_routers == (AllowedRouter("CN=r1"),)
-    for role, fault in (("normal", "it is for the roles inter-router, edge, inter-edge"), ("edge", None)):
+    for role, fault in (("normal", "allowed only for the roles inter-router, edge, inter-edge"), ("edge", None)):
         if fault is None:
             assert load_text("x.conf", text % role).listeners[0].allowed_routers
         else:

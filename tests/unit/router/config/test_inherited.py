@@ -56,7 +56,7 @@ def test_standard_streams_are_refused(number):
 
 def test_descriptor_of_the_router_itself_is_refused():
     reading, writing = os.pipe()  # not inheritable, as all that Python opens
-    with pytest.raises(SecretError, match=f"descriptor {reading} is not one that the router was started with"):
+    with pytest.raises(SecretError, match=f"descriptor {reading} was not inherited by the router at its start"):
         InheritedSecrets().descriptor(reading)
     os.close(reading)
     os.close(writing)
@@ -76,7 +76,7 @@ def test_descriptor_without_an_end_is_refused(monkeypatch):
     monkeypatch.setattr(inherited, "END_SECONDS", 0.01)
     reading, writing = os.pipe()
     os.set_inheritable(reading, True)
-    with pytest.raises(SecretError, match=f"descriptor {reading} has no end within"):
+    with pytest.raises(SecretError, match=f"descriptor {reading} was not closed by its writer within"):
         InheritedSecrets().descriptor(reading)
     os.close(writing)
 

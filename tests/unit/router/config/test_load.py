@@ -289,7 +289,7 @@ def test_standalone_example():
 
 
 def test_proxy_of_a_connector():
-    expected = "proxyUser means nothing without proxyHost (x.conf:2)"
+    expected = "proxyUser has no effect without proxyHost (x.conf:2)"
     assert warnings(section("connector", "proxyUser: me")) == [("CONN_MGR", expected)]
     assert warnings(section("connector", "proxyHost: here", "proxyUser: me")) == []
 
@@ -310,5 +310,5 @@ def test_what_goes_to_workers_with_each_connection_is_bounded(kind, attribute, m
     text = section(kind, f"{attribute}: {labels[:most]}")
     assert load_text("x.conf", text).warnings == []
     text = section(kind, f"{attribute}: {labels[: most + 1]}")
-    message = f"{LONG}{kind}: attribute '{attribute}' has {most + 1} octets, and at most {most} are allowed"
+    message = f"{LONG}{kind}: attribute '{attribute}' has {most + 1} octets; at most {most} are allowed"
     assert errors(text) == [(2, message)]

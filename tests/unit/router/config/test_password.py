@@ -81,7 +81,7 @@ def test_a_credential(credentials):
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/shadow", "a\0b"])
 def test_a_name_that_is_none_of_a_credential_is_refused(credentials, name):
-    assert fault(f"credential:{name}") == f"'{name}' is no name of a credential"
+    assert fault(f"credential:{name}") == f"'{name}' is not a valid name of a credential"
 
 
 def test_a_credential_that_is_missing_is_told_with_its_path(credentials):
@@ -115,7 +115,7 @@ def test_a_descriptor():
 
 @pytest.mark.parametrize("written", ["fd:", "fd:x", "fd:-3", "fd: 3", "fd:٣"])
 def test_what_is_no_descriptor_is_refused(written):
-    assert fault(written) == f"'{written[3:]}' is no number of a descriptor"
+    assert fault(written) == f"'{written[3:]}' is not the number of a descriptor"
 
 
 @pytest.mark.parametrize("written", ["secret", "pass:fd:3", "file:/nowhere", "env:SLUICE_TEST_NOTHING"])

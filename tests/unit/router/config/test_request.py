@@ -156,7 +156,7 @@ def test_old_names_are_told():
             "connector",
             {"saslUsername": "u" * 70_000},
             400,
-            f"{LONG}connector: attribute 'saslUsername' has 70000 octets, and at most 400 are allowed",
+            f"{LONG}connector: attribute 'saslUsername' has 70000 octets; at most 400 are allowed",
         ),
         ("saslUsers", {"name": "u"}, 400, f"{LONG}saslUsers: Missing required attribute 'file'"),
         ("listener", {"saslUsers": "u"}, 400, "Cannot find saslUsers u"),

@@ -27,7 +27,7 @@ def test_telemetry():
         ("telemetry", ("path: /d", "}", "telemetry {", "path: /e"), 12, "duplicates unique attribute"),
         ("placement", ("name: p", "worker: 1"), 9, "listener or host must be given"),
         ("placement", ("name: p", "worker: 1", "listener: out"), 12, "Cannot find listener out"),
-        ("placement", ("name: p", "worker: 2", "listener: in"), 11, "worker 2 is none of the 2"),
+        ("placement", ("name: p", "worker: 2", "listener: in"), 11, "there is no worker 2, only workers 0 to 1"),
         ("placement", ("name: p", "worker: 1", "host: nowhere"), 12, "neither an address nor a network"),
     ],
 )

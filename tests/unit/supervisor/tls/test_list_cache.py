@@ -132,11 +132,11 @@ def test_list_is_fetched_again_when_due():
 @pytest.mark.parametrize(
     ("urls", "trusted", "fault"),
     [
-        ("ftp://ca.example/list", "/ca", "is no URL that begins with http"),
-        ("http://user:secret@ca.example/", "/ca", "is no URL that begins with http"),
-        ("http:///list", "/ca", "is no URL that begins with http"),
-        (URL, None, "caCertFile has to name the authorities"),
-        (" ".join([URL] * 17), "/ca", "17 URLs, and at most 16 are fetched"),
+        ("ftp://ca.example/list", "/ca", "is not an http:// or https:// URL"),
+        ("http://user:secret@ca.example/", "/ca", "is not an http:// or https:// URL"),
+        ("http:///list", "/ca", "is not an http:// or https:// URL"),
+        (URL, None, "caCertFile must be set to the authorities"),
+        (" ".join([URL] * 17), "/ca", "17 URLs; at most 16 are allowed"),
     ],
 )
 def test_unusable_list_url_is_refused(urls, trusted, fault):
