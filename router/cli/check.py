@@ -54,7 +54,7 @@ def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, 
         warnings += [(module, text) for module, _, text in found.remarks]
         if profile.ciphers is not None and not profile.protocols:
             text = (
-                "it has ciphers and no protocols: TLS 1.2 and 1.3 are spoken, without 1.0 and 1.1 that Dispatch allowed"
+                "it has ciphers and no protocols: TLS 1.2 and 1.3 are used, but not 1.0 and 1.1, which Dispatch allowed"
             )
             warnings.append(("CONN_MGR", f"sslProfile '{profile.name}': {text}"))
         days = None if found.expires is None else int((found.expires - time.time()) // DAY)

@@ -68,10 +68,10 @@ def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[
         return
     name = f"listener '{listener.name}'"
     if listener.multi_tenant and not configuration.policy.vhosts_enabled:
-        text = f"{name}: multiTenant protects no tenant, for each client names its own: enableVhostPolicy: yes"
+        text = f"{name}: multiTenant does not isolate tenants, since clients choose their own: enableVhostPolicy: yes"
         yield _danger(configuration, listener, text, worst=True)
     if EVERY_ORIGIN in listener.allowed_origins:
-        text = f"{name}: allowedOrigins: * lets every web page use it: name the origins"
+        text = f"{name}: allowedOrigins: * lets every web page use it: list the allowed origins"
         yield _danger(configuration, listener, text)
     if is_local(listener.host):
         return
@@ -80,24 +80,24 @@ def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[
             text = f"{name}: any router may join: authenticatePeer: yes, saslMechanisms: EXTERNAL and an sslProfile"
             yield _danger(configuration, listener, text + " with caCertFile", worst=True)
         elif not listener.allowed_routers and listener.verifies_peer:
-            text = f"{name}: whoever has a certificate of the authority may join as a router: allowedRouters"
+            text = f"{name}: anyone with a certificate of the authority may join as a router: set allowedRouters"
             yield _danger(configuration, listener, text)
     elif listener.http and listener.websockets and not listener.authenticate_peer:
-        text = f"{name}: whoever reaches it has the console: authenticatePeer: yes and TLS, or host: localhost"
+        text = f"{name}: anyone who can reach it can use the console: authenticatePeer: yes and TLS, or host: localhost"
         yield _danger(configuration, listener, text, worst=True)
     elif not listener.authenticate_peer:
-        text = f"{name}: clients need no login: authenticatePeer: yes, with saslUsers, tokenIssuers or certificates"
+        text = f"{name}: clients need not log in: authenticatePeer: yes, with saslUsers, tokenIssuers or certificates"
         yield _danger(configuration, listener, text)
     if not listener.require_encryption:
         offers = listener.sasl_mechanisms is None or "PLAIN" in listener.sasl_mechanisms
         if listener.sasl_users is not None and offers:
-            text = f"{name}: passwords may come in clear: requireSsl: yes, or saslMechanisms without PLAIN"
+            text = f"{name}: passwords may be sent unencrypted: requireSsl: yes, or saslMechanisms without PLAIN"
             yield _danger(configuration, listener, text, worst=True)
         else:
-            text = f"{name}: messages may travel in clear: sslProfile with requireSsl: yes"
+            text = f"{name}: messages may be sent unencrypted: sslProfile with requireSsl: yes"
             yield _danger(configuration, listener, text)
     if not listener.initial_handshake_timeout_seconds:
-        text = f"{name}: connections that say nothing stay for ever: initialHandshakeTimeoutSeconds: 30"
+        text = f"{name}: silent connections are never closed: initialHandshakeTimeoutSeconds: 30"
         yield _danger(configuration, listener, text)
 
 
@@ -107,10 +107,10 @@ def _connector(configuration: Configuration, connector: EntityConfig) -> Iterato
     name = f"connector '{connector.name}'"
     if connector.sasl_password is not None:
         if connector.ssl_profile is None and not is_local(connector.host):
-            yield _danger(configuration, connector, f"{name}: its password may travel in clear: sslProfile")
+            yield _danger(configuration, connector, f"{name}: its password may be sent unencrypted: sslProfile")
         yield from _secret(configuration, connector, f"{name}: file of saslPassword", connector.sasl_password)
     if connector.ssl_profile is not None and not connector.verify_hostname:
-        text = f"{name}: whoever has a certificate of the authority may pose as {connector.host}: verifyHostname: yes"
+        text = f"{name}: anyone with a certificate of the authority can pose as {connector.host}: verifyHostname: yes"
         yield _danger(configuration, connector, text)
 
 
@@ -120,7 +120,7 @@ def _profile(configuration: Configuration, profile: EntityConfig) -> Iterator[Da
     name = f"sslProfile '{profile.name}'"
     old = [each for each in profile.protocols if each in OLD_PROTOCOLS]
     if old:
-        yield _danger(configuration, profile, f"{name}: {old[0]} is broken: protocols: TLSv1.2 TLSv1.3")
+        yield _danger(configuration, profile, f"{name}: {old[0]} is insecure: protocols: TLSv1.2 TLSv1.3")
     if profile.key_file is not None:
         yield from _file(configuration, profile, f"{name}: privateKeyFile", profile.key_file)
     if profile.password is not None:
@@ -137,7 +137,7 @@ def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger
         return
     name = f"vhost '{vhost.hostname}'"
     if "/" in vhost.hostname and any(listener.multi_tenant for listener in configuration.listeners):
-        text = f"{name}: no client of a multiTenant listener gets it, for its name has a slash"
+        text = f"{name}: clients of multiTenant listeners never get it, because its name has a slash"
         yield _danger(configuration, vhost, text, worst=True)
     for group in vhost.groups:
         where = _danger(configuration, vhost, "")
@@ -167,6 +167,6 @@ def _file(configuration: Configuration, entity: EntityConfig, what: str, path: s
     except (OSError, ValueError):
         return
     if mode & OTHERS_WRITE:
-        yield _danger(configuration, entity, f"{what}: others may change {path}: chmod 600", worst=True)
+        yield _danger(configuration, entity, f"{what}: other users can change {path}: chmod 600", worst=True)
     elif mode & OTHERS_READ:
-        yield _danger(configuration, entity, f"{what}: others may read {path}: chmod 600")
+        yield _danger(configuration, entity, f"{what}: other users can read {path}: chmod 600")

@@ -40,8 +40,8 @@ def test_profiles_with_ciphers_and_no_protocols_are_named(made, tmp_path, capsys
     assert (
         lines
         == [
-            "warning: sslProfile 'p': it has ciphers and no protocols: TLS 1.2 and 1.3 are spoken, without 1.0 and 1.1 "
-            "that Dispatch allowed"
+            "warning: sslProfile 'p': it has ciphers and no protocols: TLS 1.2 and 1.3 are used, but not 1.0 and 1.1, "
+            "which Dispatch allowed"
         ]
         * named
     )

@@ -332,8 +332,8 @@ vhost {
 
 def test_sluice_check_tells_what_is_dangerous(shell):
     (shell.folder / "tenants.conf").write_text(TENANTS)
-    tenants = "multiTenant protects no tenant, for each client names its own: enableVhostPolicy: yes"
-    slash = "no client of a multiTenant listener gets it, for its name has a slash"
+    tenants = "multiTenant does not isolate tenants, since clients choose their own: enableVhostPolicy: yes"
+    slash = "clients of multiTenant listeners never get it, because its name has a slash"
     worst = [
         f"danger: listener 'tenants': {tenants} (tenants.conf:1)",
         f"danger: vhost 'red/inner': {slash} (tenants.conf:6)",
@@ -345,7 +345,7 @@ def test_sluice_check_tells_what_is_dangerous(shell):
     assert done.returncode == 1
     found = done.stderr.splitlines()
     assert set(worst) < set(found)
-    assert any("clients need no login" in line and "(tenants.conf:1)" in line for line in found)
+    assert any("clients need not log in" in line and "(tenants.conf:1)" in line for line in found)
     done = shell("sluice", "check", "--strict", str(ROOT / "conf" / "standalone.conf"))
     assert (done.returncode, done.stderr) == (0, "")
 

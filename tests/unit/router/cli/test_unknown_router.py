@@ -120,7 +120,7 @@ def test_tools_of_sluice_say_that_the_router_is_another_one(
 ) -> None:
     where = "--url" if tool is policy.main else "-b"
     assert tool([*words, where, node.url]) == 1
-    text = f"NotImplementedStatus: Only Sluice routers {what}: this is no Sluice, or one before that\n"
+    text = f"NotImplementedStatus: Only Sluice routers {what}: this one is no Sluice, or too old\n"
     assert capsys.readouterr().out == text
 
 
