@@ -37,7 +37,7 @@ class _Bearer:
         try:
             user, token = self.parse(response.decode())
         except UnicodeDecodeError:
-            return protocol_error("the response is no UTF-8")
+            return protocol_error("the response is not UTF-8 text")
         except ValueError as error:
             return protocol_error(str(error))
         if len(user.encode()) > MAX_NAME or len(token) > MAX_TOKEN:
@@ -127,7 +127,7 @@ class OAuthBearerClient:
     def finish(self, additional: bytes | None) -> None:
         """See ClientExchange."""
         if self.refusal:
-            raise ExchangeError("OAUTHBEARER: the server lets us in although it refuses the token")
+            raise ExchangeError("OAUTHBEARER: the server reports success after it has refused the token")
 
 
 def _token(pairs: list[str]) -> str:

@@ -67,7 +67,7 @@ def _decode(octets: bytes) -> str:
     try:
         text = octets.decode()
     except UnicodeDecodeError:
-        raise ScramError("the message is no UTF-8") from None
+        raise ScramError("the message is not UTF-8 text") from None
     if "\0" in text:
         raise ScramError("the message has a NUL")
     return text
@@ -77,7 +77,7 @@ def _base64(text: str) -> bytes:
     try:
         octets = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ScramError("an attribute is no base64") from None
+        raise ScramError("an attribute is not base64") from None
     if base64.b64encode(octets).decode() != text:
         # Unused bits of the last digit must be 0 (RFC 4648, 3.5); otherwise one proof would have several texts.
         raise ScramError("an attribute is base64 with bits left over")
@@ -170,7 +170,7 @@ class ScramServer:
         if self._bound:
             return "the mechanism has a channel binding, and the client sends none"
         if flag == "y" and self._offers_bound:
-            return "the client has not seen the offer of channel binding: somebody has changed it"
+            return "the client has not seen the offer of channel binding: it was changed on the way"
         return None
 
     def _final(self, text: str) -> Answer:

@@ -99,16 +99,16 @@ def parse(text: str) -> Users:
             name, *verifiers = line.split()
             user = checked_name(unquote_to_bytes(name).decode())
             if user in users:
-                raise UsersError("the user is there twice")
+                raise UsersError("the user occurs twice")
             if not verifiers:
                 raise UsersError("the user has no verifier")
             users[user] = {each.mechanism: each for each in map(Verifier.parse, verifiers)}
         except (UsersError, VerifierError) as error:
             raise UsersError(f"line {number}: {error}") from None
         except UnicodeDecodeError:
-            raise UsersError(f"line {number}: the name is no UTF-8") from None
+            raise UsersError(f"line {number}: the name is not UTF-8 text") from None
         except ValueError:
-            raise UsersError(f"line {number}: the key is no base64") from None
+            raise UsersError(f"line {number}: the key is not base64") from None
     return Users(users, key)
 
 
@@ -121,7 +121,7 @@ def read(path: str) -> Users:
     try:
         return parse(octets.decode())
     except UnicodeDecodeError:
-        raise UsersError("no UTF-8") from None
+        raise UsersError("the file is not UTF-8 text") from None
 
 
 def checked_name(name: str) -> str:

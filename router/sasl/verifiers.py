@@ -61,7 +61,7 @@ class Verifier(Record, frozen=True):
         if mechanism not in HASHES:
             raise VerifierError(f"unknown mechanism {mechanism[:40]!r}")
         if not (iterations.isascii() and iterations.isdecimal() and len(iterations) < 9):
-            raise VerifierError(f"{mechanism}: the number of iterations is no number")
+            raise VerifierError(f"{mechanism}: the number of iterations is not a number")
         found = cls(mechanism, int(iterations), _octets(salt), _octets(stored), _octets(server))
         size = hashlib.new(found.hash).digest_size
         if not LEAST_ITERATIONS <= found.iterations <= MOST_ITERATIONS:
@@ -131,4 +131,4 @@ def _octets(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise VerifierError("octets that are no base64") from None
+        raise VerifierError("octets are not base64") from None

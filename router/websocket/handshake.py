@@ -65,7 +65,7 @@ def _answer(method: str, minor: int, head: Head, site: Site, enabled: bool) -> U
         return _refused("426 Upgrade Required", "the version is not 13", f"Sec-WebSocket-Version: {VERSION}\r\n")
     key = head.one("sec-websocket-key")
     if key is None or not _is_key(key):
-        raise HeadError("Sec-WebSocket-Key is no key")
+        raise HeadError("Sec-WebSocket-Key is invalid")
     asked = head.tokens("sec-websocket-protocol")
     protocol = next((each for each in asked if each in PROTOCOLS), None)
     if asked and protocol is None:

@@ -152,7 +152,7 @@ def test_scram(dial_in: Any) -> None:
         ("people", "CRAM-MD5", b"", "Client mechanism not in mechanism inclusion list."),
         ("strict", "PLAIN", plain("guest", "secret"), "Client mechanism not in mechanism inclusion list."),
         ("people", "SCRAM-SHA-256", b"p=tls-unique,,n=guest,r=abc", "channel binding is not supported"),
-        ("people", "SCRAM-SHA-256", b"\xff", "the message is no UTF-8"),
+        ("people", "SCRAM-SHA-256", b"\xff", "the message is not UTF-8 text"),
     ],
 )
 def test_refusals(site: Router, dial_in: Any, name: str, mechanism: str, response: bytes, text: str) -> None:

@@ -93,5 +93,5 @@ def test_the_client_learns_why_it_is_refused(challenge, reason):
     assert client.refusal == f"OAUTHBEARER: the server refuses the token: {reason}"
     with pytest.raises(ExchangeError, match="a second challenge"):
         client.step(b"{}")
-    with pytest.raises(ExchangeError, match="although"):
+    with pytest.raises(ExchangeError, match="after it has refused"):
         client.finish(None)

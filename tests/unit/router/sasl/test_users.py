@@ -32,16 +32,16 @@ def test_lines_without_meaning():
     [
         ("guest", "no verifier"),
         ("guest password", "unknown mechanism 'password'"),
-        ("guest SCRAM-SHA-1$x:AAAA$AAAA:AAAA", "iterations is no number"),
+        ("guest SCRAM-SHA-1$x:AAAA$AAAA:AAAA", "iterations is not a number"),
         ("guest SCRAM-SHA-1$99:AAAA$AAAA:AAAA", "iterations must be"),
         ("guest SCRAM-SHA-1$4096:$AAAA:AAAA", "salt must have"),
         ("guest SCRAM-SHA-1$4096:AAAA$AAAA:AAAA", "keys must have 20"),
-        ("guest SCRAM-SHA-1$4096:AAAA$!:AAAA", "no base64"),
-        ("guest SCRAM-SHA-1$4096", "no base64|salt|keys"),
-        ("%ff SCRAM-SHA-1$4096:AAAA$AAAA:AAAA", "no UTF-8"),
+        ("guest SCRAM-SHA-1$4096:AAAA$!:AAAA", "not base64"),
+        ("guest SCRAM-SHA-1$4096", "not base64|salt|keys"),
+        ("%ff SCRAM-SHA-1$4096:AAAA$AAAA:AAAA", "not UTF-8"),
         ("%00 SCRAM-SHA-1$4096:AAAA$AAAA:AAAA", "cannot be used"),
         ("u" * 1025 + " SCRAM-SHA-1$4096:AAAA$AAAA:AAAA", "more than 1024 octets"),
-        ("!key ???", "no base64"),
+        ("!key ???", "not base64"),
     ],
 )
 def test_lines_that_are_refused(line, text):
@@ -51,7 +51,7 @@ def test_lines_that_are_refused(line, text):
 
 def test_a_user_twice_is_refused():
     line = f"guest {verifier().text()}\n"
-    with pytest.raises(UsersError, match="line 2: the user is there twice"):
+    with pytest.raises(UsersError, match="line 2: the user occurs twice"):
         parse(line + line)
 
 
@@ -94,5 +94,5 @@ def test_reading_a_file(tmp_path):
     path.write_text(Users({}).with_user("a", [verifier()]).text())
     assert list(users.read(str(path)).users) == ["a"]
     path.write_bytes(b"\xff")
-    with pytest.raises(UsersError, match="no UTF-8"):
+    with pytest.raises(UsersError, match="not UTF-8"):
         users.read(str(path))
