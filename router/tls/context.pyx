@@ -150,7 +150,7 @@ cdef class TlsContext:
         SSL_CTX_set_cert_verify_callback(self.context, verify, NULL)
         if server:
             if verify_peer and credentials.trusted is None:
-                raise TlsError("peer", "there is no certificate of an authority for those of clients")
+                raise TlsError("peer", "there is no authority to verify the certificates of clients")
             SSL_CTX_set_verify(
                 self.context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT if verify_peer else SSL_VERIFY_NONE,
                 NULL)
@@ -251,9 +251,9 @@ cdef class TlsContext:
         if key is NULL:
             reason = last_error()
             if given.asked and password is None:
-                reason = "it has a password, and none is given"
+                reason = "it is encrypted, and no password is given"
             elif given.asked:  # OpenSSL's own reason is random: one in 256 wrong passwords seems to decrypt the key
-                reason = "the password given does not open it"
+                reason = "the given password does not decrypt it"
             elif "-----BEGIN" not in text or "PRIVATE KEY-----" not in text:
                 reason = "there is no private key"
             raise TlsError("key", reason)

@@ -154,14 +154,14 @@ def test_passwords(made, tmp_path, monkeypatch, form):
 
 def test_a_key_without_its_password(made):
     (fault,) = faults(server(made, privateKeyFile=made.locked_key()), SERVER)
-    assert fault == f"privateKeyFile {made.locked_key()}: it has a password, and none is given"
+    assert fault == f"privateKeyFile {made.locked_key()}: it is encrypted, and no password is given"
 
 
 def test_a_wrong_password(made):
     # As many as it takes for one to decrypt the key to something that only looks right.
     key = made.locked_key()
     said = {tuple(faults(server(made, privateKeyFile=key, password=f"wrong{i}"), SERVER)) for i in range(700)}
-    assert said == {(f"privateKeyFile {key}: the password given does not open it",)}
+    assert said == {(f"privateKeyFile {key}: the given password does not decrypt it",)}
 
 
 def test_a_password_file(made, tmp_path):
