@@ -12,7 +12,7 @@ from router.cli.output import one_line
 from router.config.entities import console_url
 
 DESCRIPTION = (
-    "Open the web console of a router in a browser. Where none can be opened, print where the console is. "
+    "Open the web console of a router in a browser. If no browser can be opened, print the URL of the console. "
     "The exit code is 1 if the router has no listener for it."
 )
 NONE = (
@@ -31,7 +31,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice console") ->
 def parser(program: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = Parser(program, DESCRIPTION)
-    made.add_argument("--print", action="store_true", dest="only_print", help="print where it is, and open nothing")
+    made.add_argument("--print", action="store_true", dest="only_print", help="print the URL, and open no browser")
     add_target_options(made)
     add_connection_options(made)
     return made

@@ -13,8 +13,8 @@ from router.cli.output import to_json
 from router.cli.table import Display
 
 DESCRIPTION: Final = (
-    "Explain what happens to messages to an address. The exit code is 0 if one sent now would be taken, 3 if not, "
-    "1 if the router does not answer."
+    "Explain what happens to messages to an address. The exit code is 0 if a message sent now would be accepted, "
+    "3 if not, 1 if the router does not answer."
 )
 UNREACHABLE: Final = 3  # exit code
 FOLLOWED: Final = 10  # interior routers with consumers whose paths are followed; likewise edge routers
@@ -43,8 +43,8 @@ def main(words: Sequence[str] | None = None, program: str = "sluice explain") ->
 def parser(program: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = Parser(program, DESCRIPTION)
-    made.add_argument("address", metavar="ADDRESS", help="as a client writes it; with its tenant in front, if any")
-    made.add_argument("--alone", action="store_true", help="ask this router only, not the others on the path")
+    made.add_argument("address", metavar="ADDRESS", help="address as a client writes it, with its tenant's prefix")
+    made.add_argument("--alone", action="store_true", help="query this router only, not the others on the path")
     made.add_argument("--json", action="store_true", help="print the raw answer of the router")
     made.add_argument("--limit", type=int, help="links shown for each address and direction, default 100")
     add_target_options(made)

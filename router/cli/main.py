@@ -18,13 +18,13 @@ TOOLS: Final = {
     "stat": ("router.cli.stat.main", "statistics and state of a router; the same as qdstat"),
     "manage": ("router.cli.manage", "any management operation; the same as qdmanage"),
     "top": ("router.cli.top", "a live view of a router"),
-    "console": ("router.cli.console", "the web console of a router: opens it, or prints where it is"),
+    "console": ("router.cli.console", "open the web console of a router, or print its URL"),
     "explain": ("router.cli.explain", "what happens to messages to an address, and why"),
     "trace": ("router.cli.trace", "the frames of a connection, live"),
     "policy": ("router.cli.policy", "what the policy in a configuration file allows, and why"),
     "reload": ("router.cli.reload", "read the configuration file again"),
-    "pipeline": ("pipeline.cli", "messages to tables of Spark and back; telemetry, reports"),
-    "passwd": ("router.cli.passwd", "users and their passwords in a file of saslUsers"),
+    "pipeline": ("pipeline.cli", "messages to Spark tables and back; telemetry, reports"),
+    "passwd": ("router.cli.passwd", "passwords of users in a saslUsers file"),
 }
 
 
@@ -69,12 +69,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-d", "--daemon", action="store_true", help="run detached, as a daemon")
     run.add_argument("-P", "--pidfile", metavar="FILE", help="with -d: write the process id to FILE")
     run.add_argument("-U", "--user", metavar="USER", help="become USER once the ports are open")
-    run.add_argument("-G", "--group", metavar="GROUP", help="become GROUP, too; without it, the groups of USER")
+    run.add_argument("-G", "--group", metavar="GROUP", help="also become GROUP; default: the groups of USER")
     run.add_argument("-T", "--test-hooks", action="store_true", help="enable test features")
 
-    text = "Check configuration files without running anything; the exit code is 1 if one of them cannot be used."
+    text = "Check configuration files without starting a router. The exit code is 1 if a file is invalid."
     check = commands.add_parser("check", help="check configuration files", description=text)
-    check.add_argument("--strict", action="store_true", help="report all that is dangerous, as if it were an error")
+    check.add_argument("--strict", action="store_true", help="report all insecure settings, and treat them as errors")
     check.add_argument("files", metavar="FILE", nargs="+", help="configuration file")
 
     for name, (_, help_text) in TOOLS.items():

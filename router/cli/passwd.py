@@ -17,8 +17,8 @@ from router.sasl.users import Users, UsersError
 from router.sasl.verifiers import DEFAULT_ITERATIONS, HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, make
 
 DESCRIPTION = (
-    "Give a user of a saslUsers file a password, or delete the user. The password is asked for, or is the first line "
-    "of the standard input. The file is made if it does not exist; routers that use it notice the change by themselves."
+    "Set the password of a user in a saslUsers file, or delete the user. The password is read from the terminal, or is "
+    "the first line of the standard input. A missing file is created. Routers that use the file notice the change."
 )
 NEW_FILE_MODE = 0o600
 
@@ -56,10 +56,10 @@ def parser(program: str) -> argparse.ArgumentParser:
         "--mechanisms",
         metavar="NAMES",
         default=" ".join(HASHES),
-        help="SCRAM mechanisms that the user can log in with, separated by blanks (%(default)s); PLAIN always works",
+        help="SCRAM mechanisms for the user's logins, separated by blanks (%(default)s); PLAIN always works",
     )
     made.add_argument(
-        "--iterations", metavar="N", type=_iterations, default=DEFAULT_ITERATIONS, help="cost of a guess (%(default)s)"
+        "--iterations", metavar="N", type=_iterations, default=DEFAULT_ITERATIONS, help="hash iterations (%(default)s)"
     )
     return made
 

@@ -14,9 +14,9 @@ from router.config.load import load
 from router.policy.question import Question, QuestionError
 
 DESCRIPTION: Final = (
-    "Explain what the policy says to a connection and its links: the policy in a configuration file and its policyDir, "
-    "for which no router has to run, or with --url the one that a router has in force. The exit code is 0 if all of it "
-    "is allowed, 3 if not, 1 if the file cannot be used or the router does not answer."
+    "Explain whether the policy allows a connection and its links. The policy is that of a configuration file and its "
+    "policyDir, for which no router has to run, or with --url the one in force in a router. The exit code is 0 if all "
+    "is allowed, 3 if not, 1 if the file is invalid or the router does not answer."
 )
 DENIED: Final = 3  # exit code
 _BAD_FILE: Final = 1
@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice policy") -> 
 
 def parser(program: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(prog=program, description="What the policy allows.")
+    made = argparse.ArgumentParser(prog=program, description="Show what the policy allows.")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     asked = commands.add_parser("explain", help="allowed or denied, and why", description=DESCRIPTION)
     source = asked.add_mutually_exclusive_group()
@@ -47,13 +47,13 @@ def parser(program: str) -> argparse.ArgumentParser:
     source.add_argument("--url", metavar="URL", help="ask the router at [amqp[s]://][user[:pass]@]host[:port]")
     user = asked.add_mutually_exclusive_group()
     user.add_argument("--user", default="anonymous", help="user name of the connection (%(default)s)")
-    user.add_argument("--no-user", dest="user", action="store_const", const=None, help="a connection without user name")
+    user.add_argument("--no-user", dest="user", action="store_const", const=None, help="connection without a user name")
     asked.add_argument(
-        "--group", metavar="NAME", dest="groups", action="append", default=[], help="a group in the user's token"
+        "--group", metavar="NAME", dest="groups", action="append", default=[], help="group in the user's token"
     )
-    asked.add_argument("--vhost", default="", help="host name that the client's open gives; none if absent")
-    asked.add_argument("--host", default="127.0.0.1", help="address that the client connects from (%(default)s)")
-    asked.add_argument("--listener", metavar="NAME", help="listener that it connects to: its policyVhost counts")
+    asked.add_argument("--vhost", default="", help="host name in the client's open; default: none")
+    asked.add_argument("--host", default="127.0.0.1", help="address from which the client connects (%(default)s)")
+    asked.add_argument("--listener", metavar="NAME", help="listener to which it connects; its policyVhost applies")
     asked.add_argument("--send", metavar="ADDRESS", action="append", default=[], help="may it send to ADDRESS?")
     asked.add_argument("--receive", metavar="ADDRESS", action="append", default=[], help="may it receive from ADDRESS?")
     asked.add_argument("--anonymous", action="store_true", help="may it attach a sender without an address?")

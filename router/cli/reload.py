@@ -8,8 +8,8 @@ from router.cli.client import Client, ManagementError, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 
 DESCRIPTION = (
-    "Make the router read its configuration file again and put into force what has changed, all of it or nothing. "
-    "The exit code is 0 if it is in force or there was nothing to change, 1 if the router refused or did not answer."
+    "Make the router read its configuration file again and apply all changes, or none if one is refused. "
+    "The exit code is 0 if the file is in force, 1 if the router refused it or did not answer."
 )
 
 
@@ -24,7 +24,7 @@ def parser(program: str) -> argparse.ArgumentParser:
     made = Parser(program, DESCRIPTION)
     what = made.add_mutually_exclusive_group(required=False)
     what.add_argument("--plan", action="store_true", help="only show what would change")
-    what.add_argument("--undo", action="store_true", help="go back to the configuration before the last reload")
+    what.add_argument("--undo", action="store_true", help="restore the configuration before the last reload")
     add_target_options(made)
     add_connection_options(made)
     return made

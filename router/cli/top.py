@@ -33,12 +33,17 @@ def main(words: Sequence[str] | None = None, program: str = "sluice top") -> int
 
 def parser(program: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = Parser(program, "A live view of a router: rates, workers, the busiest addresses and links. q ends it.")
+    made = Parser(program, "Live view of a router: rates, workers, the busiest addresses and links. Press q to quit.")
     made.add_argument(
-        "-i", "--interval", metavar="SECS", type=_seconds, default=DEFAULT_INTERVAL, help="between frames (%(default)g)"
+        "-i",
+        "--interval",
+        metavar="SECS",
+        type=_seconds,
+        default=DEFAULT_INTERVAL,
+        help="seconds between frames (%(default)g)",
     )
-    made.add_argument("--rows", metavar="N", type=int, default=DEFAULT_ROWS, help="addresses and links (%(default)s)")
-    made.add_argument("--once", action="store_true", help="print one frame, measured over one interval, and end")
+    made.add_argument("--rows", metavar="N", type=int, default=DEFAULT_ROWS, help="rows in each table (%(default)s)")
+    made.add_argument("--once", action="store_true", help="print one frame, measured over one interval, and exit")
     add_target_options(made)
     add_connection_options(made)
     return made

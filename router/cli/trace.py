@@ -21,9 +21,9 @@ def main(words: Sequence[str] | None = None, program: str = "sluice trace") -> i
 
 def parser(program: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = Parser(program, "Show the frames of a connection as they pass, until it closes or Ctrl-C.")
+    made = Parser(program, "Show the frames of a connection live, until it closes or Ctrl-C is pressed.")
     made.add_argument("connection", metavar="CONNECTION", help="identity of the connection: 7, or C7 as in the log")
-    made.add_argument("--count", metavar="N", type=int, default=0, help="end after N lines")
+    made.add_argument("--count", metavar="N", type=int, default=0, help="exit after N lines")
     add_target_options(made)
     add_connection_options(made)
     return made
