@@ -56,7 +56,7 @@ class ManagementError(Exception):
 
     @staticmethod
     def of(status: int, description: str) -> "ManagementError":
-        """Return the error for a status."""
+        """Return the error of the class for a status."""
         kind = _ERRORS.get(status, ManagementError)
         error = kind(description)
         error.status = status

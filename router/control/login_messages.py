@@ -6,7 +6,7 @@ from router.control.message import Message
 
 
 class SaslBegin(Message, kw_only=True):
-    """Start of a SASL exchange at a listener whose mechanisms the worker cannot handle. Answered with `sasloffer`."""
+    """Start of a SASL exchange at a listener whose clients the supervisor authenticates. Answered with `sasloffer`."""
 
     conn: int
     external: str | None = None  # user named by the client's certificate

@@ -10,7 +10,7 @@ from router.log.levels import ALL_LEVELS, DEFAULT_MASK, LEVEL_NAMES, LEVELS
 
 
 class LogError(Exception):
-    """Settings that cannot be applied, such as a file that cannot be opened."""
+    """Error for settings that cannot be applied, such as a file that cannot be opened."""
 
 
 def parse_enable(text: str) -> int | None:
