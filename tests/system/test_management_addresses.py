@@ -1,4 +1,4 @@
-"""Where the agent is reached, and where its answers go (management.md 5.1, 5.2)."""
+"""Addresses of the management agent and of its replies (management.md 5.1, 5.2)."""
 
 import itertools
 
@@ -22,7 +22,7 @@ UNREACHABLE = ["_topo/0/NOPE/$management", "_topo/1/QDR/$management", "_edge/NOP
 
 
 def asked(reply_to: str, correlation_id: object = "c", **fields: object) -> bytes:
-    """A request for the router's id."""
+    """Return a request for the router's id."""
     return (
         message.properties(reply_to=reply_to, correlation_id=correlation_id, **fields)
         + message.application_properties({"operation": "QUERY", "entityType": PREFIX + "router"})
@@ -64,7 +64,6 @@ def test_answers_are_settled(management: Management) -> None:
 
 
 def test_a_mobile_address_gets_answers(connect: Connect, fresh: Fresh) -> None:
-    """Any address that a client receives on, wherever the client is connected."""
     address = fresh()
     receivers = [connect().receiver(address, 10) for _ in range(1)]
     sender = connect().sender("$management")
@@ -80,7 +79,7 @@ def test_unreachable_replies_are_dropped(connect: Connect, management: Managemen
 
 
 def test_every_connection_gets_its_own_answers(connect: Connect) -> None:
-    """Clients of all workers at once, with the same correlation-ids."""
+    """Clients of all workers send requests at the same time with equal correlation-ids."""
     clients = [Management(connect()) for _ in range(9)]
     for number, client in enumerate(clients):
         given = {"operation": "READ", "type": PREFIX + "connection", "identity": identity_of(client)}
@@ -90,14 +89,14 @@ def test_every_connection_gets_its_own_answers(connect: Connect) -> None:
 
 
 def identity_of(client: Management) -> str:
-    """The number of the client's connection."""
+    """Return the identity of the client's connection."""
     opened = client.peer.remote_open
     assert opened is not None
     return str(int(opened.properties["qd.conn-id"]))
 
 
 def test_many_requests_in_flight(management: Management) -> None:
-    """Answers need not be in order; each has its correlation-id."""
+    """Replies may arrive in any order; the correlation-id of each names its request."""
     numbers = list(range(150))
     for number in numbers:
         management.send(management.request({"operation": "GET-ANNOTATIONS"}, correlation_id=number))

@@ -75,7 +75,7 @@ def test_bad_listeners(management: Management, body: dict[str, object], status: 
 
 
 def test_log_levels(router: Router, management: Management) -> None:
-    """At once; what cannot be leaves everything as it was (management.md 4.4)."""
+    """A change takes effect at once; a refused change leaves everything as before (management.md 4.4)."""
     body = management.call("UPDATE", {"enable": "debug+"}, name="log/AGENT", type="log")
     assert (body["module"], body["enable"]) == ("AGENT", "debug+")
     management.call("GET-ANNOTATIONS")
@@ -127,7 +127,7 @@ def test_dummies(management: Management) -> None:
 
 
 def test_an_update_of_a_log_shows_a_repeated_failure_again(router: Router, management: Management) -> None:
-    """Equal failures within ten seconds are one line, unless the module's log was changed meanwhile."""
+    """Equal failures within ten seconds are one line, unless the module's log is changed in between."""
     target = {"name": "log/AGENT", "type": "log"}
     failure = "Error performing READ: No entity with name=is-not-there"
     for level in ("debug+", "info+", "debug+"):
@@ -158,7 +158,7 @@ def test_addresses(management: Management, fresh: Fresh) -> None:
 
 
 def test_exchanges(management: Management, connect: Connect) -> None:
-    """Made, used, counted and deleted with its bindings."""
+    """Cover the creation, use, counters and deletion of an exchange with its bindings."""
     made = management.create("router.config.exchange", "new", address="ex.new")
     assert (made["address"], made["matchMethod"], made["receivedCount"]) == ("ex.new", "amqp", 0)
     body = {"exchangeName": "new", "bindingKey": "k", "nextHopAddress": "new.hop"}

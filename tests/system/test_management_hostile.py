@@ -1,4 +1,5 @@
-"""Requests that mean harm or nothing: the right status or silence, and the agent goes on (management.md 5.2, 5.3)."""
+"""Malformed and hostile requests: a correct status or silence, and the agent stays available (management.md 5.2, 5.3).
+"""
 
 import random
 import uuid
@@ -75,11 +76,11 @@ def test_large_bodies(management: Management, operation: str, body: object) -> N
 
 
 def test_any_attributes(router: Router, management: Management) -> None:
-    """What entities are given: an answer that is no fault of the router, and it goes on."""
+    """Any attribute value gets an answer that is not an internal error, and the router keeps running."""
     chance = random.Random(11)
     for _ in range(200):
         kind = chance.choice(KINDS)
-        # No files are made, and no names looked up.
+        # Leave out attributes that would create a file or resolve a name.
         name = chance.choice([name for name in kind.attributes if name not in ("outputFile", "host")])
         body = {**BASE.get(kind.name, {}), name: chance.choice(VALUES + TEXTS)}
         answer = management.ask("CREATE", body, type=kind.long_name)
@@ -100,7 +101,7 @@ def test_a_host_that_cannot_be(management: Management, host: str) -> None:
 
 
 def test_any_octets(router: Router, connect: Connect, management: Management) -> None:
-    """Requests with octets changed at random: no fault of the router, and it goes on."""
+    """Requests with randomly changed octets cause no internal error, and the router keeps running."""
     chance = random.Random(4)
     whole = management.request({"operation": "QUERY", "entityType": PREFIX + "router"}, {"attributeNames": ["id"]})
     sender = connect().sender("$management")
@@ -115,7 +116,7 @@ def test_any_octets(router: Router, connect: Connect, management: Management) ->
 
 
 def test_one_who_reads_no_answers(connect: Connect, management: Management) -> None:
-    """A client without credit for answers does not stop the agent for others."""
+    """A client without credit for replies does not stop the agent for other clients."""
     greedy = connect()
     replies = greedy.receiver(dynamic=True, credit=0)
     sender = greedy.sender("$management")

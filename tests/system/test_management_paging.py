@@ -1,4 +1,4 @@
-"""Tables of many rows: in pages, in one message, while they change, with traffic (management.md 5.3, 5.6)."""
+"""Queries with many rows: in pages, in one message, during changes, and with traffic (management.md 5.3, 5.6)."""
 
 import threading
 import time
@@ -10,11 +10,11 @@ from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.router import Router, poll
 
 ROWS = 1300
-PAGE = 500  # of 1.19's tools
+PAGE = 500  # rows per page of the tools of Dispatch 1.19
 
 
 def links(connect: Connect, count: int, address: str) -> list[Peer]:
-    """`count` receivers on a few connections."""
+    """Attach `count` receivers over six connections and return the peers."""
     peers = [connect() for _ in range(6)]
     for number in range(count):
         peers[number % 6].receiver(f"{address}/{number}", name=f"many-{number}", wait=False)
@@ -24,7 +24,7 @@ def links(connect: Connect, count: int, address: str) -> list[Peer]:
 
 
 def pages(management: Management, kind: str, *names: str) -> list[list[object]]:
-    """All rows of a type as the tools of 1.19 read them."""
+    """Return all rows of a type, queried in pages as the tools of Dispatch 1.19 do."""
     rows: list[list[object]] = []
     while True:
         found = management.call(
@@ -64,7 +64,7 @@ def test_pages_of_the_store(management: Management) -> None:
 
 
 def test_queries_do_not_hold_up_traffic(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
-    """While one client reads all links again and again, others send, attach and detach."""
+    """While one client keeps reading all links, other clients send, attach and detach."""
     links(connect, ROWS, fresh())
     poll(lambda: management.one("router")["linkCount"] >= ROWS, "all links are attached")
     stop = threading.Event()
@@ -76,7 +76,8 @@ def test_queries_do_not_hold_up_traffic(router: Router, connect: Connect, manage
         try:
             while not stop.is_set():
                 counts.append(len(reader.query("router.link")))
-        except BaseException as fault:  # noqa: BLE001 - shown by the test's thread
+        # Any exception is reported by the test's thread.
+        except BaseException as fault:  # noqa: BLE001
             faults.append(fault)
 
     thread = threading.Thread(target=read)
@@ -100,14 +101,14 @@ def test_queries_do_not_hold_up_traffic(router: Router, connect: Connect, manage
 
 
 def connect_once(connect: Connect, address: str) -> Peer:
-    """A connection with a link."""
+    """Return a new connection with one receiver."""
     peer = connect()
     peer.receiver(address)
     return peer
 
 
 def test_counts_while_there_is_traffic(connect: Connect, management: Management, fresh: Fresh) -> None:
-    """Each row read meanwhile is possible: counters never fall, and at the end they are exact."""
+    """Counters read during traffic never fall, and at the end they are exact."""
     address = fresh()
     sender, receiver = pair(connect, address, credit=1000)
     last = -1

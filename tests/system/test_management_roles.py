@@ -28,7 +28,7 @@ def vhost(hostname: str, **group: Any) -> Section:
     return "vhost", {"hostname": hostname, "onChange": "close", "groups": {"everybody": {**EVERYTHING, **group}}}
 
 
-#: A client has the role that its hostname says.
+#: Hostnames with a policy each: the hostname of a client's open selects its role.
 POLICY: list[Section] = [
     ("policy", {"enableVhostPolicy": True}),
     vhost("$default"),
@@ -40,17 +40,17 @@ POLICY: list[Section] = [
 ]
 ROLES = ("nothing", "viewer", "operator", "careful", "keeper", "$default")
 READERS = ROLES[1:]
-#: Address of an agent as a client of router A writes it.
+#: Addresses of agents, as a client of router A writes them.
 PLACES = {
     "A": "$management", "A itself": "_topo/0/A/$management", "B": "_topo/0/B/$management",
     "E": "amqp:/_edge/E/$management", "C": "_topo/all/C/$management",
 }  # fmt: skip
-#: The same for a client of the edge router E.
+#: Addresses of agents, as a client of edge router E writes them.
 FROM_EDGE = {"E": "$management", "A": "_topo/0/A/$management", "B": "_topo/0/B/$management"}
 
 
 class Network:
-    """Interior routers C - A - B, and edge router E below A; clients of A, and of E."""
+    """Interior routers C, A and B in a row, and edge router E connected to A."""
 
     def __init__(self, start: Callable[[str, list[Section]], Router]) -> None:
         a, b = ports(2)
@@ -72,7 +72,7 @@ def _knows(router: Router, count: int) -> bool:
 
 
 def _answers(peer: Peer, address: str) -> bool:
-    """Whether an agent answers a request that may be released meanwhile."""
+    """Return whether an agent accepts a request; a request is released while its route is unknown."""
     replies = peer.receiver(dynamic=True, credit=1)
     request = _request(replies.address, address, "QUERY", {"attributeNames": ["id"]}, entityType=f"{PREFIX}router")
     return peer.sender().request(request).name == "accepted"
@@ -98,7 +98,7 @@ def network(_network: Network, request: pytest.FixtureRequest) -> Network:
 
 
 class Client:
-    """Requests to one agent, by a link to its address or by an anonymous one."""
+    """Client of one agent, with a sender to the agent's address or an anonymous sender."""
 
     def __init__(self, peer: Peer, address: str, anonymous: bool) -> None:
         self._peer = peer
@@ -171,7 +171,7 @@ def test_role_decides_at_each_router(network: Network, stack: ExitStack, way: tu
 
 
 def test_policy_needs_all_rights(network: Network, stack: ExitStack) -> None:
-    """Somebody with part of the rights could give himself the rest."""
+    """A client that may change part of the policy could grant itself the rest."""
     for role in READERS:
         management = Management(stack.enter_context(Peer.opened(network.a.port, hostname=role)), PLACES["B"])
         made = management.ask("CREATE", {"hostname": f"of-{role}"}, type=f"{PREFIX}vhost", name=f"of-{role}")
@@ -196,12 +196,13 @@ def test_without_a_role_no_agent_is_reached(network: Network, stack: ExitStack, 
         outcome = anonymous.request(_request(replies.address, address, "QUERY", entityType=f"{PREFIX}router"))
         assert outcome.name == "rejected", address
     assert not replies.deliveries
-    assert peer.sender("$managements", credit=False)  # another address
+    # An address that only begins like the agent's is an ordinary address.
+    assert peer.sender("$managements", credit=False)
 
 
 @pytest.mark.parametrize("anonymous", [False, True], ids=["bound", "anonymous"])
 def test_an_address_with_more_rights_gives_none(network: Network, stack: ExitStack, anonymous: bool) -> None:
-    """A client may name less than it has, not more."""
+    """The address of an agent may reduce a client's rights, never extend them."""
     made = {"type": f"{PREFIX}router.config.address", "name": "mine"}
     for role, name, status in (
         ("viewer", "all-keep-connections", 403), ("viewer", "operate", 403), ("viewer", "x", 403),
@@ -227,7 +228,7 @@ def test_log_for_a_reader_has_no_frames(network: Network, stack: ExitStack) -> N
 
 
 def test_changed_role_counts_at_once(start: Start, workers: int) -> None:
-    """Links to agents of other routers, which were attached with other rights, are ended."""
+    """Links to agents of other routers that were attached with the old rights are detached."""
     (port,) = ports(1)
     first = start([*interior("A", port), *POLICY], workers)
     second = start([*interior("B", None, [port]), *POLICY], workers)
@@ -247,7 +248,7 @@ def test_changed_role_counts_at_once(start: Start, workers: int) -> None:
 
 
 def test_an_edge_router_without_a_role_makes_its_link_routes(start: Start, workers: int) -> None:
-    """`allowDynamicLinkRoutes` decides about them."""
+    """`allowDynamicLinkRoutes` alone decides about an edge router's link routes."""
     for allowed in (True, False):
         group = {"management": "none", "allowDynamicLinkRoutes": allowed}
         policy: list[Section] = [("policy", {"enableVhostPolicy": True}), vhost("$default"), vhost("edges", **group)]
@@ -267,7 +268,7 @@ def test_an_edge_router_without_a_role_makes_its_link_routes(start: Start, worke
 
 
 def test_answers_go_where_the_client_may_send(start: Start, workers: int) -> None:
-    """The agent is no way past `targets`."""
+    """The reply-to of a request is checked against `targets`."""
     limited = {**EVERYTHING, "sources": "mine", "targets": "$management, mine"}
     victim: Section = "vhost", {"hostname": "limited", "groups": {"everybody": limited}}
     router = start([listener(), listener("tenants", multiTenant=True), *POLICY, victim], workers)
@@ -291,7 +292,7 @@ def test_answers_go_where_the_client_may_send(start: Start, workers: int) -> Non
 
 
 def test_files_are_named_by_the_configuration_file_only(start: Start, workers: int, tmp_path: Path) -> None:
-    """Passwords and paths that a manager gives are read and written with the rights of the router."""
+    """The router reads and writes files with its own rights, so a manager must not name passwords and paths."""
     (tmp_path / "secret").write_text("of the machine\n")
     router = start([listener(), *POLICY], workers)
     with Peer.opened(router.port) as peer:
@@ -320,7 +321,7 @@ def test_files_are_named_by_the_configuration_file_only(start: Start, workers: i
             assert answer.status == 403
         assert not (tmp_path / "log").exists()
         assert management.one("log", identity="log/AGENT") == log
-        # Without files all of this goes on.
+        # Attributes without files are still accepted.
         management.create("connector", "plain", **connector, saslPassword="pass:known")
         management.update("log", "log/AGENT", enable="info+", outputFile="stderr")
 

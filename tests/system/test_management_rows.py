@@ -1,4 +1,4 @@
-"""What management shows is what clients did, whatever workers they are connected to (management.md 6, 7)."""
+"""Rows of connections, links, addresses and workers, for clients of all workers (management.md 6, 7)."""
 
 import time
 from typing import Any
@@ -17,7 +17,7 @@ SECTIONS: list[Section] = [
 
 
 def identity_of(peer: Peer) -> str:
-    """The number of a connection."""
+    """Return the identity of a connection."""
     assert peer.remote_open is not None
     return str(int(peer.remote_open.properties["qd.conn-id"]))
 
@@ -52,7 +52,7 @@ def test_uptime(management: Management) -> None:
 
 
 def test_what_a_connection_moves(connect: Connect, management: Management, fresh: Fresh) -> None:
-    """Told when it is asked for by name, and then only."""
+    """The counters of a connection are reported only when a query names them."""
     sender, receiver = pair(connect, fresh())
     for _ in range(3):
         pass_one(sender, receiver)
@@ -124,7 +124,7 @@ def test_waiting_deliveries(connect: Connect, management: Management, fresh: Fre
 
 
 def test_addresses(connect: Connect, management: Management, fresh: Fresh) -> None:
-    """Receivers and deliveries of all workers are added up."""
+    """Receivers and deliveries of all workers are summed."""
     address = fresh("multicast")
     receivers = [connect().receiver(address, 10) for _ in range(6)]
     senders = [connect().sender(address) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What a worker gives back to the system when it is quiet."""
+"""Memory that an idle worker returns to the operating system."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.system.router import listener, poll
 
 MIB = 1 << 20
 SENDERS = 3
-OCTETS = 100_000  # of a message: it is stored whole
-#: Seconds after the last use of much memory (workers/loop.pyx), on a busy machine.
+OCTETS = 100_000  # octets of a message, which the worker stores completely
+#: Seconds from the last use of much memory to its release (workers/loop.pyx), on a busy machine.
 QUIET = 20.0
 
 

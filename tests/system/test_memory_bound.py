@@ -1,4 +1,4 @@
-"""What a connection and a worker may hold (maxBufferedMegabytes), and what happens when others wait at that bound."""
+"""Bounds of buffered octets for a connection and a worker (maxBufferedMegabytes), and eviction at a worker's bound."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.system.router import Router, Section, listener, poll
 pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [listener("bounded", maxBufferedMegabytes=1)]
-#: Octets: more than the window of a session lets in.
+#: Octets of a message; more than a session window admits.
 ENDLESS = 40_000_000
-#: Seconds until a sender that is not let on counts as such.
+#: Seconds without progress after which a sender counts as blocked.
 SHUT = 1.0
-#: Of a worker: the least that can be configured.
+#: Bound of a worker in octets, the smallest that can be configured.
 LIMIT = 16 << 20
-#: Octets of a message in one frame, and how many each producer sends: together more than the limit.
+#: Octets of a message in one frame, and the number of messages of each producer; together more than LIMIT.
 PART = 15_000
 FILL = (440, 240, 240, 240)
-#: Seconds that are enough for the last resort, and what it makes room for.
+#: Seconds that suffice for the eviction of a link and for the messages that use the freed memory.
 PATIENCE = 30.0
 
 
@@ -54,7 +54,7 @@ class Workers:
         self.all = router.worker_pids()
 
     def connect(self, pid: int, listener: str = "") -> Peer:
-        """Each new connection goes to the worker that has the fewest."""
+        """Return a connection of worker `pid`. Each new connection goes to the worker that has the fewest."""
         for _ in range(2 * len(self.all)):
             peer = Peer.opened(self.router.ports[listener])
             self.peers.append(peer)
@@ -66,8 +66,10 @@ class Workers:
 def test_at_the_bound_of_a_worker_a_link_that_fills_it_ends_and_others_go_on(
     start: Start, workers: int, peers: list[Peer]
 ) -> None:
-    """Several connections hold what consumers of one worker do not take. With more workers the senders are on another
-    one, so that what is held came from there."""
+    """Several connections hold messages that the consumers of one worker do not take.
+
+    With several workers the producers are at another worker, so the messages come through a ring.
+    """
     router = start(
         [("router", {"maxBufferedMegabytes": LIMIT >> 20}), WEB, listener(), listener("small", maxSessionFrames=20)],
         workers,

@@ -1,4 +1,4 @@
-"""Receivers with max-message-size get no longer message (routing-semantics.md 8.11; decision 0062)."""
+"""Receivers with max-message-size, which get no larger message (routing-semantics.md 8.11; decision 0062)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CONDITION = "amqp:link:message-size-exceeded"
 LONG = message.data(bytes(1000))
 SHORT = message.data(b"short")
 LIMIT = ULong(500)
-#: Octets of parts of a stream: the first one is routed before the second one is there.
+#: Octets of one frame of a streamed message: the router forwards the first before the second arrives.
 PART = 200_000
 STREAM_LIMIT = ULong(300_000)
 
 
 def limited(peer: Peer, address: str, credit: int = 100, limit: ULong = LIMIT) -> Receiver:
-    """A receiver that takes no longer message."""
+    """Return a receiver with a max-message-size."""
     return peer.receiver(address, credit, max_message_size=limit)
 
 
@@ -207,7 +207,7 @@ def test_multicast_stream_is_aborted_for_one_consumer(connect: Connect, fresh: F
 
 
 def test_consumers_of_another_router(two: Two) -> None:
-    """The router of the consumers chooses; what none of them takes is rejected at the sender."""
+    """The consumers' router chooses the consumer; a message that none of them accepts is rejected at the producer."""
     address = two.fresh("balanced/")
     small = limited(two.connect(two.b), address)
     sender = two.connect(two.a).sender(address, credit=False)
@@ -225,7 +225,7 @@ def test_consumers_of_another_router(two: Two) -> None:
 
 
 def test_limit_counts_what_the_consumer_gets(two: Two) -> None:
-    """Annotations of routers are taken off before it."""
+    """Router annotations are removed before the size is compared."""
     address = two.fresh("balanced/")
     receiver = limited(two.connect(two.b), address, limit=ULong(len(LONG)))
     sender = two.connect(two.a).sender(address, credit=False)

@@ -1,4 +1,4 @@
-"""/metrics: what it says is what clients did, across workers."""
+"""Page /metrics: its series match the clients' deliveries, over all workers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_ingress_is_what_has_ended_or_was_dropped(router: Router, connect: Conne
     names = ("sluice_deliveries_ended_total", "sluice_deliveries_dropped_total", "sluice_presettled_dropped_total")
     came = before.sum("sluice_deliveries_total", direction="ingress") + 6
     page = wait_page(web, "all have come", qdr_deliveries_ingress_total=came)
-    assert [page.sum(name) - before.sum(name) for name in names] == [4, 1, 1]  # one is on its way
+    assert [page.sum(name) - before.sum(name) for name in names] == [4, 1, 1]  # one delivery is unsettled
     receiver.detach()
     assert sender.outcome(numbers[2]).name == "modified"
     ended = before.sum("sluice_deliveries_ended_total") + 5
@@ -122,7 +122,7 @@ def test_links_and_connections_are_counted_by_role_and_direction(router: Router,
     assert page.sum("qdr_connections_total") == page.sum("sluice_listener_connections") == 1
     for direction in ("in", "out"):
         assert page.sum("sluice_links", role="normal", direction=direction, kind="endpoint") == 1
-    assert page.sum("sluice_links_without_credit", direction="out") == 1  # it has granted none
+    assert page.sum("sluice_links_without_credit", direction="out") == 1  # the receiver has granted no credit
     sender.detach()
     wait_page(web, "one link", qdr_links_total=1, sluice_links=1)
 

@@ -19,14 +19,14 @@ STATES: dict[str, Described] = {
     "modified": modified(True),
     "released": RELEASED,
 }
-#: Strongest first: the combined outcome is the strongest of the copies'.
+#: Outcomes, the strongest first: the combined outcome is the strongest outcome of the copies.
 ORDER = list(STATES)
 
 
 def copies(
     connect: Connect, fresh: Fresh, count: int = 2, mode: int = FIRST
 ) -> tuple[Sender, int, list[Receiver], list[Delivery]]:
-    """An unsettled multicast delivery that each of `count` consumers has."""
+    """Send an unsettled multicast message; return its sender, number, receivers and the copies that they received."""
     address = fresh("multicast")
     receivers = [connect().receiver(address, 10) for _ in range(count)]
     sender = connect().sender(address, rcv_settle_mode=mode)
@@ -71,7 +71,7 @@ def test_accepted_unsettled_then_settled(connect: Connect, fresh: Fresh) -> None
 @pytest.mark.parametrize("sent", [True, False], ids=["sent", "queued"])
 @pytest.mark.parametrize("other", ORDER)
 def test_a_lost_copy(connect: Connect, fresh: Fresh, sent: bool, other: str) -> None:
-    """Lost after it was sent it counts as modified, queued as released."""
+    """A copy that is lost counts as modified if it was sent, as released if it was queued."""
     address = fresh("multicast")
     lost, staying = connect().receiver(address, 5 if sent else 0), connect().receiver(address, 5)
     sender = connect().sender(address)
@@ -86,7 +86,7 @@ def test_a_lost_copy(connect: Connect, fresh: Fresh, sent: bool, other: str) -> 
 
 
 def test_settled_without_state_by_one(connect: Connect, fresh: Fresh) -> None:
-    """routing-semantics.md D-9: accepted because the other accepted, in either order."""
+    """The outcome is accepted because the other consumer accepted, in either order (routing-semantics.md D-9)."""
     for order in ((0, 1), (1, 0)):
         sender, number, receivers, deliveries = copies(connect, fresh)
         states = {0: None, 1: ACCEPTED}

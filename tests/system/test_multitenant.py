@@ -20,7 +20,7 @@ SECTIONS: list[Section] = [
 
 
 def tenant(connect: Connect, hostname: str | None = "acme.com", listener_name: str = "tenants") -> Peer:
-    """A connection of a tenant."""
+    """Return a connection to a multi-tenant listener."""
     return connect(listener_name, hostname=hostname)
 
 

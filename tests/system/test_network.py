@@ -1,4 +1,4 @@
-"""Two routers: clients of one reach those of the other."""
+"""Two connected interior routers: clients of one exchange messages with clients of the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every delivery of a client ends in exactly one counted way, also over several routers and on link routes."""
+"""Accounting in networks: each delivery of a client ends in one counted way, over several routers and link routes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.system.test_link_routes import BOTH, KIND, receiving, sending
 
 COUNT = 5
 LINK_ROUTES = ("ingress", "egress", "transit")
-LONG_TAG = b"t" * 33  # one octet more than a tag may have
+LONG_TAG = b"t" * 33  # one octet more than AMQP allows for a delivery tag
 STREAM = message.data(bytes(400_000))
 
 
@@ -32,7 +32,7 @@ def network(start: Start, workers: int, peers: list[Peer]) -> Network:
 
 @pytest.fixture
 def counted(network: Network) -> Iterator[Callable[[str], Counters]]:
-    """The counters of a router."""
+    """Return a function that opens the counters of a router."""
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(Counters(network.routers[name]))
 
@@ -62,7 +62,7 @@ def test_what_a_link_route_sends_to_a_router_is_transit(network: Network, counte
 
 
 def pass_all(sender: Sender, receiver: Receiver) -> None:
-    """COUNT deliveries, settled one by one."""
+    """Send COUNT deliveries and settle each before the next."""
     for number in range(COUNT):
         sent = sender.send(message.message(number))
         receiver.next().settle()
@@ -94,7 +94,8 @@ def test_each_router_counts_what_entered_the_network_there(
         delivery.settle(RELEASED)
     assert {sender.outcome(number).name for number in numbers[:COUNT]} == {"accepted"}
     assert {sender.outcome(number).name for number in numbers[COUNT:]} == {"released"}
-    sender.send(STREAM[:200_000], more=True)  # and a stream that its producer does not finish
+    # Send a streamed message that its producer does not finish.
+    sender.send(STREAM[:200_000], more=True)
     receiver.next(complete=False)
     sender.peer.drop()
     grown = counters["A"].wait_balance(before["A"])
@@ -102,7 +103,8 @@ def test_each_router_counts_what_entered_the_network_there(
     assert [grown[name] for name in ("ingress", "transit", *ends)] == [3 * COUNT + 1] * 2 + [COUNT] * 3 + [1]
     grown = counters["B"].wait_balance(before["B"])
     assert [grown[name] for name in ("ingress", "egress", *ends)] == [0, 3 * COUNT + 1, 0, 0, 0, 0]
-    assert (grown["accepted"], grown["released"]) == (COUNT, COUNT)  # as 1.19 counts them
+    # Dispatch 1.19 counts these at the egress router, too.
+    assert (grown["accepted"], grown["released"]) == (COUNT, COUNT)
 
 
 @pytest.mark.parametrize("names", ["AB", "ABC"])
@@ -110,7 +112,8 @@ def test_each_router_counts_what_entered_the_network_there(
 def test_settled_messages_count_as_presettled_on_every_link(
     network: Network, counted: Callable[[str], Counters], names: str, leaves: bool
 ) -> None:
-    """Some of them cross hops unsettled (decision 0013); no link counts these as accepted or released."""
+    """Checkpoints cross inter-router links unsettled (decision 0013), but no link counts them as accepted or released.
+    """
     network.chain(names)
     last = names[-1]
     receiver = network.client(last).receiver("a", 50 if leaves else 1000)
@@ -118,7 +121,7 @@ def test_settled_messages_count_as_presettled_on_every_link(
     network.wait_announced("A", "M0a", last)
     counters = {name: counted(name) for name in names}
     before = {name: counters[name].totals() for name in names}
-    octets = message.data(bytes(5000))  # all are followed: 4096 octets or more
+    octets = message.data(bytes(5000))  # presettled messages of 4096 octets or more are all checkpoints
     for number in range(200):
         sender.send(octets if number % 2 else message.message("x"), settled=True)
     receiver.receive(50 if leaves else 200)
@@ -161,7 +164,7 @@ def aborted(sender: Sender, end: Receiver) -> None:
 
 
 def outcome_first(sender: Sender, end: Receiver) -> None:
-    """Before its last octet."""
+    """Settle a delivery before its last octet is sent."""
     sender.send(STREAM[:100_000], more=True)
     end.next(complete=False).settle()
     sender.peer.until(lambda: sender.session.outcomes, "the outcome")
@@ -207,7 +210,7 @@ ROUTED = {
 
 
 def active(agent: Management) -> set[bool]:
-    """Which link routes there are: with a container, or without."""
+    """Return the states of the link routes: True for active ones, False for those without a container."""
     return {row["operStatus"] == "active" for row in agent.query(KIND)}
 
 
@@ -237,4 +240,5 @@ def test_every_delivery_on_a_link_route_ends_once(
         assert (grown["ingress"], grown[end_of_it]) == (1, 1), what.__name__
         if away == "container":
             broker = None
-            poll(lambda: active(agent) == {False}, "link routes are not active")  # what is asked counts, too
+            # Requests of the poll are counted, too.
+            poll(lambda: active(agent) == {False}, "link routes are not active")

@@ -1,4 +1,4 @@
-"""Networks that lose connections and routers, and get them back."""
+"""Networks that lose connections and routers, and recover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.system.router import Router, poll
 
 @pytest.fixture
 def triangle(start: Start, workers: int) -> tuple[Router, Router, Router]:
-    """A, B and C, each connected to both others; all know of each other."""
+    """Three routers, each connected to both others, after convergence."""
     a, b = ports(2)
     routers = (
         start(interior("A", a), workers),
@@ -101,17 +101,18 @@ def test_a_restarted_router_has_its_new_addresses(start: Start, workers: int) ->
 
 
 def joined(a: Router, b: Router, c: Router, d: Router) -> None:
-    """Wait until a chain from A to D is one network, and all know of the consumer at D."""
+    """Wait until the chain from A to D has converged and all routers have the consumer at D in their tables."""
     View(a).wait_nodes(B=1, C=2, D=3)
     View(b).wait_nodes(A=1, C=1, D=2)
     View(c).wait_nodes(A=2, B=1, D=1)
-    View(d).wait_nodes(A=3, B=2, C=1)  # until then its radius is small: it releases what comes from far
+    # Before D has computed its radius, D releases messages that come over more hops.
+    View(d).wait_nodes(A=3, B=2, C=1)
     for router in (a, b, c):
         View(router).wait_remote("M0far", "D")
 
 
 def remote_count(router: Router, key: str) -> int:
-    """The `remoteCount` of an address; 0 if there is no row."""
+    """Return the `remoteCount` of an address; 0 if there is no row."""
     row = View(router).address(key)
     return 0 if row is None else int(row["remoteCount"])
 
@@ -163,7 +164,7 @@ def test_a_silent_neighbour_is_given_up(start: Start) -> None:
 
 
 def owner(router: Router, port: int) -> int:
-    """The process that has the connection which came to one of the router's listeners."""
+    """Return the pid of the process that owns the connection accepted on `port`."""
     for process in router.family():
         for connection in process.net_connections("tcp"):
             if connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED:
@@ -194,7 +195,8 @@ def test_a_dead_worker_takes_its_connections_along_and_others_take_their_place(s
     for _ in range(30):
         peer = Peer.opened(a.port)
         senders[a.worker_of(peer.socket.getsockname()[1])] = peer.sender("all")
-        if len(senders) == 3:  # nobody sends heartbeats here: be done before somebody is given up for that
+        # Leave the loop early: these peers send no heartbeats, and the router closes silent connections.
+        if len(senders) == 3:
             break
     assert len(senders) == 3, "clients are with all workers, the new one too"
     for sender in senders.values():
@@ -204,7 +206,7 @@ def test_a_dead_worker_takes_its_connections_along_and_others_take_their_place(s
 
 
 def test_a_second_router_with_an_id_that_is_taken_is_named_and_not_used(start: Start, workers: int) -> None:
-    """A - B - A: the first one goes on as if the second was not there."""
+    """In the network A - B - A the second A is ignored, and the first A keeps working."""
     (port,) = ports(1)
     b = start(interior("B", port), workers)
     first = start(interior("A", None, [port]), workers)
