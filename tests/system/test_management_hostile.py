@@ -1,5 +1,5 @@
-"""Malformed and hostile requests: a correct status or silence, and the agent stays available (management.md 5.2, 5.3).
-"""
+"""Malformed and hostile requests: a correct status or silence, and the agent stays available (management.md 5.2,
+5.3)."""
 
 import random
 import uuid

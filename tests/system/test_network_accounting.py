@@ -112,8 +112,8 @@ def test_each_router_counts_what_entered_the_network_there(
 def test_settled_messages_count_as_presettled_on_every_link(
     network: Network, counted: Callable[[str], Counters], names: str, leaves: bool
 ) -> None:
-    """Checkpoints cross inter-router links unsettled (decision 0013), but no link counts them as accepted or released.
-    """
+    """Checkpoints cross inter-router links unsettled (decision 0013), but no link counts them as accepted or
+    released."""
     network.chain(names)
     last = names[-1]
     receiver = network.client(last).receiver("a", 50 if leaves else 1000)

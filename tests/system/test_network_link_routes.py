@@ -1,6 +1,6 @@
-"""Link routes over several routers: clients at one, a scripted container at another (inter-router.md 12).
+"""Link routes over several routers: clients at one router, a scripted container at another (inter-router.md 12).
 
-Clients are spread over the workers of their router; so are, by chance, the connections between the routers.
+Clients are spread over the workers of their router; the connections between routers are at workers chosen by chance.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def network(start: Start, workers: int, peers: list[Peer]) -> Network:
 
 @pytest.fixture(scope="module")
 def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    """Routers A - B - C, where C has the link routes."""
+    """Network of routers A, B and C in a row; C has the link routes."""
     started: list[Router] = []
 
     def start(sections: Any, workers: int) -> Router:
@@ -64,7 +64,7 @@ def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def shared(_shared: Network, request: pytest.FixtureRequest) -> Iterator[Network]:
-    """Those three, shared by tests that leave them as they were."""
+    """The network `_shared`, for tests that leave it as they found it."""
     request.node.routers = list(_shared.routers.values())
     yield _shared
     for router in _shared.routers.values():
@@ -74,14 +74,14 @@ def shared(_shared: Network, request: pytest.FixtureRequest) -> Iterator[Network
 
 
 def with_broker(network: Network) -> Any:
-    """A container at C, which all know of."""
+    """Connect a container to C and wait until all routers have its link routes."""
     broker = network.broker("C")
     known(network, "AB", "C")
     return broker
 
 
 def three(network: Network, *sections: Any) -> Any:
-    """Routers A - B - C of this test alone with a container at C, which all know of."""
+    """Start routers A, B and C in a row for one test, with a container at C whose link routes all routers have."""
     network.chain("ABC", {"C": [*BOTH, *sections]})
     return with_broker(network)
 
@@ -221,7 +221,7 @@ def test_dynamic_nodes(shared: Network) -> None:
 
 
 def test_a_dynamic_node_of_a_tenant(network: Network) -> None:
-    """A router on the way does not know of the tenant: it gets the whole address."""
+    """A router between the tenant's router and the container gets the address with the tenant's prefix."""
     routes = [link_route(way, "acme.com") for way in ("in", "out")]
     network.chain("AB", {"A": [listener("tenants", multiTenant=True)], "B": routes})
     broker = network.broker("B")
@@ -275,7 +275,7 @@ def test_announced_while_a_container_is_there(network: Network) -> None:
 
 
 def turns(network: Network, at: str, routers: Iterable[str]) -> list[str]:
-    """These routers in the order of their turns at another one: that in which it met them."""
+    """Return `routers` in the order in which router `at` chooses them: the order in which `at` first met them."""
     rows = {row["id"]: row for row in network.management(at).query("router.node")}
     return sorted(routers, key=lambda router: int(rows[router]["index"]))
 
@@ -299,7 +299,7 @@ def test_links_spread_over_routers_and_stay_where_containers_are(network: Networ
 
 
 def test_links_go_where_the_first_router_sends_them(network: Network) -> None:
-    """Brokers at both ends of a row: what is for the one end is not sent to the other one half way."""
+    """Brokers at both ends of a row: a link for one end is not sent back to the other end half way."""
     network.chain("ABCD", {"A": BOTH, "D": BOTH})
     brokers = {"A": network.broker("A"), "D": network.broker("D")}
     known(network, "BC", "A", "D")

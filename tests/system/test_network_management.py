@@ -1,4 +1,4 @@
-"""Management of a network: what routers say of each other, and requests to one by way of another."""
+"""Management of a network: rows about other routers, and requests that reach a router through another one."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_rows_of_addresses(two: Two) -> None:
 
 
 def test_tools_of_1_19_see_all_addresses_of_other_routers(two: Two) -> None:
-    """What Proton decodes of an answer is all of it."""
+    """Proton, which the tools of Dispatch 1.19 use, decodes the whole reply."""
     prefix = two.fresh("balanced/")
     peer = two.connect(two.b)
     for number in range(ADDRESSES):
@@ -203,7 +203,7 @@ def test_qdstat_of_all_routers(two: Two) -> None:
 
 
 def test_qdstat_of_an_unknown_router(two: Two) -> None:
-    """The router says at once that there is none, whatever the tool would wait."""
+    """The tool prints the error at once, not after its own timeout."""
     calls = [("stat", "--router", "NOPE"), ("manage", "-r", "NOPE", "query"), ("explain", "x", "-r", "NOPE")]
     calls += [("stat", "--edge-router", "NOPE"), ("top", "--once", "-d", "NOPE")]
     for tool, *words in calls:
@@ -240,7 +240,8 @@ def test_explain_goes_after_an_address(two: Two) -> None:
 
 
 def test_links_between_routers_of_ours_have_a_larger_window(two: Two) -> None:
-    """A hop is a round trip more; without linkCapacity links for messages get 1000, those of the protocol 250."""
+    """Default capacity per link type: 1000 for message links, to cover a hop's round trip; 250 for the routing
+    protocol."""
     for view in (two.at_a, View(two.b)):
         rows = [row for row in view.query("router.link") if row["linkDir"] == "in"]
         for kind, capacity in (("router-control", 250), ("inter-router", 1000)):

@@ -1,4 +1,4 @@
-"""docs/user/network.md, done as it says with the files of conf/network; only the ports are others."""
+"""Walk through docs/user/network.md with the files of conf/network; only the ports differ."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.system.tools import Done, environment
 
 PAGE = ROOT / "docs" / "user" / "network.md"
 SLUICE = ROOT / ".venv" / "bin" / "sluice"
-#: Ports that the page and the files name.
+#: Ports that the page and the files use.
 NAMED = ("5701", "5702", "5703", "5711", "5712")
 
 
 class Walk:
-    """Somebody who does what the page says."""
+    """Reader of the page who runs its commands and programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Walk:
         return re.sub("|".join(NAMED), lambda match: self.ports[match.group()], text)
 
     def start(self, command: str) -> None:
-        """`sluice run -c conf/network/X.conf`."""
+        """Start the router of a command `sluice run -c conf/network/X.conf`."""
         path = ROOT / command.split()[-1]
         name = path.stem
         folder = self.folder / name
@@ -50,7 +50,7 @@ class Walk:
         router.start()
 
     def run(self, command: str) -> Done:
-        """Any other command of the page."""
+        """Run any other command of the page."""
         words = self.with_ports(command).split()[1:]
         done = subprocess.run(
             [str(SLUICE), *words], env=environment(), capture_output=True, text=True, timeout=CONVERGENCE, check=False
@@ -58,7 +58,7 @@ class Walk:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def script(self, text: str) -> Path:
-        """Start a program of the page; the file that it prints to."""
+        """Start a program of the page; return the file that it writes to."""
         output = self.folder / f"script{len(self.scripts)}"
         with output.open("w") as file:
             command = [sys.executable, "-c", self.with_ports(text)]
@@ -66,7 +66,7 @@ class Walk:
         return output
 
     def nodes(self, command: str) -> dict[str, str]:
-        """The next hop of each router, as `-n` shows it."""
+        """Return the next hop of each router from the output of `-n`."""
         lines = self.run(command).out.splitlines()
         rows = [line.split() for line in lines if re.match(r"  [ABC] ", line)]
         return {row[0]: row[1] for row in rows}
@@ -88,7 +88,7 @@ def walk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walk]:
 
 
 def count(output: Path) -> int:
-    """Messages printed so far."""
+    """Return the number of messages printed so far."""
     return sum(line.isdigit() for line in output.read_text().splitlines())
 
 
@@ -121,7 +121,8 @@ def test_the_page(walk: Walk) -> None:
     every = walk.run(ask_all)
     assert every.code == 0
     answered = re.findall(r"^Router  (\w)$", every.out, re.MULTILINE)
-    assert (answered[0], sorted(answered)) == ("A", ["A", "B", "C"])  # the others in the order in which A met them
+    # The other routers are in the order in which A met them.
+    assert (answered[0], sorted(answered)) == ("A", ["A", "B", "C"])
 
     numbers = [int(line) for line in output.read_text().splitlines() if line.isdigit()]
     assert numbers == sorted(set(numbers))

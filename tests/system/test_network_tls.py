@@ -1,4 +1,4 @@
-"""Routers that know each other by certificates: TLS and SASL EXTERNAL between them (security.md T-14 to T-17)."""
+"""Routers that authenticate each other by certificates: TLS and SASL EXTERNAL (security.md T-14 to T-17)."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ WORKER_COUNTS = (1, 3)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
-    """An authority with a certificate for each router; their hosts are all `localhost`."""
+    """Authority with a certificate for each router; the host name in all of them is `localhost`."""
     return pki(tmp_path_factory.getbasetemp(), "routers")
 
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Pki:
-    """Another authority."""
+    """Authority that the routers do not trust."""
     return pki(tmp_path_factory.getbasetemp(), "strangers")
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Where routers of 1.19 live."""
+    """Event loop of the routers of 1.19."""
     opened = World()
     yield opened
     opened.close()
@@ -56,7 +56,7 @@ def member(
     to: Iterable[int] = (),
     profile: dict[str, Any] | None = None,
 ) -> list[Section]:
-    """The sections of a router that lets in other routers, and connects to those on `to`, with TLS and EXTERNAL."""
+    """Return sections of a router that accepts other routers, and connects to ports `to`, with TLS and EXTERNAL."""
     files = {} if own is None else {"certFile": own.certificate, "privateKeyFile": own.key}
     external = {"role": "inter-router", "sslProfile": "network", "saslMechanisms": "EXTERNAL"}
     name_of_listener, attributes = listener("net", requireSsl=True, authenticatePeer=True, **external)
@@ -70,7 +70,7 @@ def member(
 
 
 def between(router: Router) -> list[dict[str, Any]]:
-    """Its connections to other routers that are open."""
+    """Return the rows of open inter-router connections."""
     return [row for row in View(router).query("connection") if row["role"] == "inter-router" and row["opened"]]
 
 
@@ -94,7 +94,7 @@ def test_three_routers(start: Start, workers: int, made: Pki) -> None:
     pair.drop()
 
 
-#: What the connector's side says of a server that it does not trust.
+#: Log line of the connecting router when it does not trust the server.
 DISTRUST = r"Connection to localhost:\d+ failed: amqp:connection:framing-error SSL Failure: .*certificate verify failed"
 
 
@@ -140,7 +140,8 @@ def test_no_way_in_without_tls(start: Start, made: Pki) -> None:
 def test_a_certificate_is_swapped_while_messages_flow(
     start: Start, workers: int, made: Pki, tmp_path: Path, old: str
 ) -> None:
-    """Both ends get new certificates. Kept connections go on; retired ones are made again; nothing is lost."""
+    """Replace the certificates at both ends. Kept connections stay open, retired ones are reopened, no message is
+    lost."""
     routers: list[Router] = []
     swapped: list[Swapped] = []
     for name in "AB":
@@ -169,7 +170,8 @@ def test_a_certificate_is_swapped_while_messages_flow(
             assert [row["identity"] for row in between(a)] == [connected["identity"]]
         else:
             assert connected["user"] == _fingerprint(tmp_path / "B" / "tls.crt")
-            a.wait_log("The credentials of sslProfile 'network' have been replaced")  # B has said so when it closed
+            # B has logged this when it closed the connection.
+            a.wait_log("The credentials of sslProfile 'network' have been replaced")
             View(a).wait_nodes(B=1)
             flow.wait_more()
     finally:
@@ -177,7 +179,7 @@ def test_a_certificate_is_swapped_while_messages_flow(
 
 
 def _another(router: Router, known: dict[str, Any]) -> list[dict[str, Any]]:
-    """The connection between the routers, when it is not that one."""
+    """Return the rows of inter-router connections other than `known`."""
     return [row for row in between(router) if row["identity"] != known["identity"]]
 
 
@@ -186,7 +188,7 @@ def _fingerprint(path: Path) -> str:
 
 
 def context_of_19(made: Pki, purpose: ssl.Purpose) -> ssl.SSLContext:
-    """Of a router of 1.19: it trusts the authority, wants a certificate, and has one."""
+    """Return the context of a router of 1.19: it presents a certificate, and requires one from the authority."""
     context = ssl.create_default_context(purpose, cafile=str(made.trusted))
     context.load_cert_chain(*certificate(made, "N"))
     context.verify_mode = ssl.CERT_REQUIRED
@@ -216,7 +218,7 @@ def test_a_router_of_1_19_is_connected_to(start: Start, workers: int, made: Pki,
 
 
 def _exchange(a: Router, other: Router19) -> None:
-    """They are neighbours; a message goes each way."""
+    """Wait until the two routers are neighbours, then send one message in each direction."""
     View(a).wait_nodes(N=1)
     pair = Two(a, a)
     consumer = other.consumer("there")

@@ -1,4 +1,4 @@
-"""Auto links, waypoints, chains and fallback whose parts are at different routers (brokers-and-edge.md 7, 8)."""
+"""Auto links, waypoints, chains and fallback that are spread over several routers (brokers-and-edge.md 7, 8)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def network(start: Start, workers: int, peers: list[Peer]) -> Network:
 
 
 def rows(network: Network, names: str, everywhere: list[Section], **own: list[Section]) -> None:
-    """Routers in a row; `everywhere` is in the configuration of all."""
+    """Start routers in a row; every router has the sections `everywhere`."""
     network.chain(names, {name: [*everywhere, *own.get(name, [])] for name in names})
 
 
 def pass_on(sender: Sender, receiver: Receiver, body: str) -> bytes:
-    """A message that is accepted end to end; gives what came."""
+    """Send a message that is accepted end to end; return the payload that arrived."""
     sender.wait_credit()
     number = sender.send(message.message(body))
     delivery = receiver.next()

@@ -14,7 +14,7 @@ SECTIONS: list[Section] = [listener("open", stripAnnotations="no")]
 def test_targeted_unsettled(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     receiver.detach()
-    for _ in range(CAPACITY):  # the producer's worker may hear of the loss a moment later
+    for _ in range(CAPACITY):  # the producer's worker may be notified of the loss a moment later
         outcome = sender.request(message.message("x"))
         assert (outcome.name, outcome.settled) == ("released", True)
         if sender.draining:
@@ -53,7 +53,7 @@ def test_presettled_are_dropped_and_counted(connect: Connect, fresh: Fresh, mana
         row = management.one("router.link", owningAddr="M0" + receiver.address, linkDir="in")
         return (row["droppedPresettledCount"], row["presettledCount"]) == (5, 5)
 
-    poll(counted, "all five are dropped")  # the drain comes with the first ones
+    poll(counted, "all five are dropped")  # the drain is sent with the first dropped ones
 
 
 @pytest.mark.parametrize("to", ["_local/qdhello", "_local/qdrouter", "_local/qdrouter.ma"])
@@ -71,7 +71,7 @@ def test_trace_that_is_too_long(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_never_modified(connect: Connect, fresh: Fresh) -> None:
-    """A flood at the moment the consumer goes: each delivery is released, or accepted or modified if it was sent."""
+    """Deliveries sent around the detach of a consumer without credit are released, never modified."""
     sender, receiver = pair(connect, fresh(), credit=0)
     numbers = [sender.send(message.message(n)) for n in range(100)]
     receiver.detach()

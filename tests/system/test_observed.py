@@ -1,4 +1,4 @@
-"""What workers measure for management: stuck deliveries, links without credit, ages, and how links ended."""
+"""Measurements of workers for management: stuck deliveries, links without credit, latency, and the ends of links."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.system.counters import Counters
 from tests.system.fixtures import Start
 from tests.system.router import Router, listener, poll
 
-#: Seconds for a look of the test hooks (5) at deliveries older than 3, on a busy machine.
+#: Seconds within which the test hooks, on a busy machine, find deliveries older than 3 s; they look every 5 s.
 LOOK = 20.0
-#: Most microseconds that a message and its settlement need on a busy machine: buckets up to there are of less.
+#: Upper bound in µs for a message and its settlement on a busy machine; histogram buckets below it are searched.
 BUSY_US = 1 << 20
 
 
 @pytest.fixture
 def hooked(start: Start, workers: int) -> Router:
-    """A router started with -T: looks for stuck deliveries every 5 seconds."""
+    """Router started with -T, which looks for stuck deliveries every 5 s."""
     return start([listener()], workers=workers, options=["-T"])
 
 
@@ -79,7 +79,7 @@ def test_ages_are_known_to_a_microsecond(start: Start, workers: int, peers: list
         latency = counters.latency()
         assert sum(latency) == 50
         assert sum(latency[: BUSY_US.bit_length()]) == 50
-        assert sum(latency[1:10]) > 0, latency  # below 512 µs
+        assert sum(latency[1:10]) > 0, latency  # some deliveries took less than 512 µs
         slots = counters.links()
         assert all(slot["finished"] == 50 and slot["last_delivery"] > 0 for slot in slots)
         assert all(0 < slot["rate"] <= 10 for slot in slots)

@@ -112,7 +112,8 @@ def test_string_keys_in_properties_are_accepted(connect: Connect, management: Ma
 
 
 def test_client_of_streaming_links_is_an_ordinary_client(connect: Connect, fresh: Fresh) -> None:
-    """routing-semantics.md C-12: outside router roles it means nothing; streaming messages reach such a client too."""
+    """Outside router roles qd.streaming-links has no effect: such clients get streamed messages, too
+    (routing-semantics.md C-12)."""
     address = fresh()
     receiver = connect(offered_capabilities=["qd.streaming-links"]).receiver(address, 1)
     sender = connect().sender(address)
@@ -129,7 +130,7 @@ def test_a_second_open_is_an_error(connect: Connect) -> None:
 
 
 def test_version_of_annotations_is_logged_at_both_ends(start: Start, workers: int) -> None:
-    """Of connections between interior routers, and to edge routers (brokers-and-edge.md C-32)."""
+    """Both ends of a connection between interior routers, or to an edge router, log it (brokers-and-edge.md C-32)."""
     debug: Section = "log", {"module": "ROUTER", "enable": "debug+"}
     a = start([*with_edges("A"), debug], workers)
     line = r"ROUTER \(debug\) Remote router annotations version: 1$"

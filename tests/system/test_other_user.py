@@ -1,4 +1,4 @@
-"""`sluice run --user`: the router works as that user, or does not start."""
+"""Option `sluice run --user`: the router runs as that user, or does not start."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ AS_USER = ("--user", USER)
 def test_router_as_another_user_checks_passwords_and_answers_pages(
     start: Start, request: pytest.FixtureRequest
 ) -> None:
-    """Both need programs and modules that are loaded after the change."""
+    """Password checks and pages need programs and modules that are loaded after the change of user."""
     program = program_for(USER)
-    folder = Path(tempfile.mkdtemp())  # those of pytest are closed to others, each time one begins
+    folder = Path(tempfile.mkdtemp())  # pytest makes its own folders inaccessible to other users
     request.addfinalizer(lambda: shutil.rmtree(folder))
     folder.chmod(0o755)
     users = folder / "users"

@@ -17,7 +17,7 @@ TRANSACTIONAL = Described(ULong(0x34), [b"txn-1", Described(ULong(0x24), [])])
 
 
 def under_way(connect: Connect, fresh: Fresh, **fields: Any) -> tuple[Sender, int, Receiver, Delivery]:
-    """A delivery that the consumer has and nobody has settled."""
+    """Send a message; return sender, delivery number, receiver and the delivery, which is unsettled at both ends."""
     sender, receiver = pair(connect, fresh(), mode=fields.pop("mode", FIRST))
     number = sender.send(message.message("under way"), **fields)
     return sender, number, receiver, receiver.next()
@@ -130,7 +130,7 @@ def test_out_of_order_settlement(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_a_range_over_two_links(connect: Connect, fresh: Fresh) -> None:
-    """Delivery-ids belong to the session: one disposition may settle deliveries of several links."""
+    """Delivery-ids belong to the session, so one disposition may settle deliveries of several links."""
     peer, one, two = connect(), fresh(), fresh()
     first, second = peer.receiver(one, 10), peer.receiver(two, 10)
     senders = [connect().sender(one), connect().sender(two)]
@@ -210,7 +210,8 @@ def test_dispositions_for_unknown_deliveries_are_ignored(connect: Connect, fresh
 
 
 def test_outcomes_come_before_the_detach_that_is_sent_with_them(connect: Connect, fresh: Fresh) -> None:
-    """Behind the detach they would belong to no link: the producer would not know them, a broker would send again."""
+    """A disposition after the detach would name no delivery: the producer would ignore it and send the message
+    again."""
     sender = connect().sender()
     session, number = sender.session, sender.session.take_delivery_id()
     fields = {"handle": sender.handle, "delivery_id": number, "delivery_tag": b"1", "message_format": 0}
@@ -228,7 +229,8 @@ def test_outcomes_come_before_the_detach_that_is_sent_with_them(connect: Connect
 
 @pytest.mark.parametrize("state", [ACCEPTED, RELEASED, rejected("my:early")], ids=["accepted", "released", "rejected"])
 def test_early_settlement_of_a_stream_completes(connect: Connect, fresh: Fresh, state: Described) -> None:
-    """The consumer settles before the last octet: the producer is settled once the message is complete."""
+    """If the consumer settles before the last octet, the producer's delivery is settled once the message is
+    complete."""
     sender, receiver = pair(connect, fresh())
     content = message.data(bytes(300_000))
     number = sender.send(content[:200_000], more=True)

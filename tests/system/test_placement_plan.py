@@ -1,4 +1,4 @@
-"""From telemetry to a plan, and the plan in a router: traffic across workers falls, and `--undo` takes it back."""
+"""Placement plan from telemetry: applied to a router it reduces traffic across workers, and `--undo` removes it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def _client(number: int, port: int) -> Peer:
 
 
 def traffic(port: int, shift: int) -> list[Peer]:
-    """Pairs of clients, each with an address of its own. shift: connections that come before, which decide on workers
-    where nothing else does."""
+    """Send through pairs of clients, each with an address of its own; return their connections.
+
+    `shift` connections are opened first, which moves the choice of workers where no placement decides.
+    """
     others = [_client(200 + number, port) for number in range(shift)]
     peers = [_client(number, port) for number in range(2 * PAIRS)]
     for number in range(PAIRS):
@@ -50,7 +52,7 @@ def sections(path: Path) -> list[tuple[str, dict[str, object]]]:
 
 
 def flows_of(path: Path) -> list[recommend.Flow]:
-    """The flows of telemetry by host, as the jobs on Spark make them."""
+    """Return the flows of telemetry by host, as the Spark jobs compute them."""
     hosts = {row["connection_id"]: ("amqp", row["peer"].rpartition(":")[0]) for row in rows(path, "dim_connection")}
     return [
         recommend.Flow(
@@ -67,7 +69,7 @@ def crossing(found: list[Row]) -> float:
 
 
 def apply(plan: Path, port: int, *words: str) -> str:
-    """Run `sluice pipeline apply`; what it says."""
+    """Run `sluice pipeline apply` and return its output."""
     words = (*command("pipeline"), "apply", str(plan), *words, "-b", f"127.0.0.1:{port}")
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -105,6 +107,7 @@ def test_after_a_plan_is_applied_less_goes_across_workers(start: Start, tmp_path
     assert apply(plan, port, "--yes", "--undo").count("- placement") == made
     assert management.query("placement") == []
     second.stop()
-    assert len(peers) == 2 * (2 * PAIRS + 1)  # none was let go before the end
+    # All connections stayed open until here.
+    assert len(peers) == 2 * (2 * PAIRS + 1)
     own = [row for row in rows(after, "fact_flow") if (row["address"] or "").startswith("balanced/pair")]
     assert crossing(own) <= crossing(rows(before, "fact_flow")) / 2

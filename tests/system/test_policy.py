@@ -1,4 +1,4 @@
-"""Vhost policy over a running router: opens, attaches, messages, changes while it runs (security.md 6)."""
+"""Vhost policy of a running router: opens, attaches, messages, and changes at runtime (security.md 6)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.adversarial
 
 
 def vhost(hostname: str, group: dict[str, Any], **attributes: Any) -> Section:
-    """A vhost with one group for everybody."""
+    """Return a vhost with one group for all users."""
     return "vhost", {"hostname": hostname, **attributes, "groups": {"all": {"users": "*", "remoteHosts": "*", **group}}}
 
 
@@ -52,7 +52,7 @@ def stats(management: Management, hostname: str) -> dict[str, Any]:
 
 
 def test_a_denied_connection(router: Router, connect: Connect, management: Management) -> None:
-    """An open with the values of the listener, then the close (security.md P-16)."""
+    """The router sends an open with the listener's values, then the close (security.md P-16)."""
     before = stats(management, "elsewhere")["connectionsDenied"]
     peer = connect(hostname="elsewhere")
     assert peer.remote_open is not None
@@ -67,7 +67,7 @@ def test_a_denied_connection(router: Router, connect: Connect, management: Manag
 
 
 def test_a_limit_on_connections(connect: Connect, management: Management) -> None:
-    """security.md P-15: what has closed makes room."""
+    """A closed connection makes room for another (security.md P-15)."""
     first = connect(hostname="full")
     assert connect(hostname="full").expect_close() == DENIED
     row = stats(management, "full")
@@ -79,7 +79,7 @@ def test_a_limit_on_connections(connect: Connect, management: Management) -> Non
 
 
 def test_numbers(connect: Connect) -> None:
-    """security.md P-20, P-21."""
+    """Cover security.md P-20 and P-21."""
     peer = connect(hostname="small")
     assert peer.remote_open is not None
     assert (peer.remote_open.max_frame_size, peer.remote_open.channel_max) == (2048, 1)
@@ -92,7 +92,7 @@ def test_numbers(connect: Connect) -> None:
 
 
 def test_a_window_below_one_frame(connect: Connect) -> None:
-    """security.md P-20: it is 0, and nothing may be sent in it."""
+    """Such a window is 0, and any transfer violates it (security.md P-20)."""
     sender = connect(hostname="shut").sender("x", credit=False)
     assert sender.session.remote is not None
     assert sender.session.remote.incoming_window == 0
@@ -103,7 +103,7 @@ def test_a_window_below_one_frame(connect: Connect) -> None:
 
 
 def test_a_session_too_many(router: Router, connect: Connect, management: Management) -> None:
-    """security.md P-30: it ends the connection, and counts."""
+    """A begin beyond the limit closes the connection and is counted (security.md P-30)."""
     before = stats(management, "small")["sessionDenied"]
     peer = connect(hostname="small")
     peer.frame("begin", channel=2, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
@@ -157,7 +157,7 @@ def test_dynamic_receivers(connect: Connect) -> None:
 
 
 def test_capabilities(connect: Connect) -> None:
-    """security.md P-45, one symbol and several."""
+    """Cover security.md P-45 with one symbol and with several."""
     peer = connect(hostname="bare")
     for capabilities in ("qd.waypoint", ["x", "qd.fallback"]):
         wanted = target("x", capabilities=capabilities)
@@ -178,7 +178,7 @@ def test_a_limit_on_links(router: Router, connect: Connect, management: Manageme
 
 
 def test_a_message_that_is_too_large(router: Router, connect: Connect, management: Management) -> None:
-    """security.md P-52: counted."""
+    """The denial is counted (security.md P-52)."""
     before = management.one("policy")
     peer = connect(hostname="small")
     sender = peer.sender("x", credit=False)
@@ -200,7 +200,7 @@ def test_a_message_that_is_too_large(router: Router, connect: Connect, managemen
 def test_messages_of_anonymous_senders(
     router: Router, connect: Connect, vhost: str, allowed: list[str], refused: list[str]
 ) -> None:
-    """security.md P-50: the link stays, and has its credit back."""
+    """The link stays attached and its credit is returned (security.md P-50)."""
     everywhere = connect()
     receivers = [everywhere.receiver(address, 10) for address in allowed]
     sender = connect(hostname=vhost).sender(None)
@@ -216,7 +216,7 @@ def test_messages_of_anonymous_senders(
 
 
 def test_changed_rules_are_for_messages_too(connect: Connect, management: Management, fresh: Fresh) -> None:
-    """With `onChange: close`; the sender itself may stay."""
+    """With `onChange: close` the new rules apply to messages of a sender that itself stays attached."""
     name = fresh("v")
     group = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "in", "allowAnonymousSender": True}
     management.create("vhost", f"vhost/{name}", hostname=name, groups={"all": group}, onChange="close")
@@ -225,14 +225,15 @@ def test_changed_rules_are_for_messages_too(connect: Connect, management: Manage
     pass_one(sender, receiver, to="in")
     management.update("vhost", f"vhost/{name}", groups={"all": {**group, "targets": "out"}})
 
-    sender.peer.receiver(fresh())  # answered by the supervisor, behind the new rules
+    # The attach is answered by the supervisor after the workers have the new rules.
+    sender.peer.receiver(fresh())
     outcome = sender.request(message.message("x", to="in"))
     assert (outcome.name, outcome.error) == ("rejected", FORBIDDEN)
 
 
 @pytest.mark.parametrize("target", ["in", None])
 def test_the_user_of_messages(router: Router, connect: Connect, target: str | None) -> None:
-    """security.md P-51, by senders with and without an address."""
+    """Cover security.md P-51 with and without an address of the sender."""
     receiver = connect().receiver("in", 10)
     sender = connect(hostname="relay").sender(target)
     to = {} if target else {"to": "in"}
@@ -245,13 +246,12 @@ def test_the_user_of_messages(router: Router, connect: Connect, target: str | No
 
 
 def test_traffic_across_workers(connect: Connect, fresh: Fresh) -> None:
-    """What is allowed works."""
     receiver = connect(hostname="tight").receiver("in", 10)
     pass_one(connect(hostname="narrow").sender("in"), receiver)
 
 
 def test_vhosts_change_while_the_router_runs(connect: Connect, management: Management, fresh: Fresh) -> None:
-    """security.md P-80 to P-83, and onChange."""
+    """Cover security.md P-80 to P-83, and onChange."""
     name = fresh("v")
     groups = {"all": {"users": "*", "remoteHosts": "*", "targets": "a, b", "sources": "a, b"}}
     management.create("vhost", f"vhost/{name}", hostname=name, groups=groups)
@@ -266,14 +266,14 @@ def test_vhosts_change_while_the_router_runs(connect: Connect, management: Manag
     management.update("vhost", f"vhost/{name}", onChange="close")
     assert kept.wait_detached() == UNAUTHORIZED
     staying = peer.receiver("a")
-    management.delete("vhost", f"vhost/{name}")  # they are those of the default vhost now
+    management.delete("vhost", f"vhost/{name}")  # the rules of the default vhost apply from here
     later.barrier()
     assert peer.sender("b", credit=False).target["address"] == "b"
     assert staying.detached is None
 
 
 def test_policy_dir(start: Start) -> None:
-    """Files of policyDir come and go; one that cannot be used changes nothing."""
+    """Files of policyDir are added and removed by reloads; an invalid file changes nothing."""
     everything = vhost("$default", EVERYTHING)
     router = start([listener(), ("policy", {"enableVhostPolicy": True}), everything])
     management = Management(Peer.opened(router.ports[""]))
@@ -286,7 +286,7 @@ def test_policy_dir(start: Start) -> None:
         file.write_text(json.dumps([["vhost", {"hostname": "v", **attributes}]]))
 
     def is_denied() -> bool:
-        """A begin is answered, or the close has come before."""
+        """Return False if a begin is answered, True if the close has arrived before."""
         peer = Peer.opened(router.ports[""], hostname="v")
         try:
             peer.frame("begin", next_outgoing_id=0, incoming_window=1, outgoing_window=1)
@@ -310,7 +310,6 @@ def test_policy_dir(start: Start) -> None:
 
 
 def test_bad_vhosts_stop_the_start(tmp_path: Path) -> None:
-    """security.md P-7."""
     router = Router(tmp_path, [listener(), ("vhost", {"hostname": "v", "maxConnections": 65536})], 1)
     router.spawn()
     assert router.wait_exit(30) == 1
@@ -318,7 +317,7 @@ def test_bad_vhosts_stop_the_start(tmp_path: Path) -> None:
 
 
 def test_explained(start: Start) -> None:
-    """`sluice policy explain --url`: the rules in force, and where they are written."""
+    """`sluice policy explain --url` shows the rules in force and their places in the configuration."""
     router = start([listener(), *SECTIONS])
     with Peer.opened(router.port) as peer:
         group = {"users": "*", "remoteHosts": "*", "targets": "out"}

@@ -1,6 +1,7 @@
-"""Limits of policy against peers that ask for everything at once, at interior and edge routers (security.md 6).
+"""Limits of policy against peers that attach or open many times at once, at interior and edge routers (security.md 6).
 
-Each check counts in the same step: answers that wait, as at an edge router for its interior, let nobody pass.
+Check and count are one step: requests beyond the limit are refused even while earlier ones wait for their answers, as
+at an edge router that queries its interior router.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ POLICY: list[Section] = [
 
 @pytest.fixture(params=["interior", "edge"])
 def limited(request: pytest.FixtureRequest, start: Start) -> Iterator[Router]:
-    """A router with policy; an edge router has an interior."""
+    """Router with policy; an edge router is connected to an interior router."""
     if request.param == "interior":
         yield start([("router", {"mode": "interior"}), listener(), *POLICY], 3)
         return
@@ -66,7 +67,7 @@ def _attach_all(peer: Peer, receivers: bool) -> list[Link]:
 def test_links_at_once(limited: Router, receivers: bool) -> None:
     most = LIMITS["maxReceivers" if receivers else "maxSenders"]
     with Peer.opened(limited.port, hostname="small") as peer:
-        for _ in range(2):  # links that are gone, and those refused, count no more
+        for _ in range(2):  # detached and refused links no longer count
             links = _attach_all(peer, receivers)
             for link in links:
                 link.wait_attached()
@@ -116,7 +117,7 @@ def test_sessions_at_once(limited: Router) -> None:
 
 
 def test_links_that_wait_are_judged_by_changed_rules(limited: Router) -> None:
-    """Links that were allowed before the change are judged, too, whether their answers were sent or not."""
+    """Links allowed before the change are checked again, whether their attach was answered or not."""
     with Peer.opened(limited.port, hostname="narrow") as peer, Peer.opened(limited.port) as own:
         links = _attach_all(peer, receivers=False)
         nobody = {"all": {**GROUP, "targets": ""}}
@@ -128,10 +129,10 @@ def test_links_that_wait_are_judged_by_changed_rules(limited: Router) -> None:
 
 @pytest.mark.parametrize("end", ["close", "drop", "detach"])
 def test_end_of_a_connection_is_logged_with_its_use(start: Start, workers: int, end: str) -> None:
-    """The text of 1.19; at level debug."""
+    """The text is that of Dispatch 1.19, at level debug."""
     debug: Section = "log", {"module": "POLICY", "enable": "debug+"}
     router = start([listener(), debug, *POLICY], workers)
-    with Peer.opened(router.port, hostname="small") as other:  # it stays
+    with Peer.opened(router.port, hostname="small") as other:  # stays open
         other.begin()
         peer = Peer.opened(router.port, hostname="small")
         session = peer.begin()

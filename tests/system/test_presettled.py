@@ -1,4 +1,4 @@
-"""Presettled deliveries that a consumer does not take (routing-semantics.md 8.6, attribute presettledOverflow)."""
+"""Presettled deliveries without credit of their consumer (routing-semantics.md 8.6, attribute presettledOverflow)."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
 STREAM = message.data(bytes(400_000))
-#: Seconds between two grants: below those after which the router drops what a consumer without credit does not take.
+#: Seconds between two grants of credit; the router drops deliveries for a consumer without credit after 1 s.
 IN_TIME = 0.7
 SECTIONS: list[Section] = [
     listener("ten", linkCapacity=10),
@@ -26,13 +26,13 @@ SECTIONS: list[Section] = [
 
 
 def arrange(connect: Connect, address: str, credit: int = 0) -> tuple[Sender, Receiver]:
-    """A producer with capacity 250 and a consumer with a queue of ten."""
+    """Attach a producer with capacity 250 and a consumer with a queue of ten."""
     receiver = connect("ten").receiver(address, credit)
     return connect().sender(address), receiver
 
 
 def dropped(management: Management, receiver: Receiver) -> int:
-    """Presettled deliveries that the router has dropped for a consumer."""
+    """Return the number of presettled deliveries that the router has dropped for a consumer."""
     row = management.one("router.link", owningAddr="M0" + receiver.address, linkDir="out")
     count = row["droppedPresettledCount"]
     assert isinstance(count, int)
@@ -40,7 +40,8 @@ def dropped(management: Management, receiver: Receiver) -> int:
 
 
 def until_dropped(management: Management, receiver: Receiver, count: int) -> None:
-    """Wait until so many were dropped: the consumer's worker hears of deliveries later than the producer's."""
+    """Wait until `count` deliveries were dropped. The consumer's worker receives them later than the producer's
+    worker."""
     for _ in range(100):
         if dropped(management, receiver) >= count:
             break
@@ -48,7 +49,7 @@ def until_dropped(management: Management, receiver: Receiver, count: int) -> Non
 
 
 def test_drop_oldest_as_before(connect: Connect, fresh: Fresh, management: Management) -> None:
-    """15 presettled, capacity 10, no credit: messages 1, 11, 12, 13, 14, 15 are left and 9 are counted."""
+    """Of 15 deliveries with capacity 10 and no credit, numbers 1 and 11 to 15 remain and 9 are counted as dropped."""
     sender, receiver = arrange(connect, fresh("drop"))
     for number in range(1, 16):
         sender.send(message.message(number), settled=True)
@@ -67,7 +68,7 @@ def test_drop_oldest_spares_unsettled(connect: Connect, fresh: Fresh, management
 
 
 def test_settled_messages_that_wait_are_not_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
-    """They have their places at the producer, and show neither there nor at the consumer as unsettled (1.19: 0)."""
+    """Queued presettled deliveries occupy places, but count as unsettled at neither link (Dispatch 1.19 reports 0)."""
     sender, receiver = arrange(connect, fresh("block"), credit=10)
     for number in range(50):
         sender.send(message.message(number), settled=True)
@@ -87,7 +88,7 @@ def test_settled_messages_that_wait_are_not_unsettled(connect: Connect, fresh: F
 
 
 def test_an_aborted_message_is_not_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
-    """Nor do those that were count for settled ones that wait."""
+    """Aborted deliveries are not counted as queued presettled ones either."""
     sender, receiver = arrange(connect, fresh("block"), credit=3)
     for _ in range(3):
         sender.send(bytes(STREAM[:200_000]), more=True)
@@ -101,9 +102,9 @@ def test_an_aborted_message_is_not_unsettled(connect: Connect, fresh: Fresh, man
 
 
 def take_in_time(sender: Sender, receiver: Receiver, total: int) -> bool:
-    """Send as credit allows and take all, in order. False: it took so long between two grants that the router may drop.
+    """Send as credit allows and receive all in order; return False if the interval between two grants was too long.
 
-    It does so after a second without credit, in which a loaded machine may not run this process.
+    After a second without credit the router drops deliveries, and a loaded machine may stop this process so long.
     """
     sent, granted = 0, time.monotonic()
     while receiver.taken < total:
@@ -127,7 +128,8 @@ def take_in_time(sender: Sender, receiver: Receiver, total: int) -> bool:
 
 @pytest.mark.parametrize("prefix", ["throttle", "block", "balanced"])
 def test_a_consumer_that_grants_credit_loses_nothing(connect: Connect, fresh: Fresh, prefix: str) -> None:
-    """A burst far above the consumer's capacity, credit granted bit by bit: all arrive, in order."""
+    """A burst far above the consumer's capacity arrives completely and in order, with credit granted in small
+    amounts."""
     for _ in range(10):
         sender, receiver = arrange(connect, fresh(prefix), credit=5)
         if take_in_time(sender, receiver, 600):
@@ -138,9 +140,9 @@ def test_a_consumer_that_grants_credit_loses_nothing(connect: Connect, fresh: Fr
 
 
 def test_throttle_holds_back_the_producers_credit(connect: Connect, fresh: Fresh, management: Management) -> None:
-    """The producer gets no more credit while the consumer's queue is full, and credit again when it has room.
+    """While the consumer's queue is full the producer gets no credit; it gets credit again once the queue has room.
 
-    What is dropped, because this took a second, may be sent again.
+    Deliveries that were dropped, because this took a second, may be replaced by new ones.
     """
     sender, receiver = arrange(connect, fresh("throttle"))
     taken = 0
@@ -163,7 +165,8 @@ def test_throttle_holds_back_the_producers_credit(connect: Connect, fresh: Fresh
 def test_throttle_drops_oldest_for_a_consumer_that_stays_silent(
     connect: Connect, fresh: Fresh, management: Management
 ) -> None:
-    """No credit for a second: then the oldest go, one at a time, counted; the producer goes on."""
+    """After a second without credit the oldest deliveries are dropped one at a time and counted; the producer
+    continues."""
     sender, receiver = arrange(connect, fresh("throttle"))
     total, sent = 300, 0
     while sent < total:

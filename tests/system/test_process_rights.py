@@ -1,4 +1,4 @@
-"""What the processes of a router may do, and who may look into them (docs/internals/threat-model.md)."""
+"""Rights of the router's processes, and protection of their memory (docs/internals/threat-model.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
 from tests.system.router import FILES, ROOT, Router, Section, listener, poll
 
-#: Of the same user, with no more rights than a worker: for each process whether its memory can be opened.
+#: Program that runs as the same user with no more rights than a worker, and prints for each process whether its memory
+#: can be opened.
 LOOK = """
 import sys
 from router.process import give_up_rights
@@ -41,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 def status(pid: int) -> dict[str, str]:
-    """Of /proc/PID/status."""
+    """Return the fields of /proc/PID/status."""
     return dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
 
 
@@ -59,7 +60,7 @@ def look(pids: list[int]) -> set[str]:
 
 
 def users(directory: Path) -> list[Section]:
-    """A listener that needs the authentication process."""
+    """Return the sections of a listener that needs the authentication process."""
     file = directory / "users"
     command = [str(ROOT / ".venv" / "bin" / "sluice"), "passwd", str(file), "alice"]
     subprocess.run(command, input="secret\n", text=True, capture_output=True, timeout=60, check=True)
@@ -67,7 +68,7 @@ def users(directory: Path) -> list[Section]:
 
 
 def parts(router: Router) -> dict[str, list[int]]:
-    """Process ids by the part that their titles name."""
+    """Return the process ids by the kind that the process titles name."""
     found: dict[str, list[int]] = {"supervisor": [router.pid]}
     for process in router.family():
         title = " ".join(process.cmdline())
@@ -87,17 +88,17 @@ def test_rights(start: Start, tmp_path: Path, options: tuple[str, ...]) -> None:
     own = int(status(os.getpid())["CapPrm"], 16)
     for part, pids in parts(router).items():
         for pid in pids:
-            # The authentication process says so a moment after it has its name.
+            # The authentication process sets its title a moment before it drops its rights.
             poll(lambda pid=pid: status(pid)["NoNewPrivs"] == "1", f"{part} gains no rights")  # type: ignore[misc]
             if part == "supervisor" and not options:
-                continue  # it opens ports and files whenever the configuration says so
+                continue  # the supervisor opens ports and files whenever the configuration requires it
             kept = 0 if options else own & KEPT
             poll(lambda pid=pid, kept=kept: _capabilities(pid) == {kept}, f"{part} has given up its rights")  # type: ignore[misc]
 
 
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="no filter for this machine")
 def test_workers_have_a_filter_of_system_calls(start: Start) -> None:
-    """Workers that replace others have it, too; the supervisor starts programs, and has none."""
+    """Replacement workers have the filter, too. The supervisor starts programs and has none."""
     router = start([listener()], 2)
     first = parts(router)["worker"]
     os.kill(first[0], 9)
@@ -108,7 +109,7 @@ def test_workers_have_a_filter_of_system_calls(start: Start) -> None:
 
 
 def test_messages_come_before_passwords(start: Start, tmp_path: Path) -> None:
-    """Where cores are scarce, who checks passwords comes last."""
+    """Password checks have the lowest CPU priority, so that they do not delay messages."""
     router = start([*users(tmp_path), listener()], 1)
     own = os.nice(0)
     wanted = {"worker": own, "zygote": own, "supervisor": own, "authentication": min(own + BEHIND, 19)}
@@ -121,7 +122,7 @@ def test_messages_come_before_passwords(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of the system call is that of x86_64")
 def test_workers_come_soon_when_they_wake_up(start: Start) -> None:
-    """By a short slice of a core, where the kernel takes one."""
+    """Workers have a short scheduling slice on kernels that support one."""
     usual = _slice(os.getpid())
     if usual == 0:
         pytest.skip("Linux before 6.12 has no slices of its own for a thread")
@@ -131,7 +132,7 @@ def test_workers_come_soon_when_they_wake_up(start: Start) -> None:
 
 
 def _slice(pid: int) -> int:
-    """ns of a core that a thread has at a time, by sched_getattr(2)."""
+    """Return a thread's scheduling slice in ns, from sched_getattr(2)."""
     attributes = ctypes.create_string_buffer(56)
     if ctypes.CDLL(None, use_errno=True).syscall(315, pid, attributes, len(attributes), 0):
         raise OSError(ctypes.get_errno(), "sched_getattr")
@@ -140,7 +141,7 @@ def _slice(pid: int) -> int:
 
 
 def _capabilities(pid: int) -> set[int]:
-    """Effective and permitted ones, with what could be inherited."""
+    """Return the effective set and the union of the permitted, inheritable and ambient sets."""
     found = status(pid)
     return {int(found["CapEff"], 16), int(found["CapPrm"], 16) | int(found["CapInh"], 16) | int(found["CapAmb"], 16)}
 
@@ -150,7 +151,7 @@ def test_kept() -> None:
 
 
 def test_workers_are_closed_once_there_are_keys(start: Start, made: Pki) -> None:
-    """Those that are there, and those that come later; what is shown of them is not affected."""
+    """Both running and later workers become non-dumpable; the figures that management shows of them stay available."""
     router = start([listener(), FILES], 2)
     pids = router.worker_pids()
     assert look(pids) == {"open"}, "there is nothing to hide yet"

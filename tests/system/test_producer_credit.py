@@ -48,7 +48,7 @@ def test_exchange_and_management_have_credit_at_once(connect: Connect) -> None:
 
 
 def all_credit_back(sender: Sender, capacity: int = 10) -> None:
-    """The producer is granted the full capacity again (the router may batch, so not after each delivery)."""
+    """Wait until most of the capacity is granted again; the router may grant in batches."""
     sender.peer.until(lambda: sender.credit > capacity // 2, "credit is replenished")
 
 
@@ -151,10 +151,8 @@ def test_presettled_without_consumer_drains_too(connect: Connect, fresh: Fresh) 
 
 
 def test_credit_overrun_is_clamped(connect: Connect, fresh: Fresh) -> None:
-    """What little a producer sends beyond its credit is delivered, and its credit never wraps around.
-
-    routing-semantics.md K-10.
-    """
+    """A few deliveries beyond the credit are delivered, and the credit never wraps around (routing-semantics.md
+    K-10)."""
     sender, receiver = pair(connect, fresh(), credit=100, into="ten")
     numbers = [sender.send(message.message(n)) for n in range(13)]
     deliveries = receiver.receive(13)
@@ -177,7 +175,7 @@ def test_a_second_consumer_changes_no_credit(connect: Connect, fresh: Fresh) -> 
 
 
 def test_far_more_than_the_credit_ends_the_link_only(connect: Connect, fresh: Fresh) -> None:
-    """routing-semantics.md K-10 bounded: twice the capacity, then the link is detached; its session goes on."""
+    """At twice the capacity the link is detached and its session stays usable (bound of routing-semantics.md K-10)."""
     address = fresh()
     receiver = connect().receiver(address, 0)
     peer = connect()

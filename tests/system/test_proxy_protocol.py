@@ -1,4 +1,4 @@
-"""Listeners behind proxies that say whom they forward (PROXY protocol)."""
+"""Listeners behind proxies that send the PROXY protocol header with the client's address."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_others_send_none(router: Router, management: Management) -> None:
         assert host_of(management, "direct").startswith(STRANGER)
     with dial(router, "plain", STRANGER) as liar:
         liar.sendall(proxy.text(*CLIENT))
-        while liar.recv(100):  # what the router says before it has read that this is no AMQP
+        while liar.recv(100):  # the router's header and error, sent before it has recognised the octets as no AMQP
             pass
 
 

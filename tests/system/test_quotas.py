@@ -1,6 +1,6 @@
-"""Quotas of a vhost and of its groups: connections, links and addresses, and the rate and memory of messages.
+"""Quotas of a vhost and of its groups: connections, links, addresses, and the rate and memory of messages.
 
-A rate is judged by the time that many messages take, as a bound from below: a busy machine only makes it longer.
+A rate is tested by a lower bound on the time that many messages take, which a busy machine only extends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def state(management: Management, hostname: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("hostname", ["links", "group-links"])
 def test_links_of_all_connections_are_counted(connect: Connect, management: Management, hostname: str) -> None:
-    """40 at once, over two connections; what is detached makes room."""
+    """Attach 40 links at once over two connections; a detached link makes room for another."""
     peers = [connect(hostname=hostname) for _ in range(2)]
     links: list[Sender | Receiver] = []
     for number in range(20):
@@ -90,7 +90,8 @@ def test_addresses_are_counted_once_each(connect: Connect, management: Managemen
     for attempt in (peer.sender("three", wait=False), other.receiver(dynamic=True, wait=False)):
         assert attempt.wait_detached() == LINK_FULL
     assert not other.sender("two", credit=False).detached
-    assert not other.sender(credit=False).detached  # anonymous
+    # An anonymous sender has no address.
+    assert not other.sender(credit=False).detached
     dynamic.detach()
     poll(lambda: state(management, "addresses")["addressesCurrent"] == 2, "the generated address is gone")
     assert not peer.sender("three", credit=False).detached
@@ -115,7 +116,7 @@ def _admits(router: Router, hostname: str) -> bool:
 
 
 def _seconds(senders: list[Sender], receivers: list[Receiver], count: int, payload: bytes) -> float:
-    """Send so many messages over all senders as they get credit; how long that took."""
+    """Send `count` messages over all senders as credit allows; return the seconds until all have arrived."""
     begun = time.monotonic()
     sent = 0
     while sent < count:
@@ -129,7 +130,7 @@ def _seconds(senders: list[Sender], receivers: list[Receiver], count: int, paylo
 
 
 def _come(receivers: list[Receiver], count: int) -> None:
-    """Wait until so many messages have come, in all."""
+    """Wait until `count` messages have arrived in all."""
 
     def come() -> bool:
         for receiver in receivers:
@@ -143,7 +144,8 @@ def _come(receivers: list[Receiver], count: int) -> None:
 def test_messages_of_all_connections_have_one_rate(
     connect: Connect, fresh: Fresh, management: Management, hostname: str
 ) -> None:
-    """None is lost or refused. What a second brings may come at once, and one delivery of each link beyond that."""
+    """No message is lost or refused. Beyond the rate, one second's worth may pass at once, and one delivery of each
+    link."""
     senders, receivers = [], []
     for _ in range(4):
         address, peer = fresh(), connect(hostname=hostname)
@@ -199,14 +201,15 @@ def test_octets_have_a_rate(connect: Connect, fresh: Fresh, management: Manageme
         sender.send(message.message("x" * size), settled=True)
     _come([receiver], count)
     taken = time.monotonic() - begun
-    # A message may come on credit that was granted before anything was known of its size.
+    # Credit that was granted before the router saw the size of messages lets one message pass early.
     assert taken > (count * size - size) / OCTETS - 1.5 - (0 if frames == 1 else 1.5), taken
 
 
 def test_octets_held_are_bounded_for_all_connections_together(
     connect: Connect, fresh: Fresh, management: Management
 ) -> None:
-    """Consumers take nothing: senders get neither credit nor window. Others go on, and so does everything later."""
+    """With consumers that take nothing, senders get neither credit nor window; other clients are not affected, and all
+    recover."""
     receivers, senders = [], []
     for _ in range(4):
         address = fresh()
@@ -281,7 +284,7 @@ def test_edge_router_has_the_quota_for_its_clients(start: Start, workers: int) -
 
 
 def test_killed_worker_leaves_nothing_held(start: Start) -> None:
-    """Octets that its connections held no longer count for the others."""
+    """Octets held by connections of the killed worker no longer count against the vhost."""
     policy: Section = "policy", {"enableVhostPolicy": True}
     limited = vhost("buffered", maxBufferedOctets=BUFFERED)
     router = start([listener(), policy, vhost("$default"), limited], 3)
@@ -301,12 +304,12 @@ def test_killed_worker_leaves_nothing_held(start: Start) -> None:
 
 
 def test_messages_in_parts_are_finished_at_the_bound(connect: Connect, fresh: Fresh, management: Management) -> None:
-    """Parts of messages that are not routed yet fill the bound, and none of them would ever be complete."""
+    """Incomplete messages that cannot be routed yet may fill the bound, and are still completed."""
     address = fresh()
     receiver = connect(hostname="parts").receiver(address, 100)
     peer = connect(hostname="parts")
     senders = [peer.sender(address) for _ in range(8)]
-    # Before its properties are complete, a message cannot be routed.
+    # A message cannot be routed before its properties section is complete.
     long = message.properties(to="x" * 30_000, user_id=b"") + message.message("whole")
     for sender in senders:
         sender.send(long[:15_000], more=True)

@@ -1,4 +1,4 @@
-"""Reload: SIGHUP, the operation RELOAD and its undo, and changes by management, while clients are connected."""
+"""Reload by SIGHUP and by operation RELOAD, undo, and changes by management, while clients are connected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ADDRESS = "router.config.address"
 
 
 class Client:
-    """A router, and a management client on its own connection to it."""
+    """Router under test, with a management client on its own connection."""
 
     def __init__(self, router: Router, peers: list[Peer]) -> None:
         self.router = router
@@ -35,7 +35,8 @@ class Client:
         return peer
 
     def reload(self, sections: Iterable[Section] | None = None, **properties: bool) -> dict[str, Any]:
-        """Write the file, if sections are given, and have it read; when it answers, all workers go by it."""
+        """Write the file, if sections are given, and call RELOAD; when the call returns, all workers use the
+        result."""
         if sections is not None:
             self.router.configure(sections)
         answer: dict[str, Any] = self.management.call("RELOAD", **properties)
@@ -47,7 +48,7 @@ class Client:
         return caught.value
 
     def changed(self, sections: Iterable[Section], **properties: bool) -> list[tuple[str, str]]:
-        """What a reload changes: kind and short type of each entity."""
+        """Reload and return the kind and the short type of each changed entity."""
         answer = self.reload(sections, **properties)
         return [(change["kind"], change["type"].rpartition(".")[2]) for change in answer["changes"]]
 
@@ -56,7 +57,7 @@ class Client:
         return self.connect().sender(address), made
 
     def table_known(self) -> None:
-        """Wait until every worker has the table as it is now: then the attach of a consumer is answered."""
+        """Wait until every worker has the present table: the attach of a consumer is answered only then."""
         self.connect().receiver("unrelated")
 
 
@@ -74,7 +75,7 @@ def send(sender: Sender, bodies: Iterable[str]) -> list[int]:
 
 
 def take(receiver: Receiver, count: int) -> list[Any]:
-    """The next messages, accepted."""
+    """Receive and accept `count` messages; return their bodies."""
     found = receiver.receive(count)
     for delivery in found:
         delivery.settle()
@@ -97,7 +98,7 @@ def test_a_treatment_changes_for_an_address_in_use(client: Client) -> None:
     assert client.changed([listener(), address("a", "closest")]) == [("update", "address")]
     send(sender, ["5", "6", "7", "8"])
     assert [len(take(receiver, 2)) for receiver in (first, second)] == [2, 2]
-    # What was on its way before all that ends as it began.
+    # Deliveries sent before the changes are settled as usual.
     for delivery in kept:
         delivery.settle()
     for number in unsettled:
@@ -157,7 +158,7 @@ def test_management_makes_and_removes_addresses(client: Client) -> None:
         client.management.create(ADDRESS, "mine", prefix="b")
     with pytest.raises(ManagementError, match="400 Already exists"):
         client.management.create(ADDRESS, "other", pattern="a.#")
-    # A reload knows only the file.
+    # A reload compares with the file alone, so it would delete the address made by management.
     answer = client.reload(plan=True)
     assert not answer["applied"]
     assert [(change["kind"], change["title"]) for change in answer["changes"]] == [("delete", "address 'mine'")]
@@ -222,7 +223,7 @@ def test_listeners_come_and_go(client: Client) -> None:
     sender = late.sender("a")
     assert sender.credit == 7
     pass_one(sender, receiver)
-    # What a listener says is for the connections to come; those that are open stay as they are.
+    # Changed attributes of a listener apply to new connections; open ones keep their values.
     assert client.changed([listener(), listener("more", port=port, linkCapacity=9)]) == [("update", "listener")]
     assert client.connect(port).sender("a").credit == 9
     assert late.sender("a").credit == 7
@@ -240,7 +241,7 @@ def test_a_listener_moves_to_the_port_of_another(client: Client) -> None:
     client.connect(second)
     rows = {row["name"]: row["port"] for row in client.management.query("listener")}
     assert (rows["a"], rows["b"]) == (str(second), str(first))
-    # From one interface to all on the same port: both are bound for a moment.
+    # A listener that moves from one interface to all interfaces on the same port needs both bound for a moment.
     client.reload([listener(), listener("a", port=second, host="0.0.0.0")])
     client.connect(second)
 
@@ -255,7 +256,7 @@ def test_a_listener_that_cannot_be_opened_refuses_the_reload(client: Client) -> 
         assert str(error) == f"500 Listener error on 127.0.0.1:{port}: Address already in use"
         assert client.management.query(ADDRESS) == []
         assert len(client.management.query("listener")) == 1
-        # By CREATE it is made all the same, as Dispatch did, and opened by a later reload.
+        # CREATE makes the entity although the port is busy, as Dispatch does; a later reload opens it.
         client.management.create("listener", "busy", host="127.0.0.1", port=str(port))
         client.router.wait_log(f"Listener error on 127.0.0.1:{port}: Address already in use")
     client.reload([listener(), listener("busy", port=port)])
@@ -311,7 +312,7 @@ def test_sighup_opens_log_files_again(client: Client) -> None:
 
 
 def hang_up(client: Client) -> None:
-    """SIGHUP, and wait until the file has been read."""
+    """Send SIGHUP and wait until the file has been read."""
     seen = len(client.router.lines)
     os.kill(client.router.pid, signal.SIGHUP)
     done = r"AGENT \((notice|error)\) (Configuration reloaded|The configuration is unchanged)"
@@ -409,7 +410,7 @@ def test_the_limit_of_connections_changes(client: Client) -> None:
 
 
 def test_lines_that_workers_write_are_counted_and_kept(client: Client) -> None:
-    """Frames are written by the worker that has the connection."""
+    """Frames are logged by the worker that owns the connection."""
     client.reload([listener(), ("log", {"module": "PROTOCOL", "enable": "trace+"})])
     client.connect().receiver("traced")
 

@@ -1,4 +1,4 @@
-"""Deliveries from and to route containers are counted besides the others (management.md 7.1)."""
+"""Separate counters of deliveries from and to route containers (management.md 7.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("deliveriesIngressRouteContainer", "deliveriesEgressRouteContainer")
 
 
 def counted(management: Management, address: str) -> tuple[list[Any], list[Any]]:
-    """Ingress and egress of route containers, of the router and of an address."""
+    """Return the ingress and egress counts of route containers, for the router and for an address."""
     router = management.one("router")
     record = management.one("router.address", key=f"M0{address}")
     return [router[column] for column in COLUMNS], [record[column] for column in COLUMNS]

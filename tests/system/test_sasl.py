@@ -1,4 +1,4 @@
-"""Clients that log in: users of a file, libsasl2, tokens, and what a listener demands (security.md S-1 to S-8)."""
+"""Client login: users of a file, libsasl2, tokens, and the requirements of a listener (security.md S-1 to S-8)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCRAM = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
 REFUSED = r"\[C\d+\] Connection from 127.0.0.1:\d+ \(to 127.0.0.1:\d+\) failed: amqp:unauthorized-access "
 
 
-#: Issuers with the same keys: one whose users have a prefix, and one whose users are called as those of the first.
+#: Issuers with the same keys. OTHER's users have a prefix; SAME's users have the names of the first issuer's users.
 OTHER, SAME = "https://other.example", "https://same.example"
 
 
@@ -75,7 +75,7 @@ def _site(folder: Path) -> Iterator[Router]:
 
 @pytest.fixture
 def site(_site: Router, request: pytest.FixtureRequest) -> Router:
-    """A router with listeners of all kinds."""
+    """Router with listeners for each kind of login."""
     request.node.routers = [_site]
     return _site
 
@@ -99,7 +99,7 @@ def plain(user: str, password: str) -> bytes:
 
 
 def open_by(peer: Peer, mechanism: str, response: bytes) -> Peer:
-    """Log in and open."""
+    """Log in and open the connection."""
     assert peer.sasl(mechanism, response).code == 0
     assert peer.header() == AMQP_HEADER
     peer.frame("open", container_id="client")
@@ -114,7 +114,6 @@ def user_of(site: Router, container: str = "client") -> dict[str, Any]:
 
 
 def test_offers(dial_in: Any) -> None:
-    """security.md S-4."""
     assert offered(dial_in("people")) == [*SCRAM, "PLAIN"]
     assert offered(dial_in("filtered")) == ["PLAIN", "ANONYMOUS"]
     assert offered(dial_in("tokens")) == ["OAUTHBEARER", "XOAUTH2"]
@@ -129,7 +128,7 @@ def test_plain(site: Router, dial_in: Any) -> None:
 
 
 def test_scram(dial_in: Any) -> None:
-    """The server's proof goes with the outcome."""
+    """The server's proof is in the outcome."""
     peer = dial_in("people")
     offered(peer)
     client = ScramClient("SCRAM-SHA-512", "guest", "secret")
@@ -156,7 +155,8 @@ def test_scram(dial_in: Any) -> None:
     ],
 )
 def test_refusals(site: Router, dial_in: Any, name: str, mechanism: str, response: bytes, text: str) -> None:
-    """security.md S-6: outcome 1, then the end, and the reason in the log, without what was sent. It is counted."""
+    """Outcome 1, then the end of the connection; the log has the reason without the response, and the failure is
+    counted (security.md S-6)."""
     seen = len(site.lines)
     before = scrape(site.ports["web"])
     peer = dial_in(name)
@@ -167,7 +167,7 @@ def test_refusals(site: Router, dial_in: Any, name: str, mechanism: str, respons
     assert "secret" not in "\n".join(site.lines[seen:])
     by_host = "sluice_logins_failed_by_host_total"
     counted = before.sum(by_host) + 1
-    # Of a login that a worker refuses by itself the supervisor hears later than the client.
+    # The supervisor is notified of a login that a worker refused by itself, later than the client is.
     after = poll(lambda: (found := scrape(site.ports["web"])).sum(by_host) >= counted and found, "it is counted")
     assert after.sum(by_host) == counted
     assert after.sum("sluice_logins_failed_total", listener=name) >= 1
@@ -186,7 +186,6 @@ def test_long_names_are_refused(site: Router, dial_in: Any) -> None:
 
 @pytest.mark.parametrize("name", ["people", "strict"])
 def test_who_skips_authentication_is_closed_without_an_octet(site: Router, dial_in: Any, name: str) -> None:
-    """security.md S-5."""
     seen = len(site.lines)
     peer = dial_in(name)
     peer.raw(AMQP_HEADER)
@@ -196,7 +195,6 @@ def test_who_skips_authentication_is_closed_without_an_octet(site: Router, dial_
 
 
 def test_without_authentication_a_client_is_anonymous(site: Router) -> None:
-    """security.md S-8."""
     with Peer.opened(site.port, sasl=False, container_id="skipped"):
         row = user_of(site, "skipped")
         assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", None, False)
@@ -234,7 +232,7 @@ def test_a_token_that_expires_closes_its_connection(dial_in: Any) -> None:
 
 
 def test_a_token_is_renewed(dial_in: Any) -> None:
-    """Over a link to $cbs: a token of the same user counts, any other is refused."""
+    """Over a link to $cbs, a token of the same user is accepted and any other refused."""
     end = int(time.time()) + 3
     short = token(exp=end)
     peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {short}\x01\x01".encode())
@@ -249,7 +247,7 @@ def test_a_token_is_renewed(dial_in: Any) -> None:
 
 
 def test_users_of_issuers_are_apart(site: Router, dial_in: Any) -> None:
-    """By a prefix, for policy; and whoever has logged in by one issuer renews by that one only."""
+    """Policy sees a prefix in the user name, and only tokens of the same issuer renew a login."""
     shown = {ISSUER: "alice", OTHER: "other:alice", SAME: "alice"}
     with Peer.opened(site.port) as own:
         management = Management(own)
@@ -265,7 +263,7 @@ def test_users_of_issuers_are_apart(site: Router, dial_in: Any) -> None:
 
 
 def test_one_client_does_not_keep_all_others_from_logging_in(site: Router, dial_in: Any) -> None:
-    """However many tokens it sends: few are looked at, the others are refused at once."""
+    """A few tokens of a client are checked at a time, the others are refused at once."""
     peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token()}\x01\x01".encode())
     renewal = Renewal(peer)
     (found,) = [each for each in site.family() if "sluice: authentication" in " ".join(each.cmdline())]
@@ -321,7 +319,7 @@ def test_passwords_are_in_no_list_of_entities(site: Router) -> None:
 
 
 def test_the_process_that_dies(site: Router, dial_in: Any) -> None:
-    """Those who wait are refused; others notice nothing, and the next who log in find another one."""
+    """Clients whose login is pending are refused; others are not affected, and later logins use a new process."""
     waiting = dial_in("people")
     offered(waiting)
     (found,) = [each for each in site.family() if "sluice: authentication" in " ".join(each.cmdline())]
@@ -340,7 +338,7 @@ def test_the_process_that_dies(site: Router, dial_in: Any) -> None:
 
 @LIBRARY
 def test_the_library(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
-    """security.md S-1 to S-4: as a file of 1.19 has it."""
+    """Cover security.md S-1 to S-4 with a configuration file as 1.19 has it."""
     sasldb.make(tmp_path, {"guest": "secret"}, name="my-router", mechanisms="PLAIN SCRAM-SHA-1 ANONYMOUS")
     sasldb.make(
         tmp_path, {"test": "password"}, name="my-router", realm="domain.com", mechanisms="PLAIN SCRAM-SHA-1 ANONYMOUS"
