@@ -85,7 +85,7 @@ def test_ingress_is_what_has_ended_or_was_dropped(router: Router, connect: Conne
     names = ("sluice_deliveries_ended_total", "sluice_deliveries_dropped_total", "sluice_presettled_dropped_total")
     came = before.sum("sluice_deliveries_total", direction="ingress") + 6
     page = wait_page(web, "all have come", qdr_deliveries_ingress_total=came)
-    assert [page.sum(name) - before.sum(name) for name in names] == [4, 1, 1]  # one delivery is unsettled
+    assert [page.sum(name) - before.sum(name) for name in names] == [4, 1, 1]  # the third delivery is unsettled
     receiver.detach()
     assert sender.outcome(numbers[2]).name == "modified"
     ended = before.sum("sluice_deliveries_ended_total") + 5

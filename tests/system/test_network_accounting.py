@@ -21,7 +21,7 @@ from tests.system.test_link_routes import BOTH, KIND, receiving, sending
 
 COUNT = 5
 LINK_ROUTES = ("ingress", "egress", "transit")
-LONG_TAG = b"t" * 33  # one octet more than AMQP allows for a delivery tag
+LONG_TAG = b"t" * 33  # AMQP allows 32 octets for a delivery tag
 STREAM = message.data(bytes(400_000))
 
 

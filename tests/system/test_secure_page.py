@@ -1,4 +1,4 @@
-"""docs/user/secure.md, done as it says with the files of conf/secure; only the ports are others."""
+"""Walk through docs/user/secure.md with the files of conf/secure; only the ports differ."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tests.system.router import ROOT, Router, poll
 from tests.system.tools import environment
 
 PAGE = ROOT / "docs" / "user" / "secure.md"
-#: Ports that the page and the files name.
+#: Ports that the page and the files use.
 NAMED = ("5671", "5672", "5681", "5682", "5683", "5691", "5692", "5693")
 PASSWORDS = {"alice": "one of alice", "anna": "one of anna", "bob": "one of bob"}
 
 
 class Step(NamedTuple):
-    """A command of the page, and what the page shows of its output."""
+    """Command of the page, and the output that the page shows for it."""
 
     command: str
     output: str
 
 
 class Walk:
-    """Somebody who does what the page says, in a folder with a copy of conf/secure."""
+    """Reader of the page who runs its commands in a folder with a copy of conf/secure."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Walk:
         return re.sub("|".join(NAMED), lambda match: self.ports[match.group()], text)
 
     def take(self, command: str) -> Step:
-        """The next command of the page, which begins like this."""
+        """Return the next command of the page, which must begin with `command`."""
         step = self.steps.pop(0)
         assert step.command.startswith(command), step
         return step
@@ -66,7 +66,7 @@ class Walk:
         router.start()
 
     def receive(self, step: Step, password: str) -> None:
-        """Start a program that goes on."""
+        """Start a program that keeps running."""
         with self.said.open("w") as file:
             process = self._open(step, file.fileno())
         self.receiving.append(process)
@@ -75,7 +75,8 @@ class Walk:
         process.stdin.flush()
 
     def run(self, step: Step, password: str | None = None, *, code: int = 0) -> str:
-        """What a command prints, both to a terminal; the page's output is all of the standard output."""
+        """Run a command; return its standard output and standard error. The page's output must be the whole standard
+        output."""
         process = self._open(step, subprocess.PIPE)
         out, err = process.communicate(None if password is None else f"{password}\n", CONVERGENCE)
         assert process.returncode == code, (step, out, err)
@@ -83,7 +84,7 @@ class Walk:
         return out + err
 
     def _open(self, step: Step, output: int) -> subprocess.Popen[str]:
-        """Without a terminal that passwords could be asked for at."""
+        """Start a command without a terminal, so that it cannot ask for passwords there."""
         path = os.pathsep.join([str(ROOT / ".venv" / "bin"), os.environ["PATH"]])
         return subprocess.Popen(
             ["bash", "-c", f"exec {step.command}" if output != subprocess.PIPE else step.command],
@@ -153,12 +154,12 @@ def test_the_page(walk: Walk) -> None:
     refused = walk.take("sluice manage")
     assert refused.output.strip() in walk.run(Step(refused.command, ""), code=1)
 
-    walk.take("sluice run -c router.conf 3<")  # an example of a form: there is no such file
+    walk.take("sluice run -c router.conf 3<")  # an example without a file of that name
     assert walk.steps == []
 
 
 def test_certificates_are_never_overwritten(walk: Walk) -> None:
-    """Nor is anything made of arguments that are wrong; further routers can be added."""
+    """Wrong arguments create nothing, and certificates of further routers can be added."""
     make = "conf/secure/make-certificates"
     walk.run(Step(f"{make} keys A=localhost", ""))
     keys = walk.folder / "keys"

@@ -30,7 +30,7 @@ def test_bounded_window(connect: Connect) -> None:
 
 
 def test_bounded_window_is_reopened(connect: Connect, fresh: Fresh) -> None:
-    """Many more frames than the window, each sent only when the window allows."""
+    """Send many more frames than the window holds, each when the window allows."""
     sender, receiver = pair(connect, fresh(), credit=50, into="bounded")
     for number in range(40):
         sender.peer.until(lambda: sender.session.remote_window > 0, "an open window")
@@ -77,7 +77,7 @@ def test_clients_incoming_window_is_obeyed(connect: Connect, fresh: Fresh) -> No
 def test_consumer_that_counts_transfers_wrongly_gets_its_messages(
     connect: Connect, fresh: Fresh, router: Router, next_id: int | None
 ) -> None:
-    """Its window counts from what was sent: never more than it says, and no standstill (routing-semantics.md S-4)."""
+    """The window is counted from the transfers sent: never exceeded, and never stalled (routing-semantics.md S-4)."""
     address = fresh()
     session = connect().begin(incoming_window=5)
     receiver = session.receiver(address)
@@ -96,7 +96,7 @@ def test_consumer_that_counts_transfers_wrongly_gets_its_messages(
 
 
 def test_flow_that_is_far_behind_opens_no_window(connect: Connect, fresh: Fresh) -> None:
-    """Ids are serial numbers: one that is behind by more than the window is not taken for one ahead."""
+    """Ids are serial numbers: one that is behind by more than the window is not mistaken for one ahead."""
     address = fresh()
     session = connect().begin(incoming_window=5)
     receiver = session.receiver(address, 100)
@@ -163,7 +163,7 @@ def test_echo_on_a_session_is_answered(connect: Connect) -> None:
     peer = connect()
     session = peer.begin()
     session.flow(echo=True)
-    # Bounded from the first flow on, and what the begin said until then.
+    # The window is bounded from the first flow on; until then the value of the begin holds.
     assert 0 < peer.expect("flow", channel=session.remote_channel).incoming_window < WIDE
 
 

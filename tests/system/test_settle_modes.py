@@ -1,4 +1,5 @@
-"""rcv-settle-mode of both ends: who settles, and who is told (routing-semantics.md 9.2, A-1; decision 0061)."""
+"""Attach field rcv-settle-mode at both ends: order of settlement, and its notification (routing-semantics.md 9.2, A-1;
+decision 0061)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ STATES: dict[str, Described] = {
     "released": RELEASED,
     "modified": modified(True, True),
 }
-#: Routers of the producer and of the consumer: A and B are interior routers, E and F edge routers at them.
+#: Routers of the producer and of the consumer. A and B are interior routers, E and F edge routers connected to them.
 PLACES = [("A", "A"), ("A", "B"), ("E", "E"), ("E", "A"), ("A", "E"), ("E", "F")]
 NAMES = ["-".join(place) for place in PLACES]
 MANY = 300
@@ -56,14 +57,14 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The routers A, B, E and F, shared by the module."""
+    """Routers A, B, E and F, shared by the module."""
     request.node.routers = list(_network.routers.values())
     yield _network
     _network.drop()
 
 
 def ends(network: Site, place: tuple[str, str], into: int, out: int, credit: int = 10) -> tuple[Sender, Receiver]:
-    """A sender and a receiver of one address whose links have these modes."""
+    """Attach a sender with mode `into` and a receiver with mode `out` to a new address."""
     address = network.fresh("balanced/")
     receiver = network.connect(place[1]).receiver(address, credit, rcv_settle_mode=out)
     sender = network.connect(place[0]).sender(address, credit=False, rcv_settle_mode=into)
@@ -72,7 +73,7 @@ def ends(network: Site, place: tuple[str, str], into: int, out: int, credit: int
 
 
 def told(receiver: Receiver, delivery: Delivery) -> Outcome:
-    """Wait until the router has settled towards the consumer."""
+    """Wait until the router has settled towards the consumer, and return the outcome."""
     settled = receiver.session.remote_settled
     receiver.peer.until(lambda: delivery.id in settled and settled[delivery.id].settled, "settlement at the consumer")
     return settled[delivery.id]
@@ -88,7 +89,7 @@ def test_the_answer_has_the_modes_of_the_attach(network: Site) -> None:
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
 def test_consumer_second_producer_first(network: Site, place: tuple[str, str], name: str) -> None:
-    """The router settles towards both when the outcome comes."""
+    """The router settles towards both ends when the outcome arrives."""
     sender, receiver = ends(network, place, FIRST, SECOND)
     before = sender.wait_credit()
     number = sender.send(message.message("x"))
@@ -105,7 +106,7 @@ def test_consumer_second_producer_first(network: Site, place: tuple[str, str], n
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
 def test_both_second(network: Site, place: tuple[str, str], name: str) -> None:
-    """The router relays: the producer settles, then the consumer is told."""
+    """The router relays the outcome and the settlement: the producer settles first, then the consumer is notified."""
     sender, receiver = ends(network, place, SECOND, SECOND)
     number = sender.send(message.message("x"))
     delivery = receiver.next()
@@ -123,7 +124,7 @@ def test_both_second(network: Site, place: tuple[str, str], name: str) -> None:
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
 def test_consumer_first(network: Site, place: tuple[str, str], name: str, mode: int) -> None:
-    """A consumer that settles at once ends the delivery, whatever mode its producer has."""
+    """A consumer that settles at once ends the delivery in both modes of the producer."""
     sender, receiver = ends(network, place, mode, FIRST)
     number = sender.send(message.message("x"))
     receiver.next().settle(STATES[name])
@@ -150,7 +151,7 @@ def test_many_at_once(network: Site, place: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
 def test_a_multicast_consumer_is_second(network: Site, place: tuple[str, str]) -> None:
-    """The producer has its outcome, and the consumer its settlement, when all consumers have an outcome."""
+    """Outcome and settlement are sent when all consumers have an outcome."""
     address = network.fresh("multicast/")
     second = network.connect(place[1]).receiver(address, 10, rcv_settle_mode=SECOND)
     others = [network.connect(place[1]).receiver(address, 10) for _ in range(2)]
@@ -167,7 +168,7 @@ def test_a_multicast_consumer_is_second(network: Site, place: tuple[str, str]) -
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
 def test_a_producer_lost_before_it_settles(network: Site, place: tuple[str, str]) -> None:
-    """The consumer, whose outcome was relayed, is told that its settlement reaches nobody."""
+    """After its relayed outcome the consumer gets `modified`, because its settlement reaches no producer."""
     sender, receiver = ends(network, place, SECOND, SECOND)
     number = sender.send(message.message("x"))
     delivery = receiver.next()
@@ -180,7 +181,7 @@ def test_a_producer_lost_before_it_settles(network: Site, place: tuple[str, str]
 @pytest.mark.parametrize("mode", [FIRST, SECOND], ids=["first", "second"])
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
 def test_a_producer_lost_before_the_outcome(network: Site, place: tuple[str, str], mode: int) -> None:
-    """Nobody needs the outcome any more: it is settled with it."""
+    """Without a producer the outcome is settled when it arrives."""
     sender, receiver = ends(network, place, mode, SECOND)
     sender.send(message.message("x"))
     delivery = receiver.next()
@@ -206,7 +207,7 @@ def test_an_outcome_before_the_last_octet(network: Site, place: tuple[str, str])
 
 
 def test_state_in_an_exchange_of_outcomes(network: Site) -> None:
-    """A later settlement by a consumer that was told already is absorbed."""
+    """A second settlement by a consumer whose delivery is settled already is absorbed."""
     sender, receiver = ends(network, ("A", "A"), FIRST, SECOND)
     number = sender.send(message.message("x"))
     delivery = receiver.next()
@@ -220,7 +221,7 @@ def test_state_in_an_exchange_of_outcomes(network: Site) -> None:
 
 @pytest.mark.parametrize("place", [("A", "A"), ("A", "B")], ids=["A-A", "A-B"])
 def test_a_sender_that_waits_for_settlement(network: Site, place: tuple[str, str]) -> None:
-    """Proton's BlockingSender returns from `send` when the delivery is settled."""
+    """Proton's BlockingSender returns from `send` once the delivery is settled."""
     address = network.fresh("balanced/")
     receiver = network.connect(place[1]).receiver(address, 10, rcv_settle_mode=SECOND)
     connection = BlockingConnection(

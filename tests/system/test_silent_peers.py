@@ -1,4 +1,4 @@
-"""Connectors whose peer accepts the connection and falls silent before it is open (brokers-and-edge.md C-8)."""
+"""Connectors whose peer accepts the connection and stops sending before it is open (brokers-and-edge.md C-8)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.system.fixtures import Start
 from tests.system.router import Router, listener, poll
 
 IDLE = 1
-#: Seconds until the next attempt, and as many for a busy machine.
+#: Seconds until the next attempt, with as many in reserve for a busy machine.
 AGAIN = IDLE + 12.0
 EXPIRED = "amqp:resource-limit-exceeded local-idle-timeout expired before the peer's "
-OPEN = bytes.fromhex("0000001d02000000005310c0100304")  # the first octets of a frame
+OPEN = bytes.fromhex("0000001d02000000005310c0100304")  # first octets of an open frame
 
 
 def nothing(container: Container) -> None:
-    """The connection is accepted."""
+    """Send nothing on the accepted connection."""
 
 
 def half_a_header(container: Container) -> None:
@@ -64,7 +64,7 @@ def half_an_open(container: Container) -> None:
     container.raw(OPEN)
 
 
-#: A way to fall silent, and what the router waits for then.
+#: Actions after which the peer is silent, each with the name of what the router then waits for.
 WAYS: list[tuple[Callable[[Container], None], str]] = [
     (nothing, "SASL header"),
     (half_a_header, "SASL header"),
@@ -124,13 +124,14 @@ def test_handshake_that_goes_on_is_shown_with_the_failure_before(
     assert row(management)["connectionStatus"] == "SUCCESS"
     failed = attempt + f" failed: {re.escape(EXPIRED)}SASL header"
     poll(lambda: re.fullmatch(f"{since}; before: {failed}", row(management)["connectionMsg"]), "and the second", 30)
-    while not served(broker):  # attempts that the router has ended come first
+    while not served(broker):  # attempts that the router has ended meanwhile come first
         pass
     poll(lambda: "Connection Opened" in row(management)["connectionMsg"], "the connection opens")
 
 
 def served(broker: Broker) -> bool:
-    """Open the next connection. False: the router has ended it meanwhile. Raises TimeoutError if none comes."""
+    """Open the next connection; return False if the router has ended it meanwhile. Raise TimeoutError if none
+    comes."""
     container = broker.accept(AGAIN)
     try:
         container.serve()
@@ -174,12 +175,12 @@ def test_peer_that_falls_silent_after_the_handshake_of_tls_is_given_up(
 
 
 def test_peer_that_answers_slowly_is_waited_for(start: Start, broker: Broker, peers: list[Peer]) -> None:
-    """Each octet counts: the time is that of silence, not that of the handshake."""
+    """Each octet restarts the idle timeout, so the whole handshake may take longer."""
     router = connected(start, broker.port, idleTimeoutSeconds=2)
     container = broker.accept()
     for octet in SASL_HEADER:
         container.raw(bytes([octet]))
-        with pytest.raises(TimeoutError):  # 0.4 s each: together more than the idle time-out
+        with pytest.raises(TimeoutError):  # 0.4 s each, together more than the idle timeout
             wait_closed(container, 0.4)
     container.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol("ANONYMOUS")]))
     container._expect_header(SASL_HEADER)
@@ -190,7 +191,7 @@ def test_peer_that_answers_slowly_is_waited_for(start: Start, broker: Broker, pe
 
 
 def wait_closed(container: Container, seconds: float) -> None:
-    """Wait for the end of the connection, and leave what comes before it. Raises TimeoutError."""
+    """Wait until the router closes the connection, leaving other input unread; raise TimeoutError otherwise."""
     container.socket.settimeout(seconds)
     octets = container.socket.recv(4096, socket.MSG_PEEK)
     assert octets, "the router has closed the connection"

@@ -1,4 +1,4 @@
-"""Random, seeded traffic of about twenty connections: nothing stalls, nothing is lost, changed or told twice."""
+"""Random, seeded traffic of seventeen connections: nothing stalls, is lost, is changed or is settled twice."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tests.system.traffic import Actor, ReceiverActor, Record, SenderActor
 from tests.system.traffic_checks import check
 
 WORKER_COUNTS = (1, 3)
-#: Another run of the same kind: SLUICE_SOAK_SEED=7.
+#: Seed of the traffic; SLUICE_SOAK_SEED=7 makes another run of the same kind.
 SEED = int(os.environ.get("SLUICE_SOAK_SEED", "1"))
-#: Seconds of traffic; also SLUICE_SOAK_SECONDS.
+#: Duration of the traffic in seconds; SLUICE_SOAK_SECONDS overrides it.
 SECONDS = float(os.environ.get("SLUICE_SOAK_SECONDS", "12"))
-#: Seconds after which traffic that is to finish has stalled.
+#: Seconds after which unfinished traffic counts as stalled.
 FINISH_TIMEOUT = 30.0
-#: Octets that the supervisor, and each worker, may have more after the first run than before it, and after the second
-#: run than after the first; each time once quiet workers have returned their spare memory to the system.
+#: Octets by which the supervisor and each worker may grow in the first run, and in the second run. Memory is compared
+#: after idle workers have returned their spare memory to the operating system.
 FIRST_GROWTH = (8 << 20, 4 << 20)
 GROWTH = (6 << 20, 2 << 20)
-#: Seconds until a quiet worker has returned its spare memory.
+#: Seconds until an idle worker has returned its spare memory.
 RETURN_TIMEOUT = 30.0
-#: Addresses whose consumers come and go, and those whose consumers stay and always grant credit.
+#: Addresses whose consumers attach and detach at random, and addresses whose consumers stay and always grant credit.
 WILD = ["balanced/w0", "balanced/w1", "closest/w0", "multicast/w0"]
 CALM = ("balanced/calm0", "balanced/calm1", "closest/calm0")
 MULTICAST = "multicast"
-#: Lines of the log that no traffic excuses.
+#: Marks of log lines that fail the test.
 FAULTS = ("(critical)", "Traceback", "(error)")
 
 
 def actors(router: Router, record: Record, seed: int) -> tuple[list[SenderActor], list[ReceiverActor]]:
-    """Nine sending and eleven receiving connections."""
+    """Return eight senders and nine receivers, with a connection each."""
     port = router.port
     receivers = [ReceiverActor(f"R{n}", port, seed * 100 + n, record, WILD[n % 4 :], False) for n in range(6)]
     receivers += [ReceiverActor(f"C{n}", port, seed * 100 + 20 + n, record, list(CALM), True) for n in range(3)]
@@ -45,7 +45,7 @@ def actors(router: Router, record: Record, seed: int) -> tuple[list[SenderActor]
 
 
 def run(router: Router, seconds: float, seed: int) -> Record:
-    """Traffic for `seconds`, then everything finishes and everybody leaves."""
+    """Run traffic for `seconds`, then wait until all deliveries are finished and all actors have left."""
     record = Record()
     senders, receivers = actors(router, record, seed)
     everybody: list[Actor] = [*senders, *receivers]
@@ -74,7 +74,7 @@ def run(router: Router, seconds: float, seed: int) -> Record:
 
 
 def wait_memory(router: Router, most: int) -> int:
-    """The router's memory, once it is at most `most` octets."""
+    """Wait until the router's memory is at most `most` octets, and return it."""
     found = 0
 
     def fell() -> bool:

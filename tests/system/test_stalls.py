@@ -1,4 +1,4 @@
-"""Reasons why consumers and producers do not move, a scenario for each: explain, router.link and qdstat agree."""
+"""Stall reasons of consumers and producers, one scenario for each: explain, router.link and qdstat agree."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ SECTIONS: list[Section] = [
     ("vhost", {"hostname": "$default", "groups": {"all": EVERYTHING}}),
     ("vhost", {"hostname": "quota", "maxBufferedOctets": BUFFERED, "groups": {"all": EVERYTHING}}),
 ]
-#: Exit code of `sluice explain` for an address that takes no messages.
+#: Exit code of `sluice explain` for an address that accepts no messages.
 UNREACHABLE = 3
-#: Seconds until a stall is seen on a busy machine.
+#: Seconds until a stall is reported, on a busy machine.
 PATIENCE = 30.0
-#: Octets of messages that fill a socket and the buffers of the router.
+#: Octets of messages that fill a socket and the router's buffers.
 LARGE = 100_000
-#: Seconds until a sender that is not let on counts as such.
+#: Seconds without progress after which a sender counts as blocked.
 SHORT = 0.5
-#: Messages that wait for a consumer that does not read: more than wait for one that does.
+#: Messages queued for a consumer that does not read, more than are queued for one that does.
 WAITING = 5
 NAMES = ("linkName", "identity", "linkDir", "stall", "stallSeconds", "stallText")
 
 
 def stalled(management: Management, link: Link, word: str | None) -> dict[str, Any]:
-    """Wait until management shows this reason at a link."""
+    """Wait until management shows the stall reason `word` at a link, and return its row."""
 
     def shown() -> dict[str, Any] | None:
         rows = management.query("router.link", *NAMES)
@@ -54,7 +54,7 @@ def stalled(management: Management, link: Link, word: str | None) -> dict[str, A
 
 
 def agree(router: Router, address: str, row: dict[str, Any], who: str, *, code: int | None = None) -> None:
-    """Check that explain and qdstat show the same reason, and name who."""
+    """Check that explain and qdstat show the same reason with the name `who`."""
     assert who in row["stallText"]
     answer = run("explain", router.port, address, "--json")
     body = json.loads(answer.out)
@@ -86,7 +86,7 @@ def peer(connect: Connect, name: str, where: str = "", **fields: Any) -> Peer:
 
 
 def test_session_window(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
-    """Credit is there, and the session's window of 5 is never opened again."""
+    """The consumer grants credit, but its session window of 5 is never opened again."""
     address = fresh()
     consuming = peer(connect, "shut")
     receiver = consuming.begin(incoming_window=5).receiver(address, name=f"{address}.out", credit=100)
@@ -107,7 +107,7 @@ def test_unread_connection(router: Router, connect: Connect, management: Managem
     address = fresh()
     receiver = peer(connect, "deaf").receiver(address, name=f"{address}.out", credit=1000)
     sender = peer(connect, "sends").sender(address, name=f"{address}.in")
-    for _ in range(CAPACITY):  # more than the socket and the write buffer take
+    for _ in range(CAPACITY):  # more than the socket and the write buffer hold
         sender.send(message.data(bytes(LARGE)), settled=True)
         if management.one("router.link", linkName=receiver.name)["undeliveredCount"] > WAITING:
             break
@@ -130,7 +130,7 @@ def test_credit(router: Router, connect: Connect, management: Management, fresh:
 
 
 def test_credit_of_a_broker(router: Router, management: Management) -> None:
-    """A link route: the sender waits for the container at its other end."""
+    """The sender on a link route waits for credit of the container at the other end."""
     broker = RouteContainer.connected(router.ports["brokers"])
     client = Peer.opened(router.port, container_id="routed-client")
     try:
@@ -146,7 +146,7 @@ def test_credit_of_a_broker(router: Router, management: Management) -> None:
 
 
 def test_a_broker_as_consumer(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
-    """A container that takes messages as any consumer, in a session whose window is shut."""
+    """The container receives messages as an ordinary consumer, in a session whose window is closed."""
     address = fresh()
     receiver = (
         connect("brokers", container_id="waypoint")
@@ -179,7 +179,7 @@ def test_no_consumer(router: Router, connect: Connect, management: Management, f
 
 
 def fill(sender: Sender, size: int) -> None:
-    """Send messages of one frame each until the router's window is shut."""
+    """Send messages of one frame each until the router's session window is closed."""
     peer, session = sender.peer, sender.session
     for _ in range(CAPACITY):
         peer.barrier()
@@ -189,8 +189,10 @@ def fill(sender: Sender, size: int) -> None:
 
 
 def test_memory(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
-    """A connection holds as many octets as it may; its sender keeps to the window. What crosses to another worker
-    counts there, so the consumer is on the same connection."""
+    """The connection holds as many octets as it may, and its sender respects the window.
+
+    Octets in another worker do not count for this connection, so the consumer is on the same connection.
+    """
     address = fresh()
     both = peer(connect, "fills", "bounded")
     receiver = both.receiver(address, name=f"{address}.out", credit=0)
@@ -209,7 +211,7 @@ def test_quota(router: Router, connect: Connect, management: Management, fresh: 
 
 
 def test_hop(two: Two) -> None:
-    """The producer is at A, the consumer at B takes deliveries and does not settle them."""
+    """The producer is at A; the consumer at B receives deliveries and does not settle them."""
     address = two.fresh()
     receiver = two.connect(two.b).receiver(address, name=f"{address}.out", credit=1000)
     two.at_a.wait_remote(f"M0{address}", "B")
@@ -222,7 +224,7 @@ def test_hop(two: Two) -> None:
 
 
 def test_beyond_a_hop(two: Two) -> None:
-    """The consumer at B has a session whose window is shut: explain at A says so, and that nothing is taken."""
+    """The consumer at B has a closed session window; explain at A reports that, and exits with UNREACHABLE."""
     address = two.fresh()
     receiver = two.connect(two.b).begin(incoming_window=0).receiver(address, name=f"{address}.out", credit=10)
     two.at_a.wait_remote(f"M0{address}", "B")
@@ -233,7 +235,7 @@ def test_beyond_a_hop(two: Two) -> None:
 
 
 def connected(router: Router, peers: list[Peer], pid: int, name: str) -> Peer:
-    """Connect to a worker: each new connection goes to the one that has the fewest."""
+    """Return a connection of worker `pid`. Each new connection goes to the worker that has the fewest."""
     for _ in range(2 * router.workers):
         one = Peer.opened(router.port, container_id=name)
         peers.append(one)
@@ -245,7 +247,7 @@ def connected(router: Router, peers: list[Peer], pid: int, name: str) -> Peer:
 @pytest.mark.disturbs
 @pytest.mark.parametrize("workers", [3], indirect=True)
 def test_ring(start: Start, workers: int, peers: list[Peer]) -> None:
-    """The consumer's worker is stopped: what the producer's worker has for it fills the ring between them."""
+    """The consumer's worker is stopped, and the producer's worker fills the ring to it."""
     router = start([listener()], workers)
     address = "balanced/ring"
     stopped, sending, asking = router.worker_pids()
@@ -265,7 +267,7 @@ def test_ring(start: Start, workers: int, peers: list[Peer]) -> None:
 
 @pytest.mark.disturbs
 def test_a_router_that_reads_nothing(start: Start, workers: int, peers: list[Peer]) -> None:
-    """The next hop is stopped: its connection is not read. Explain may know no path there any more."""
+    """The next hop is stopped and reads nothing. Explain is not called: it may have no path to the hop."""
     (port,) = ports(1)
     a, b = start(interior("A", port), workers), start(interior("B", to=[port]), workers)
     View(a).wait_nodes(B=1)
@@ -297,9 +299,10 @@ def test_a_router_that_reads_nothing(start: Start, workers: int, peers: list[Pee
             process.resume()
 
 
-@pytest.mark.parametrize("workers", [1], indirect=True)  # what goes on to another worker is not held by the connection
+# Octets passed to another worker do not count for the connection.
+@pytest.mark.parametrize("workers", [1], indirect=True)
 def test_window_of_a_hop(start: Start, workers: int, peers: list[Peer]) -> None:
-    """The next hop holds as much from this router as it may: explain names it, here and at that router."""
+    """The next hop holds as many octets from this router as it may; explain names it at both routers."""
     (port,) = ports(1)
     a = start(interior("A", port), workers)
     b = start([*interior("B"), connector(port, maxBufferedMegabytes=1)], workers)

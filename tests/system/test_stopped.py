@@ -1,4 +1,4 @@
-"""A router, or one of its processes, that does not run for a while: stopped, frozen, starved of the processor."""
+"""Router processes that do not run for a while: stopped, frozen, or without CPU time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.system.http import WEB, get, scrape
 from tests.system.network import View, connector, interior, ports
 from tests.system.router import Router, listener, poll
 
-#: Seconds of idleTimeoutSeconds and initialHandshakeTimeoutSeconds in these tests, the shortest there are.
+#: idleTimeoutSeconds and initialHandshakeTimeoutSeconds of these tests, in seconds; the minimum of both.
 IDLE = 1
-#: Seconds that the router is stopped for: longer than these, and than any slack.
+#: Seconds for which the router is stopped: longer than the timeouts and all tolerances.
 STOPPED = 2.5
-#: Seconds within which a worker that hangs has to be known, and replaced (supervisor/processes/probes.py), on a busy
+#: Seconds within which a hanging worker must be detected, and replaced (supervisor/processes/probes.py), on a busy
 #: machine.
 KNOWN_WITHIN = 6.0
 REPLACED_WITHIN = 18.0
-#: A group of a vhost that may do everything.
+#: Group of a vhost with all rights.
 ALL = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*"}
 
 
@@ -39,7 +39,7 @@ def send_all(processes: Iterable[psutil.Process], number: int) -> None:
 
 
 def stop(router: Router, peers: list[Peer], seconds: float) -> None:
-    """Stop all processes of a router; its peers go on saying that they are there."""
+    """Stop all processes of a router for `seconds`, while the peers keep sending heartbeats."""
     family = router.family()
     send_all(family, signal.SIGSTOP)
     until = time.monotonic() + seconds
@@ -75,14 +75,14 @@ def test_a_handshake_that_was_held_up_has_its_time_anew(start: Start, peers: lis
 
 
 def test_clients_that_open_while_the_supervisor_is_stopped(start: Start, workers: int, peers: list[Peer]) -> None:
-    """They wait for its decision; messages of others go on."""
+    """The opens wait for the supervisor's decision, while messages of other clients pass."""
     sections = [("policy", {"enableVhostPolicy": True}), ("vhost", {"hostname": "$default", "groups": {"all": ALL}})]
     router = start([listener(), *sections], workers)
     receiver, sender = Peer.opened(router.port).receiver("a", 20), Peer.opened(router.port).sender("a")
     late = [Peer(router.port) for _ in range(50)]
     peers += [receiver.peer, sender.peer, *late]
     for peer in late:
-        assert peer.header(AMQP_HEADER) == AMQP_HEADER  # a worker has it
+        assert peer.header(AMQP_HEADER) == AMQP_HEADER  # a worker owns the connection
     os.kill(router.pid, signal.SIGSTOP)
     try:
         for peer in late:
@@ -117,7 +117,7 @@ def test_broker_that_could_not_be_heard_in_its_handshake_is_not_given_up(start: 
 
 
 def test_neighbours_stay(start: Start) -> None:
-    """Neither the idle time nor the age of HELLO runs while this router does not."""
+    """Neither the idle timeout nor the age of HELLO advances while this router is stopped."""
     (port,) = ports(1)
     b = start(interior("B", port))
     sections = interior("A", helloMaxAgeSeconds=IDLE + 1)
@@ -135,7 +135,7 @@ def test_neighbours_stay(start: Start) -> None:
 
 
 def test_a_supervisor_that_was_stopped_alone_judges_nobody(start: Start, peers: list[Peer]) -> None:
-    """Neighbours were heard by its workers, and they beat, all the time."""
+    """All the time the workers received the neighbours' heartbeats and sent their own."""
     (port,) = ports(1)
     b = start(interior("B", port))
     a = start([*interior("A"), connector(port)], workers=2)
@@ -170,7 +170,7 @@ def test_a_worker_that_hangs_is_known_given_nothing_and_replaced(start: Start, p
     others = [peer for peer in peers[1:] if router.worker_of(local_port(peer)) != victim]
     begun = time.monotonic()
     os.kill(victim, signal.SIGSTOP)
-    crowd = [Peer(router.port) for _ in range(12)]  # some are given to it before it is known to hang
+    crowd = [Peer(router.port) for _ in range(12)]  # some go to the worker before it is detected
     peers += crowd
     for peer in crowd:
         peer.raw(AMQP_HEADER)
@@ -196,7 +196,7 @@ def test_a_worker_that_hangs_is_known_given_nothing_and_replaced(start: Start, p
 
 @pytest.mark.parametrize("workers", [1], ids=["1-worker"])
 def test_connections_wait_for_a_worker_that_reacts_again(start: Start, workers: int, peers: list[Peer]) -> None:
-    """With nobody else to give them to."""
+    """No other worker can take the connections."""
     router = start([listener(), WEB], workers)
     (worker,) = router.worker_pids()
     peers.append(Peer.opened(router.port))
@@ -227,6 +227,6 @@ def test_an_idle_router_wakes_for_probes_only(start: Start) -> None:
     assert management.query("router")
     peer.close()
     before, begun = wakes(), time.monotonic()
-    time.sleep(6)  # nobody is connected, nobody asks
+    time.sleep(6)  # no connection and no request
     probes = (time.monotonic() - begun) / 2 + 1
     assert wakes() - before <= workers * probes + 2

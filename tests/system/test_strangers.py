@@ -1,4 +1,4 @@
-"""Many remote hosts, of which one keeps connections that say nothing: the others are served (threat-model.md)."""
+"""Host with silent connections at the connection limit: clients of other hosts are served (threat-model.md)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_host_that_says_nothing_keeps_nobody_out(start: Start, workers: int) -
         for peer in peers:
             peer.barrier()
         assert router.log.count("dropped before its open: another host needs room") == LIMIT - 1
-        last = dial(router.port, "127.0.0.99")  # as many as the host that says nothing
+        last = dial(router.port, "127.0.0.99")  # both hosts now have equally many connections
         assert last.recv(1) == b""
         last.close()
         gone = [each for each in silent if _ended(each)]

@@ -1,4 +1,4 @@
-"""Telemetry: its sums are what clients counted, whatever becomes of links, of the process, of the disk."""
+"""Telemetry sums equal the clients' counts through loss of links, of the process, and of disk space."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sections(path: Path, **more: object) -> list[Section]:
 
 
 def process_of(router: Router) -> psutil.Process:
-    """The telemetry process."""
+    """Return the telemetry process."""
     found = [each for each in router.family() if "supervisor.telemetry.process" in _words(each)]
     assert len(found) == 1
     return found[0]
@@ -42,7 +42,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def pass_some(router: Router, address: str, count: int, outcome: str = "accepted") -> None:
-    """Send and receive over connections of their own, which are closed then."""
+    """Send and receive `count` messages over two new connections, then close both."""
     into, out = Peer.opened(router.port), Peer.opened(router.port)
     receiver, sender = out.receiver(address, count), into.sender(address)
     for number in range(count):
@@ -54,7 +54,7 @@ def pass_some(router: Router, address: str, count: int, outcome: str = "accepted
 
 
 def test_sums_are_what_clients_counted(start: Start, tmp_path: Path, workers: int) -> None:
-    """Of links that stay, and of links that are gone before anybody has looked."""
+    """Both links that stay attached and links detached between two samples are counted."""
     path = tmp_path / "telemetry"
     router = start(sections(path), workers)
     counts = {f"balanced/a{number}": 10 + number for number in range(8)}
@@ -117,7 +117,7 @@ def test_a_process_that_dies_loses_and_repeats_nothing(start: Start, tmp_path: P
 
 
 def test_a_folder_that_cannot_be_written_disturbs_nobody(start: Start, tmp_path: Path) -> None:
-    """The rows wait, and are written when it can be."""
+    """The rows are kept and written once the folder can be written."""
     path = tmp_path / "telemetry"
     path.write_text("not a folder")
     router = start(sections(path))
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_written_disturbs_nobody(start: Start, tmp_path:
 
 
 def test_a_full_disk_disturbs_nobody(start: Start, tmp_path: Path) -> None:
-    """Clients go on, the rows wait, and nothing is missing or twice when there is room."""
+    """Clients are not affected, and the rows are written once there is room: none missing, none twice."""
     path = tmp_path / "telemetry"
     router = start(sections(path))
     pass_some(router, "balanced/f", 5)
@@ -179,7 +179,7 @@ def test_it_is_switched_on_and_off_by_management(start: Start, tmp_path: Path) -
 
 
 def _from(host: str, port: int) -> tuple[Peer, int]:
-    """A connection from a host, and its local port."""
+    """Open a connection from a source address; return the peer and its local port."""
     opened = socket.create_connection(("127.0.0.1", port), source_address=(host, 0))
     peer = Peer(opened)
     peer.open()
@@ -196,4 +196,4 @@ def test_placements_choose_the_worker_of_new_connections(start: Start) -> None:
     assert psutil.Process(worker).name().endswith("-w2")
     management.delete("placement", "here")
     others = [_from("127.0.0.7", port) for _ in range(4)]
-    assert worker not in {router.worker_of(local) for _, local in others}  # it has the most connections
+    assert worker not in {router.worker_of(local) for _, local in others}  # the worker has the most connections

@@ -1,4 +1,4 @@
-"""What telemetry says of octets, of single deliveries and of other routers."""
+"""Telemetry of octets, of single deliveries, and of other routers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def telemetry(path: Path) -> Section:
 
 
 def test_octets_are_those_of_the_messages(start: Start, tmp_path: Path, workers: int) -> None:
-    """In one frame and in several, settled or not, to one consumer and to several."""
+    """Messages of one and several frames, settled and unsettled, to one and several consumers."""
     router = start([listener(), *SETTINGS, telemetry(tmp_path)], workers)
     payloads = [message.message("x" * size) for size in (0, 100, 10_000, 200_000, 3)]
     whole = sum(map(len, payloads))

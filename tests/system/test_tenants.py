@@ -1,4 +1,5 @@
-"""Tenants of a router with policy: their space is the vhost whose rules they have (brokers-and-edge.md L-11)."""
+"""Tenants of a router with policy: the address space of a tenant is the vhost with its rules (brokers-and-edge.md
+L-11)."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ TENANTS: list[Section] = [
     listener("shared", multiTenant=True, policyVhost=SHARED),
 ]
 SECTIONS = [*TENANTS, *POLICY]
-#: Listener, hostname of the open and address by which an intruder tries to name the address `{}` of RED.
+#: Listener, hostname of the open, and address by which an intruder tries to reach the address `{}` of RED.
 INTRUDERS = [
     ("tenants", None, "red.example/{}"),
     ("tenants", "", "red.example/{}"),
@@ -123,7 +124,7 @@ def test_a_space_has_no_slash(connect: Connect) -> None:
     refused = connect("tenants", hostname="red.example/inner")
     text = "The name of a tenant has no slash: vhost 'red.example/inner'"
     assert refused.expect_close() == ("amqp:invalid-field", text)
-    connect(hostname="red.example/inner").barrier()  # no tenant
+    connect(hostname="red.example/inner").barrier()  # the listener without tenants
 
 
 def test_a_space_has_no_slash_without_policy(start: Start, workers: int) -> None:
@@ -144,7 +145,7 @@ def test_policy_is_asked_about_the_address_that_a_tenant_writes(start: Start, wo
 
 
 def test_another_vhost_by_a_reload_closes(start: Start, workers: int) -> None:
-    """Links of the connection are at addresses of the vhost that it had."""
+    """Links of the connection belong to addresses of its former vhost, so the connection is closed."""
     policy: Section = "policy", {"enableVhostPolicy": True}
     vhosts = [vhost(RED, aliases="red", onChange="close"), vhost(DEFAULT, onChange="close")]
     router = start([listener(), *TENANTS, policy, *vhosts], workers)
@@ -155,7 +156,8 @@ def test_another_vhost_by_a_reload_closes(start: Start, workers: int) -> None:
 
 
 def test_link_routes_and_auto_links_of_a_vhost(start: Start, workers: int) -> None:
-    """Configured with the vhost's name; an alias reaches them, and a stranger who names them does not."""
+    """Link routes and auto links are configured with the vhost's name: an alias reaches them, a stranger naming them
+    does not."""
     brokers = listener("brokers", role="route-container", policyVhost=DEFAULT)
     waypoint: Section = "address", {"prefix": "red.example/queue", "waypoint": True}
     routed: list[Section] = [
@@ -199,7 +201,7 @@ def _pairs(red: Peer, other: Peer) -> tuple[Receiver, Sender]:
 
 @pytest.mark.parametrize("role", ["inter-router", "edge"])
 def test_tenants_of_two_routers(start: Start, role: str) -> None:
-    """An alias at one router, the name at the other one; a stranger of the vhost $default at both."""
+    """RED is reached by alias at one router and by name at the other; a stranger is in another vhost at both."""
     (port,) = ports(1)
     place: Section = "listener", {"name": "net", "role": role, "host": "127.0.0.1", "port": port}
     first = start([*interior("A")[:2], place, *SECTIONS])
@@ -214,7 +216,7 @@ def test_tenants_of_two_routers(start: Start, role: str) -> None:
         ):
             receiver, sender = _pairs(victim, friend)
             wanted = stranger.receiver("orders", 10)
-            attempt = stranger.sender("orders")  # its own receiver has it
+            attempt = stranger.sender("orders")  # to the stranger's own receiver
             pass_one(attempt, wanted, "of the stranger")
             pass_one(friend.sender(), receiver, "anonymous", to="orders")
             assert len(wanted.deliveries) == 1
@@ -223,7 +225,7 @@ def test_tenants_of_two_routers(start: Start, role: str) -> None:
             assert len(wanted.deliveries) == 1
             named = stranger.sender().request(message.message("x", to="red.example/orders"))
             assert named.name in {"modified", "released"}
-            # Another router that reduces the whole address again would find the one of the victim.
+            # Another router that reduced the whole address again would reach the victim's address.
             twice = "y:/x:/red.example/orders"
             assert stranger.sender().request(message.message("x", to=twice)).name == "rejected"
             for attempted in (stranger.sender(twice, wait=False), stranger.receiver(twice, 10, wait=False)):

@@ -1,4 +1,4 @@
-"""TLS on listeners and connectors, with credentials that change while the router runs (security.md 3)."""
+"""TLS on listeners and connectors, with credentials that change at runtime (security.md 3)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture
 def tls(made: Pki, peers: list[Peer]) -> Tls:
-    """tls(router, name, context=…, host=…, session=…): an opened peer over TLS."""
+    """Function tls(router, name, context=…, host=…, session=…) that returns an opened peer over TLS."""
 
     def connected(
         router: Router,
@@ -117,7 +117,7 @@ def test_who_gets_in(start: Start, tls: Tls, made: Pki, peers: list[Peer], tmp_p
         asking = Peer(router.ports[name])
         peers.append(asking)
         asking.raw(SASL_HEADER)
-        with pytest.raises(StreamEnd):  # no mechanisms: nobody is asked for a password in clear
+        with pytest.raises(StreamEnd):  # without mechanisms no client sends a password in clear text
             asking.read_octets(1)
         assert router.wait_log("Client connection unencrypted - forbidden")
     others = pki(tmp_path_factory.getbasetemp(), "others")
@@ -144,7 +144,7 @@ def test_who_gets_in(start: Start, tls: Tls, made: Pki, peers: list[Peer], tmp_p
 
 
 def test_the_user_of_a_certificate(start: Start, made: Pki, peers: list[Peer]) -> None:
-    """Without SASL: the whole name (security.md S-8)."""
+    """Without SASL the user is the whole subject name (security.md S-8)."""
     router = start([profile(made), secure(saslMechanisms="EXTERNAL ANONYMOUS"), listener("plain")])
     peer = Peer(made.context(made.client).wrap_socket(dial(router.ports[""]), server_hostname="localhost"))
     peers.append(peer)
@@ -209,7 +209,7 @@ def test_old_connections_are_retired(start: Start, tls: Tls, made: Pki, swapped:
 
 
 def test_a_profile_that_is_broken_from_the_start(start: Start, made: Pki) -> None:
-    """The router starts, and connections are closed at once (security.md T-12)."""
+    """The router starts, but closes connections of the profile's listeners at once (security.md T-12)."""
     router = start([profile(made, certFile="/none"), secure(), listener("other", sslProfile="unknown")])
     assert r"sslProfile 'p' (line " in router.log
     assert "certFile /none: No such file or directory; connections are refused" in router.log
@@ -251,7 +251,7 @@ def test_management(start: Start, tls: Tls, made: Pki, second: Issued) -> None:
     ],
 )
 def test_connectors(start: Start, made: Pki, attributes: dict[str, Any], host: str, fine: bool) -> None:
-    """A router that connects to another one over TLS, with a certificate of its own."""
+    """Connector with TLS and a client certificate, to another router."""
     server = start([profile(made), secure(saslMechanisms="EXTERNAL ANONYMOUS", requireSsl=True)])
     connector = ("connector", {"host": host, "port": server.port, "sslProfile": "p", "role": "route-container"})
     client = start([profile(made, made.client, **attributes), connector, listener()])
@@ -274,7 +274,7 @@ def test_a_host_of_another_name(start: Start, made: Pki) -> None:
 
 
 def test_whom_a_connector_asks_for(start: Start, made: Pki) -> None:
-    """By its configured host (security.md T-15), and with its certificate."""
+    """The connector sends its configured host as server name (security.md T-15), and its certificate."""
     context = made.server_context(made.server, wants_client=True)
     asked: list[str | None] = []
     context.sni_callback = lambda _, name, __: asked.append(name)
@@ -290,7 +290,7 @@ def test_whom_a_connector_asks_for(start: Start, made: Pki) -> None:
 
 
 def get(port: int, context: ssl.SSLContext | None = None, path: str = "/readyz") -> tuple[int, str]:
-    """An HTTP request, over TLS with `context`."""
+    """Send an HTTP request, over TLS if `context` is given; return status and body."""
     opened: socket.socket = dial(port)
     if context is not None:
         opened = context.wrap_socket(opened, server_hostname="localhost")
@@ -306,7 +306,6 @@ def get(port: int, context: ssl.SSLContext | None = None, path: str = "/readyz")
 
 
 def test_https(start: Start, made: Pki, swapped: Swapped, second: Issued) -> None:
-    """brokers-and-edge.md H-6."""
     router = start([
         profile(made, swapped.issued),
         listener("main"),
@@ -341,7 +340,7 @@ def test_a_router_without_usable_credentials_is_not_ready(start: Start, made: Pk
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can switch users")
 @pytest.mark.disturbs("a worker is killed")
 def test_root_is_dropped(start: Start, tls: Tls, made: Pki) -> None:
-    """And no process can leave its memory in a file."""
+    """All processes run as the configured user, and none can write a core file."""
     nobody = pwd.getpwnam("nobody")
     sections = [profile(made), secure(), secure("https", http=True, requireSsl=True)]
     router = start(sections, 2, options=["--user", "nobody"], program=program_for("nobody"))
@@ -359,7 +358,7 @@ def test_root_is_dropped(start: Start, tls: Tls, made: Pki) -> None:
 
 
 def test_a_reload(start: Start, tls: Tls, made: Pki, second: Issued) -> None:
-    """A plan shows no password; a broken profile in a file changes nothing that works."""
+    """A plan shows no password, and an invalid profile in the file leaves the credentials in use."""
     router = start([profile(made, password="pass:hidden"), secure()], 3)
     management = Management(tls(router))
     router.configure([profile(made, second, password="pass:hushed"), secure()])
@@ -376,7 +375,7 @@ def test_a_reload(start: Start, tls: Tls, made: Pki, second: Issued) -> None:
 
 
 def test_swaps_under_load(start: Start, tls: Tls, made: Pki, swapped: Swapped, second: Issued) -> None:
-    """Messages go on while certificates are replaced, and every new connection is served."""
+    """Messages pass and every new connection is accepted while certificates are replaced."""
     router = start([profile(made, swapped.issued), secure()], 3)
     receiver = tls(router).receiver("a", 1)
     sender = tls(router).sender("a")
@@ -396,7 +395,7 @@ def test_swaps_under_load(start: Start, tls: Tls, made: Pki, swapped: Swapped, s
 
 
 def test_a_record_is_read_once(start: Start, tls: Tls, made: Pki, peers: list[Peer]) -> None:
-    """The socket says when the next one comes: nobody asks for it in vain."""
+    """A TLS record takes one read(2), when the socket is ready; no further read finds the socket empty."""
     router = start([profile(made), secure()], 1)
     peers.append(Peer.opened(router.ports[""]))
     count = 200
@@ -405,7 +404,7 @@ def test_a_record_is_read_once(start: Start, tls: Tls, made: Pki, peers: list[Pe
     (worker,) = router.worker_pids()
 
     def reads() -> int:
-        """read(2), as OpenSSL does; sockets without TLS are read by recv(2)."""
+        """Return the worker's count of read(2) calls, used by OpenSSL; sockets without TLS use recv(2)."""
         return int(re.findall(r"^syscr: (\d+)", Path(f"/proc/{worker}/io").read_text(), re.MULTILINE)[0])
 
     before = reads()
@@ -415,7 +414,7 @@ def test_a_record_is_read_once(start: Start, tls: Tls, made: Pki, peers: list[Pe
 
 
 def test_versions(start: Start, tls: Tls, made: Pki) -> None:
-    """1.2 and 1.3 unless others are named (security.md T-2)."""
+    """The default is TLS 1.2 and 1.3; `protocols` restricts it (security.md T-2)."""
     router = start([profile(made, protocols="TLSv1.2"), secure()])
     assert management_row(tls(router))["sslProto"] == "TLSv1.2"
     newest = made.context()
@@ -430,7 +429,7 @@ def management_row(peer: Peer) -> dict[str, Any]:
 
 
 def test_proton(start: Start, made: Pki) -> None:
-    """Other people's client, with a certificate and the name of the host compared."""
+    """Proton connects with verification of the certificate and of the host name."""
     router = start([profile(made), secure(saslMechanisms="EXTERNAL ANONYMOUS", requireSsl=True)])
     domain = proton.SSLDomain(proton.SSLDomain.MODE_CLIENT)
     domain.set_credentials(str(made.client.certificate), str(made.client.key), None)
@@ -445,7 +444,7 @@ def test_proton(start: Start, made: Pki) -> None:
 
 
 def test_an_expired_certificate(start: Start, made: Pki) -> None:
-    """The router starts, and says so; clients refuse it."""
+    """The router starts and logs the expiry; clients refuse the certificate."""
     expired = made.issue("expired", "/CN=expired", names="DNS:localhost", days=-1)
     router = start([profile(made, expired), secure(), listener("http", http=True)])
     assert "sslProfile 'p': the certificate has expired" in router.log
@@ -455,7 +454,7 @@ def test_an_expired_certificate(start: Start, made: Pki) -> None:
 
 
 def test_a_large_file_of_authorities(start: Start, tls: Tls, made: Pki, tmp_path: Path) -> None:
-    """As large as that of all public authorities."""
+    """The file is as large as that of all public authorities."""
     path = tmp_path / "authorities.pem"
     path.write_bytes(made.trusted.read_bytes() + b"# nothing\n" * 100_000)
     router = start([profile(made, caCertFile=path), secure(saslMechanisms="EXTERNAL ANONYMOUS")], 3)
@@ -463,7 +462,8 @@ def test_a_large_file_of_authorities(start: Start, tls: Tls, made: Pki, tmp_path
 
 
 def test_a_session_without_a_certificate_is_no_way_in(start: Start, tls: Tls, made: Pki) -> None:
-    """Both listeners have the same profile; one wants certificates of clients."""
+    """A session of one listener does not bypass the client certificate that another listener of the same profile
+    requires."""
     router = start([profile(made), secure(), secure("mutual", saslMechanisms="EXTERNAL ANONYMOUS")])
     context = made.context()
     first = tls(router, context=context)

@@ -1,4 +1,4 @@
-"""TLS from peers that are broken or hostile, and certificates that must not count (security.md 3)."""
+"""TLS with broken or hostile peers, and certificates that must be refused (security.md 3)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tests.system.router import Router, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
-#: initialHandshakeTimeoutSeconds of listener `hasty`.
+#: Value of initialHandshakeTimeoutSeconds of listener `tls`.
 HASTY = 1
-#: Seconds for which a certificate is valid that expires during a test.
+#: Lifetime in seconds of a certificate that expires during a test.
 VALID = 8
 REFUSED = (ssl.SSLError, ConnectionError, PeerError)
 
@@ -55,7 +55,7 @@ def dial(router: Router, name: str) -> socket.socket:
 
 
 def greeting() -> bytes:
-    """The first octets of a TLS client."""
+    """Return the first octets of a TLS client."""
     into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
     shaking = ssl.create_default_context().wrap_bio(into, out, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -72,7 +72,7 @@ def opened(
     context: ssl.SSLContext | None = None,
     session: ssl.SSLSession | None = None,
 ) -> Peer:
-    """A peer over TLS; with a certificate it logs in by EXTERNAL."""
+    """Return a peer opened over TLS; with a client certificate it logs in by EXTERNAL."""
     context = context or made.context(client)
     peer = Peer(context.wrap_socket(dial(router, name), server_hostname="localhost", session=session))
     try:
@@ -88,7 +88,7 @@ def serves(router: Router, made: Pki) -> None:
 
 
 def wait_end(connection: socket.socket) -> None:
-    """The router ends it, in order or not."""
+    """Wait until the router ends the connection, in order or by a reset."""
     try:
         while connection.recv(4096):
             pass
@@ -108,7 +108,7 @@ def test_a_truncated_handshake_has_its_time(start: Start, made: Pki, part: int) 
 
 
 def test_a_dribbled_handshake_has_no_more_time(start: Start, made: Pki) -> None:
-    """Octet by octet: each is progress, and the time does not begin again."""
+    """Single octets are progress, but do not restart the handshake timeout."""
     router = start(sections(made))
     octets = iter(greeting())
     with dial(router, "tls") as slow:
@@ -144,7 +144,7 @@ def test_a_dribbled_handshake_has_no_more_time(start: Start, made: Pki) -> None:
 )
 def test_garbage_ends_at_once(start: Start, made: Pki, octets: bytes) -> None:
     router = start(sections(made))
-    with dial(router, "mutual") as hostile:  # which has no limit of time
+    with dial(router, "mutual") as hostile:  # listener `mutual` has no handshake timeout
         hostile.sendall(octets)
         wait_end(hostile)
     router.wait_log(r"\[C\d+\] Connection from \S+ .*failed: amqp:connection:framing-error SSL Failure: ")
@@ -189,16 +189,16 @@ def test_renegotiation_is_refused(start: Start, made: Pki) -> None:
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OPEN = frame_octets(Performative("open", container_id="updates").encode())
 HEARTBEAT, CLOSE = frame_octets(b""), frame_octets(Performative("close").encode())
-#: So many records with data make up for one without.
+#: Number of records with data that compensate one record without.
 ONE_UPDATE_IN = 64
-#: Records of one burst, far more than any client has reason to send, and octets of an answer, not of an alert.
+#: Records of a burst, far more than any client has reason to send, and the minimum octets of a reply that is no alert.
 FLOOD, ANSWER = 2000, 100
 #: Octets of the session ticket that a worker sends.
 TICKET = 256
 
 
 def received(client: OpenSslClient) -> int:
-    """Octets, encrypted, until the end."""
+    """Return the number of encrypted octets received until the end."""
     octets = 0
     try:
         while part := client.socket.recv(65536):
@@ -210,7 +210,7 @@ def received(client: OpenSslClient) -> int:
 
 @pytest.mark.parametrize("websockets", [True, False], ids=["in a worker", "in the supervisor"])
 def test_changes_of_keys_keep_nobody_waiting(start: Start, made: Pki, websockets: bool) -> None:
-    """A megabyte of them, made before, would keep a process busy for seconds."""
+    """Without a limit a megabyte of key updates, prepared in advance, would keep a process busy for seconds."""
     router = start([*sections(made), listener("web", sslProfile="p", http=True, websockets=websockets)])
     amqp = OpenSslClient(router.ports["tls"])
     amqp.socket.sendall(amqp.updates(FLOOD) + amqp.data(AMQP_HEADER + OPEN))
@@ -225,7 +225,7 @@ def test_changes_of_keys_keep_nobody_waiting(start: Start, made: Pki, websockets
 
 
 def test_keys_may_change(start: Start, made: Pki) -> None:
-    """Some times; then rarely, or the connection ends."""
+    """A connection may send a few key updates at once and further ones rarely; more of them end it."""
     router = start([*sections(made), listener("web", sslProfile="p", http=True, websockets=False)])
     amqp = OpenSslClient(router.ports["tls"])
     amqp.socket.sendall(b"".join(amqp.updates(5) + amqp.data(part) for part in (AMQP_HEADER, OPEN)))
@@ -248,7 +248,7 @@ def test_keys_may_change(start: Start, made: Pki) -> None:
 
 
 def test_too_many_certificates(start: Start, made: Pki, tmp_path: Path) -> None:
-    """A hundred kilobytes of them are not read."""
+    """A chain of 200 kB is not read."""
     router = start(sections(made))
     chain = tmp_path / "chain.pem"
     certificate = made.client.certificate.read_bytes()
@@ -299,7 +299,7 @@ def test_a_connector_looks_at_the_servers_certificate(start: Start, made: Pki, t
 
 
 def test_certificates_are_revoked_while_it_runs(start: Start, made: Pki, tmp_path: Path) -> None:
-    """The list counts for new connections, HTTPS and resumed sessions included; others stay."""
+    """The revocation list applies to new connections, HTTPS and resumed sessions; open connections stay."""
     one, other = (made.issue(f"revocable-{n}", f"/CN=revocable-{n}") for n in (1, 2))
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(made.trusted.read_bytes())
@@ -327,7 +327,7 @@ def test_certificates_are_revoked_while_it_runs(start: Start, made: Pki, tmp_pat
 
 
 def test_a_certificate_that_names_nobody(start: Start, made: Pki) -> None:
-    """A certificate with names of hosts only makes its owner nobody for policy."""
+    """Policy treats a certificate with host names only as one without a user."""
     nameless = made.issue("nameless", "/", names="DNS:somebody.example")
     router = start(sections(made))
     with opened(router, made, "mutual", nameless) as peer:
@@ -338,7 +338,7 @@ def test_a_certificate_that_names_nobody(start: Start, made: Pki) -> None:
 
 
 def test_an_authority_is_revoked(start: Start, made: Pki, tmp_path: Path) -> None:
-    """Lists count for the whole chain, and there must be one of each authority in it."""
+    """Revocation lists apply to the whole chain, and each authority in it needs one."""
     below = made.below("intermediate")
     chain = tmp_path / "chain.pem"
     chain.write_bytes(below.client.certificate.read_bytes() + below.trusted.read_bytes())
@@ -357,7 +357,8 @@ def test_an_authority_is_revoked(start: Start, made: Pki, tmp_path: Path) -> Non
     for count, lists in enumerate(([own], [made.revocations(below.authority), own]), start=1):
         trust(*lists)
         text = "sslProfile 'p': new credentials are in use"
-        poll(lambda: router.log.count(text) == count, "the lists are in use")  # noqa: B023 - called before the next turn
+        # Ruff B023: the lambda is called before the next iteration.
+        poll(lambda: router.log.count(text) == count, "the lists are in use")  # noqa: B023
         with pytest.raises(REFUSED):
             opened(router, made, "mutual", client)
         with pytest.raises(REFUSED):
@@ -365,7 +366,7 @@ def test_an_authority_is_revoked(start: Start, made: Pki, tmp_path: Path) -> Non
 
 
 def test_a_session_does_not_outlive_its_certificate(start: Start, made: Pki) -> None:
-    """A client whose certificate has expired resumes nothing that it had begun before."""
+    """A client cannot resume a session after its certificate has expired."""
     router = start(sections(made))
     until = datetime.now(tz=UTC) + timedelta(seconds=VALID)
     context = made.context(made.issue("brief", "/CN=brief", until=until))
@@ -397,7 +398,7 @@ def test_a_worker_is_killed_during_a_handshake(start: Start, made: Pki) -> None:
     peers: list[Peer] = []
 
     def all_serve() -> bool:
-        """Connections are spread over the workers that are ready."""
+        """Connect, and return whether all workers have connections; new ones are spread over the ready workers."""
         peers.append(opened(router, made))
         return {router.worker_of(peer.socket.getsockname()[1]) for peer in peers} == set(router.worker_pids())
 
@@ -407,13 +408,13 @@ def test_a_worker_is_killed_during_a_handshake(start: Start, made: Pki) -> None:
 
 
 def test_a_file_of_names_becomes_invalid(start: Start, made: Pki, tmp_path: Path) -> None:
-    """The names before stay in use, and the log says so; then it is valid again."""
+    """The names before stay in use and the log reports the error, until the file is valid again."""
     names = tmp_path / "names.json"
     names.write_text(json.dumps({"127.0.0.1": "alice"}))
     router = start(sections(made, uidFormat="n", uidNameMappingFile=names))
 
     def user() -> str:
-        """Of the present, as management has it."""
+        """Return the user of a new connection, as management shows it."""
         peer, own = opened(router, made, "mutual", made.client), Peer.opened(router.ports[""])
         rows = Management(own).query("connection")
         peer.drop()

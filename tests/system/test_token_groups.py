@@ -1,4 +1,4 @@
-"""Policy groups that a claim of a token names (security.md P-13)."""
+"""Policy groups named by a claim of a token (security.md P-13)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_claims_are_groups(start: Start, tmp_path: Path, peers: list[Peer]) -> N
         peers.append(peer)
         return open_with(peer, token(roles=list(roles)), hostname)
 
-    # Answers go where the client may send to, or receives from.
+    # Replies are sent only to addresses that the client may send to or receive from.
     observer = Peer.opened(router.port)
     peers.append(observer)
     prices, orders = observer.receiver("prices", 10), observer.receiver("orders", 10)

@@ -1,4 +1,4 @@
-"""Keys of tokens from a URL: whom the router trusts for them, and what it says while they cannot be had."""
+"""Token keys from a URL: the trusted server, and the messages while the keys are unavailable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @contextmanager
 def served(made: Pki, body: bytes) -> Iterator[int]:
-    """Port of a server that has a document, over TLS, at `/keys`; and at `/elsewhere` the way to it."""
+    """Yield the port of a TLS server with a document at `/keys` and a redirect to it at all other paths."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -39,7 +39,7 @@ def served(made: Pki, body: bytes) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, *given: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.socket = made.server_context(made.server).wrap_socket(server.socket, server_side=True)
@@ -53,7 +53,7 @@ def served(made: Pki, body: bytes) -> Iterator[int]:
 
 
 def test_keys_of_a_url(start: Start, made: Pki, tmp_path: Path, peers: list[Peer]) -> None:
-    """From whom the router trusts, and from nowhere else."""
+    """Keys are accepted from a trusted server only, and redirects are not followed."""
     issuer(tmp_path)
 
     def named(name: str, url: str, **attributes: Any) -> Section:

@@ -1,4 +1,4 @@
-"""`qdmanage` and `sluice reload` against a router: what they change is what clients get."""
+"""Tools `qdmanage` and `sluice reload` against a router, with the effects that clients see."""
 
 import json
 from typing import Any
@@ -15,14 +15,14 @@ LONG = "org.apache.qpid.dispatch."
 
 
 def manage(router: Router, *words: str, stdin: str | None = None) -> Any:
-    """The JSON that a successful call prints."""
+    """Return the JSON that a successful call prints."""
     done = run("manage", router.port, *words, stdin=stdin)
     assert (done.code, done.err) == (0, ""), done
     return json.loads(done.out) if done.out else None
 
 
 def refused(router: Router, *words: str) -> str:
-    """What a refused call prints."""
+    """Return the output of a call that is refused."""
     done = run("manage", router.port, *words)
     assert (done.code, done.err) == (1, "")
     return done.out
@@ -52,7 +52,7 @@ def test_introspection(router: Router) -> None:
 
 
 def test_address_of_its_own(router: Router, connect: Connect, fresh: Fresh) -> None:
-    """What is created treats messages from then on; what is deleted is gone."""
+    """A created address configuration treats messages from then on; a deleted one is removed."""
     name = fresh("made").replace("/", "-")
     words = ["--type=address", f"prefix={name}", "distribution=multicast", "priority=3"]
     made = manage(router, "create", *words, "--name", name)
@@ -99,7 +99,7 @@ def test_short_types_from_stdin_are_created(router: Router, short: str, attribut
 
 
 def test_listener_at_run_time(router: Router, peers: list[Peer], fresh: Fresh) -> None:
-    port = free_port()  # chosen by us: the tool does not tell what the kernel chose
+    port = free_port()  # fixed, because the tool does not report a port that the kernel chose
     manage(router, "create", "--type=listener", "name=more", "host=127.0.0.1", f"port={port}", "linkCapacity=7")
     router.wait_log(rf"Listening on 127\.0\.0\.1:{port} \(more\)")
     peer = Peer.opened(port)
@@ -135,7 +135,7 @@ def test_refusals(router: Router, words: list[str], text: str) -> None:
 
 
 def test_reload(start: Start, workers: int, fresh: Fresh) -> None:
-    """A changed file is planned, applied and undone while a client goes on; a bad one changes nothing."""
+    """A changed file is planned, applied and undone under traffic; an invalid file changes nothing."""
     sections = [listener(), *SETTINGS]
     router = start(sections, workers)
     text = router.config.read_text()

@@ -1,7 +1,8 @@
-"""The tools of 1.19 work unchanged: a client that speaks exactly as they do (management.md 8.1).
+"""Unchanged tools of Dispatch 1.19, represented by a client with the same protocol exchange (management.md 8.1).
 
-No SASL layer; a sender to the management address and a dynamic receiver with credit 1; one request at a time; the
-correlation-id is the text 1, 2, …; the reply's must be equal; no close in the end, the socket just goes away.
+No SASL layer; a sender to the management address and a dynamic receiver with credit 1; one request at a time;
+correlation-ids are the texts 1, 2, …, and that of the reply must be equal. The client sends no close; its socket just
+ends.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ NODE = {"type": "org.amqp.management", "name": "self"}
 
 
 class Original:
-    """The client of the tools."""
+    """Management client of the tools."""
 
     def __init__(self, port: int, address: str = "$management") -> None:
         self.connection: Any = BlockingConnection(f"127.0.0.1:{port}", timeout=30, sasl_enabled=False)
-        SyncRequestResponse.correlation_id.count = 0  # as in a process of its own
+        # Each tool is a process of its own, so the count begins at 0.
+        SyncRequestResponse.correlation_id.count = 0
         self.client: Any = SyncRequestResponse(self.connection, address)
 
     def call(self, body: Any = None, **properties: Any) -> Any:
-        """One request; its answer."""
+        """Send one request and return the reply."""
         return self.client.call(Message(properties=properties, body={} if body is None else body))
 
     def query(self, short_type: str, count: int = 500) -> list[list[Any]]:
-        """All rows of a type, in pages."""
+        """Return all rows of a type, queried in pages."""
         rows: list[list[Any]] = []
         while True:
             paging = {"offset": len(rows), "count": count}
@@ -47,7 +49,7 @@ class Original:
 
 
 def ask_and_leave() -> None:
-    """Be a tool: ask the router on the port that is the only argument, and end as a process ends."""
+    """Send a query as a tool: connect to the port in the only argument, and exit without closing."""
     Original(int(sys.argv[1])).query("router")
     os._exit(0)
 
@@ -82,7 +84,7 @@ def test_everything_that_qdmanage_asks(router: Router) -> None:
 
 
 def test_the_router_goes_on_when_a_tool_leaves(router: Router) -> None:
-    """The process of a tool ends, and with it the connection."""
+    """A tool's process exits, which ends its connection."""
     program = "from tests.system.test_tools_original import ask_and_leave; ask_and_leave()"
     for _ in range(3):
         before = len(router.lines)

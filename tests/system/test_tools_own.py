@@ -1,4 +1,4 @@
-"""`sluice explain` and `sluice top` against a router."""
+"""Tools `sluice explain` and `sluice top` against a router."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.router import Router, poll
 from tests.system.tools import command, environment, run
 
-#: Exit code of `sluice explain` for an address that takes no messages.
+#: Exit code of `sluice explain` for an address that accepts no messages.
 UNREACHABLE = 3
 
 
@@ -76,7 +76,7 @@ def test_top_once(router: Router, connect: Connect, fresh: Fresh) -> None:
 
 
 def test_an_interrupt_that_the_library_lost_ends_a_tool(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where every request has its answer."""
+    """The interrupt takes effect even if every request is answered."""
     options = top.parser("top").parse_args(["-b", f"127.0.0.1:{router.port}"])
     with client.Client(target(options)) as asking:
         assert asking.rows("router", ["id"])
@@ -86,13 +86,13 @@ def test_an_interrupt_that_the_library_lost_ends_a_tool(router: Router, monkeypa
 
 
 def _like_a_shell() -> None:
-    """What a shell does before it starts a tool in its terminal."""
-    os.close(os.open(os.ttyname(0), os.O_RDWR))  # it becomes the controlling terminal
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # who started the tests in the background may have had them ignore it
+    """Prepare the tool's process as a shell does before it starts a tool in its terminal."""
+    os.close(os.open(os.ttyname(0), os.O_RDWR))  # makes it the controlling terminal
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored if the tests were started in the background
 
 
 class Terminal:
-    """`sluice top` in a terminal, and what it has shown there."""
+    """Process of `sluice top` in a terminal, with its output."""
 
     def __init__(self, router: Router) -> None:
         self.shown = b""
@@ -109,7 +109,7 @@ class Terminal:
         os.close(theirs)
 
     def read(self) -> bytes:
-        """What it has shown so far."""
+        """Return the output so far."""
         try:
             if select.select([self._ours], [], [], 0)[0]:
                 self.shown += os.read(self._ours, 65536)
@@ -119,14 +119,14 @@ class Terminal:
         return self.shown
 
     def press(self, key: bytes) -> None:
-        """Press a key that ends it; wait until it has ended well."""
+        """Press a key that ends the tool, and wait until the tool has exited successfully."""
         os.write(self._ours, key)
         poll(lambda: (self.read(), self.process.poll())[1] is not None, "the tool ends", timeout=30)
         assert self.process.returncode == 0
         assert b"Traceback" not in self.shown
 
     def close(self) -> None:
-        """End it, if it has not ended."""
+        """Kill the tool if it has not exited."""
         self.process.kill()
         self.process.wait()
         os.close(self._ours)
@@ -141,12 +141,13 @@ def terminal(router: Router) -> Iterator[Terminal]:
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
 def test_top_in_a_terminal(terminal: Terminal, key: bytes) -> None:
-    """Shows frames until a key ends it, and leaves the terminal as it was."""
+    """The tool shows frames until a key ends it, and restores the terminal."""
     poll(lambda: terminal.read().count(b"per second") >= 2, "two frames", timeout=30)
     terminal.press(key)
 
 
-#: Sets the terminal's title, clears it, turns the direction of text; a cell that ends a line; markup.
+#: Text that would set the terminal's title, clear it and reverse the text direction, with line ends for table cells
+#: and markup.
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202e\u2066\r\n\t[/x][red]"
 ESCAPED = "\\x1b]0;owned\\x07\\x1b[2J\\x7f\\x9b31m\\u202e\\u2066\\r\\n\\t[/x][red]"
 
@@ -163,7 +164,7 @@ def hostile(router: Router, connect: Connect, fresh: Fresh) -> str:
 
 
 def test_names_of_clients_are_harmless(router: Router, hostile: str) -> None:
-    """Every table and text that shows names of clients."""
+    """Cover each table and text that shows names of clients."""
     calls: list[tuple[str, ...]] = [("explain", hostile)]
     calls += [("stat", *words) for name in ("-c", "-l", "-a", "--log") for words in ([name], [name, "--csv"])]
     calls += [("stat", "--all-entities"), ("manage", "read", f"--name={hostile}"), ("trace", hostile)]

@@ -1,4 +1,4 @@
-"""The command-line tools over TLS, with each mechanism (management.md 8.2)."""
+"""Command-line tools over TLS, with each SASL mechanism (management.md 8.2)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def router(_router: Router, request: pytest.FixtureRequest) -> Router:
 
 
 def run(tool: str, bus: str, *words: Any, **variables: str) -> Done:
-    """A tool until it ends. variables: of its environment."""
+    """Run a tool until it exits. `variables` are added to its environment."""
     done = subprocess.run(
         [*command(tool), "-b", bus, "-t", "30", *map(str, words)],
         env=environment() | variables,
@@ -55,7 +55,7 @@ def url(router: Router, name: str, user: str = "", scheme: str = "amqps") -> str
 
 
 def own(bus: str, *words: Any, **variables: str) -> tuple[str, str, bool]:
-    """User and mechanism of the connection of `qdmanage`, and whether it is encrypted, as it sees them itself."""
+    """Return user and mechanism of qdmanage's connection and whether it is encrypted, from the tool's own query."""
     done = run("manage", bus, *words, "QUERY", "--type", "connection", **variables)
     assert (done.code, done.err) == (0, ""), done
     (row,) = json.loads(done.out)
@@ -89,7 +89,7 @@ def test_qdstat(router: Router, trust: tuple[Any, ...]) -> None:
 
 
 def test_certificates(router: Router, made: Pki, trust: tuple[Any, ...]) -> None:
-    """A trust file or a certificate is enough to select TLS."""
+    """A trust file or a certificate suffices to select TLS."""
     without_scheme = url(router, "certificates").removeprefix("amqps://")
     mine = ("--ssl-certificate", made.client.certificate, "--ssl-key", made.client.key)
     locked = ("--ssl-certificate", made.server.certificate, "--ssl-key", made.locked_key())

@@ -1,4 +1,4 @@
-"""`qdstat` against a router: each column is what the clients did."""
+"""Tool `qdstat` against a router: each column equals what the clients did."""
 
 import re
 
@@ -23,7 +23,8 @@ def general(router: Router) -> dict[str, str]:
 
 
 def settled(router: Router, address: str, count: int) -> tuple[Row, Row]:
-    """The rows of the sender's and the receiver's link, once all `count` deliveries are counted on both."""
+    """Wait until both links count all `count` deliveries; return the rows of the sender's and of the receiver's
+    link."""
     columns = ("acc", "rej", "rel", "mod", "presett", "psdrop")
 
     def rows() -> tuple[Row, Row] | None:
@@ -61,7 +62,7 @@ def test_general(router: Router, connect: Connect, fresh: Fresh) -> None:
         return int(after[name]) - int(before[name])
 
     assert grown("Rejected Count") == 1
-    assert grown("Accepted Count") >= 3  # and the requests of the tool
+    assert grown("Accepted Count") >= 3  # the requests of the tool count, too
     assert grown("Links") == 2
     assert grown("Connections") == 2
     assert list(after) == [
@@ -74,7 +75,7 @@ def test_general(router: Router, connect: Connect, fresh: Fresh) -> None:
 
 
 def test_links(router: Router, connect: Connect, fresh: Fresh) -> None:
-    """Nine deliveries with every outcome, one settled by the sender, two under way."""
+    """Nine deliveries cover all outcomes, one is presettled, and one stays unsettled."""
     address = fresh()
     sender, receiver = pair(connect, address, credit=20)
     numbers = [sender.send(message.message(number)) for number in range(9)]

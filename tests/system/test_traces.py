@@ -1,4 +1,4 @@
-"""Frames and messages in the log and for those who watch: by log settings, by connection, by operation TRACE."""
+"""Traces of frames and messages: by log settings, by connection attribute, and by operation TRACE."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.router import ROOT, Router, listener, poll
 
 FRAME = r"PROTOCOL \(trace\) \[C%s\]:FRAME: "
-#: Answers of TRACE that are looked through for what is expected.
+#: Number of TRACE messages searched for the expected line.
 MANY = 50
 
 
 def number_of(management: Management, container: str) -> str:
-    """Identity of the connection that was opened with this container id."""
+    """Return the identity of the connection that was opened with a container id."""
     identity: str = poll(
         lambda: next((c["identity"] for c in management.query("connection") if c["container"] == container), None),
         f"connection of {container}",
@@ -93,12 +93,12 @@ def test_log_settings_that_change_reach_open_connections(
 
 
 def worker_of(router: Router, peer: Peer) -> int:
-    """Process that has the router's end of a connection."""
+    """Return the pid of the worker that owns the router's end of a connection."""
     return router.worker_of(int(peer.socket.getsockname()[1]))
 
 
 class Watching:
-    """A TRACE request and the lines that come for it."""
+    """TRACE request with the lines that it receives."""
 
     def __init__(self, connect: Connect, identity: str | None, **limits: object) -> None:
         self.management = Management(connect())
@@ -106,7 +106,7 @@ class Watching:
         self.answer = self.management.exchange(self.management.request(given, correlation_id="mine"))
 
     def batch(self) -> list[str]:
-        """Lines of the next message; none at the end."""
+        """Return the lines of the next message; an empty list ends the trace."""
         answer = self.management.next()
         found = message.section_of(answer.payload, message.PROPERTIES)
         assert (found[3], found[5]) == ("trace", "mine")
@@ -114,7 +114,7 @@ class Watching:
         return [text for _, text in answer.body]
 
     def until(self, part: str) -> list[str]:
-        """Lines up to the one with this part."""
+        """Return the lines up to and including the one that contains `part`."""
         lines: list[str] = []
         while not any(part in line for line in lines):
             batch = self.batch()
@@ -165,7 +165,7 @@ def test_the_number_of_watches_is_bounded_and_those_who_leave_make_room(
     watching.pop().management.peer.close()
 
     def room() -> bool:
-        peer.receiver(fresh(), 0)  # something to tell: then it is seen that one has left
+        peer.receiver(fresh(), 0)  # traffic, by which the router notices that a client has left
         for one in watching:
             one.until("-> @attach")
         again = Watching(connect, identity)
@@ -212,7 +212,7 @@ def test_the_command_prints_the_frames(router: Router, connect: Connect, managem
     lines = process.stdout.read().splitlines()
     assert process.returncode == 0
     assert len(lines) == 3
-    # The answer to an attach comes first when tracing begins between the two.
+    # The reply to an attach is the first line if tracing began between the two frames.
     assert any(" 0 <- @attach(18) [" in line for line in lines[:2])
 
 

@@ -47,7 +47,7 @@ def dial(router: Router, name: str = "web") -> socket.socket:
 
 @pytest.fixture
 def over(peers: list[Peer]) -> Over:
-    """over(router, name, context=…, …): an opened peer over WebSocket."""
+    """Function over(router, name, context=…, …) that returns an opened peer over WebSocket."""
 
     def connected(router: Router, name: str = "web", context: ssl.SSLContext | None = None, **more: Any) -> Peer:
         raw = dial(router, name)
@@ -62,7 +62,7 @@ def over(peers: list[Peer]) -> Over:
 
 
 def everything(raw: socket.socket) -> bytes:
-    """All that comes until the router closes."""
+    """Return all octets received until the router closes."""
     found = b""
     with contextlib.suppress(ConnectionResetError):
         while octets := raw.recv(65536):
@@ -82,7 +82,6 @@ def test_a_message_there_and_back(router: Router, over: Over, fresh: Fresh, prot
 
 
 def test_it_is_a_connection_like_any_other(start: Start, over: Over) -> None:
-    """brokers-and-edge.md H-7."""
     router = start([listener(), listener("web", http=True)])
     peer = over(router)
     (row,) = without_bystanders(Management(peer).query("connection"))
@@ -120,7 +119,6 @@ def test_upgrades_that_are_refused(router: Router, octets: bytes, answer: bytes)
     [("none", "amqp", closing(1011, b"cannot-upgrade")), ("web", None, closing(1002, b"no sub-protocol"))],
 )
 def test_an_upgrade_that_is_answered_and_closed(router: Router, name: str, protocol: str | None, last: bytes) -> None:
-    """brokers-and-edge.md H-5."""
     with dial(router, name) as raw:
         raw.sendall(request(protocol=protocol))
         assert read_head(raw).startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
@@ -140,7 +138,7 @@ def test_an_upgrade_that_is_answered_and_closed(router: Router, name: str, proto
     ],
 )
 def test_faults_and_closes(router: Router, octets: bytes, code: int) -> None:
-    """Also when AMQP came before in the same octets; the stream ends behind the router's close."""
+    """The close is answered even if AMQP octets precede it in the same packet, and the stream ends after it."""
     with dial(router) as raw:
         client = WebSocket.connected(raw)
         raw.sendall(frame(BINARY, b"AMQP\x03\x01") + octets)
@@ -154,7 +152,7 @@ def test_faults_and_closes(router: Router, octets: bytes, code: int) -> None:
 def test_pings_between_fragments(router: Router, over: Over, fresh: Fresh) -> None:
     peer = over(router)
     client = peer.socket
-    client.send_frame(BINARY, bytes.fromhex("00000008"), final=False)  # half of an empty frame of AMQP
+    client.send_frame(BINARY, bytes.fromhex("00000008"), final=False)  # half of an empty AMQP frame
     client.send_frame(PING, b"are you there")
     client.send_frame(0, bytes.fromhex("02000000"))
     assert client.read_frame() == (PONG, b"are you there")
@@ -163,7 +161,7 @@ def test_pings_between_fragments(router: Router, over: Over, fresh: Fresh) -> No
 
 
 def test_a_client_that_pings_and_reads_nothing(router: Router, over: Over) -> None:
-    """Only the last one is answered, so nothing piles up."""
+    """Only the last of several pings is answered, so that no pongs pile up."""
     with dial(router) as raw:
         client = WebSocket.connected(raw)
         for number in range(50):
@@ -177,7 +175,7 @@ def test_a_client_that_pings_and_reads_nothing(router: Router, over: Over) -> No
 
 
 def test_who_has_to_log_in(router: Router) -> None:
-    """The listener's rules are those of AMQP (brokers-and-edge.md H-6)."""
+    """The rules of the listener are those for AMQP (brokers-and-edge.md H-6)."""
     with dial(router, "login") as raw:
         client = WebSocket.connected(raw)
         client.sendall(b"AMQP\x00\x01\x00\x00")
@@ -187,7 +185,7 @@ def test_who_has_to_log_in(router: Router) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_over_tls(start: Start, made: Pki, over: Over, workers: int) -> None:
-    """WebSocket and pages on one port, with TLS and, where it is allowed, without."""
+    """WebSocket and pages share one port, with TLS and, if the listener allows it, without."""
     certificate, key = made.server
     sections: list[Section] = [
         ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": made.trusted}),
@@ -224,14 +222,14 @@ def test_over_tls(start: Start, made: Pki, over: Over, workers: int) -> None:
         assert everything(raw).startswith(b"HTTP/1.1 426 ")
     with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
         said = b""
-        with contextlib.suppress(ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):  # it reads no more
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):  # the router reads no more
             raw.sendall(b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000)
             said = everything(raw)
         assert said.split(b"\r\n")[0] in (b"", b"HTTP/1.1 431 Request Header Fields Too Large")
 
 
 def test_listeners_come_change_and_go(start: Start, over: Over, fresh: Fresh) -> None:
-    """A listener of the running router takes WebSocket when all workers know it; with `websockets: no` no more."""
+    """A new listener accepts WebSocket once all workers have it, and stops accepting with `websockets: no`."""
     port = free_port()
     router = start([listener()], 3)
     management = Management(Peer.opened(router.port))
@@ -248,7 +246,7 @@ def test_listeners_come_change_and_go(start: Start, over: Over, fresh: Fresh) ->
         raw.sendall(request())
         read_head(raw)
         assert everything(raw) == frame(CLOSE, closing(1011, b"cannot-upgrade"), mask=None)
-    pass_one(peer.sender("late"), receiver)  # who is there stays
+    pass_one(peer.sender("late"), receiver)  # open connections stay
     router.configure([listener(), ("listener", web)])
     management.call("RELOAD")
     poll(lambda: _upgrades(router), "WebSocket is taken again")
@@ -265,7 +263,7 @@ def _upgrades(router: Router) -> bool:
 
 @pytest.mark.disturbs("a worker is killed")
 def test_a_worker_dies(start: Start, over: Over) -> None:
-    """Its clients are gone; others, with TLS and without, come to its successor."""
+    """The clients of the killed worker are closed; new ones, with and without TLS, are served by its replacement."""
     router = start([listener(), listener("web", http=True)])
     peer = over(router)
     (victim,) = router.worker_pids()
@@ -303,7 +301,8 @@ def get_secure(router: Router, made: Pki) -> bytes:
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["ws", "wss"])
 def test_a_receiver_that_reads_late(start: Start, made: Pki, over: Over, encrypted: bool) -> None:
-    """What its socket does not take waits, within the limits of AMQP, and comes whole; others go on meanwhile."""
+    """Octets that the client does not read are kept within AMQP's limits and arrive complete; others are not
+    delayed."""
     certificate, key = made.server
     router = start([
         ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key}),
@@ -322,5 +321,5 @@ def test_a_receiver_that_reads_late(start: Start, made: Pki, over: Over, encrypt
     late.socket.send_frame(PING, b"still there?")
     for number in range(count):
         assert message.body(receiver.next().payload) == f"{number:8}" + "x" * size
-    late.receiver("more")  # its answer comes behind the pong
+    late.receiver("more")  # the reply follows the pong
     assert late.socket.pongs == [b"still there?"]

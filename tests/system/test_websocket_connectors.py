@@ -1,4 +1,4 @@
-"""Connectors that speak WebSocket, and those that go through an HTTP proxy, for each role."""
+"""Connectors over WebSocket and through an HTTP proxy, for each role."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.system.router import Router, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
-#: (role of the listener, mode of the router that connects)
+#: Role of the listener, and mode of the connecting router.
 ROLES = [("inter-router", "interior"), ("edge", "edge")]
 MakeProxy = Callable[..., Proxy]
 
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture
 def proxy() -> Iterator[MakeProxy]:
-    """Makes proxies."""
+    """Function that creates proxies, closed after the test."""
     found: list[Proxy] = []
 
     def make(login: str | None = None, **more: bytes) -> Proxy:
@@ -52,7 +52,7 @@ def profile(made: Pki) -> Section:
 def test_routers(
     start: Start, peers: list[Peer], proxy: MakeProxy, made: Pki, role: str, mode: str, encrypted: bool, workers: int
 ) -> None:
-    """Through a proxy with a password, which is cut in between: the connector comes back."""
+    """The proxy requires a password and cuts the connection once; the connector reconnects."""
     own = {"sslProfile": "p"} if encrypted else {}
     net = listener("net", http=True, role=role, **own)
     interior = start([("router", {"mode": "interior", "id": "A"}), profile(made), listener(), net], workers)

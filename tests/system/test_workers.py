@@ -1,4 +1,4 @@
-"""Processes: loss of a worker, exhaustion, leaks, the end (architecture, routing-semantics.md 16.2)."""
+"""Processes of a router: loss of a worker, exhaustion, leaks and exit (routing-semantics.md 16.2)."""
 
 import itertools
 import os
@@ -18,20 +18,20 @@ from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
 from tests.system.router import SETTINGS, Router, Section, listener, poll
 
 SECTIONS: list[Section] = []
-#: Seconds within which a lost worker must have been replaced.
+#: Seconds within which a lost worker must be replaced.
 REPLACED_WITHIN = 2.0
-#: Wakes of an idle worker in two seconds, some of which the supervisor's probes may ask for.
+#: Maximum wakes of an idle worker in two seconds; the supervisor's probes cause some.
 IDLE_WAKES = 6
 PAIRS = 6
 
 
 def local_port(peer: Peer) -> int:
-    """Our end's port of a connection."""
+    """Return the client's port of a connection."""
     return int(peer.socket.getsockname()[1])
 
 
 def by_worker(router: Router, links: list[Sender] | list[Receiver]) -> dict[int, list[int]]:
-    """Pid of the worker that serves a link -> indexes of the links."""
+    """Return the indexes of the links by pid of the worker that serves them."""
     found: dict[int, list[int]] = {}
     for index, link in enumerate(links):
         found.setdefault(router.worker_of(local_port(link.peer)), []).append(index)
@@ -49,7 +49,7 @@ def test_connections_are_spread_over_workers(router: Router, connect: Connect) -
 
 
 def test_every_pair_of_workers(router: Router, connect: Connect, fresh: Fresh) -> None:
-    """Sender and receiver on each combination of workers: the same semantics."""
+    """Semantics are equal for each combination of the sender's and the receiver's worker."""
     address = fresh("closest")
     peers: dict[int, Peer] = {}
     for _ in range(router.workers * 6):
@@ -70,7 +70,8 @@ def test_every_pair_of_workers(router: Router, connect: Connect, fresh: Fresh) -
 
 
 def test_an_idle_router_sleeps(router: Router, connect: Connect, fresh: Fresh) -> None:
-    """Connected but idle for two seconds: each worker wakes for the beats of its connections, not by a clock."""
+    """While connected clients are idle for two seconds, each worker wakes for their heartbeats, not for a periodic
+    timer."""
     sender, receiver = pair(connect, fresh())
     pass_one(sender, receiver)
 
@@ -94,7 +95,7 @@ def test_an_idle_router_sleeps(router: Router, connect: Connect, fresh: Fresh) -
 @pytest.mark.timeout(300)  # 35 s alone, on two cores
 @pytest.mark.parametrize("rounds", [2000])
 def test_connects_and_disconnects_leak_nothing(router: Router, connect: Connect, rounds: int, fresh: Fresh) -> None:
-    """Ten thousand connections (five threads of `rounds`), most of them with links: descriptors and memory stay."""
+    """Five threads of `rounds` connections each, most of them with links, leak neither descriptors nor memory."""
     address = fresh()
 
     def churn(number: int, failures: list[BaseException]) -> None:
@@ -126,7 +127,7 @@ def test_connects_and_disconnects_leak_nothing(router: Router, connect: Connect,
         poll(lambda: router.descriptors() <= before + 5, "descriptors are returned")
         connect().barrier()
 
-    run(rounds // 5)  # pools and caches reach their size
+    run(rounds // 5)  # lets pools and caches reach their size
     settled()
     memory = router.memory()
     run(rounds - rounds // 5)
@@ -152,7 +153,7 @@ def test_an_address_dies_with_its_links(connect: Connect, management: Management
 
 
 def load(router: Router, peers: list[Peer]) -> tuple[list[Sender], list[Receiver]]:
-    """PAIRS addresses, each with a sender and a receiver on connections of their own."""
+    """Attach a sender and a receiver for each of PAIRS addresses, with a connection each."""
     senders, receivers = [], []
     for number in range(PAIRS):
         for _ in range(2):
@@ -163,7 +164,7 @@ def load(router: Router, peers: list[Peer]) -> tuple[list[Sender], list[Receiver
 
 
 def ended(peer: Peer) -> bool:
-    """Whether the router has ended this connection."""
+    """Return whether the router has ended the connection."""
     try:
         peer.barrier()
     except (StreamEnd, OSError):
@@ -217,7 +218,7 @@ def test_a_killed_worker_costs_only_its_own(start: Start, workers: int, peers: l
     poll(lambda: victim not in router.worker_pids(), "the dead worker is gone")
 
     def spread() -> bool:
-        """Whether a new client is on the new worker; there may be a process that does not serve yet."""
+        """Open a client; return whether all workers have one. The new process may not serve yet."""
         peers.append(Peer.opened(router.port))
         return len({router.worker_of(local_port(peer)) for peer in _alive(peers)}) == workers
 
@@ -234,7 +235,7 @@ def _alive(peers: list[Peer]) -> list[Peer]:
 
 @pytest.mark.parametrize("workers", [3])
 def test_a_worker_killed_under_load(start: Start, workers: int, peers: list[Peer]) -> None:
-    """Killed in the middle of traffic: each delivery of a surviving producer is settled, accepted ones had arrived."""
+    """Each delivery of a surviving producer is settled, and each accepted one has arrived."""
     router = start([listener(), *SETTINGS], workers)
     senders, receivers = load(router, peers)
     places = by_worker(router, receivers)
@@ -313,7 +314,7 @@ def _opened(router: Router, peers: list[Peer]) -> Peer:
 
 
 def test_descriptors_exhausted(start: Start, workers: int, peers: list[Peer]) -> None:
-    """No descriptors left: connections are refused or wait, nothing dies, and it recovers when they come back."""
+    """Without free descriptors connections are refused or wait, no process exits, and the router recovers."""
     router = start(None, workers)
     receiver = _opened(router, peers).receiver("still", 10)
     sender = _opened(router, peers).sender("still")
@@ -351,7 +352,7 @@ def _serves(router: Router) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
 def test_orderly_stop_leaves_nothing(start: Start, workers: int, peers: list[Peer], number: int) -> None:
-    """Also under load; sockets end without frames (routing-semantics.md O-4)."""
+    """The stop works under load, and sockets end without frames (routing-semantics.md O-4)."""
     router = start(None, workers)
     receiver = _opened(router, peers).receiver("stop", 10)
     sender = _opened(router, peers).sender("stop")
@@ -389,7 +390,7 @@ def test_killed_supervisor_leaves_nothing(start: Start, workers: int, peers: lis
 
 
 def test_killed_while_starting(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """SIGTERM at any moment of the start ends everything."""
+    """SIGTERM at several moments of the start ends all processes."""
     for lines in (0, 1, 3):
         router = Router(tmp_path_factory.mktemp("starting"), [listener()], 3)
         router.spawn()
