@@ -21,7 +21,7 @@ TARGETS = list(itertools.product(PREFIXES, FORMS))
 UNREACHABLE = ["_topo/0/NOPE/$management", "_topo/1/QDR/$management", "_edge/NOPE/$management"]
 
 
-def asked(reply_to: str, correlation_id: object = "c", **fields: object) -> bytes:
+def id_request(reply_to: str, correlation_id: object = "c", **fields: object) -> bytes:
     """Return a request for the router's id."""
     return (
         message.properties(reply_to=reply_to, correlation_id=correlation_id, **fields)
@@ -31,54 +31,54 @@ def asked(reply_to: str, correlation_id: object = "c", **fields: object) -> byte
 
 
 @pytest.mark.parametrize(("prefix", "form"), TARGETS)
-def test_targets(connect: Connect, prefix: str, form: str) -> None:
+def test_request_to_each_agent_address_is_answered(connect: Connect, prefix: str, form: str) -> None:
     management = Management(connect(), prefix + form)
     assert management.sender.credit == CAPACITY
     assert management.query("router", "id") == [{"id": "QDR"}]
 
 
 @pytest.mark.parametrize(("prefix", "form"), TARGETS)
-def test_anonymous_links(connect: Connect, prefix: str, form: str) -> None:
+def test_anonymous_request_to_each_agent_address_is_answered(connect: Connect, prefix: str, form: str) -> None:
     peer = connect()
     replies = peer.receiver(dynamic=True, credit=1)
-    assert peer.sender(None).request(asked(replies.address, to=prefix + form)).name == "accepted"
+    assert peer.sender(None).request(id_request(replies.address, to=prefix + form)).name == "accepted"
     assert Answer.of(replies.next().payload).body["results"] == [["QDR"]]
 
 
 @pytest.mark.parametrize("address", UNREACHABLE)
-def test_unreachable_routers_give_no_credit(connect: Connect, address: str) -> None:
+def test_unreachable_agent_grants_no_credit(connect: Connect, address: str) -> None:
     sender = connect().sender(address, credit=False)
     with pytest.raises(PeerTimeout):
         sender.wait_credit(timeout=0.3)
 
 
-def test_the_target_decides_not_the_to_field(connect: Connect) -> None:
+def test_request_with_another_to_field_goes_to_the_target(connect: Connect) -> None:
     management = Management(connect())
-    answer = management.exchange(asked(management.replies.address, to="_topo/0/NOPE/$management"))
+    answer = management.exchange(id_request(management.replies.address, to="_topo/0/NOPE/$management"))
     assert answer.body["results"] == [["QDR"]]
 
 
-def test_answers_are_settled(management: Management) -> None:
+def test_reply_arrives_settled(management: Management) -> None:
     management.send(management.request({"operation": "GET-ANNOTATIONS"}))
     assert management.replies.next().settled
 
 
-def test_a_mobile_address_gets_answers(connect: Connect, fresh: Fresh) -> None:
+def test_reply_to_mobile_address_is_delivered(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receivers = [connect().receiver(address, 10) for _ in range(1)]
     sender = connect().sender("$management")
-    assert sender.request(asked(address)).name == "accepted"
+    assert sender.request(id_request(address)).name == "accepted"
     assert Answer.of(receivers[0].next().payload).body["results"] == [["QDR"]]
 
 
-def test_unreachable_replies_are_dropped(connect: Connect, management: Management) -> None:
+def test_reply_to_unreachable_address_is_dropped(connect: Connect, management: Management) -> None:
     sender = connect().sender("$management")
     for reply_to in ("nobody/at/all", "amqp:/_topo/0/QDR/temp.nobody", "_topo/0/NOPE/x", "$management", "", "/" * 300):
-        assert sender.request(asked(reply_to)).name == "accepted"
+        assert sender.request(id_request(reply_to)).name == "accepted"
     assert management.query("router", "id") == [{"id": "QDR"}]
 
 
-def test_every_connection_gets_its_own_answers(connect: Connect) -> None:
+def test_clients_with_equal_correlation_ids_get_their_own_replies(connect: Connect) -> None:
     """Clients of all workers send requests at the same time with equal correlation-ids."""
     clients = [Management(connect()) for _ in range(9)]
     for number, client in enumerate(clients):
@@ -95,7 +95,7 @@ def identity_of(client: Management) -> str:
     return str(int(opened.properties["qd.conn-id"]))
 
 
-def test_many_requests_in_flight(management: Management) -> None:
+def test_requests_in_flight_are_all_answered(management: Management) -> None:
     """Replies may arrive in any order; the correlation-id of each names its request."""
     numbers = list(range(150))
     for number in numbers:

@@ -23,7 +23,9 @@ EXCHANGE = PREFIX + "router.config.exchange"
 BINDING = PREFIX + "router.config.binding"
 
 
-def test_a_listener_comes_and_goes(management: Management, connect: Connect, fresh: Fresh) -> None:
+def test_listener_created_and_deleted_keeps_its_connections(
+    management: Management, connect: Connect, fresh: Fresh
+) -> None:
     port = free_port()
     body = management.create("listener", "extra", host="127.0.0.1", port=str(port), linkCapacity=7)
     assert (body["name"], body["identity"]) == ("extra", f"listener/127.0.0.1:{port}:extra")
@@ -50,7 +52,7 @@ def test_a_listener_comes_and_goes(management: Management, connect: Connect, fre
     peer.close()
 
 
-def test_a_busy_port_is_created_all_the_same(router: Router, management: Management) -> None:
+def test_listener_on_busy_port_is_created(router: Router, management: Management) -> None:
     port = str(router.ports[""])
     answer = management.ask("CREATE", {"host": "127.0.0.1", "port": port}, type="listener", name="busy")
     assert answer.outcome == (201, "Created")
@@ -67,14 +69,16 @@ BAD_LISTENERS = [
 
 
 @pytest.mark.parametrize(("body", "status", "text"), BAD_LISTENERS)
-def test_bad_listeners(management: Management, body: dict[str, object], status: int, text: str) -> None:
+def test_listener_with_bad_attribute_is_refused(
+    management: Management, body: dict[str, object], status: int, text: str
+) -> None:
     answer = management.ask("CREATE", body, type="listener", name="bad")
     assert answer.status == status
     assert text in answer.description
     assert management.ask("READ", name="bad").status == 404
 
 
-def test_log_levels(router: Router, management: Management) -> None:
+def test_log_update_changes_the_level_at_once(router: Router, management: Management) -> None:
     """A change takes effect at once; a refused change leaves everything as before (management.md 4.4)."""
     body = management.call("UPDATE", {"enable": "debug+"}, name="log/AGENT", type="log")
     assert (body["module"], body["enable"]) == ("AGENT", "debug+")
@@ -92,7 +96,7 @@ def test_log_levels(router: Router, management: Management) -> None:
     assert "enable" not in management.call("READ", name="log/AGENT")
 
 
-def test_files_that_do_not_answer_stop_nobody(
+def test_files_that_block_do_not_block_the_router(
     router: Router, management: Management, connect: Connect, tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"
@@ -110,13 +114,13 @@ def test_files_that_do_not_answer_stop_nobody(
     assert management.ask("DELETE", type="connector", name="fifo").status == 204
 
 
-def test_a_login_that_no_worker_could_be_given(management: Management) -> None:
+def test_connector_with_overlong_user_name_is_refused(management: Management) -> None:
     connector = {"port": "1", "role": "route-container", "saslUsername": "u" * 70_000}
     text = f"{PREFIX}connector: attribute 'saslUsername' has 70000 octets; at most 400 are allowed"
     assert management.ask("CREATE", connector, type="connector", name="long").outcome == (400, text)
 
 
-def test_dummies(management: Management) -> None:
+def test_dummy_entity_supports_all_operations(management: Management) -> None:
     body = management.call("CREATE", {"arg1": "x", "num1": 5}, type="dummy", name="d")
     assert (body["arg1"], body["num1"], body["name"]) == ("x", 5, "d")
     assert management.call("UPDATE", {"arg1": "y"}, name="d")["arg1"] == "y"
@@ -126,7 +130,7 @@ def test_dummies(management: Management) -> None:
     assert management.ask("DELETE", name="d").outcome == (404, "No entity with name=d")
 
 
-def test_an_update_of_a_log_shows_a_repeated_failure_again(router: Router, management: Management) -> None:
+def test_log_update_shows_a_repeated_failure_again(router: Router, management: Management) -> None:
     """Equal failures within ten seconds are one line, unless the module's log is changed in between."""
     target = {"name": "log/AGENT", "type": "log"}
     failure = "Error performing READ: No entity with name=is-not-there"
@@ -139,7 +143,7 @@ def test_an_update_of_a_log_shows_a_repeated_failure_again(router: Router, manag
     assert len([line for line in lines if " more of this kind" not in line]) == 3
 
 
-def test_addresses(management: Management, fresh: Fresh) -> None:
+def test_address_configuration_is_created_and_deleted(management: Management, fresh: Fresh) -> None:
     prefix = fresh("made").replace("/", ".")
     answer = management.ask("CREATE", {"prefix": f"/{prefix}/", "distribution": "closest"}, type=ADDRESS, name=prefix)
     assert answer.outcome == (201, "Created")
@@ -157,7 +161,7 @@ def test_addresses(management: Management, fresh: Fresh) -> None:
     assert management.ask("DELETE", type=ADDRESS, identity=unnamed.body["identity"]).status == 204
 
 
-def test_exchanges(management: Management, connect: Connect) -> None:
+def test_exchange_created_at_runtime_forwards_and_counts(management: Management, connect: Connect) -> None:
     """Cover the creation, use, counters and deletion of an exchange with its bindings."""
     made = management.create("router.config.exchange", "new", address="ex.new")
     assert (made["address"], made["matchMethod"], made["receivedCount"]) == ("ex.new", "amqp", 0)
@@ -176,7 +180,7 @@ def test_exchanges(management: Management, connect: Connect) -> None:
     assert [row["exchangeName"] for row in management.query("router.config.binding")] == ["old"]
 
 
-BAD = [
+REFUSED_ENTITIES = [
     (EXCHANGE, None, {"address": "x"}, "exchange requires a unique name"),
     (EXCHANGE, "x", {}, "exchange address is mandatory"),
     (EXCHANGE, "x", {"address": "ex.old"}, "duplicate exchange address"),
@@ -196,21 +200,23 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "name", "body", "text"), BAD)
-def test_refused(management: Management, kind: str, name: str | None, body: object, text: str) -> None:
+@pytest.mark.parametrize(("kind", "name", "body", "text"), REFUSED_ENTITIES)
+def test_entity_with_bad_attributes_is_refused(
+    management: Management, kind: str, name: str | None, body: object, text: str
+) -> None:
     properties = {"operation": "CREATE", "type": kind} | ({"name": name} if name is not None else {})
     answer = management.exchange(management.request(properties, body))
     assert (answer.outcome, answer.body) == ((400, text), None)
 
 
-def test_deleting_what_is_not_there(management: Management) -> None:
+def test_delete_of_unknown_entity_is_not_found(management: Management) -> None:
     with pytest.raises(ManagementError, match="404 Not Found"):
         management.delete("router.config.binding", "nope")
     with pytest.raises(ManagementError, match="404 Not Found"):
         management.delete("router.config.exchange", "nope")
 
 
-def test_names_of_addresses_and_the_store_are_apart(management: Management) -> None:
+def test_address_named_like_a_log_does_not_hide_the_log(management: Management) -> None:
     management.create("router.config.address", "log/HTTP", prefix="apart")
     assert management.call("READ", name="log/HTTP")["module"] == "HTTP"
     management.delete("router.config.address", "log/HTTP")

@@ -36,7 +36,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", SILENT)
-def test_no_answer(management: Management, name: str) -> None:
+def test_request_without_reply_to_gets_silence(management: Management, name: str) -> None:
     management.send(SILENT[name])
     management.send(management.request({"operation": "GET-ANNOTATIONS"}, correlation_id="after"))
     answer = management.next()
@@ -44,7 +44,7 @@ def test_no_answer(management: Management, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bad_request(management: Management, name: str) -> None:
+def test_request_with_bad_properties_is_refused(management: Management, name: str) -> None:
     answer = management.exchange(
         message.properties(reply_to=management.replies.address, correlation_id=uuid.UUID(int=7)) + REFUSED[name]
     )
@@ -52,7 +52,7 @@ def test_bad_request(management: Management, name: str) -> None:
     assert message.section_of(answer.payload, message.PROPERTIES)[5] == uuid.UUID(int=7)
 
 
-def test_symbols_and_numbers(management: Management) -> None:
+def test_query_with_symbols_and_numeric_strings_is_answered(management: Management) -> None:
     answer = management.ask(
         "QUERY", {"attributeNames": [Symbol("name")]}, entityType=Symbol("log"), offset="1", count=ULong(2)
     )
@@ -70,12 +70,12 @@ LARGE = [
 
 @pytest.mark.parametrize("body", LARGE, ids=["long name", "many names", "large value", "many keys"])
 @pytest.mark.parametrize("operation", ["QUERY", "CREATE", "UPDATE"])
-def test_large_bodies(management: Management, operation: str, body: object) -> None:
+def test_request_with_large_body_is_answered(management: Management, operation: str, body: object) -> None:
     answer = management.ask(operation, body, type="listener", name="x", entityType="listener")
     assert answer.status in (200, 400, 404, 501)
 
 
-def test_any_attributes(router: Router, management: Management) -> None:
+def test_attributes_of_any_value_cause_no_internal_error(router: Router, management: Management) -> None:
     """Any attribute value gets an answer that is not an internal error, and the router keeps running."""
     chance = random.Random(11)
     for _ in range(200):
@@ -94,13 +94,15 @@ def test_any_attributes(router: Router, management: Management) -> None:
 
 
 @pytest.mark.parametrize("host", [host for host in HOSTS if not host.isascii() or len(host) > 60 or "." in host[:2]])
-def test_a_host_that_cannot_be(management: Management, host: str) -> None:
+def test_listener_with_invalid_host_is_refused(management: Management, host: str) -> None:
     answer = management.ask("CREATE", {"host": host, "port": "0"}, type="listener")
     assert answer.status == 400
     assert "is neither a name nor an address: " in answer.description
 
 
-def test_any_octets(router: Router, connect: Connect, management: Management) -> None:
+def test_requests_with_changed_octets_cause_no_internal_error(
+    router: Router, connect: Connect, management: Management
+) -> None:
     """Requests with randomly changed octets cause no internal error, and the router keeps running."""
     chance = random.Random(4)
     whole = management.request({"operation": "QUERY", "entityType": PREFIX + "router"}, {"attributeNames": ["id"]})
@@ -115,7 +117,7 @@ def test_any_octets(router: Router, connect: Connect, management: Management) ->
     assert "Traceback" not in router.log
 
 
-def test_one_who_reads_no_answers(connect: Connect, management: Management) -> None:
+def test_client_without_reply_credit_does_not_block_others(connect: Connect, management: Management) -> None:
     """A client without credit for replies does not stop the agent for other clients."""
     greedy = connect()
     replies = greedy.receiver(dynamic=True, credit=0)
@@ -131,6 +133,6 @@ def test_one_who_reads_no_answers(connect: Connect, management: Management) -> N
     assert management.query("log", "module")
 
 
-def test_the_log_shows_no_fault(router: Router, management: Management) -> None:
+def test_log_after_hostile_requests_has_no_critical_line(router: Router, management: Management) -> None:
     assert management.query("router", "id") == [{"id": "QDR"}]
     assert not [line for line in router.lines if "(critical)" in line]

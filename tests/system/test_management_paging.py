@@ -13,7 +13,7 @@ ROWS = 1300
 PAGE = 500  # rows per page of the tools of Dispatch 1.19
 
 
-def links(connect: Connect, count: int, address: str) -> list[Peer]:
+def attach_receivers(connect: Connect, count: int, address: str) -> list[Peer]:
     """Attach `count` receivers over six connections and return the peers."""
     peers = [connect() for _ in range(6)]
     for number in range(count):
@@ -23,7 +23,7 @@ def links(connect: Connect, count: int, address: str) -> list[Peer]:
     return peers
 
 
-def pages(management: Management, kind: str, *names: str) -> list[list[object]]:
+def query_in_pages(management: Management, kind: str, *names: str) -> list[list[object]]:
     """Return all rows of a type, queried in pages as the tools of Dispatch 1.19 do."""
     rows: list[list[object]] = []
     while True:
@@ -35,17 +35,17 @@ def pages(management: Management, kind: str, *names: str) -> list[list[object]]:
             return rows
 
 
-def test_many_rows(connect: Connect, management: Management, fresh: Fresh) -> None:
-    peers = links(connect, ROWS, fresh())
+def test_query_in_pages_returns_each_row_once(connect: Connect, management: Management, fresh: Fresh) -> None:
+    peers = attach_receivers(connect, ROWS, fresh())
     poll(lambda: management.one("router")["linkCount"] == ROWS + 2, "all links are attached")
-    paged = pages(management, "router.link", "identity", "name")
+    paged = query_in_pages(management, "router.link", "identity", "name")
     assert len(paged) == ROWS + 2
     identities = [int(str(row[0])) for row in paged]
     assert identities == sorted(set(identities)), "in order of attach, none twice"
     assert {row[1] for row in paged} >= {f"many-{number}" for number in range(ROWS)}
     whole = management.query("router.link")
     assert [row["identity"] for row in whole] == [row[0] for row in paged], "one message holds them all"
-    addresses = pages(management, "router.address", "key")
+    addresses = query_in_pages(management, "router.address", "key")
     assert len(addresses) >= ROWS
     assert len({str(row[0]) for row in addresses}) == len(addresses)
     for peer in peers:
@@ -54,7 +54,7 @@ def test_many_rows(connect: Connect, management: Management, fresh: Fresh) -> No
     assert len(management.query("router.link", "identity")) == 2
 
 
-def test_pages_of_the_store(management: Management) -> None:
+def test_entity_query_in_pages_returns_each_row_once(management: Management) -> None:
     names = [row["identity"] for row in management.query("entity", "identity")]
     found: list[str] = []
     for offset in range(0, len(names), 10):
@@ -63,9 +63,11 @@ def test_pages_of_the_store(management: Management) -> None:
     assert found == names
 
 
-def test_queries_do_not_hold_up_traffic(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_traffic_during_long_queries_is_not_delayed(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     """While one client keeps reading all links, other clients send, attach and detach."""
-    links(connect, ROWS, fresh())
+    attach_receivers(connect, ROWS, fresh())
     poll(lambda: management.one("router")["linkCount"] >= ROWS, "all links are attached")
     stop = threading.Event()
     reader = Management(connect())
@@ -89,7 +91,7 @@ def test_queries_do_not_hold_up_traffic(router: Router, connect: Connect, manage
             pass_one(sender, receiver)
             receiver.flow(10)
             began = time.monotonic()
-            link = connect_once(connect, fresh())
+            link = connect_receiver(connect, fresh())
             attached.append(time.monotonic() - began)
             link.close()
     finally:
@@ -100,14 +102,14 @@ def test_queries_do_not_hold_up_traffic(router: Router, connect: Connect, manage
     assert sorted(attached)[len(attached) // 2] < 0.5, "decisions about links do not wait for long answers"
 
 
-def connect_once(connect: Connect, address: str) -> Peer:
+def connect_receiver(connect: Connect, address: str) -> Peer:
     """Return a new connection with one receiver."""
     peer = connect()
     peer.receiver(address)
     return peer
 
 
-def test_counts_while_there_is_traffic(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_counters_read_during_traffic_never_fall(connect: Connect, management: Management, fresh: Fresh) -> None:
     """Counters read during traffic never fall, and at the end they are exact."""
     address = fresh()
     sender, receiver = pair(connect, address, credit=1000)

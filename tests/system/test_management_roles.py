@@ -41,15 +41,15 @@ POLICY: list[Section] = [
 ROLES = ("nothing", "viewer", "operator", "careful", "keeper", "$default")
 READERS = ROLES[1:]
 #: Addresses of agents, as a client of router A writes them.
-PLACES = {
+AGENTS = {
     "A": "$management", "A itself": "_topo/0/A/$management", "B": "_topo/0/B/$management",
     "E": "amqp:/_edge/E/$management", "C": "_topo/all/C/$management",
 }  # fmt: skip
 #: Addresses of agents, as a client of edge router E writes them.
-FROM_EDGE = {"E": "$management", "A": "_topo/0/A/$management", "B": "_topo/0/B/$management"}
+AGENTS_FROM_EDGE = {"E": "$management", "A": "_topo/0/A/$management", "B": "_topo/0/B/$management"}
 
 
-class Network:
+class RolesNetwork:
     """Interior routers C, A and B in a row, and edge router E connected to A."""
 
     def __init__(self, start: Callable[[str, list[Section]], Router]) -> None:
@@ -59,19 +59,19 @@ class Network:
         self.c = start("C", [*interior("C", None, [a]), *POLICY])
         self.e = start("E", [*edge("E", self.a), *POLICY])
         for router, count in ((self.a, 3), (self.b, 3), (self.c, 3)):
-            poll(partial(_knows, router, count), "the network is complete", CONVERGENCE)
+            poll(partial(_has_nodes, router, count), "the network is complete", CONVERGENCE)
         with Peer.opened(self.e.port) as peer:
-            poll(partial(_answers, peer, PLACES["B"]), "the edge router has an uplink", CONVERGENCE)
+            poll(partial(_agent_answers, peer, AGENTS["B"]), "the edge router has an uplink", CONVERGENCE)
         with Peer.opened(self.b.port) as peer:
-            poll(partial(_answers, peer, PLACES["E"]), "the edge router is known", CONVERGENCE)
+            poll(partial(_agent_answers, peer, AGENTS["E"]), "the edge router is known", CONVERGENCE)
 
 
-def _knows(router: Router, count: int) -> bool:
+def _has_nodes(router: Router, count: int) -> bool:
     with Peer.opened(router.port) as peer:
         return len(Management(peer).query("router.node")) == count
 
 
-def _answers(peer: Peer, address: str) -> bool:
+def _agent_answers(peer: Peer, address: str) -> bool:
     """Return whether an agent accepts a request; a request is released while its route is unknown."""
     replies = peer.receiver(dynamic=True, credit=1)
     request = _request(replies.address, address, "QUERY", {"attributeNames": ["id"]}, entityType=f"{PREFIX}router")
@@ -79,7 +79,7 @@ def _answers(peer: Peer, address: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RolesNetwork]:
     with ExitStack() as routers:
 
         def start(name: str, sections: list[Section]) -> Router:
@@ -88,16 +88,16 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             routers.callback(router.stop)
             return router
 
-        yield Network(start)
+        yield RolesNetwork(start)
 
 
 @pytest.fixture
-def network(_network: Network, request: pytest.FixtureRequest) -> Network:
+def network(_network: RolesNetwork, request: pytest.FixtureRequest) -> RolesNetwork:
     request.node.routers = [_network.a, _network.b, _network.c, _network.e]
     return _network
 
 
-class Client:
+class AgentClient:
     """Client of one agent, with a sender to the agent's address or an anonymous sender."""
 
     def __init__(self, peer: Peer, address: str, anonymous: bool) -> None:
@@ -127,25 +127,32 @@ def stack() -> Iterator[ExitStack]:
         yield made
 
 
-WAYS = [(place, anonymous, False) for place in PLACES for anonymous in (False, True)]
-WAYS += [(place, anonymous, True) for place in FROM_EDGE for anonymous in (False, True)]
+ROUTES_TO_AGENTS = [(place, anonymous, False) for place in AGENTS for anonymous in (False, True)]
+ROUTES_TO_AGENTS += [(place, anonymous, True) for place in AGENTS_FROM_EDGE for anonymous in (False, True)]
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]}-{'anonymous' if way[1] else 'bound'}{'-from-edge' * way[2]}")
-def way(request: pytest.FixtureRequest) -> tuple[str, bool, bool]:
+@pytest.fixture(
+    params=ROUTES_TO_AGENTS,
+    ids=lambda route_to_agent: (
+        f"{route_to_agent[0]}-{'anonymous' if route_to_agent[1] else 'bound'}{'-from-edge' * route_to_agent[2]}"
+    ),
+)
+def route_to_agent(request: pytest.FixtureRequest) -> tuple[str, bool, bool]:
     found: tuple[str, bool, bool] = request.param
     return found
 
 
-def test_role_decides_at_each_router(network: Network, stack: ExitStack, way: tuple[str, bool, bool]) -> None:
-    place, anonymous, from_edge = way
+def test_role_decides_at_each_router(
+    network: RolesNetwork, stack: ExitStack, route_to_agent: tuple[str, bool, bool]
+) -> None:
+    place, anonymous, from_edge = route_to_agent
     entry = network.e if from_edge else network.a
-    address = (FROM_EDGE if from_edge else PLACES)[place]
+    address = (AGENTS_FROM_EDGE if from_edge else AGENTS)[place]
     target = {"A": network.a, "B": network.b, "C": network.c, "E": network.e}[place[0]]
     owner = Management(stack.enter_context(Peer.opened(target.port)))
     for role in READERS:
         peer = stack.enter_context(Peer.opened(entry.port, hostname=role))
-        client = Client(peer, address, anonymous)
+        client = AgentClient(peer, address, anonymous)
         read = client.ask("QUERY", {"attributeNames": ["id"]}, entityType=f"{PREFIX}router")
         assert (read.status, read.body["results"]) == (200, [[place[0]]]), role
         assert client.status("GET-LOG", limit=10) == 200
@@ -170,10 +177,10 @@ def test_role_decides_at_each_router(network: Network, stack: ExitStack, way: tu
                 victim.barrier()
 
 
-def test_policy_needs_all_rights(network: Network, stack: ExitStack) -> None:
+def test_policy_change_without_all_rights_is_forbidden(network: RolesNetwork, stack: ExitStack) -> None:
     """A client that may change part of the policy could grant itself the rest."""
     for role in READERS:
-        management = Management(stack.enter_context(Peer.opened(network.a.port, hostname=role)), PLACES["B"])
+        management = Management(stack.enter_context(Peer.opened(network.a.port, hostname=role)), AGENTS["B"])
         made = management.ask("CREATE", {"hostname": f"of-{role}"}, type=f"{PREFIX}vhost", name=f"of-{role}")
         assert made.status == (201 if role == "$default" else 403), role
         changes = {"groups": {"everybody": EVERYTHING}}
@@ -182,12 +189,12 @@ def test_policy_needs_all_rights(network: Network, stack: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("from_edge", [False, True], ids=["interior", "edge"])
-def test_without_a_role_no_agent_is_reached(network: Network, stack: ExitStack, from_edge: bool) -> None:
+def test_client_without_role_reaches_no_agent(network: RolesNetwork, stack: ExitStack, from_edge: bool) -> None:
     entry = network.e if from_edge else network.a
     peer = stack.enter_context(Peer.opened(entry.port, hostname="nothing"))
     replies = peer.receiver(dynamic=True, credit=10)
     anonymous = peer.sender()
-    agents = [*(FROM_EDGE if from_edge else PLACES).values()]
+    agents = [*(AGENTS_FROM_EDGE if from_edge else AGENTS).values()]
     agents += [f"{text}/{name}" for text in agents for name in ("read", "operate", "nothing", "")]
     agents += ["_local/$management", "_topo/0/B/$_management_internal", "//host/$management", "x:/$management"]
     for address in agents:
@@ -201,7 +208,7 @@ def test_without_a_role_no_agent_is_reached(network: Network, stack: ExitStack, 
 
 
 @pytest.mark.parametrize("anonymous", [False, True], ids=["bound", "anonymous"])
-def test_an_address_with_more_rights_gives_none(network: Network, stack: ExitStack, anonymous: bool) -> None:
+def test_agent_address_with_more_rights_grants_none(network: RolesNetwork, stack: ExitStack, anonymous: bool) -> None:
     """The address of an agent may reduce a client's rights, never extend them."""
     made = {"type": f"{PREFIX}router.config.address", "name": "mine"}
     for role, name, status in (
@@ -209,12 +216,12 @@ def test_an_address_with_more_rights_gives_none(network: Network, stack: ExitSta
         ("operator", "all-keep-connections", 403), ("$default", "read", 403), ("keeper", "read", 403),
     ):  # fmt: skip
         peer = stack.enter_context(Peer.opened(network.a.port, hostname=role))
-        client = Client(peer, f"{PLACES['B']}/{name}", anonymous)
+        client = AgentClient(peer, f"{AGENTS['B']}/{name}", anonymous)
         assert client.status("CREATE", {"prefix": "mine"}, **made) == status, (role, name)
         assert client.status("QUERY", {"attributeNames": []}, entityType=f"{PREFIX}router") == 200
 
 
-def test_log_for_a_reader_has_no_frames(network: Network, stack: ExitStack) -> None:
+def test_log_for_reader_omits_traced_frames(network: RolesNetwork, stack: ExitStack) -> None:
     owner = stack.enter_context(Peer.opened(network.a.port))
     traced = stack.enter_context(Peer.opened(network.a.port, container_id="traced"))
     number = Management(owner).one("connection", container="traced")["identity"]
@@ -227,16 +234,16 @@ def test_log_for_a_reader_has_no_frames(network: Network, stack: ExitStack) -> N
         assert ("payload of a stranger" in str(Management(peer).call("GET-LOG"))) is sees
 
 
-def test_changed_role_counts_at_once(start: Start, workers: int) -> None:
+def test_role_change_applies_to_open_links(start: Start, workers: int) -> None:
     """Links to agents of other routers that were attached with the old rights are detached."""
     (port,) = ports(1)
     first = start([*interior("A", port), *POLICY], workers)
     second = start([*interior("B", None, [port]), *POLICY], workers)
-    poll(partial(_knows, first, 2), "the network is complete", CONVERGENCE)
-    poll(partial(_knows, second, 2), "the network is complete", CONVERGENCE)
+    poll(partial(_has_nodes, first, 2), "the network is complete", CONVERGENCE)
+    poll(partial(_has_nodes, second, 2), "the network is complete", CONVERGENCE)
     with Peer.opened(first.port) as own, Peer.opened(first.port, hostname="operator") as peer:
-        here, there = Client(peer, PLACES["A"], False), Client(peer, PLACES["B"], False)
-        anonymous = Client(peer, PLACES["B"], True)
+        here, there = AgentClient(peer, AGENTS["A"], False), AgentClient(peer, AGENTS["B"], False)
+        anonymous = AgentClient(peer, AGENTS["B"], True)
         log = {"type": f"{PREFIX}log", "identity": "log/AGENT"}
         for client in (here, there, anonymous):
             assert client.status("UPDATE", {"enable": "info+"}, **log) == 200
@@ -247,7 +254,7 @@ def test_changed_role_counts_at_once(start: Start, workers: int) -> None:
             assert client.status("UPDATE", {"enable": "info+"}, **log) == 403
 
 
-def test_an_edge_router_without_a_role_makes_its_link_routes(start: Start, workers: int) -> None:
+def test_edge_router_without_role_creates_its_link_routes(start: Start, workers: int) -> None:
     """`allowDynamicLinkRoutes` alone decides about an edge router's link routes."""
     for allowed in (True, False):
         group = {"management": "none", "allowDynamicLinkRoutes": allowed}
@@ -267,7 +274,7 @@ def test_an_edge_router_without_a_role_makes_its_link_routes(start: Start, worke
             assert peer.sender("_topo/0/B/$management", wait=False).wait_detached() == UNAUTHORIZED
 
 
-def test_answers_go_where_the_client_may_send(start: Start, workers: int) -> None:
+def test_reply_to_forbidden_address_is_dropped(start: Start, workers: int) -> None:
     """The reply-to of a request is checked against `targets`."""
     limited = {**EVERYTHING, "sources": "mine", "targets": "$management, mine"}
     victim: Section = "vhost", {"hostname": "limited", "groups": {"everybody": limited}}
@@ -291,7 +298,7 @@ def test_answers_go_where_the_client_may_send(start: Start, workers: int) -> Non
         assert not secret.deliveries
 
 
-def test_files_are_named_by_the_configuration_file_only(start: Start, workers: int, tmp_path: Path) -> None:
+def test_attributes_naming_files_are_refused_at_runtime(start: Start, workers: int, tmp_path: Path) -> None:
     """The router reads and writes files with its own rights, so a manager must not name passwords and paths."""
     (tmp_path / "secret").write_text("of the machine\n")
     router = start([listener(), *POLICY], workers)
@@ -326,7 +333,7 @@ def test_files_are_named_by_the_configuration_file_only(start: Start, workers: i
         management.update("log", "log/AGENT", enable="info+", outputFile="stderr")
 
 
-def test_operator_names_no_file_even_where_management_may(start: Start, workers: int, tmp_path: Path) -> None:
+def test_operator_may_not_name_files_that_management_may(start: Start, workers: int, tmp_path: Path) -> None:
     router = start([listener(), FILES, *POLICY], workers)
     with Peer.opened(router.port) as peer, Peer.opened(router.port, hostname="operator") as other:
         for name in ("outputFile", "output"):

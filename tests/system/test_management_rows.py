@@ -22,7 +22,9 @@ def identity_of(peer: Peer) -> str:
     return str(int(peer.remote_open.properties["qd.conn-id"]))
 
 
-def test_router(router: Router, management: Management, connect: Connect, fresh: Fresh) -> None:
+def test_router_row_counts_deliveries_and_links(
+    router: Router, management: Management, connect: Connect, fresh: Fresh
+) -> None:
     before = management.one("router")
     sender, receiver = pair(connect, fresh())
     for _ in range(5):
@@ -44,14 +46,14 @@ def test_router(router: Router, management: Management, connect: Connect, fresh:
     assert after["memoryUsage"] > 1 << 20
 
 
-def test_uptime(management: Management) -> None:
+def test_router_row_shows_uptime(management: Management) -> None:
     first = management.one("router")["uptimeSeconds"]
     began = time.monotonic()
     poll(lambda: management.one("router")["uptimeSeconds"] > first, "the uptime grows")
     assert time.monotonic() - began < 5
 
 
-def test_what_a_connection_moves(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_connection_counters_are_shown_on_request(connect: Connect, management: Management, fresh: Fresh) -> None:
     """The counters of a connection are reported only when a query names them."""
     sender, receiver = pair(connect, fresh())
     for _ in range(3):
@@ -63,7 +65,7 @@ def test_what_a_connection_moves(connect: Connect, management: Management, fresh
     assert "deliveriesIn" not in management.query("connection")[0]
 
 
-def test_links(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_link_rows_count_outcomes(connect: Connect, management: Management, fresh: Fresh) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, credit=3)
     for state in (frames.ACCEPTED, frames.rejected("a:b"), frames.RELEASED, frames.modified(True)):
@@ -89,7 +91,7 @@ def test_links(connect: Connect, management: Management, fresh: Fresh) -> None:
     assert int(incoming["identity"]) > int(outgoing["identity"]), "in order of attach"
 
 
-def test_settle_rate(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_link_row_shows_settle_rate(connect: Connect, management: Management, fresh: Fresh) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, credit=500)
     for _ in range(100):
@@ -102,7 +104,7 @@ def test_settle_rate(connect: Connect, management: Management, fresh: Fresh) -> 
     assert poll(lambda: 15 <= rate() <= 20, "100 deliveries in five seconds")
 
 
-def test_waiting_deliveries(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_link_rows_show_undelivered_and_unsettled(connect: Connect, management: Management, fresh: Fresh) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, credit=2)
     for _ in range(5):
@@ -123,7 +125,7 @@ def test_waiting_deliveries(connect: Connect, management: Management, fresh: Fre
     assert (row["undeliveredCount"], row["unsettledCount"], row["zeroCreditSeconds"]) == (0, 5, 0)
 
 
-def test_addresses(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_address_row_sums_all_workers(connect: Connect, management: Management, fresh: Fresh) -> None:
     """Receivers and deliveries of all workers are summed."""
     address = fresh("multicast")
     receivers = [connect().receiver(address, 10) for _ in range(6)]
@@ -141,14 +143,14 @@ def test_addresses(connect: Connect, management: Management, fresh: Fresh) -> No
     assert row["subscriberCount"] == 5
 
 
-def test_the_management_address_counts_requests(management: Management) -> None:
+def test_management_address_row_counts_requests(management: Management) -> None:
     before = management.one("router.address", key="M0$management")
     after = management.one("router.address", key="M0$management")
     assert after["deliveriesToContainer"] - before["deliveriesToContainer"] == 1
     assert (after["inProcess"], after["deliveriesIngress"]) == (1, after["deliveriesToContainer"])
 
 
-def test_connections(connect: Connect, management: Management) -> None:
+def test_connection_row_shows_identity_and_security(connect: Connect, management: Management) -> None:
     properties = {Symbol("product"): "test", Symbol("n"): 7, Symbol("flag"): True, Symbol("list"): [1, "a"]}
     peer = connect("carriers", container_id="carrier", properties=properties)
     row = management.one("connection", container="carrier")
@@ -164,13 +166,13 @@ def test_connections(connect: Connect, management: Management) -> None:
     assert (row["enableProtocolTrace"], row["lastDlvSeconds"]) == (False, None)
 
 
-def test_without_sasl(connect: Connect, management: Management) -> None:
+def test_connection_without_sasl_shows_no_mechanism(connect: Connect, management: Management) -> None:
     connect(sasl=False, container_id="bare")
     row = management.one("connection", container="bare")
     assert (row["sasl"], row["user"], row["isAuthenticated"]) == (None, "anonymous", False)
 
 
-def test_the_last_delivery(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_connection_row_shows_last_delivery(connect: Connect, management: Management, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     pass_one(sender, receiver)
     for peer in (sender.peer, receiver.peer):
@@ -178,7 +180,7 @@ def test_the_last_delivery(connect: Connect, management: Management, fresh: Fres
         assert 0 <= row["lastDlvSeconds"] <= 5
 
 
-def test_order_of_opening(connect: Connect, management: Management) -> None:
+def test_connection_rows_keep_order_of_opening(connect: Connect, management: Management) -> None:
     peers = [connect(container_id="ordered") for _ in range(6)]
     rows = [row["identity"] for row in management.query("connection") if row["container"] == "ordered"]
     assert rows == [identity_of(peer) for peer in peers]
@@ -192,7 +194,9 @@ def test_order_of_opening(connect: Connect, management: Management) -> None:
     )
 
 
-def test_closing_a_connection(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_connection_closed_by_management_gets_an_error(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     for _ in range(router.workers):
         victim = connect(container_id="victim")
         victim.sender(fresh(), credit=False)
@@ -207,14 +211,14 @@ def test_closing_a_connection(router: Router, connect: Connect, management: Mana
         router.wait_log(rf"\[C{identity_of(victim)}\] Connection force-closed by request from connection \[C{by}\]")
 
 
-def test_closing_the_own_connection(connect: Connect) -> None:
+def test_connection_of_requester_is_closed_after_the_reply(connect: Connect) -> None:
     management = Management(connect())
     row = management.update("connection", identity_of(management.peer), adminStatus="deleted")
     assert row["adminStatus"] == "deleted"
     assert management.peer.expect_close() is not None
 
 
-def test_policy(connect: Connect, management: Management) -> None:
+def test_policy_row_counts_connections(connect: Connect, management: Management) -> None:
     before = management.one("policy")
     peer = connect()
     after = management.one("policy")
@@ -225,7 +229,7 @@ def test_policy(connect: Connect, management: Management) -> None:
     poll(lambda: management.one("policy")["connectionsCurrent"] == before["connectionsCurrent"], "it is gone")
 
 
-def test_workers(router: Router, management: Management) -> None:
+def test_worker_rows_sum_to_the_totals(router: Router, management: Management) -> None:
     rows = management.call("GET-WORKERS")
     assert [row["worker"] for row in rows] == list(range(router.workers))
     assert sorted(row["pid"] for row in rows) == sorted(set(router.worker_pids()) & {row["pid"] for row in rows})

@@ -13,10 +13,10 @@ MIB = 1 << 20
 SENDERS = 3
 OCTETS = 100_000  # octets of a message, which the worker stores completely
 #: Seconds from the last use of much memory to its release (workers/loop.pyx), on a busy machine.
-QUIET = 20.0
+RELEASE_SECONDS = 20.0
 
 
-def test_memory_goes_back_when_it_is_quiet(start: Start, peers: list[Peer]) -> None:
+def test_memory_of_idle_worker_is_returned(start: Start, peers: list[Peer]) -> None:
     router = start([listener(maxFrameSize=1 << 20)])
     (pid,) = router.worker_pids()
     worker = psutil.Process(pid)
@@ -39,4 +39,4 @@ def test_memory_goes_back_when_it_is_quiet(start: Start, peers: list[Peer]) -> N
         delivery.settle()
     for sender, numbers in sent.items():
         assert {sender.outcome(number).name for number in numbers} == {"accepted"}
-    poll(lambda: resident() - before < 8 * MIB, "the worker is as small as before", QUIET)
+    poll(lambda: resident() - before < 8 * MIB, "the worker is as small as before", RELEASE_SECONDS)

@@ -16,26 +16,24 @@ SECTIONS: list[Section] = [listener("bounded", maxBufferedMegabytes=1)]
 #: Octets of a message; more than a session window admits.
 ENDLESS = 40_000_000
 #: Seconds without progress after which a sender counts as blocked.
-SHUT = 1.0
+BLOCKED_SECONDS = 1.0
 #: Bound of a worker in octets, the smallest that can be configured.
 LIMIT = 16 << 20
 #: Octets of a message in one frame, and the number of messages of each producer; together more than LIMIT.
 PART = 15_000
-FILL = (440, 240, 240, 240)
+MESSAGES_PER_PRODUCER = (440, 240, 240, 240)
 #: Seconds that suffice for the eviction of a link and for the messages that use the freed memory.
-PATIENCE = 30.0
+EVICTION_SECONDS = 30.0
 
 
-def test_at_the_bound_the_link_that_fills_it_ends_and_others_go_on(
-    connect: Connect, fresh: Fresh, router: Router
-) -> None:
+def test_connection_at_its_bound_loses_only_the_filling_link(connect: Connect, fresh: Fresh, router: Router) -> None:
     stuck, alive = fresh(), fresh()
     deaf = connect()
     deaf.begin(incoming_window=0).receiver(stuck, credit=5)
     receiver = connect().receiver(alive, 5)
     peer = connect("bounded")
     filling, sender = peer.sender(stuck), peer.sender(alive)
-    assert not filling.send_some(message.data(bytes(ENDLESS)), SHUT)
+    assert not filling.send_some(message.data(bytes(ENDLESS)), BLOCKED_SECONDS)
     condition = filling.wait_detached()
     assert condition is not None
     assert condition[0] == "amqp:resource-limit-exceeded"
@@ -45,7 +43,7 @@ def test_at_the_bound_the_link_that_fills_it_ends_and_others_go_on(
     poll(lambda: "that no receiver took: the link was closed" in router.log, "a line in the log says so")
 
 
-class Workers:
+class WorkerConnections:
     """Connections to workers that the test chooses."""
 
     def __init__(self, router: Router, peers: list[Peer]) -> None:
@@ -63,9 +61,7 @@ class Workers:
         raise AssertionError(f"no connection has come to worker {pid}")
 
 
-def test_at_the_bound_of_a_worker_a_link_that_fills_it_ends_and_others_go_on(
-    start: Start, workers: int, peers: list[Peer]
-) -> None:
+def test_worker_at_its_bound_evicts_only_the_filling_link(start: Start, workers: int, peers: list[Peer]) -> None:
     """Several connections hold messages that the consumers of one worker do not take.
 
     With several workers the producers are at another worker, so the messages come through a ring.
@@ -74,23 +70,23 @@ def test_at_the_bound_of_a_worker_a_link_that_fills_it_ends_and_others_go_on(
         [("router", {"maxBufferedMegabytes": LIMIT >> 20}), WEB, listener(), listener("small", maxSessionFrames=20)],
         workers,
     )
-    placed = Workers(router, peers)
+    placed = WorkerConnections(router, peers)
     crowded, other = placed.all[0], placed.all[-1]
     deaf = placed.connect(crowded).begin(incoming_window=0)
-    consumers = [deaf.receiver(f"deaf{number}", credit=5) for number in range(len(FILL))]
+    consumers = [deaf.receiver(f"deaf{number}", credit=5) for number in range(len(MESSAGES_PER_PRODUCER))]
     deaf.receiver("little", credit=5)
     receiver = placed.connect(crowded).receiver("taken", 5)
     innocent = placed.connect(crowded, "small")
     little, sender = innocent.sender("little"), innocent.sender("taken")
-    assert little.send_some(message.data(bytes(10 * PART)), PATIENCE)
-    producers = [placed.connect(other).sender(f"deaf{number}") for number in range(len(FILL))]
-    for producer, messages in zip(producers, FILL, strict=True):
+    assert little.send_some(message.data(bytes(10 * PART)), EVICTION_SECONDS)
+    producers = [placed.connect(other).sender(f"deaf{number}") for number in range(len(MESSAGES_PER_PRODUCER))]
+    for producer, messages in zip(producers, MESSAGES_PER_PRODUCER, strict=True):
         for _ in range(messages):
             producer.send(message.data(bytes(PART)))
     web = router.ports["web"]
     poll(lambda: scrape(web).sum("sluice_worker_buffered_bytes") >= LIMIT, "the worker is full")
-    assert sender.send_some(message.data(bytes(40 * PART)), PATIENCE)
-    receiver.next(PATIENCE).settle()
+    assert sender.send_some(message.data(bytes(40 * PART)), EVICTION_SECONDS)
+    receiver.next(EVICTION_SECONDS).settle()
     ended: Link = (producers if crowded == other else consumers)[0]
     condition = ended.wait_detached()
     assert condition is not None

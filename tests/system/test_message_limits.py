@@ -22,7 +22,7 @@ PART = 200_000
 STREAM_LIMIT = ULong(300_000)
 
 
-def limited(peer: Peer, address: str, credit: int = 100, limit: ULong = LIMIT) -> Receiver:
+def limited_receiver(peer: Peer, address: str, credit: int = 100, limit: ULong = LIMIT) -> Receiver:
     """Return a receiver with a max-message-size."""
     return peer.receiver(address, credit, max_message_size=limit)
 
@@ -34,9 +34,9 @@ def check_rejected(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["balanced", "closest"])
-def test_longer_message_goes_to_a_consumer_that_takes_it(connect: Connect, fresh: Fresh, prefix: str) -> None:
+def test_larger_message_goes_to_consumer_without_limit(connect: Connect, fresh: Fresh, prefix: str) -> None:
     address = fresh(prefix)
-    small = [limited(connect(), address) for _ in range(3)]
+    small = [limited_receiver(connect(), address) for _ in range(3)]
     large = connect().receiver(address, 100)
     sender = connect().sender(address)
     for _ in range(6):
@@ -49,9 +49,13 @@ def test_longer_message_goes_to_a_consumer_that_takes_it(connect: Connect, fresh
 
 
 @pytest.mark.parametrize("prefix", ["balanced", "closest"])
-def test_shorter_messages_go_to_all_in_turn(connect: Connect, fresh: Fresh, prefix: str) -> None:
+def test_smaller_messages_go_to_all_consumers_in_turn(connect: Connect, fresh: Fresh, prefix: str) -> None:
     address = fresh(prefix)
-    receivers = [limited(connect(), address), limited(connect(), address), connect().receiver(address, 100)]
+    receivers = [
+        limited_receiver(connect(), address),
+        limited_receiver(connect(), address),
+        connect().receiver(address, 100),
+    ]
     sender = connect().sender(address)
     for number in range(3):
         sender.send(message.message(number), settled=True)
@@ -59,9 +63,9 @@ def test_shorter_messages_go_to_all_in_turn(connect: Connect, fresh: Fresh, pref
     assert sorted(message.body(receiver.next().payload) for receiver in receivers) == [0, 1, 2]
 
 
-def test_longest_message_that_is_taken(connect: Connect, fresh: Fresh) -> None:
+def test_message_of_exactly_the_limit_is_delivered(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
-    receiver = limited(connect(), address, limit=ULong(len(LONG)))
+    receiver = limited_receiver(connect(), address, limit=ULong(len(LONG)))
     sender = connect().sender(address)
     number = sender.send(LONG)
     receiver.next().settle()
@@ -69,9 +73,9 @@ def test_longest_message_that_is_taken(connect: Connect, fresh: Fresh) -> None:
     check_rejected(sender.request(message.data(bytes(1001))))
 
 
-def test_message_that_no_consumer_takes_is_rejected(connect: Connect, fresh: Fresh) -> None:
+def test_message_beyond_all_limits_is_rejected(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
-    receivers = [limited(connect(), address) for _ in range(2)]
+    receivers = [limited_receiver(connect(), address) for _ in range(2)]
     sender = connect().sender(address)
     before = sender.wait_credit()
     check_rejected(sender.request(LONG))
@@ -84,16 +88,16 @@ def test_message_that_no_consumer_takes_is_rejected(connect: Connect, fresh: Fre
     assert [each.detached for each in (sender, *receivers)] == [None] * 3
 
 
-def test_anonymous_sender_is_told(connect: Connect, fresh: Fresh) -> None:
+def test_message_of_anonymous_sender_beyond_limit_is_rejected(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
-    limited(connect(), address)
+    limited_receiver(connect(), address)
     sender = connect().sender(None)
     check_rejected(sender.request(message.message("x" * 1000, to=address)))
 
 
 def test_limit_leaves_with_its_consumer(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
-    small = limited(connect(), address)
+    small = limited_receiver(connect(), address)
     sender = connect().sender(address)
     check_rejected(sender.request(LONG))
     large = connect().receiver(address, 100)
@@ -103,9 +107,9 @@ def test_limit_leaves_with_its_consumer(connect: Connect, fresh: Fresh) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_settled_message_that_no_consumer_takes_is_dropped(connect: Connect, fresh: Fresh) -> None:
+def test_presettled_message_beyond_all_limits_is_dropped(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
-    receiver = limited(connect(), address)
+    receiver = limited_receiver(connect(), address)
     sender = connect().sender(address)
     for _ in range(300):
         sender.wait_credit()
@@ -116,9 +120,9 @@ def test_settled_message_that_no_consumer_takes_is_dropped(connect: Connect, fre
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_multicast_copies_go_to_those_that_take_them(connect: Connect, fresh: Fresh, settled: bool) -> None:
+def test_multicast_copies_beyond_limit_are_left_out(connect: Connect, fresh: Fresh, settled: bool) -> None:
     address = fresh("multicast")
-    small = [limited(connect(), address) for _ in range(2)]
+    small = [limited_receiver(connect(), address) for _ in range(2)]
     large = [connect().receiver(address, 10) for _ in range(2)]
     sender = connect().sender(address)
     number = sender.send(LONG, settled=settled)
@@ -134,17 +138,17 @@ def test_multicast_copies_go_to_those_that_take_them(connect: Connect, fresh: Fr
         assert sender.outcome(number).name == "accepted"
 
 
-def test_multicast_that_no_consumer_takes_is_rejected(connect: Connect, fresh: Fresh) -> None:
+def test_multicast_beyond_all_limits_is_rejected(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     for _ in range(2):
-        limited(connect(), address)
+        limited_receiver(connect(), address)
     check_rejected(connect().sender(address).request(LONG))
 
 
 @pytest.mark.parametrize("credit", [10, 0], ids=["leaving", "queued"])
-def test_stream_that_grows_too_long_is_aborted(connect: Connect, fresh: Fresh, credit: int) -> None:
+def test_stream_growing_beyond_limit_is_aborted(connect: Connect, fresh: Fresh, credit: int) -> None:
     address = fresh()
-    receiver = limited(connect(), address, credit, STREAM_LIMIT)
+    receiver = limited_receiver(connect(), address, credit, STREAM_LIMIT)
     sender = connect().sender(address)
     number = sender.send(message.data(bytes(PART)), more=True)
     if credit:
@@ -165,9 +169,9 @@ def test_stream_that_grows_too_long_is_aborted(connect: Connect, fresh: Fresh, c
     assert (sender.detached, receiver.detached) == (None, None)
 
 
-def test_stream_whose_last_frame_is_too_much_is_aborted(connect: Connect, fresh: Fresh) -> None:
+def test_stream_with_last_frame_beyond_limit_is_aborted(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
-    receiver = limited(connect(), address, 10, ULong(PART + 50))
+    receiver = limited_receiver(connect(), address, 10, ULong(PART + 50))
     sender = connect().sender(address)
     number = sender.send(message.data(bytes(PART)), more=True)
     delivery = receiver.next(complete=False)
@@ -177,9 +181,9 @@ def test_stream_whose_last_frame_is_too_much_is_aborted(connect: Connect, fresh:
     assert delivery.aborted
 
 
-def test_settled_stream_that_grows_too_long_is_aborted(connect: Connect, fresh: Fresh) -> None:
+def test_presettled_stream_growing_beyond_limit_is_aborted(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
-    receiver = limited(connect(), address, 10, STREAM_LIMIT)
+    receiver = limited_receiver(connect(), address, 10, STREAM_LIMIT)
     sender = connect().sender(address)
     sender.send(message.data(bytes(PART)), more=True, settled=True)
     delivery = receiver.next(complete=False)
@@ -192,7 +196,7 @@ def test_settled_stream_that_grows_too_long_is_aborted(connect: Connect, fresh: 
 
 def test_multicast_stream_is_aborted_for_one_consumer(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
-    small, large = limited(connect(), address, 10, STREAM_LIMIT), connect().receiver(address, 10)
+    small, large = limited_receiver(connect(), address, 10, STREAM_LIMIT), connect().receiver(address, 10)
     sender = connect().sender(address)
     begin, rest = message.data(bytes(PART)), message.data(bytes(PART))
     number = sender.send(begin, more=True)
@@ -206,10 +210,10 @@ def test_multicast_stream_is_aborted_for_one_consumer(connect: Connect, fresh: F
     check_rejected(sender.outcome(number))
 
 
-def test_consumers_of_another_router(two: Two) -> None:
+def test_message_to_limited_consumers_of_another_router_is_rejected(two: Two) -> None:
     """The consumers' router chooses the consumer; a message that none of them accepts is rejected at the producer."""
     address = two.fresh("balanced/")
-    small = limited(two.connect(two.b), address)
+    small = limited_receiver(two.connect(two.b), address)
     sender = two.connect(two.a).sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     check_rejected(sender.request(LONG))
@@ -224,10 +228,10 @@ def test_consumers_of_another_router(two: Two) -> None:
     assert small.deliveries == []
 
 
-def test_limit_counts_what_the_consumer_gets(two: Two) -> None:
+def test_limit_excludes_router_annotations(two: Two) -> None:
     """Router annotations are removed before the size is compared."""
     address = two.fresh("balanced/")
-    receiver = limited(two.connect(two.b), address, limit=ULong(len(LONG)))
+    receiver = limited_receiver(two.connect(two.b), address, limit=ULong(len(LONG)))
     sender = two.connect(two.a).sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     number = sender.send(LONG)
@@ -236,9 +240,9 @@ def test_limit_counts_what_the_consumer_gets(two: Two) -> None:
     check_rejected(sender.request(message.data(bytes(1001))))
 
 
-def test_stream_to_a_consumer_of_another_router(two: Two) -> None:
+def test_stream_to_limited_consumer_of_another_router_is_aborted(two: Two) -> None:
     address = two.fresh("balanced/")
-    receiver = limited(two.connect(two.b), address, 10, STREAM_LIMIT)
+    receiver = limited_receiver(two.connect(two.b), address, 10, STREAM_LIMIT)
     sender = two.connect(two.a).sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     number = sender.send(message.data(bytes(PART)), more=True)

@@ -10,10 +10,10 @@ from tests.system.router import Router
 SECTIONS = [WEB]
 
 
-ENDS = {"accepted": frames.ACCEPTED, "rejected": frames.REJECTED, "released": frames.RELEASED}
+STATES = {"accepted": frames.ACCEPTED, "rejected": frames.REJECTED, "released": frames.RELEASED}
 
 
-def test_names_of_dispatch_come_first_and_in_its_order(router: Router) -> None:
+def test_metrics_page_begins_with_series_of_dispatch_in_order(router: Router) -> None:
     lines = get(router.ports["web"], "/metrics").text.splitlines()
     names = [line.split()[2:] for line in lines if line.startswith("# TYPE qdr_")]
     assert names == [
@@ -45,7 +45,7 @@ def test_names_of_dispatch_come_first_and_in_its_order(router: Router) -> None:
     ]
 
 
-def test_every_outcome_is_counted_by_name(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_outcomes_are_counted_by_name(router: Router, connect: Connect, fresh: Fresh) -> None:
     web = router.ports["web"]
     sender, receiver = pair(connect, fresh(), credit=20)
     before = scrape(web)
@@ -53,7 +53,7 @@ def test_every_outcome_is_counted_by_name(router: Router, connect: Connect, fres
     for outcome, count in counts.items():
         for _ in range(count):
             number = sender.send(message.message("x"))
-            receiver.next().settle(ENDS[outcome])
+            receiver.next().settle(STATES[outcome])
             assert sender.outcome(number).name == outcome
     for _ in range(5):
         sender.send(message.message("x"), settled=True)
@@ -68,7 +68,7 @@ def test_every_outcome_is_counted_by_name(router: Router, connect: Connect, fres
         assert after.sum(name, outcome=outcome) - before.sum(name, outcome=outcome) == count, outcome
 
 
-def test_ingress_is_what_has_ended_or_was_dropped(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_ingress_equals_ended_plus_dropped_plus_unsettled(router: Router, connect: Connect, fresh: Fresh) -> None:
     web, address = router.ports["web"], fresh()
     before = scrape(web)
     sender, receiver = pair(connect, address, credit=20)
@@ -93,7 +93,7 @@ def test_ingress_is_what_has_ended_or_was_dropped(router: Router, connect: Conne
     assert [page.sum(name) - before.sum(name) for name in names] == [5, 1, 1]
 
 
-def test_an_address_has_series_of_its_own(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_address_series_count_deliveries_and_links(router: Router, connect: Connect, fresh: Fresh) -> None:
     web, address = router.ports["web"], fresh()
     egress = scrape(web).sum("qdr_deliveries_egress_total")
     sender, receiver = pair(connect, address, credit=3)
@@ -127,7 +127,7 @@ def test_links_and_connections_are_counted_by_role_and_direction(router: Router,
     wait_page(web, "one link", qdr_links_total=1, sluice_links=1)
 
 
-def test_every_worker_has_a_row(router: Router) -> None:
+def test_worker_series_cover_each_worker_and_ring(router: Router) -> None:
     page = scrape(router.ports["web"])
     workers = {str(index) for index in range(router.workers)}
     for name in ("up", "restarts_total", "cpu_seconds_total", "resident_memory_bytes", "connections", "links"):

@@ -23,7 +23,7 @@ STATES: dict[str, Described] = {
 ORDER = list(STATES)
 
 
-def copies(
+def send_copies(
     connect: Connect, fresh: Fresh, count: int = 2, mode: int = FIRST
 ) -> tuple[Sender, int, list[Receiver], list[Delivery]]:
     """Send an unsettled multicast message; return its sender, number, receivers and the copies that they received."""
@@ -35,8 +35,8 @@ def copies(
 
 
 @pytest.mark.parametrize(("one", "two"), list(itertools.product(ORDER, ORDER)))
-def test_combined_outcome(connect: Connect, fresh: Fresh, one: str, two: str) -> None:
-    sender, number, _receivers, deliveries = copies(connect, fresh)
+def test_outcome_of_two_copies_is_the_strongest(connect: Connect, fresh: Fresh, one: str, two: str) -> None:
+    sender, number, _receivers, deliveries = send_copies(connect, fresh)
     deliveries[0].settle(STATES[one])
     deliveries[1].settle(STATES[two])
     outcome = sender.outcome(number)
@@ -45,8 +45,8 @@ def test_combined_outcome(connect: Connect, fresh: Fresh, one: str, two: str) ->
         assert outcome.error == ("my:condition", "mine")
 
 
-def test_told_when_all_copies_have_a_state(connect: Connect, fresh: Fresh) -> None:
-    sender, number, receivers, deliveries = copies(connect, fresh, 3)
+def test_outcome_waits_for_all_copies(connect: Connect, fresh: Fresh) -> None:
+    sender, number, receivers, deliveries = send_copies(connect, fresh, 3)
     for receiver, delivery in zip(receivers[:2], deliveries[:2], strict=True):
         delivery.settle()
         receiver.peer.barrier()
@@ -57,8 +57,8 @@ def test_told_when_all_copies_have_a_state(connect: Connect, fresh: Fresh) -> No
     assert (outcome.name, outcome.settled) == ("accepted", True)
 
 
-def test_accepted_unsettled_then_settled(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receivers, deliveries = copies(connect, fresh, mode=SECOND)
+def test_outcome_accepted_unsettled_is_settled_later(connect: Connect, fresh: Fresh) -> None:
+    sender, number, _receivers, deliveries = send_copies(connect, fresh, mode=SECOND)
     for delivery in deliveries:
         delivery.settle(ACCEPTED, settled=False)
     outcome = sender.outcome(number, settled=False)
@@ -70,7 +70,7 @@ def test_accepted_unsettled_then_settled(connect: Connect, fresh: Fresh) -> None
 
 @pytest.mark.parametrize("sent", [True, False], ids=["sent", "queued"])
 @pytest.mark.parametrize("other", ORDER)
-def test_a_lost_copy(connect: Connect, fresh: Fresh, sent: bool, other: str) -> None:
+def test_lost_copy_counts_in_the_outcome(connect: Connect, fresh: Fresh, sent: bool, other: str) -> None:
     """A copy that is lost counts as modified if it was sent, as released if it was queued."""
     address = fresh("multicast")
     lost, staying = connect().receiver(address, 5 if sent else 0), connect().receiver(address, 5)
@@ -85,10 +85,10 @@ def test_a_lost_copy(connect: Connect, fresh: Fresh, sent: bool, other: str) -> 
     assert sender.outcome(number).name == min(other, counted, key=ORDER.index)
 
 
-def test_settled_without_state_by_one(connect: Connect, fresh: Fresh) -> None:
+def test_copy_settled_without_state_leaves_outcome_accepted(connect: Connect, fresh: Fresh) -> None:
     """The outcome is accepted because the other consumer accepted, in either order (routing-semantics.md D-9)."""
     for order in ((0, 1), (1, 0)):
-        sender, number, receivers, deliveries = copies(connect, fresh)
+        sender, number, receivers, deliveries = send_copies(connect, fresh)
         states = {0: None, 1: ACCEPTED}
         for index in order:
             deliveries[index].settle(states[index])
@@ -96,31 +96,31 @@ def test_settled_without_state_by_one(connect: Connect, fresh: Fresh) -> None:
         assert sender.outcome(number).name == "accepted"
 
 
-def test_producer_settles_first(connect: Connect, fresh: Fresh) -> None:
-    sender, number, receivers, deliveries = copies(connect, fresh)
+def test_producer_settlement_first_settles_all_copies(connect: Connect, fresh: Fresh) -> None:
+    sender, number, receivers, deliveries = send_copies(connect, fresh)
     sender.settle(number)
     for receiver, delivery in zip(receivers, deliveries, strict=True):
-        told = receiver.session.remote_settled
-        receiver.peer.until(lambda t=told, d=delivery: d.id in t and t[d.id].settled, "settlement")  # type: ignore[misc]
+        states = receiver.session.remote_settled
+        receiver.peer.until(lambda t=states, d=delivery: d.id in t and t[d.id].settled, "settlement")  # type: ignore[misc]
 
 
-def test_producer_sets_a_state(connect: Connect, fresh: Fresh) -> None:
-    sender, number, receivers, deliveries = copies(connect, fresh)
+def test_producer_state_reaches_all_copies(connect: Connect, fresh: Fresh) -> None:
+    sender, number, receivers, deliveries = send_copies(connect, fresh)
     sender.settle(number, ACCEPTED, settled=False)
     for receiver, delivery in zip(receivers, deliveries, strict=True):
-        told = receiver.session.remote_settled
-        receiver.peer.until(lambda t=told, d=delivery: d.id in t, "state")  # type: ignore[misc]
-        assert told[delivery.id].name == "accepted"
+        states = receiver.session.remote_settled
+        receiver.peer.until(lambda t=states, d=delivery: d.id in t, "state")  # type: ignore[misc]
+        assert states[delivery.id].name == "accepted"
 
 
-def test_declared_counts_as_rejected(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receivers, deliveries = copies(connect, fresh)
+def test_declared_state_counts_as_rejected(connect: Connect, fresh: Fresh) -> None:
+    sender, number, _receivers, deliveries = send_copies(connect, fresh)
     deliveries[0].settle(Described(ULong(0x33), [b"txn"]))
     deliveries[1].settle()
     assert sender.outcome(number).name == "rejected"
 
 
-def test_a_mixture_over_settled_and_unsettled_consumers(connect: Connect, fresh: Fresh) -> None:
+def test_outcome_with_presettled_consumer_is_accepted(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     presettled = connect().receiver(address, 5, snd_settle_mode=1)
     ordinary = connect().receiver(address, 5)
@@ -131,7 +131,7 @@ def test_a_mixture_over_settled_and_unsettled_consumers(connect: Connect, fresh:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_many_deliveries_to_many(connect: Connect, fresh: Fresh) -> None:
+def test_deliveries_settled_in_one_range_are_all_accepted(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     receivers = [connect().receiver(address, 200) for _ in range(3)]
     sender = connect().sender(address)

@@ -13,7 +13,7 @@ from tests.system.network import CONVERGENCE, Two
 
 @pytest.mark.parametrize("prefix", ["", "balanced/", "closest/", "multicast/"])
 @pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "presettled"])
-def test_a_consumer_elsewhere_gets_messages(two: Two, prefix: str, settled: bool) -> None:
+def test_consumer_at_other_router_gets_messages(two: Two, prefix: str, settled: bool) -> None:
     address = two.fresh(prefix)
     receiver = two.connect(two.b).receiver(address, 300)
     sender = two.connect(two.a).sender(address)
@@ -31,7 +31,7 @@ def test_a_consumer_elsewhere_gets_messages(two: Two, prefix: str, settled: bool
     ("state", "name"),
     [(RELEASED, "released"), (rejected("x:y", "no"), "rejected"), (modified(True, False), "modified")],
 )
-def test_outcomes_come_back(two: Two, state: object, name: str) -> None:
+def test_outcome_of_remote_consumer_reaches_the_producer(two: Two, state: object, name: str) -> None:
     address = two.fresh()
     receiver = two.connect(two.b).receiver(address, 10)
     sender = two.connect(two.a).sender(address)
@@ -44,7 +44,7 @@ def test_outcomes_come_back(two: Two, state: object, name: str) -> None:
         assert outcome.error == ("x:y", "no")
 
 
-def test_credit_comes_with_the_consumer_and_messages_are_released_when_it_has_gone(two: Two) -> None:
+def test_remote_consumer_brings_credit_and_its_detach_releases(two: Two) -> None:
     address = two.fresh()
     sender = two.connect(two.a).sender(address, credit=False)
     sender.peer.barrier()
@@ -58,7 +58,7 @@ def test_credit_comes_with_the_consumer_and_messages_are_released_when_it_has_go
     assert sender.outcome(number).name == "released"
 
 
-def test_multicast_reaches_every_consumer_once(two: Two) -> None:
+def test_multicast_over_two_routers_reaches_each_consumer_once(two: Two) -> None:
     address = two.fresh("multicast/")
     receivers = [two.connect(router).receiver(address, 50) for router in (two.a, two.a, two.b, two.b)]
     two.at_a.wait_remote(f"M0{address}", "B")
@@ -85,7 +85,7 @@ def test_local_consumers_come_first_for_closest(two: Two) -> None:
     assert not there.deliveries
 
 
-def test_anonymous_senders_reach_other_routers(two: Two) -> None:
+def test_anonymous_sender_reaches_remote_consumer(two: Two) -> None:
     address = two.fresh()
     receiver = two.connect(two.b).receiver(address, 10)
     two.at_a.wait_remote(f"M0{address}", "B")
@@ -97,7 +97,7 @@ def test_anonymous_senders_reach_other_routers(two: Two) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_an_address_of_another_router(two: Two) -> None:
+def test_topological_address_reaches_the_named_router(two: Two) -> None:
     name = two.fresh()
     receiver = two.connect(two.b).receiver(f"_local/{name}", 10)
     sender = two.connect(two.a).sender(f"_topo/0/B/{name}")
@@ -106,7 +106,7 @@ def test_an_address_of_another_router(two: Two) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_requests_and_replies(two: Two) -> None:
+def test_request_and_reply_cross_routers(two: Two) -> None:
     address = two.fresh()
     service = two.connect(two.b)
     requests = service.receiver(address, 10)
@@ -127,7 +127,7 @@ def test_requests_and_replies(two: Two) -> None:
     assert answers.outcome(answer).name == "accepted"
 
 
-def test_large_messages(two: Two) -> None:
+def test_large_message_crosses_routers(two: Two) -> None:
     address = two.fresh()
     receiver = two.connect(two.b).receiver(address, 10)
     sender = two.connect(two.a).sender(address)
@@ -140,7 +140,7 @@ def test_large_messages(two: Two) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_consumer_without_credit_slows_the_producer_elsewhere(two: Two) -> None:
+def test_remote_consumer_without_credit_slows_the_producer(two: Two) -> None:
     address = two.fresh()
     receiver = two.connect(two.b).receiver(address, 10)
     sender = two.connect(two.a).sender(address)
@@ -157,7 +157,7 @@ def test_a_consumer_without_credit_slows_the_producer_elsewhere(two: Two) -> Non
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
 
 
-def test_an_exchange_at_another_router(two: Two) -> None:
+def test_exchange_at_other_router_forwards(two: Two) -> None:
     name = two.fresh()
     management = Management(two.connect(two.b))
     management.create("router.config.exchange", name, address=f"{name}.in")

@@ -31,13 +31,15 @@ def network(start: Start, workers: int, peers: list[Peer]) -> Network:
 
 
 @pytest.fixture
-def counted(network: Network) -> Iterator[Callable[[str], Counters]]:
+def open_counters(network: Network) -> Iterator[Callable[[str], Counters]]:
     """Return a function that opens the counters of a router."""
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(Counters(network.routers[name]))
 
 
-def test_what_a_link_route_sends_to_a_router_is_transit(network: Network, counted: Callable[[str], Counters]) -> None:
+def test_link_route_delivery_to_a_router_counts_as_transit(
+    network: Network, open_counters: Callable[[str], Counters]
+) -> None:
     network.chain("ABC", {"C": BOTH})
     broker = network.broker("C")
     for name in "AB":
@@ -46,22 +48,22 @@ def test_what_a_link_route_sends_to_a_router_is_transit(network: Network, counte
     client = network.client("A")
     sender, end = sending(broker, client)
     receiver, back = receiving(broker, client)
-    counters = {name: counted(name) for name in "ABC"}
+    counters = {name: open_counters(name) for name in "ABC"}
     before = {name: counters[name].totals() for name in "ABC"}
-    pass_all(sender, end)
-    ways = {name: dict.fromkeys(LINK_ROUTES, 0) for name in "ABC"}
+    send_settled_one_by_one(sender, end)
+    expected = {name: dict.fromkeys(LINK_ROUTES, 0) for name in "ABC"}
     for name, way in (("A", "transit"), ("B", "transit"), ("C", "egress")):
-        ways[name]["ingress"] += COUNT
-        ways[name][way] += COUNT
-    check(counters, before, ways)
-    pass_all(back, receiver)
+        expected[name]["ingress"] += COUNT
+        expected[name][way] += COUNT
+    check_growth(counters, before, expected)
+    send_settled_one_by_one(back, receiver)
     for name, way in (("C", "transit"), ("B", "transit"), ("A", "egress")):
-        ways[name]["ingress"] += COUNT
-        ways[name][way] += COUNT
-    check(counters, before, ways)
+        expected[name]["ingress"] += COUNT
+        expected[name][way] += COUNT
+    check_growth(counters, before, expected)
 
 
-def pass_all(sender: Sender, receiver: Receiver) -> None:
+def send_settled_one_by_one(sender: Sender, receiver: Receiver) -> None:
     """Send COUNT deliveries and settle each before the next."""
     for number in range(COUNT):
         sent = sender.send(message.message(number))
@@ -69,20 +71,20 @@ def pass_all(sender: Sender, receiver: Receiver) -> None:
         assert sender.outcome(sent).name == "accepted"
 
 
-def check(counters: dict[str, Counters], before: dict[str, dict[str, int]], ways: dict[str, dict[str, int]]) -> None:
-    for name, wanted in ways.items():
+def check_growth(
+    counters: dict[str, Counters], before: dict[str, dict[str, int]], expected: dict[str, dict[str, int]]
+) -> None:
+    for name, wanted in expected.items():
         grown = counters[name].wait_balance(before[name])
         assert {way: grown[way] for way in LINK_ROUTES} == wanted, name
 
 
-def test_each_router_counts_what_entered_the_network_there(
-    network: Network, counted: Callable[[str], Counters]
-) -> None:
+def test_ingress_counts_only_at_the_first_router(network: Network, open_counters: Callable[[str], Counters]) -> None:
     network.chain("AB")
     receiver = network.client("B").receiver("a", 100)
     sender = network.client("A").sender("a", wait=True)
     network.wait_announced("A", "M0a", "B")
-    counters = {name: counted(name) for name in "AB"}
+    counters = {name: open_counters(name) for name in "AB"}
     before = {name: counters[name].totals() for name in "AB"}
     numbers = [sender.send(message.message(number)) for number in range(2 * COUNT)]
     for _ in range(COUNT):
@@ -109,8 +111,8 @@ def test_each_router_counts_what_entered_the_network_there(
 
 @pytest.mark.parametrize("names", ["AB", "ABC"])
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
-def test_settled_messages_count_as_presettled_on_every_link(
-    network: Network, counted: Callable[[str], Counters], names: str, leaves: bool
+def test_presettled_messages_count_as_presettled_on_all_links(
+    network: Network, open_counters: Callable[[str], Counters], names: str, leaves: bool
 ) -> None:
     """Checkpoints cross inter-router links unsettled (decision 0013), but no link counts them as accepted or
     released."""
@@ -119,7 +121,7 @@ def test_settled_messages_count_as_presettled_on_every_link(
     receiver = network.client(last).receiver("a", 50 if leaves else 1000)
     sender = network.client("A").sender("a", wait=True)
     network.wait_announced("A", "M0a", last)
-    counters = {name: counted(name) for name in names}
+    counters = {name: open_counters(name) for name in names}
     before = {name: counters[name].totals() for name in names}
     octets = message.data(bytes(5000))  # presettled messages of 4096 octets or more are all checkpoints
     for number in range(200):
@@ -147,23 +149,23 @@ def test_settled_messages_count_as_presettled_on_every_link(
             assert (ends, row["presettledCount"]) == ([0] * 4, row["deliveryCount"]), (name, row["linkDir"])
 
 
-def accepted(sender: Sender, end: Receiver) -> None:
+def accept(sender: Sender, end: Receiver) -> None:
     sender.send(message.message("x"))
     end.next().settle()
 
 
-def settled(sender: Sender, end: Receiver) -> None:
+def send_presettled(sender: Sender, end: Receiver) -> None:
     sender.send(message.message("x"), settled=True)
     end.next()
 
 
-def aborted(sender: Sender, end: Receiver) -> None:
+def abort(sender: Sender, end: Receiver) -> None:
     sender.send(STREAM[:100_000], more=True)
     end.next(complete=False)
     sender.send(b"", aborted=True)
 
 
-def outcome_first(sender: Sender, end: Receiver) -> None:
+def accept_before_last_octet(sender: Sender, end: Receiver) -> None:
     """Settle a delivery before its last octet is sent."""
     sender.send(STREAM[:100_000], more=True)
     end.next(complete=False).settle()
@@ -171,74 +173,74 @@ def outcome_first(sender: Sender, end: Receiver) -> None:
     sender.send(STREAM[100_000:])
 
 
-def settled_on_the_last_frame(sender: Sender, end: Receiver) -> None:
+def settle_with_last_frame(sender: Sender, end: Receiver) -> None:
     sender.send(STREAM[:100_000], more=True)
     delivery = end.next(complete=False)
     sender.send(STREAM[100_000:], settled=True)
     end.peer.until(lambda: delivery.complete, "the rest")
 
 
-def long_tag(sender: Sender, _end: Receiver) -> None:
+def send_long_tag(sender: Sender, _end: Receiver) -> None:
     sender.send(message.message("x"), tag=LONG_TAG)
 
 
-def long_tag_settled(sender: Sender, _end: Receiver) -> None:
+def send_long_tag_presettled(sender: Sender, _end: Receiver) -> None:
     sender.send(message.message("x"), tag=LONG_TAG, settled=True)
 
 
-def left_unsettled(sender: Sender, end: Receiver) -> None:
+def leave_unsettled(sender: Sender, end: Receiver) -> None:
     sender.send(message.message("x"))
     end.next()
 
 
-def left_unfinished(sender: Sender, end: Receiver) -> None:
+def leave_unfinished(sender: Sender, end: Receiver) -> None:
     sender.send(STREAM[:100_000], more=True)
     end.next(complete=False)
 
 
-ROUTED = {
-    accepted: "ended_accepted",
-    settled: "presettled",
-    aborted: "dropped.producerLost",
-    outcome_first: "ended_accepted",
-    settled_on_the_last_frame: "presettled",
-    long_tag: "ended_rejected",
-    long_tag_settled: "presettled",
-    left_unsettled: "settled_no_state",
-    left_unfinished: "dropped.producerLost",
+ROUTED_DELIVERIES = {
+    accept: "ended_accepted",
+    send_presettled: "presettled",
+    abort: "dropped.producerLost",
+    accept_before_last_octet: "ended_accepted",
+    settle_with_last_frame: "presettled",
+    send_long_tag: "ended_rejected",
+    send_long_tag_presettled: "presettled",
+    leave_unsettled: "settled_no_state",
+    leave_unfinished: "dropped.producerLost",
 }
 
 
-def active(agent: Management) -> set[bool]:
+def active_states(agent: Management) -> set[bool]:
     """Return the states of the link routes: True for active ones, False for those without a container."""
     return {row["operStatus"] == "active" for row in agent.query(KIND)}
 
 
 @pytest.mark.parametrize("away", ["sender", "container"])
-def test_every_delivery_on_a_link_route_ends_once(
-    network: Network, counted: Callable[[str], Counters], away: str
+def test_delivery_on_link_route_is_counted_once(
+    network: Network, open_counters: Callable[[str], Counters], away: str
 ) -> None:
     network.add("A", sections=BOTH)
     agent = network.management("A")
-    counters = counted("A")
+    counters = open_counters("A")
     broker: Container | None = None
-    for what, end_of_it in ROUTED.items():
+    for deliver, counter in ROUTED_DELIVERIES.items():
         if broker is None:
             broker = network.broker("A")
-            poll(lambda: active(agent) == {True}, "link routes are active")
+            poll(lambda: active_states(agent) == {True}, "link routes are active")
         client = network.client("A")
         sender, end = sending(broker, client)
         before = counters.totals()
-        what(sender, end)
-        poll(lambda before=before: counters.since(before)["ingress"] == 1, f"{what.__name__}: it has come")  # type: ignore[misc]
-        if not what.__name__.startswith("left"):
+        deliver(sender, end)
+        poll(lambda before=before: counters.since(before)["ingress"] == 1, f"{deliver.__name__}: it has come")  # type: ignore[misc]
+        if not deliver.__name__.startswith("leave"):
             counters.wait_balance(before)
         if away == "container":
             broker.drop()
         client.drop()
         grown = counters.wait_balance(before)
-        assert (grown["ingress"], grown[end_of_it]) == (1, 1), what.__name__
+        assert (grown["ingress"], grown[counter]) == (1, 1), deliver.__name__
         if away == "container":
             broker = None
             # Requests of the poll are counted, too.
-            poll(lambda: active(agent) == {False}, "link routes are not active")
+            poll(lambda: active_states(agent) == {False}, "link routes are not active")

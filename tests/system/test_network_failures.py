@@ -47,7 +47,7 @@ def create_connector(router: Router, attributes: dict[str, object]) -> None:
         peer.drop()
 
 
-def test_a_lost_connection_is_routed_around(triangle: tuple[Router, Router, Router]) -> None:
+def test_lost_connection_is_routed_around(triangle: tuple[Router, Router, Router]) -> None:
     a, b, _ = triangle
     flow = Flow(a, b, "orders")
     try:
@@ -60,7 +60,7 @@ def test_a_lost_connection_is_routed_around(triangle: tuple[Router, Router, Rout
         flow.stop()
 
 
-def test_a_killed_router_is_routed_around_and_joins_again(triangle: tuple[Router, Router, Router]) -> None:
+def test_killed_router_rejoins_after_restart(triangle: tuple[Router, Router, Router]) -> None:
     a, b, c = triangle
     delete_connector(b, f"to{a.ports['net']}")
     View(a).wait_nodes(B=2, C=1)
@@ -77,7 +77,7 @@ def test_a_killed_router_is_routed_around_and_joins_again(triangle: tuple[Router
         flow.stop()
 
 
-def test_a_restarted_router_has_its_new_addresses(start: Start, workers: int) -> None:
+def test_restarted_router_announces_only_new_addresses(start: Start, workers: int) -> None:
     (port,) = ports(1)
     a = start(interior("A", port), workers)
     b = start(interior("B", None, [port]), workers)
@@ -100,7 +100,7 @@ def test_a_restarted_router_has_its_new_addresses(start: Start, workers: int) ->
     assert sender.outcome(number).name == "accepted"
 
 
-def joined(a: Router, b: Router, c: Router, d: Router) -> None:
+def wait_chain_converged(a: Router, b: Router, c: Router, d: Router) -> None:
     """Wait until the chain from A to D has converged and all routers have the consumer at D in their tables."""
     View(a).wait_nodes(B=1, C=2, D=3)
     View(b).wait_nodes(A=1, C=1, D=2)
@@ -117,7 +117,7 @@ def remote_count(router: Router, key: str) -> int:
     return 0 if row is None else int(row["remoteCount"])
 
 
-def test_partitions_heal(start: Start, workers: int) -> None:
+def test_partitioned_network_recovers_after_reconnect(start: Start, workers: int) -> None:
     a_port, b_port, c_port = ports(3)
     a = start(interior("A", a_port), workers)
     b = start(interior("B", b_port, [a_port]), workers)
@@ -128,7 +128,7 @@ def test_partitions_heal(start: Start, workers: int) -> None:
     receiver = Peer.opened(d.port).receiver("far", 10)
     bridge = connector(c_port)[1]
     create_connector(b, bridge)
-    joined(a, b, c, d)
+    wait_chain_converged(a, b, c, d)
     sender = Peer.opened(a.port).sender("far")
     number = sender.send(message.message("one"))
     receiver.next().settle()
@@ -139,7 +139,7 @@ def test_partitions_heal(start: Start, workers: int) -> None:
     number = sender.send(message.message("lost"))
     assert sender.outcome(number).name == "released"
     create_connector(b, bridge)
-    joined(a, b, c, d)
+    wait_chain_converged(a, b, c, d)
     poll(lambda: remote_count(a, "M0far") == 1, "A counts the destination again")
     number = sender.send(message.message("two"))
     receiver.next().settle()
@@ -147,7 +147,7 @@ def test_partitions_heal(start: Start, workers: int) -> None:
     assert bodies(receiver.deliveries) == ["one", "two"]
 
 
-def test_a_silent_neighbour_is_given_up(start: Start) -> None:
+def test_silent_neighbour_becomes_unreachable(start: Start) -> None:
     (port,) = ports(1)
     a = start(interior("A", port, helloMaxAgeSeconds=3), 1)
     b = start(interior("B", None, [port]), 1)
@@ -163,7 +163,7 @@ def test_a_silent_neighbour_is_given_up(start: Start) -> None:
     View(a).wait_nodes(B=1)
 
 
-def owner(router: Router, port: int) -> int:
+def connection_owner(router: Router, port: int) -> int:
     """Return the pid of the process that owns the connection accepted on `port`."""
     for process in router.family():
         for connection in process.net_connections("tcp"):
@@ -172,12 +172,12 @@ def owner(router: Router, port: int) -> int:
     raise AssertionError(f"nobody has a connection to port {port}")
 
 
-def test_a_dead_worker_takes_its_connections_along_and_others_take_their_place(start: Start) -> None:
+def test_killed_worker_loses_only_its_inter_router_connection(start: Start) -> None:
     (port,) = ports(1)
     a = start(interior("A", port), 3)
     b = start(interior("B", None, [port]), 3)
     View(a).wait_nodes(B=1)
-    victim = owner(a, port)
+    victim = connection_owner(a, port)
     flow = Flow(a, b, "orders")
     try:
         flow.wait_more()
@@ -205,7 +205,7 @@ def test_a_dead_worker_takes_its_connections_along_and_others_take_their_place(s
         assert sender.outcome(number).name == "accepted"
 
 
-def test_a_second_router_with_an_id_that_is_taken_is_named_and_not_used(start: Start, workers: int) -> None:
+def test_second_router_with_same_id_is_logged_and_ignored(start: Start, workers: int) -> None:
     """In the network A - B - A the second A is ignored, and the first A keeps working."""
     (port,) = ports(1)
     b = start(interior("B", port), workers)

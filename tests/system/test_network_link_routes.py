@@ -70,29 +70,29 @@ def shared(_shared: Network, request: pytest.FixtureRequest) -> Iterator[Network
     for router in _shared.routers.values():
         assert router.alive, f"the router died during this test; log:\n{router.tail()}"
     _shared.leave()
-    known(_shared, "AB")
+    wait_link_routes(_shared, "AB")
 
 
 def with_broker(network: Network) -> Any:
     """Connect a container to C and wait until all routers have its link routes."""
     broker = network.broker("C")
-    known(network, "AB", "C")
+    wait_link_routes(network, "AB", "C")
     return broker
 
 
-def three(network: Network, *sections: Any) -> Any:
+def chain_with_broker(network: Network, *sections: Any) -> Any:
     """Start routers A, B and C in a row for one test, with a container at C whose link routes all routers have."""
     network.chain("ABC", {"C": [*BOTH, *sections]})
     return with_broker(network)
 
 
-def known(network: Network, names: str, *routers: str) -> None:
+def wait_link_routes(network: Network, names: str, *routers: str) -> None:
     for name in names:
         for key in ("Cq", "Dq"):
             network.wait_announced(name, key, *routers)
 
 
-def test_messages_go_over_three_routers_and_come_back(shared: Network) -> None:
+def test_messages_cross_three_routers_in_both_directions(shared: Network) -> None:
     broker = with_broker(shared)
     for name in "ABC":
         for client in shared.clients(name):
@@ -112,7 +112,7 @@ def test_messages_go_over_three_routers_and_come_back(shared: Network) -> None:
             assert back.outcome(sent).name == "accepted"
 
 
-def test_everything_about_a_link_passes_between_our_routers(shared: Network) -> None:
+def test_attach_fields_cross_routers_unchanged(shared: Network) -> None:
     broker = with_broker(shared)
     filters = {Symbol("selector"): Described(ULong(0x468C00000004), "colour = 'green'")}
     source = Described(ULong(0x28), ["q.a", ULong(0), None, None, None, None, None, filters])
@@ -142,7 +142,7 @@ def test_everything_about_a_link_passes_between_our_routers(shared: Network) -> 
         assert [row["linkName"] for row in pair] == names
 
 
-def test_flow_drain_detach_and_refusal(shared: Network) -> None:
+def test_flow_drain_detach_and_refusal_cross_routers(shared: Network) -> None:
     broker = with_broker(shared)
     for client in shared.clients("A"):
         receiver, end = receiving(broker, client, credit=0)
@@ -164,8 +164,8 @@ def test_flow_drain_detach_and_refusal(shared: Network) -> None:
         assert refused.wait_detached() == ("amqp:resource-limit-exceeded", "full")
 
 
-def test_transactions_pass(network: Network) -> None:
-    broker = three(network, link_route("in", "$coordinator"))
+def test_transaction_frames_cross_routers(network: Network) -> None:
+    broker = chain_with_broker(network, link_route("in", "$coordinator"))
     network.wait_announced("A", "C$coordinator", "C")
     for client in network.clients("A"):
         coordinator = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
@@ -189,7 +189,7 @@ def test_transactions_pass(network: Network) -> None:
         assert sender.outcome(number).state == outcome
 
 
-def test_a_message_without_octets_is_rejected_where_it_comes_in(shared: Network) -> None:
+def test_message_without_octets_is_rejected_by_first_router(shared: Network) -> None:
     broker = with_broker(shared)
     for client in shared.clients("A"):
         sender, end = sending(broker, client)
@@ -207,7 +207,7 @@ def test_a_message_without_octets_is_rejected_where_it_comes_in(shared: Network)
         assert message.body(receiver.next().payload) == "y"
 
 
-def test_dynamic_nodes(shared: Network) -> None:
+def test_dynamic_node_request_reaches_the_container(shared: Network) -> None:
     broker = with_broker(shared)
     wanted = Map([(Symbol("x-opt-qd.address"), "q.new")])
     source = Described(ULong(0x28), [None, None, None, None, True, wanted])
@@ -220,7 +220,7 @@ def test_dynamic_nodes(shared: Network) -> None:
     assert receiver.wait_attached().source.value[0] == "made.by.broker"
 
 
-def test_a_dynamic_node_of_a_tenant(network: Network) -> None:
+def test_dynamic_node_of_tenant_has_the_tenant_prefix(network: Network) -> None:
     """A router between the tenant's router and the container gets the address with the tenant's prefix."""
     routes = [link_route(way, "acme.com") for way in ("in", "out")]
     network.chain("AB", {"A": [listener("tenants", multiTenant=True)], "B": routes})
@@ -248,7 +248,7 @@ def test_a_dynamic_node_of_a_tenant(network: Network) -> None:
         assert getattr(link.wait_attached(), field).value[0] == "made.by.broker"
 
 
-def test_prefixes_are_of_the_router_with_the_container(network: Network) -> None:
+def test_external_prefix_is_removed_at_the_last_router(network: Network) -> None:
     network.chain("AB", {"B": [link_route("in", delExternalPrefix="q.")]})
     broker = network.broker("B")
     network.wait_announced("A", "Cq", "B")
@@ -257,13 +257,13 @@ def test_prefixes_are_of_the_router_with_the_container(network: Network) -> None
     assert sender.target["address"] == "q.a"
 
 
-def test_announced_while_a_container_is_there(network: Network) -> None:
+def test_link_route_is_announced_while_a_container_is_connected(network: Network) -> None:
     network.chain("ABC", {"A": [link_route("in", "p", pattern="p.*.x")], "C": BOTH})
-    known(network, "A")
+    wait_link_routes(network, "A")
     message_routed = network.client("A").sender("q.a", wait=False)
     assert message_routed.wait_attached().target is not None, "nobody has announced a link route"
     first, second = network.broker("C"), network.broker("C")
-    known(network, "AB", "C")
+    wait_link_routes(network, "AB", "C")
     other = network.broker("A")
     network.wait_announced("C", "Ep.*.x", "A")
     sending(other, network.client("C"), "p.1.x")
@@ -271,47 +271,47 @@ def test_announced_while_a_container_is_there(network: Network) -> None:
     sender, _ = sending(first, network.client("A"))
     first.drop()
     assert sender.wait_detached() == LOST
-    known(network, "AB")
+    wait_link_routes(network, "AB")
 
 
-def turns(network: Network, at: str, routers: Iterable[str]) -> list[str]:
+def selection_order(network: Network, at: str, routers: Iterable[str]) -> list[str]:
     """Return `routers` in the order in which router `at` chooses them: the order in which `at` first met them."""
     rows = {row["id"]: row for row in network.management(at).query("router.node")}
     return sorted(routers, key=lambda router: int(rows[router]["index"]))
 
 
-def test_links_spread_over_routers_and_stay_where_containers_are(network: Network) -> None:
+def test_links_spread_over_routers_with_containers(network: Network) -> None:
     network.chain("ABC", {"A": BOTH, "C": BOTH})
     near, far = network.broker("A"), network.broker("C")
-    known(network, "B", "A", "C")
+    wait_link_routes(network, "B", "A", "C")
     client = network.client("B")
     for _ in range(2):
-        for router in turns(network, "B", "AC"):
+        for router in selection_order(network, "B", "AC"):
             attached({"A": near, "C": far}[router], client.sender("q.a", wait=False))
     client = network.client("A")
     for _ in range(2):
         attached(near, client.sender("q.a", wait=False))
     near.drop()
-    known(network, "B", "C")
-    known(network, "C")
+    wait_link_routes(network, "B", "C")
+    wait_link_routes(network, "C")
     network.wait_announced("A", "Cq", "C")
     attached(far, client.sender("q.a", wait=False))
 
 
-def test_links_go_where_the_first_router_sends_them(network: Network) -> None:
+def test_links_reach_the_router_that_the_first_router_chose(network: Network) -> None:
     """Brokers at both ends of a row: a link for one end is not sent back to the other end half way."""
     network.chain("ABCD", {"A": BOTH, "D": BOTH})
     brokers = {"A": network.broker("A"), "D": network.broker("D")}
-    known(network, "BC", "A", "D")
+    wait_link_routes(network, "BC", "A", "D")
     for name in "BC":
         client = network.client(name)
         for _ in range(3):
-            for router in turns(network, name, brokers):
+            for router in selection_order(network, name, brokers):
                 attached(brokers[router], client.sender("q.a", wait=False))
 
 
 @pytest.mark.parametrize("expiry", ["never", None])
-def test_loss_of_client_and_broker(shared: Network, expiry: str | None) -> None:
+def test_loss_of_client_or_broker_detaches_the_other_end(shared: Network, expiry: str | None) -> None:
     broker = with_broker(shared)
     client, other = shared.client("A"), shared.client("A")
     source = Described(ULong(0x28), ["q.a", None, Symbol(expiry) if expiry else None])
@@ -325,12 +325,12 @@ def test_loss_of_client_and_broker(shared: Network, expiry: str | None) -> None:
     assert sender.wait_detached() == LOST
     assert sender.detached is not None
     assert sender.detached.closed
-    known(shared, "AB")
+    wait_link_routes(shared, "AB")
 
 
-def test_who_does_not_read_holds_up_no_other(network: Network) -> None:
+def test_peer_that_does_not_read_blocks_no_other_link(network: Network) -> None:
     other = [link_route(direction, "r", containerId="other") for direction in ("in", "out")]
-    broker = three(network, *other)
+    broker = chain_with_broker(network, *other)
     second = network.broker("C", "other")
     network.wait_announced("A", "Dr", "C")
     network.wait_announced("A", "Cr", "C")
@@ -353,10 +353,10 @@ def test_who_does_not_read_holds_up_no_other(network: Network) -> None:
 
 @pytest.mark.disturbs("a worker is killed")
 @pytest.mark.parametrize("workers", [3], indirect=False)
-def test_the_way_is_lost_with_its_worker(network: Network, workers: int) -> None:
+def test_killed_worker_detaches_links_across_it(network: Network, workers: int) -> None:
     network.chain("AB", {"A": BOTH})
     broker = network.broker("A")
-    known(network, "B", "A")
+    wait_link_routes(network, "B", "A")
     router = network.routers["B"]
     lost = router.worker_of(network.routers["A"].ports["routers"])
     clients = [each for each in network.clients("B") if router.worker_of(place(each)) != lost]
@@ -367,17 +367,17 @@ def test_the_way_is_lost_with_its_worker(network: Network, workers: int) -> None
         assert sender.wait_detached() == LOST
         assert end.wait_detached() == LOST
         end.send_detach()
-    known(network, "B", "A")
+    wait_link_routes(network, "B", "A")
     broker.drop()
-    known(network, "B")
+    wait_link_routes(network, "B")
     other = network.broker("A")
-    known(network, "B", "A")
+    wait_link_routes(network, "B", "A")
     sending(other, clients[0])
 
 
 @pytest.mark.disturbs("a router is killed")
-def test_loss_of_a_router_in_the_middle(network: Network) -> None:
-    broker = three(network)
+def test_lost_intermediate_router_detaches_links(network: Network) -> None:
+    broker = chain_with_broker(network)
     sender, end = sending(broker, network.client("A"))
     receiver, back = receiving(broker, network.client("A"))
     sent = sender.send(message.message(bytes(1000)))

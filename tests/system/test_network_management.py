@@ -13,13 +13,13 @@ from tests.peer.management import PREFIX, Management
 from tests.system.fixtures import pass_one
 from tests.system.network import CONVERGENCE, Two, View
 from tests.system.router import poll
-from tests.system.test_tools_original import Original
+from tests.system.test_tools_original import DispatchToolClient
 from tests.system.tools import run, table
 
 ADDRESSES = 2000
 
 
-def test_nodes(two: Two) -> None:
+def test_node_rows_describe_both_routers(two: Two) -> None:
     poll(lambda: two.at_a.nodes()["B"]["linkState"], "B has said who its neighbours are")
     nodes = two.at_a.nodes()
     assert list(nodes) == ["A", "B"]
@@ -41,12 +41,12 @@ def test_nodes(two: Two) -> None:
     assert other["lastTopoChange"] is None
 
 
-def test_the_row_of_the_router(two: Two) -> None:
+def test_router_row_counts_other_nodes(two: Two) -> None:
     (row,) = two.at_a.query("router")
     assert (row["mode"], row["id"], row["nodeCount"]) == ("interior", "A", 1)
 
 
-def test_management_nodes(two: Two) -> None:
+def test_management_nodes_lists_agents_of_all_routers(two: Two) -> None:
     for router, wanted in ((two.a, "AB"), (two.b, "BA")):
         answer = Management(two.connect(router)).call("GET-MGMT-NODES", name="self", type="org.amqp.management")
         assert answer == [f"amqp:/_topo/0/{name}/$management" for name in wanted]
@@ -56,12 +56,12 @@ def test_management_nodes(two: Two) -> None:
     "address",
     ["_topo/0/B/$management", "amqp:/_topo/0/B/$management", "_topo/all/B/$management", "/_topo/0/B/$management"],
 )
-def test_requests_go_to_the_other_router(two: Two, address: str) -> None:
+def test_request_to_another_router_is_answered_by_it(two: Two, address: str) -> None:
     (row,) = View(two.a, address).query("router")
     assert row["id"] == "B"
 
 
-def test_requests_over_anonymous_links(two: Two) -> None:
+def test_request_over_anonymous_link_reaches_another_router(two: Two) -> None:
     peer = two.connect(two.a)
     replies = peer.receiver(dynamic=True, credit=10)
     request = message.properties(to="_topo/0/B/$management", reply_to=replies.address, correlation_id="7")
@@ -73,7 +73,7 @@ def test_requests_over_anonymous_links(two: Two) -> None:
     assert message.section_of(delivery.payload, message.PROPERTIES)[5] == "7"
 
 
-def test_many_requests_at_once(two: Two) -> None:
+def test_requests_sent_at_once_to_another_router_are_answered(two: Two) -> None:
     management = Management(two.connect(two.a), "_topo/0/B/$management")
     for _ in range(100):
         management.send(management.request({"operation": "QUERY", "entityType": f"{PREFIX}router.link",
@@ -81,14 +81,14 @@ def test_many_requests_at_once(two: Two) -> None:
     assert {management.next().status for _ in range(100)} == {200}
 
 
-def test_no_credit_for_an_unknown_router(two: Two) -> None:
+def test_sender_to_unknown_router_gets_no_credit(two: Two) -> None:
     for address in ("_topo/0/NOPE/$management", "_topo/0/all/$management", "_topo/1/B/$management"):
         sender = two.connect(two.a).sender(address, credit=False)
         sender.peer.barrier()
         assert sender.credit == 0
 
 
-def test_rows_of_addresses(two: Two) -> None:
+def test_address_rows_count_local_and_remote_consumers(two: Two) -> None:
     address = two.fresh("multicast/")
     two.connect(two.b).receiver(address, 10)
     two.at_a.wait_remote(f"M0{address}", "B")
@@ -100,7 +100,7 @@ def test_rows_of_addresses(two: Two) -> None:
     assert (row["subscriberCount"], row["remoteCount"], row["remoteHostRouters"]) == (1, 0, [])
 
 
-def test_tools_of_1_19_see_all_addresses_of_other_routers(two: Two) -> None:
+def test_tools_of_dispatch_see_all_addresses_of_other_routers(two: Two) -> None:
     """Proton, which the tools of Dispatch 1.19 use, decodes the whole reply."""
     prefix = two.fresh("balanced/")
     peer = two.connect(two.b)
@@ -108,7 +108,7 @@ def test_tools_of_1_19_see_all_addresses_of_other_routers(two: Two) -> None:
         peer.receiver(f"{prefix}/{number}", wait=False)
     peer.barrier()
     wanted = {f"M0{prefix}/{number}" for number in range(ADDRESSES)}
-    tool = Original(two.a.port)
+    tool = DispatchToolClient(two.a.port)
 
     def seen() -> set[object]:
         return {row[0] for row in tool.query("router.address")}
@@ -118,7 +118,7 @@ def test_tools_of_1_19_see_all_addresses_of_other_routers(two: Two) -> None:
     poll(lambda: not seen() & wanted, "they are gone")
 
 
-def test_addresses_that_are_always_there(two: Two) -> None:
+def test_built_in_addresses_have_rows(two: Two) -> None:
     rows = {row["key"]: row for row in two.at_a.query("router.address")}
     for key, treatment, remotes in (
         ("Lqdhello", "flood", 0),
@@ -134,7 +134,7 @@ def test_addresses_that_are_always_there(two: Two) -> None:
     assert (rows["RB"]["distribution"], rows["RB"]["remoteHostRouters"]) == ("closest", ["B"])
 
 
-def test_unsettled_on_the_way_to_other_routers(two: Two) -> None:
+def test_deliveries_unsettled_at_another_router_are_counted(two: Two) -> None:
     address = two.fresh("balanced/")
     receiver = two.connect(two.b).receiver(address, 10)
     sender = two.connect(two.a).sender(address)
@@ -154,7 +154,7 @@ def test_unsettled_on_the_way_to_other_routers(two: Two) -> None:
     poll(lambda: tracked(0), "none is unsettled")
 
 
-def test_links_and_connections_between_routers(two: Two) -> None:
+def test_inter_router_connection_has_a_link_pair_per_priority(two: Two) -> None:
     (connection,) = [row for row in two.at_a.query("connection") if row["role"] == "inter-router"]
     assert (connection["container"], connection["dir"], connection["opened"]) == ("B", "in", True)
     links = [row for row in two.at_a.query("router.link") if row["connectionId"] == connection["identity"]]
@@ -165,7 +165,7 @@ def test_links_and_connections_between_routers(two: Two) -> None:
         assert priorities == set(range(10))
 
 
-def test_link_routes_of_a_connection_cannot_be_made_by_way_of_another_router(two: Two) -> None:
+def test_connection_link_route_cannot_be_created_through_another_router(two: Two) -> None:
     management = Management(two.connect(two.a), "_topo/0/B/$management")
     body = {"pattern": "a.#", "direction": "in"}
     answer = management.ask("CREATE", body, type=f"{PREFIX}router.connection.linkRoute", name="x")
@@ -175,7 +175,7 @@ def test_link_routes_of_a_connection_cannot_be_made_by_way_of_another_router(two
 # Tools
 
 
-def test_qdstat_nodes(two: Two) -> None:
+def test_qdstat_shows_all_nodes(two: Two) -> None:
     done = run("stat", two.a.port, "-n")
     assert re.search(r"Routers in the Network\nLast Topology Change: \w+day \w+ \d\d ", done.out)
     assert done.rows == [
@@ -186,14 +186,14 @@ def test_qdstat_nodes(two: Two) -> None:
     assert (row["cost"], row["neighbors"], row["valid-origins"], row["ver"]) == ("1", "['A']", "[]", "1")
 
 
-def test_qdstat_of_another_router(two: Two) -> None:
+def test_qdstat_shows_another_router(two: Two) -> None:
     done = run("stat", two.a.port, "--router", "B", "-g")
     assert re.search(r"^  Router Id +B$", done.out, re.MULTILINE)
     assert re.search(r"^  Nodes +1$", done.out, re.MULTILINE)
     assert {row["role"] for row in table(two.a.port, "-r", "B", "-c")} >= {"inter-router"}
 
 
-def test_qdstat_of_all_routers(two: Two) -> None:
+def test_qdstat_shows_all_routers(two: Two) -> None:
     done = run("stat", two.a.port, "--all-routers", "-g")
     assert done.code == 0
     assert re.findall(r"^Router  (\w+)$", done.out, re.MULTILINE) == ["A", "B"]
@@ -202,7 +202,7 @@ def test_qdstat_of_all_routers(two: Two) -> None:
     assert (done.code, done.err) == (0, "")
 
 
-def test_qdstat_of_an_unknown_router(two: Two) -> None:
+def test_tools_report_unknown_router_at_once(two: Two) -> None:
     """The tool prints the error at once, not after its own timeout."""
     calls = [("stat", "--router", "NOPE"), ("manage", "-r", "NOPE", "query"), ("explain", "x", "-r", "NOPE")]
     calls += [("stat", "--edge-router", "NOPE"), ("top", "--once", "-d", "NOPE")]
@@ -211,7 +211,7 @@ def test_qdstat_of_an_unknown_router(two: Two) -> None:
         assert (done.code, done.out) == (1, "UnknownRouter: router 'NOPE' is not in the network\n"), (tool, words, done)
 
 
-def test_qdmanage_of_another_router(two: Two) -> None:
+def test_qdmanage_changes_another_router(two: Two) -> None:
     done = run("manage", two.a.port, "-r", "B", "query", "--type=router.node", "id", "nextHop")
     assert [row["id"] for row in json.loads(done.out)] == ["B", "A"]
     name = two.fresh()
@@ -221,7 +221,7 @@ def test_qdmanage_of_another_router(two: Two) -> None:
     assert [row["name"] for row in two.at_b.query("router.config.address") if row["name"] == name] == [name]
 
 
-def test_explain_goes_after_an_address(two: Two) -> None:
+def test_explain_follows_an_address_to_another_router(two: Two) -> None:
     address = two.fresh()
     receiver = two.connect(two.b).receiver(address, 10)
     sender = two.connect(two.a).sender(address)
@@ -239,7 +239,7 @@ def test_explain_goes_after_an_address(two: Two) -> None:
     assert run("explain", two.a.port, "_topo/0/NOPE/x").code == 3
 
 
-def test_links_between_routers_of_ours_have_a_larger_window(two: Two) -> None:
+def test_inter_router_message_links_have_a_larger_capacity(two: Two) -> None:
     """Default capacity per link type: 1000 for message links, to cover a hop's round trip; 250 for the routing
     protocol."""
     for view in (two.at_a, View(two.b)):

@@ -17,15 +17,15 @@ from tests.system.tools import Done, environment
 PAGE = ROOT / "docs" / "user" / "network.md"
 SLUICE = ROOT / ".venv" / "bin" / "sluice"
 #: Ports that the page and the files use.
-NAMED = ("5701", "5702", "5703", "5711", "5712")
+PAGE_PORTS = ("5701", "5702", "5703", "5711", "5712")
 
 
-class Walk:
+class NetworkPageReader:
     """Reader of the page who runs its commands and programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = dict(zip(NAMED, map(str, ports(len(NAMED))), strict=True))
+        self.ports = dict(zip(PAGE_PORTS, map(str, ports(len(PAGE_PORTS))), strict=True))
         self.routers: dict[str, Router] = {}
         self.scripts: list[subprocess.Popen[str]] = []
         self.commands: list[str] = []
@@ -38,7 +38,7 @@ class Walk:
                 self.blocks.append(text)
 
     def with_ports(self, text: str) -> str:
-        return re.sub("|".join(NAMED), lambda match: self.ports[match.group()], text)
+        return re.sub("|".join(PAGE_PORTS), lambda match: self.ports[match.group()], text)
 
     def start(self, command: str) -> None:
         """Start the router of a command `sluice run -c conf/network/X.conf`."""
@@ -71,7 +71,7 @@ class Walk:
         rows = [line.split() for line in lines if re.match(r"  [ABC] ", line)]
         return {row[0]: row[1] for row in rows}
 
-    def end(self) -> None:
+    def stop(self) -> None:
         for script in self.scripts:
             script.kill()
             script.wait()
@@ -80,11 +80,11 @@ class Walk:
 
 
 @pytest.fixture
-def walk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walk]:
-    made = Walk(tmp_path)
-    yield made
-    request.node.routers = list(made.routers.values())
-    made.end()
+def reader(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NetworkPageReader]:
+    new_reader = NetworkPageReader(tmp_path)
+    yield new_reader
+    request.node.routers = list(new_reader.routers.values())
+    new_reader.stop()
 
 
 def count(output: Path) -> int:
@@ -93,32 +93,32 @@ def count(output: Path) -> int:
 
 
 @pytest.mark.long
-def test_the_page(walk: Walk) -> None:
-    runs, others = walk.commands[:3], walk.commands[3:]
-    look, explain, delete, look_again, create, ask_c, ask_all = others
+def test_network_page_commands_work_as_written(reader: NetworkPageReader) -> None:
+    runs, others = reader.commands[:3], reader.commands[3:]
+    show_nodes, explain, delete, show_nodes_again, create, ask_c, ask_all = others
     for command in runs:
-        walk.start(command)
+        reader.start(command)
     direct = {"A": "(self)", "B": "-", "C": "-"}
-    poll(lambda: walk.nodes(look) == direct, "the three have found each other", CONVERGENCE)
+    poll(lambda: reader.nodes(show_nodes) == direct, "the three have found each other", CONVERGENCE)
 
-    receiving, sending = walk.blocks
-    output = walk.script(receiving)
-    walk.script(sending)
+    receiving, sending = reader.blocks
+    output = reader.script(receiving)
+    reader.script(sending)
     poll(lambda: count(output) > 3, "messages arrive", CONVERGENCE)
-    assert "Path: A -> B\n" in walk.run(explain).out
+    assert "Path: A -> B\n" in reader.run(explain).out
 
-    assert walk.run(delete).code == 0
-    poll(lambda: walk.nodes(look_again) == {**direct, "B": "C"}, "A reaches B by way of C", CONVERGENCE)
+    assert reader.run(delete).code == 0
+    poll(lambda: reader.nodes(show_nodes_again) == {**direct, "B": "C"}, "A reaches B by way of C", CONVERGENCE)
     before = count(output)
     poll(lambda: count(output) > before + 3, "messages arrive by way of C", CONVERGENCE)
-    assert "Path: A -> C -> B\n" in walk.run(explain).out
+    assert "Path: A -> C -> B\n" in reader.run(explain).out
 
-    assert walk.run(create).code == 0
-    poll(lambda: walk.nodes(look) == direct, "the direct way is taken again", CONVERGENCE)
-    done = walk.run(ask_c)
+    assert reader.run(create).code == 0
+    poll(lambda: reader.nodes(show_nodes) == direct, "the direct way is taken again", CONVERGENCE)
+    done = reader.run(ask_c)
     assert done.code == 0
     assert "inter-router" in done.out
-    every = walk.run(ask_all)
+    every = reader.run(ask_all)
     assert every.code == 0
     answered = re.findall(r"^Router  (\w)$", every.out, re.MULTILINE)
     # The other routers are in the order in which A met them.

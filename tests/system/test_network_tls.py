@@ -25,13 +25,13 @@ WORKER_COUNTS = (1, 3)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     """Authority with a certificate for each router; the host name in all of them is `localhost`."""
     return pki(tmp_path_factory.getbasetemp(), "routers")
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     """Authority that the routers do not trust."""
     return pki(tmp_path_factory.getbasetemp(), "strangers")
 
@@ -44,11 +44,11 @@ def world() -> Iterator[World]:
     opened.close()
 
 
-def certificate(made: Pki, name: str, host: str = "localhost") -> Issued:
-    return made.issue(f"router-{name}", f"/CN={name}", names=f"DNS:{host}")
+def certificate(authority: Pki, name: str, host: str = "localhost") -> Issued:
+    return authority.issue(f"router-{name}", f"/CN={name}", names=f"DNS:{host}")
 
 
-def member(
+def secured_interior(
     name: str,
     own: Issued | None,
     trusted: Path,
@@ -69,28 +69,28 @@ def member(
     ]
 
 
-def between(router: Router) -> list[dict[str, Any]]:
+def inter_router_rows(router: Router) -> list[dict[str, Any]]:
     """Return the rows of open inter-router connections."""
     return [row for row in View(router).query("connection") if row["role"] == "inter-router" and row["opened"]]
 
 
-def test_three_routers(start: Start, workers: int, made: Pki) -> None:
+def test_routers_authenticate_by_certificate(start: Start, workers: int, authority: Pki) -> None:
     a_port, b_port = ports(2)
-    a = start(member("A", certificate(made, "A"), made.trusted, a_port), workers)
-    b = start(member("B", certificate(made, "B"), made.trusted, b_port, [a_port]), workers)
-    c = start(member("C", certificate(made, "C"), made.trusted, to=[a_port, b_port]), workers)
+    a = start(secured_interior("A", certificate(authority, "A"), authority.trusted, a_port), workers)
+    b = start(secured_interior("B", certificate(authority, "B"), authority.trusted, b_port, [a_port]), workers)
+    c = start(secured_interior("C", certificate(authority, "C"), authority.trusted, to=[a_port, b_port]), workers)
     for router, rest in ((a, "BC"), (b, "AC"), (c, "AB")):
         View(router).wait_nodes(**dict.fromkeys(rest, 1))
     for router, incoming in ((a, {"CN=B", "CN=C"}), (b, {"CN=C"})):
-        rows = between(router)
+        rows = inter_router_rows(router)
         assert {(row["sasl"], row["isAuthenticated"], row["isEncrypted"], row["sslProto"]) for row in rows} == {
             ("EXTERNAL", True, True, "TLSv1.3")
         }
         assert {row["user"] for row in rows if row["dir"] == "in"} == incoming
     pair = Two(a, c)
-    taking = pair.connect(c).receiver("orders", 10)
+    receiver = pair.connect(c).receiver("orders", 10)
     pair.at_a.wait_remote("M0orders", "C")
-    pass_one(pair.connect(a).sender("orders"), taking)
+    pass_one(pair.connect(a).sender("orders"), receiver)
     pair.drop()
 
 
@@ -108,27 +108,29 @@ DISTRUST = r"Connection to localhost:\d+ failed: amqp:connection:framing-error S
         ("the connector's certificate has expired", "", r"SSL Failure: .*certificate verify failed"),
     ],
 )
-def test_who_is_kept_out(start: Start, made: Pki, others: Pki, case: str, here: str, there: str) -> None:
+def test_router_without_valid_certificate_is_refused(
+    start: Start, authority: Pki, other_authority: Pki, case: str, here: str, there: str
+) -> None:
     host = "elsewhere.example" if case == "the server is another host" else "localhost"
-    a = start(member("A", certificate(made, "A", host), made.trusted))
-    own, trusted = certificate(made, "B"), made.trusted
+    a = start(secured_interior("A", certificate(authority, "A", host), authority.trusted))
+    own, trusted = certificate(authority, "B"), authority.trusted
     match case:
         case "the connector trusts another authority":
-            trusted = others.trusted
+            trusted = other_authority.trusted
         case "the connector's certificate is from another authority":
-            own = certificate(others, "B")
+            own = certificate(other_authority, "B")
         case "the connector's certificate has expired":
-            own = made.issue("late", "/CN=B", names="DNS:localhost", days=-1)
+            own = authority.issue("late", "/CN=B", names="DNS:localhost", days=-1)
     has = None if case == "the connector has no certificate" else own
-    b = start(member("B", has, trusted, to=[a.ports["net"]]))
+    b = start(secured_interior("B", has, trusted, to=[a.ports["net"]]))
     b.wait_log(here or r"Connection to localhost:\d+ failed: ")
     a.wait_log(rf"\[C\d+\] Connection from \S+ \(to 127.0.0.1:\d+\) failed: amqp:connection:framing-error {there}")
-    assert between(a) == between(b) == []
+    assert inter_router_rows(a) == inter_router_rows(b) == []
     assert set(View(a).nodes()) == {"A"}
 
 
-def test_no_way_in_without_tls(start: Start, made: Pki) -> None:
-    a = start(member("A", certificate(made, "A"), made.trusted))
+def test_router_without_tls_is_refused(start: Start, authority: Pki) -> None:
+    a = start(secured_interior("A", certificate(authority, "A"), authority.trusted))
     place = {"host": "127.0.0.1", "port": a.ports["net"], "role": "inter-router", "saslMechanisms": "ANONYMOUS"}
     b = start([("router", {"mode": "interior", "id": "B"}), listener(), ("connector", place)])
     a.wait_log(r"failed: amqp:connection:policy-error Client connection unencrypted - forbidden")
@@ -137,8 +139,8 @@ def test_no_way_in_without_tls(start: Start, made: Pki) -> None:
 
 
 @pytest.mark.parametrize("old", ["keep", "retire"])
-def test_a_certificate_is_swapped_while_messages_flow(
-    start: Start, workers: int, made: Pki, tmp_path: Path, old: str
+def test_certificate_replaced_under_load_loses_no_message(
+    start: Start, workers: int, authority: Pki, tmp_path: Path, old: str
 ) -> None:
     """Replace the certificates at both ends. Kept connections stay open, retired ones are reopened, no message is
     lost."""
@@ -147,27 +149,29 @@ def test_a_certificate_is_swapped_while_messages_flow(
     for name in "AB":
         directory = tmp_path / name
         directory.mkdir()
-        swapped.append(Swapped(directory, certificate(made, name)))
+        swapped.append(Swapped(directory, certificate(authority, name)))
         to = [router.ports["net"] for router in routers]
         profile = {"oldConnections": old, "uidFormat": "2"}
-        routers.append(start(member(name, swapped[-1].issued, made.trusted, to=to, profile=profile), workers))
+        routers.append(
+            start(secured_interior(name, swapped[-1].issued, authority.trusted, to=to, profile=profile), workers)
+        )
     a, b = routers
     View(a).wait_nodes(B=1)
-    (connected,) = between(a)
+    (connected,) = inter_router_rows(a)
     flow = Flow(a, b, "orders")
     try:
         flow.wait_more()
         for name, router, files in (("B", b, swapped[1]), ("A", a, swapped[0])):
-            new = made.issue(f"new-{name}", f"/CN={name}", names="DNS:localhost")
+            new = authority.issue(f"new-{name}", f"/CN={name}", names="DNS:localhost")
             files.put(new.certificate.read_bytes(), new.key.read_bytes())
             router.wait_log("sslProfile 'network': new credentials are in use")
             if old == "retire":
                 (connected,) = poll(
-                    partial(_another, a, connected), f"they are connected after {name}'s new certificate"
+                    partial(_other_rows, a, connected), f"they are connected after {name}'s new certificate"
                 )
             flow.wait_more()
         if old == "keep":
-            assert [row["identity"] for row in between(a)] == [connected["identity"]]
+            assert [row["identity"] for row in inter_router_rows(a)] == [connected["identity"]]
         else:
             assert connected["user"] == _fingerprint(tmp_path / "B" / "tls.crt")
             # B has logged this when it closed the connection.
@@ -178,40 +182,42 @@ def test_a_certificate_is_swapped_while_messages_flow(
         flow.stop()
 
 
-def _another(router: Router, known: dict[str, Any]) -> list[dict[str, Any]]:
+def _other_rows(router: Router, known: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of inter-router connections other than `known`."""
-    return [row for row in between(router) if row["identity"] != known["identity"]]
+    return [row for row in inter_router_rows(router) if row["identity"] != known["identity"]]
 
 
 def _fingerprint(path: Path) -> str:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(path.read_text())).hexdigest()
 
 
-def context_of_19(made: Pki, purpose: ssl.Purpose) -> ssl.SSLContext:
+def context_of_19(authority: Pki, purpose: ssl.Purpose) -> ssl.SSLContext:
     """Return the context of a router of 1.19: it presents a certificate, and requires one from the authority."""
-    context = ssl.create_default_context(purpose, cafile=str(made.trusted))
-    context.load_cert_chain(*certificate(made, "N"))
+    context = ssl.create_default_context(purpose, cafile=str(authority.trusted))
+    context.load_cert_chain(*certificate(authority, "N"))
     context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def test_a_router_of_1_19_connects(start: Start, workers: int, made: Pki, world: World) -> None:
-    a = start(member("A", certificate(made, "A"), made.trusted), workers)
+def test_router_of_dispatch_connects_over_tls(start: Start, workers: int, authority: Pki, world: World) -> None:
+    a = start(secured_interior("A", certificate(authority, "A"), authority.trusted), workers)
     other = Router19(world, "N")
     try:
-        other.connect(a.ports["net"], tls=context_of_19(made, ssl.Purpose.SERVER_AUTH))
+        other.connect(a.ports["net"], tls=context_of_19(authority, ssl.Purpose.SERVER_AUTH))
         _exchange(a, other)
-        (row,) = between(a)
+        (row,) = inter_router_rows(a)
         assert (row["user"], row["sasl"], row["sslProto"], row["container"]) == ("CN=N", "EXTERNAL", "TLSv1.3", "N")
     finally:
         other.stop()
 
 
-def test_a_router_of_1_19_is_connected_to(start: Start, workers: int, made: Pki, world: World) -> None:
+def test_connector_to_router_of_dispatch_works_over_tls(
+    start: Start, workers: int, authority: Pki, world: World
+) -> None:
     other = Router19(world, "N")
     try:
-        port = other.listen(tls=context_of_19(made, ssl.Purpose.CLIENT_AUTH))
-        a = start(member("A", certificate(made, "A"), made.trusted, to=[port]), workers)
+        port = other.listen(tls=context_of_19(authority, ssl.Purpose.CLIENT_AUTH))
+        a = start(secured_interior("A", certificate(authority, "A"), authority.trusted, to=[port]), workers)
         _exchange(a, other)
     finally:
         other.stop()

@@ -24,12 +24,12 @@ def network(start: Start, workers: int, peers: list[Peer]) -> Network:
     return Network(start, workers, peers)
 
 
-def rows(network: Network, names: str, everywhere: list[Section], **own: list[Section]) -> None:
+def start_chain(network: Network, names: str, everywhere: list[Section], **own: list[Section]) -> None:
     """Start routers in a row; every router has the sections `everywhere`."""
     network.chain(names, {name: [*everywhere, *own.get(name, [])] for name in names})
 
 
-def pass_on(sender: Sender, receiver: Receiver, body: str) -> bytes:
+def send_through(sender: Sender, receiver: Receiver, body: str) -> bytes:
     """Send a message that is accepted end to end; return the payload that arrived."""
     sender.wait_credit()
     number = sender.send(message.message(body))
@@ -40,8 +40,8 @@ def pass_on(sender: Sender, receiver: Receiver, body: str) -> bytes:
     return delivery.payload
 
 
-def test_a_queue_at_another_router(network: Network) -> None:
-    rows(network, "ABC", [WAYPOINT], C=list(BOTH))
+def test_waypoint_at_another_router_stores_and_returns(network: Network) -> None:
+    start_chain(network, "ABC", [WAYPOINT], C=list(BOTH))
     for client in network.clients("A"):
         sender = client.sender("q.1", credit=False)
         client.barrier()
@@ -54,12 +54,12 @@ def test_a_queue_at_another_router(network: Network) -> None:
             receiver = network.client(name).receiver("q.1", credit=10)
             network.wait_announced("C", "M1q.1", name)
             for number in range(3):
-                stored = pass_on(sender, found["out"], f"message {number}")
+                stored = send_through(sender, found["out"], f"message {number}")
                 receiver.peer.barrier()
                 assert receiver.deliveries == [], "never directly"
                 assert message.section_of(stored, message.MESSAGE_ANNOTATIONS) is None
             for number in range(3):
-                pass_on(found["in"], receiver, f"back {number}")
+                send_through(found["in"], receiver, f"back {number}")
             receiver.peer.drop()
             network.wait_announced("C", "M1q.1")
         broker.drop()
@@ -67,14 +67,14 @@ def test_a_queue_at_another_router(network: Network) -> None:
         client.drop()
 
 
-def test_a_chain_of_three_brokers_at_three_routers(network: Network) -> None:
+def test_waypoint_chain_over_three_routers_visits_each_broker(network: Network) -> None:
     chain: list[Section] = [("address", {"prefix": "q", "ingressPhase": 0, "egressPhase": 3})]
 
     def stage(phase: int, container: str) -> list[Section]:
         place = {"containerId": container}
         return [auto_link("out", phase=phase, **place), auto_link("in", phase=phase + 1, **place)]
 
-    rows(network, "ABC", chain, C=stage(0, "first"), A=stage(1, "second"), B=stage(2, "third"))
+    start_chain(network, "ABC", chain, C=stage(0, "first"), A=stage(1, "second"), B=stage(2, "third"))
     places = (("C", "first"), ("A", "second"), ("B", "third"))
     stages = [links(network.broker(name, container)) for name, container in places]
     for stage_ in stages:
@@ -89,16 +89,16 @@ def test_a_chain_of_three_brokers_at_three_routers(network: Network) -> None:
         for producing in "ABC":
             sender: Any = network.client(producing).sender("q.1")
             for number, stage_ in enumerate(stages):
-                pass_on(sender, stage_["out"], f"{producing} {number}")
+                send_through(sender, stage_["out"], f"{producing} {number}")
                 sender = stage_["in"]
-            pass_on(sender, receiver, f"{producing} to {name}")
+            send_through(sender, receiver, f"{producing} to {name}")
         receiver.peer.drop()
         for other in "ABC".replace(name, ""):
             network.wait_announced(other, "M3q.1")
 
 
-def test_a_queue_with_shards_at_two_routers(network: Network) -> None:
-    rows(network, "ABC", [WAYPOINT], A=list(BOTH), C=list(BOTH))
+def test_waypoint_sharded_over_two_routers_uses_both(network: Network) -> None:
+    start_chain(network, "ABC", [WAYPOINT], A=list(BOTH), C=list(BOTH))
     shards = [links(network.broker(name)) for name in "AC"]
     for shard in shards:
         shard["out"].flow(100)
@@ -120,42 +120,42 @@ def test_a_queue_with_shards_at_two_routers(network: Network) -> None:
         assert shard["in"].outcome(number).name == "accepted"
 
 
-def test_messages_of_a_broker_wait_for_consumers_of_other_routers(network: Network) -> None:
-    rows(network, "AB", [WAYPOINT], B=[auto_link("in")])
+def test_broker_gets_credit_for_consumers_of_other_routers(network: Network) -> None:
+    start_chain(network, "AB", [WAYPOINT], B=[auto_link("in")])
     sender = links(network.broker("B"), 1)["in"]
     first = network.client("A").receiver("q.1", credit=1)
-    pass_on(sender, first, "soon")
+    send_through(sender, first, "soon")
     first.send_detach()
     sender.peer.until(lambda: sender.credit == 0, "the credit is taken back")
     assert sender.request(message.message("early")).name == "released", "it was on its way"
     receiver = network.client("A").receiver("q.1", credit=1)
-    pass_on(sender, receiver, "late")
+    send_through(sender, receiver, "late")
 
 
-def test_fallback_at_another_router(network: Network) -> None:
+def test_fallback_at_another_router_is_used_without_primary(network: Network) -> None:
     spare: list[Section] = [("address", {"prefix": "q", "enableFallback": True})]
-    rows(network, "ABC", spare, C=[auto_link("out", fallback=True)])
+    start_chain(network, "ABC", spare, C=[auto_link("out", fallback=True)])
     out = links(network.broker("C"), 1)["out"]
     out.flow(100)
     for name in "AB":
         network.wait_announced(name, "MFq.1", "C")
     sender = network.client("A").sender("q.1")
-    pass_on(sender, out, "to the spare")
+    send_through(sender, out, "to the spare")
     primary = network.client("B").receiver("q.1", credit=10)
     network.wait_announced("A", "M0q.1", "B")
-    pass_on(sender, primary, "to the primary")
+    send_through(sender, primary, "to the primary")
     here = network.client("A").receiver("q.1", credit=10)
     primary.detach()
     network.wait_announced("A", "M0q.1")
-    pass_on(sender, here, "to the primary here")
+    send_through(sender, here, "to the primary here")
     here.detach()
-    pass_on(sender, out, "to the spare again")
+    send_through(sender, out, "to the spare again")
     other = network.client("B").receiver(source=source("q.1", capabilities="qd.fallback"), credit=10)
     network.wait_announced("A", "MFq.1", "B", "C")
-    pass_on(network.client("B").sender("q.1"), other, "to the spare that is near")
+    send_through(network.client("B").sender("q.1"), other, "to the spare that is near")
 
 
-def test_connectors_of_an_interior_router(network: Network) -> None:
+def test_connector_to_broker_serves_clients_of_another_router(network: Network) -> None:
     broker = Broker()
     network.peers.append(broker)  # type: ignore[arg-type]
     broker.drop = broker.close  # type: ignore[attr-defined]
@@ -172,12 +172,12 @@ def test_connectors_of_an_interior_router(network: Network) -> None:
     network.wait_announced("A", "Cr", "B")
     receiver = network.client("A").receiver("q.1", credit=10)
     network.wait_announced("B", "M1q.1", "A")
-    pass_on(network.client("A").sender("q.1"), found["out"], "there")
-    pass_on(found["in"], receiver, "back")
+    send_through(network.client("A").sender("q.1"), found["out"], "there")
+    send_through(found["in"], receiver, "back")
     sender = network.client("A").sender("r.x", wait=False)
     container.session_begun()
     end = container.link_attached()
     assert isinstance(end, Receiver)
     sender.wait_attached()
     end.flow(1)
-    pass_on(sender, end, "on a link of its own")
+    send_through(sender, end, "on a link of its own")

@@ -11,7 +11,7 @@ WORKER_COUNTS = (1, 3)
 SECTIONS: list[Section] = [listener("open", stripAnnotations="no")]
 
 
-def test_targeted_unsettled(connect: Connect, fresh: Fresh) -> None:
+def test_unsettled_to_lost_address_is_released_and_drained(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     receiver.detach()
     for _ in range(CAPACITY):  # the producer's worker may be notified of the loss a moment later
@@ -22,7 +22,7 @@ def test_targeted_unsettled(connect: Connect, fresh: Fresh) -> None:
     assert sender.draining
 
 
-def test_connection_lost_instead_of_detach(connect: Connect, fresh: Fresh) -> None:
+def test_consumer_lost_with_connection_leads_to_drain(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     receiver.peer.drop(reset=True)
     for _ in range(CAPACITY - 1):
@@ -34,7 +34,7 @@ def test_connection_lost_instead_of_detach(connect: Connect, fresh: Fresh) -> No
     assert sender.draining
 
 
-def test_anonymous_returns_credit(connect: Connect) -> None:
+def test_anonymous_sender_without_destination_keeps_credit(connect: Connect) -> None:
     sender = connect().sender()
     for _ in range(260):
         sender.wait_credit()
@@ -42,7 +42,9 @@ def test_anonymous_returns_credit(connect: Connect) -> None:
     assert not sender.draining
 
 
-def test_presettled_are_dropped_and_counted(connect: Connect, fresh: Fresh, management: Management) -> None:
+def test_presettled_without_consumer_are_dropped_and_counted(
+    connect: Connect, fresh: Fresh, management: Management
+) -> None:
     sender, receiver = pair(connect, fresh())
     receiver.detach()
     for _ in range(5):
@@ -57,11 +59,11 @@ def test_presettled_are_dropped_and_counted(connect: Connect, fresh: Fresh, mana
 
 
 @pytest.mark.parametrize("to", ["_local/qdhello", "_local/qdrouter", "_local/qdrouter.ma"])
-def test_addresses_of_routers(connect: Connect, to: str) -> None:
+def test_message_to_router_protocol_address_is_released(connect: Connect, to: str) -> None:
     assert connect().sender().request(message.message("x", to=to)).name == "released"
 
 
-def test_trace_that_is_too_long(connect: Connect, fresh: Fresh) -> None:
+def test_message_with_overlong_trace_is_released(connect: Connect, fresh: Fresh) -> None:
     receiver = connect().receiver(fresh(), 5)
     long = message.annotations({"x-opt-qd.trace": [f"0/R{n}" for n in range(200)]})
     sender = connect("open").sender()
@@ -70,7 +72,7 @@ def test_trace_that_is_too_long(connect: Connect, fresh: Fresh) -> None:
     assert targeted.request(long + message.message("x")).name == "released"
 
 
-def test_never_modified(connect: Connect, fresh: Fresh) -> None:
+def test_deliveries_queued_at_detach_are_released(connect: Connect, fresh: Fresh) -> None:
     """Deliveries sent around the detach of a consumer without credit are released, never modified."""
     sender, receiver = pair(connect, fresh(), credit=0)
     numbers = [sender.send(message.message(n)) for n in range(100)]

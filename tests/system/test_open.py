@@ -26,7 +26,7 @@ SECTIONS: list[Section] = [
 ]
 
 
-def test_fields(connect: Connect) -> None:
+def test_open_has_default_limits_and_capabilities(connect: Connect) -> None:
     answer = connect(listener="usual").remote_open
     assert answer is not None
     assert answer.container_id == "QDR"
@@ -41,7 +41,7 @@ def test_fields(connect: Connect) -> None:
         assert capabilities == [Symbol("ANONYMOUS-RELAY"), Symbol("qd.streaming-links")]
 
 
-def test_properties(connect: Connect) -> None:
+def test_open_has_product_version_and_connection_id(connect: Connect) -> None:
     answer = connect().remote_open
     assert answer is not None
     pairs = answer.properties.pairs
@@ -53,7 +53,7 @@ def test_properties(connect: Connect) -> None:
     assert set(answer.properties) == {"product", "version", "qd.conn-id"}
 
 
-def test_connection_numbers_differ_and_name_the_entity(connect: Connect, management: Management) -> None:
+def test_connection_id_in_open_names_the_management_row(connect: Connect, management: Management) -> None:
     peers = [connect(container_id=f"numbered-{n}") for n in range(3)]
     for n, peer in enumerate(peers):
         assert peer.remote_open is not None
@@ -61,19 +61,19 @@ def test_connection_numbers_differ_and_name_the_entity(connect: Connect, managem
         assert row["identity"] == str(int(peer.remote_open.properties["qd.conn-id"]))
 
 
-def test_small_limits(connect: Connect) -> None:
+def test_open_with_small_limits_is_raised_to_the_minimum(connect: Connect) -> None:
     answer = connect("small").remote_open
     assert answer is not None
     assert (answer.max_frame_size, answer.channel_max, answer.idle_time_out) == (512, 9, None)
 
 
-def test_configured_frame_size_and_half_idle_timeout(connect: Connect) -> None:
+def test_open_has_configured_frame_size_and_half_idle_timeout(connect: Connect) -> None:
     answer = connect("frames").remote_open
     assert answer is not None
     assert (answer.max_frame_size, answer.idle_time_out) == (4096, 3500)
 
 
-def test_failover_list_and_open_properties(connect: Connect) -> None:
+def test_open_has_failover_list_and_configured_properties(connect: Connect) -> None:
     answer = connect("rich").remote_open
     assert answer is not None
     found = answer.properties
@@ -92,14 +92,14 @@ def test_failover_list_and_open_properties(connect: Connect) -> None:
     assert dict(found["m"]) == {"inner": 1.5}
 
 
-def test_what_the_client_says_is_recorded(connect: Connect, management: Management) -> None:
+def test_client_properties_are_recorded(connect: Connect, management: Management) -> None:
     connect(container_id="recorded", properties={"colour": "blue", "size": Int(3)})
     row = management.one("connection", container="recorded")
     assert (row["properties"]["colour"], row["properties"]["size"]) == ("blue", 3)
     assert (row["role"], row["dir"], row["sasl"], row["user"]) == ("normal", "in", "ANONYMOUS", "anonymous")
 
 
-def test_container_ids_need_not_be_unique(connect: Connect, management: Management) -> None:
+def test_container_id_used_twice_is_accepted(connect: Connect, management: Management) -> None:
     twins = [connect(container_id="twin") for _ in range(2)]
     assert len([row for row in management.query("connection") if row["container"] == "twin"]) == 2
     for twin in twins:
@@ -121,7 +121,7 @@ def test_client_of_streaming_links_is_an_ordinary_client(connect: Connect, fresh
     assert message.body(receiver.next().payload) == bytes(200000)
 
 
-def test_a_second_open_is_an_error(connect: Connect) -> None:
+def test_second_open_closes_the_connection(connect: Connect) -> None:
     peer = connect()
     peer.frame("open", container_id="again")
     error = peer.expect_close()

@@ -16,7 +16,7 @@ WORKER_COUNTS = (1, 3)
 TRANSACTIONAL = Described(ULong(0x34), [b"txn-1", Described(ULong(0x24), [])])
 
 
-def under_way(connect: Connect, fresh: Fresh, **fields: Any) -> tuple[Sender, int, Receiver, Delivery]:
+def send_unsettled(connect: Connect, fresh: Fresh, **fields: Any) -> tuple[Sender, int, Receiver, Delivery]:
     """Send a message; return sender, delivery number, receiver and the delivery, which is unsettled at both ends."""
     sender, receiver = pair(connect, fresh(), mode=fields.pop("mode", FIRST))
     number = sender.send(message.message("under way"), **fields)
@@ -36,8 +36,8 @@ def under_way(connect: Connect, fresh: Fresh, **fields: Any) -> tuple[Sender, in
     ],
     ids=["accepted", "released", "rejected", "long-error", "condition-only", "no-error", "transactional"],
 )
-def test_state_with_settlement(connect: Connect, fresh: Fresh, state: Described) -> None:
-    sender, number, _receiver, delivery = under_way(connect, fresh)
+def test_state_with_settlement_reaches_the_producer(connect: Connect, fresh: Fresh, state: Described) -> None:
+    sender, number, _receiver, delivery = send_unsettled(connect, fresh)
     delivery.settle(state)
     outcome = sender.outcome(number)
     found = outcome.state
@@ -55,7 +55,7 @@ def test_state_with_settlement(connect: Connect, fresh: Fresh, state: Described)
 @pytest.mark.parametrize("failed", [True, False])
 @pytest.mark.parametrize("undeliverable", [True, False])
 def test_modified_keeps_its_fields(connect: Connect, fresh: Fresh, failed: bool, undeliverable: bool) -> None:
-    sender, number, _receiver, delivery = under_way(connect, fresh)
+    sender, number, _receiver, delivery = send_unsettled(connect, fresh)
     delivery.settle(modified(failed, undeliverable, Map([(Symbol("x-why"), "because"), (Symbol("n"), 3)])))
     outcome = sender.outcome(number)
     assert outcome.name == "modified"
@@ -66,8 +66,8 @@ def test_modified_keeps_its_fields(connect: Connect, fresh: Fresh, failed: bool,
     assert fields[2] == {"x-why": "because", "n": 3}
 
 
-def test_accepted_then_settled(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receiver, delivery = under_way(connect, fresh, mode=SECOND)
+def test_outcome_accepted_unsettled_is_settled_later(connect: Connect, fresh: Fresh) -> None:
+    sender, number, _receiver, delivery = send_unsettled(connect, fresh, mode=SECOND)
     delivery.settle(ACCEPTED, settled=False)
     outcome = sender.outcome(number, settled=False)
     assert (outcome.name, outcome.settled) == ("accepted", False)
@@ -76,15 +76,15 @@ def test_accepted_then_settled(connect: Connect, fresh: Fresh) -> None:
     assert (outcome.name, outcome.settled) == ("accepted", True)
 
 
-def test_settled_without_state(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receiver, delivery = under_way(connect, fresh)
+def test_settlement_without_state_reaches_the_producer(connect: Connect, fresh: Fresh) -> None:
+    sender, number, _receiver, delivery = send_unsettled(connect, fresh)
     delivery.settle(None)
     outcome = sender.outcome(number)
     assert (outcome.state, outcome.settled) == (None, True)
 
 
-def test_received_is_relayed(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receiver, delivery = under_way(connect, fresh)
+def test_received_state_reaches_the_producer(connect: Connect, fresh: Fresh) -> None:
+    sender, number, _receiver, delivery = send_unsettled(connect, fresh)
     delivery.settle(received(3, 1000), settled=False)
     outcome = sender.outcome(number, settled=False)
     assert outcome.name == "received"
@@ -95,8 +95,8 @@ def test_received_is_relayed(connect: Connect, fresh: Fresh) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_later_terminal_state_is_relayed_too(connect: Connect, fresh: Fresh) -> None:
-    sender, number, _receiver, delivery = under_way(connect, fresh, mode=SECOND)
+def test_terminal_state_after_accepted_reaches_the_producer(connect: Connect, fresh: Fresh) -> None:
+    sender, number, _receiver, delivery = send_unsettled(connect, fresh, mode=SECOND)
     delivery.settle(ACCEPTED, settled=False)
     sender.outcome(number, settled=False)
     delivery.settle(RELEASED)
@@ -105,7 +105,7 @@ def test_a_later_terminal_state_is_relayed_too(connect: Connect, fresh: Fresh) -
 
 
 @pytest.mark.parametrize("state", [ACCEPTED, RELEASED, rejected("my:range"), modified(True)])
-def test_ranges(connect: Connect, fresh: Fresh, state: Described) -> None:
+def test_settled_ranges_settle_each_delivery_once(connect: Connect, fresh: Fresh, state: Described) -> None:
     sender, receiver = pair(connect, fresh(), credit=100)
     numbers = [sender.send(message.message(n)) for n in range(100)]
     deliveries = receiver.receive(100)
@@ -118,7 +118,7 @@ def test_ranges(connect: Connect, fresh: Fresh, state: Described) -> None:
         assert len([step for step in outcome.steps if step[1]]) == 1, "settled twice"
 
 
-def test_out_of_order_settlement(connect: Connect, fresh: Fresh) -> None:
+def test_settlement_in_reverse_order_keeps_states(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=100)
     numbers = [sender.send(message.message(n)) for n in range(100)]
     deliveries = receiver.receive(100)
@@ -129,7 +129,7 @@ def test_out_of_order_settlement(connect: Connect, fresh: Fresh) -> None:
     assert [sender.outcome(number).name for number in numbers] == [names[n % 4] for n in range(100)]
 
 
-def test_a_range_over_two_links(connect: Connect, fresh: Fresh) -> None:
+def test_range_over_two_links_settles_both(connect: Connect, fresh: Fresh) -> None:
     """Delivery-ids belong to the session, so one disposition may settle deliveries of several links."""
     peer, one, two = connect(), fresh(), fresh()
     first, second = peer.receiver(one, 10), peer.receiver(two, 10)
@@ -147,8 +147,8 @@ def test_a_range_over_two_links(connect: Connect, fresh: Fresh) -> None:
 # --- 9.2 ------------------------------------------------------------------------------------------------------------
 
 
-def test_producer_settles_first(connect: Connect, fresh: Fresh) -> None:
-    sender, number, receiver, delivery = under_way(connect, fresh)
+def test_producer_settlement_reaches_the_consumer(connect: Connect, fresh: Fresh) -> None:
+    sender, number, receiver, delivery = send_unsettled(connect, fresh)
     sender.settle(number)
     receiver.peer.until(lambda: delivery.id in receiver.session.remote_settled, "settlement at the consumer")
     assert receiver.session.remote_settled[delivery.id].settled
@@ -160,15 +160,15 @@ def test_producer_settles_first(connect: Connect, fresh: Fresh) -> None:
     receiver.next()
 
 
-def test_producer_sets_a_state(connect: Connect, fresh: Fresh) -> None:
-    sender, number, receiver, delivery = under_way(connect, fresh)
+def test_producer_state_reaches_the_consumer(connect: Connect, fresh: Fresh) -> None:
+    sender, number, receiver, delivery = send_unsettled(connect, fresh)
     sender.settle(number, ACCEPTED, settled=False)
     receiver.peer.until(lambda: delivery.id in receiver.session.remote_settled, "state at the consumer")
     found = receiver.session.remote_settled[delivery.id]
     assert (found.name, found.settled) == ("accepted", False)
 
 
-def test_three_way(connect: Connect, fresh: Fresh) -> None:
+def test_settlement_in_three_steps_is_relayed(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect().receiver(address, 10, rcv_settle_mode=1)
     sender = connect().sender(address, rcv_settle_mode=1)
@@ -187,7 +187,9 @@ def test_three_way(connect: Connect, fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("state", [ACCEPTED, TRANSACTIONAL, received(3, 1000), rejected("my:error", "why")])
 @pytest.mark.parametrize("prefix", ["balanced", "multicast"])
-def test_state_inside_a_transfer(connect: Connect, fresh: Fresh, prefix: str, state: Described) -> None:
+def test_state_inside_a_transfer_reaches_consumers(
+    connect: Connect, fresh: Fresh, prefix: str, state: Described
+) -> None:
     address = fresh(prefix)
     receivers = [connect().receiver(address, 1) for _ in range(4 if prefix == "multicast" else 1)]
     number = (sender := connect().sender(address)).send(message.message("x"), state=state)
@@ -199,7 +201,7 @@ def test_state_inside_a_transfer(connect: Connect, fresh: Fresh, prefix: str, st
 
 
 def test_dispositions_for_unknown_deliveries_are_ignored(connect: Connect, fresh: Fresh) -> None:
-    sender, number, receiver, delivery = under_way(connect, fresh)
+    sender, number, receiver, delivery = send_unsettled(connect, fresh)
     receiver.session.disposition(delivery.id + 1, delivery.id + 5000)
     sender.settle(number + 7)
     delivery.settle()
@@ -209,7 +211,7 @@ def test_dispositions_for_unknown_deliveries_are_ignored(connect: Connect, fresh
     assert outcome.name == "accepted"
 
 
-def test_outcomes_come_before_the_detach_that_is_sent_with_them(connect: Connect, fresh: Fresh) -> None:
+def test_outcome_precedes_the_detach_of_its_link(connect: Connect, fresh: Fresh) -> None:
     """A disposition after the detach would name no delivery: the producer would ignore it and send the message
     again."""
     sender = connect().sender()
@@ -228,7 +230,7 @@ def test_outcomes_come_before_the_detach_that_is_sent_with_them(connect: Connect
 
 
 @pytest.mark.parametrize("state", [ACCEPTED, RELEASED, rejected("my:early")], ids=["accepted", "released", "rejected"])
-def test_early_settlement_of_a_stream_completes(connect: Connect, fresh: Fresh, state: Described) -> None:
+def test_stream_settled_early_settles_when_complete(connect: Connect, fresh: Fresh, state: Described) -> None:
     """If the consumer settles before the last octet, the producer's delivery is settled once the message is
     complete."""
     sender, receiver = pair(connect, fresh())

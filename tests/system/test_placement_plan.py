@@ -24,19 +24,19 @@ PAIRS = 6
 COUNT = 20
 
 
-def _client(number: int, port: int) -> Peer:
+def _connect_from(number: int, port: int) -> Peer:
     peer = Peer(socket.create_connection(("127.0.0.1", port), source_address=(f"127.0.1.{number + 1}", 0)))
     peer.open()
     return peer
 
 
-def traffic(port: int, shift: int) -> list[Peer]:
+def send_through_pairs(port: int, shift: int) -> list[Peer]:
     """Send through pairs of clients, each with an address of its own; return their connections.
 
     `shift` connections are opened first, which moves the choice of workers where no placement decides.
     """
-    others = [_client(200 + number, port) for number in range(shift)]
-    peers = [_client(number, port) for number in range(2 * PAIRS)]
+    others = [_connect_from(200 + number, port) for number in range(shift)]
+    peers = [_connect_from(number, port) for number in range(2 * PAIRS)]
     for number in range(PAIRS):
         receiver = peers[2 * number].receiver(f"balanced/pair{number}", COUNT)
         sender = peers[2 * number + 1].sender(f"balanced/pair{number}")
@@ -46,7 +46,7 @@ def traffic(port: int, shift: int) -> list[Peer]:
     return others + peers
 
 
-def sections(path: Path) -> list[tuple[str, dict[str, object]]]:
+def router_sections(path: Path) -> list[tuple[str, dict[str, object]]]:
     telemetry = {"path": path, "interval": 1, "fileSeconds": 1}
     return [listener("amqp"), *SETTINGS, ("telemetry", telemetry)]
 
@@ -63,12 +63,12 @@ def flows_of(path: Path) -> list[recommend.Flow]:
     ]  # fmt: skip
 
 
-def crossing(found: list[Row]) -> float:
+def share_across_workers(found: list[Row]) -> float:
     across = sum(row["deliveries"] for row in found if row["worker_in"] != row["worker_out"])
     return float(across / sum(row["deliveries"] for row in found))
 
 
-def apply(plan: Path, port: int, *words: str) -> str:
+def apply_plan(plan: Path, port: int, *words: str) -> str:
     """Run `sluice pipeline apply` and return its output."""
     words = (*command("pipeline"), "apply", str(plan), *words, "-b", f"127.0.0.1:{port}")
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60, check=False)
@@ -84,30 +84,30 @@ def write_plan(path: Path, flows: list[recommend.Flow]) -> list[dict[str, object
 
 
 @pytest.mark.long
-def test_after_a_plan_is_applied_less_goes_across_workers(start: Start, tmp_path: Path) -> None:
+def test_placement_plan_applied_reduces_traffic_across_workers(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     before, after, plan = tmp_path / "before", tmp_path / "after", tmp_path / "plan.json"
-    first = start(sections(before), WORKERS)
-    peers = traffic(first.ports["amqp"], 1)
+    first = start(router_sections(before), WORKERS)
+    peers = send_through_pairs(first.ports["amqp"], 1)
     poll(lambda: sum(row["deliveries"] for row in rows(before, "fact_flow")) >= PAIRS * COUNT, "all flows")
     first.stop()
-    assert crossing(rows(before, "fact_flow")) >= 0.5
+    assert share_across_workers(rows(before, "fact_flow")) >= 0.5
     assert write_plan(plan, flows_of(before))
 
-    second = start(sections(after), WORKERS)
+    second = start(router_sections(after), WORKERS)
     port = second.ports["amqp"]
-    assert apply(plan, port, "--dry-run").count("+ placement") >= 2 * PAIRS
+    assert apply_plan(plan, port, "--dry-run").count("+ placement") >= 2 * PAIRS
     management = Management(Peer.opened(port))
     assert management.query("placement") == []
-    apply(plan, port, "--yes")
+    apply_plan(plan, port, "--yes")
     made = len(management.query("placement"))
     assert made >= 2 * PAIRS
-    assert "nothing to change" in apply(plan, port, "--yes")
-    peers += traffic(port, 1)
-    assert apply(plan, port, "--yes", "--undo").count("- placement") == made
+    assert "nothing to change" in apply_plan(plan, port, "--yes")
+    peers += send_through_pairs(port, 1)
+    assert apply_plan(plan, port, "--yes", "--undo").count("- placement") == made
     assert management.query("placement") == []
     second.stop()
     # All connections stayed open until here.
     assert len(peers) == 2 * (2 * PAIRS + 1)
     own = [row for row in rows(after, "fact_flow") if (row["address"] or "").startswith("balanced/pair")]
-    assert crossing(own) <= crossing(rows(before, "fact_flow")) / 2
+    assert share_across_workers(own) <= share_across_workers(rows(before, "fact_flow")) / 2

@@ -51,7 +51,7 @@ def stats(management: Management, hostname: str) -> dict[str, Any]:
     return management.one("vhostStats", hostname=hostname)
 
 
-def test_a_denied_connection(router: Router, connect: Connect, management: Management) -> None:
+def test_connection_from_denied_host_is_closed(router: Router, connect: Connect, management: Management) -> None:
     """The router sends an open with the listener's values, then the close (security.md P-16)."""
     before = stats(management, "elsewhere")["connectionsDenied"]
     peer = connect(hostname="elsewhere")
@@ -66,7 +66,7 @@ def test_a_denied_connection(router: Router, connect: Connect, management: Manag
     assert all(row["container"] != "elsewhere" for row in management.query("connection"))
 
 
-def test_a_limit_on_connections(connect: Connect, management: Management) -> None:
+def test_connection_beyond_limit_is_closed(connect: Connect, management: Management) -> None:
     """A closed connection makes room for another (security.md P-15)."""
     first = connect(hostname="full")
     assert connect(hostname="full").expect_close() == DENIED
@@ -78,7 +78,7 @@ def test_a_limit_on_connections(connect: Connect, management: Management) -> Non
     connect(hostname="full").barrier()
 
 
-def test_numbers(connect: Connect) -> None:
+def test_open_begin_and_attach_have_limits_of_policy(connect: Connect) -> None:
     """Cover security.md P-20 and P-21."""
     peer = connect(hostname="small")
     assert peer.remote_open is not None
@@ -91,7 +91,7 @@ def test_numbers(connect: Connect) -> None:
     assert begun.incoming_window == 4
 
 
-def test_a_window_below_one_frame(connect: Connect) -> None:
+def test_session_window_below_one_frame_is_zero(connect: Connect) -> None:
     """Such a window is 0, and any transfer violates it (security.md P-20)."""
     sender = connect(hostname="shut").sender("x", credit=False)
     assert sender.session.remote is not None
@@ -102,7 +102,7 @@ def test_a_window_below_one_frame(connect: Connect) -> None:
     assert peer.expect_close() == ("amqp:session:window-violation", text)
 
 
-def test_a_session_too_many(router: Router, connect: Connect, management: Management) -> None:
+def test_session_beyond_limit_closes_the_connection(router: Router, connect: Connect, management: Management) -> None:
     """A begin beyond the limit closes the connection and is counted (security.md P-30)."""
     before = stats(management, "small")["sessionDenied"]
     peer = connect(hostname="small")
@@ -120,7 +120,7 @@ def test_a_session_too_many(router: Router, connect: Connect, management: Manage
         ("patterns", "a.x", True), ("patterns", "a.x.y", False), ("elsewhere?", "anything", True),
     ],
 )  # fmt: skip
-def test_senders(connect: Connect, vhost: str, address: str, allowed: bool) -> None:
+def test_sender_is_checked_against_targets(connect: Connect, vhost: str, address: str, allowed: bool) -> None:
     sender = connect(hostname=vhost).sender(address, credit=False)
     if allowed:
         assert sender.target["address"] == address
@@ -138,7 +138,7 @@ def test_senders(connect: Connect, vhost: str, address: str, allowed: bool) -> N
         ("patterns", "anonymous.x.y", True), ("patterns", "anonymous", True), ("patterns", "anonymousx", False),
     ],
 )  # fmt: skip
-def test_receivers(connect: Connect, vhost: str, address: str, allowed: bool) -> None:
+def test_receiver_is_checked_against_sources(connect: Connect, vhost: str, address: str, allowed: bool) -> None:
     receiver = connect(hostname=vhost).receiver(address)
     if allowed:
         assert receiver.source["address"] == address
@@ -147,16 +147,16 @@ def test_receivers(connect: Connect, vhost: str, address: str, allowed: bool) ->
 
 
 @pytest.mark.parametrize("wanted", [target(None), coordinator(), target(None, dynamic=True)])
-def test_anonymous_senders(connect: Connect, wanted: Any) -> None:
+def test_anonymous_sender_without_permission_is_refused(connect: Connect, wanted: Any) -> None:
     assert connect(hostname="tight").sender(target=wanted, credit=False).wait_detached() == UNAUTHORIZED
 
 
-def test_dynamic_receivers(connect: Connect) -> None:
+def test_dynamic_receiver_without_permission_is_refused(connect: Connect) -> None:
     assert connect(hostname="tight").receiver(source=source(None, dynamic=True)).wait_detached() == UNAUTHORIZED
     assert connect().receiver(source=source(None, dynamic=True)).source["address"]
 
 
-def test_capabilities(connect: Connect) -> None:
+def test_waypoint_and_fallback_links_without_permission_are_refused(connect: Connect) -> None:
     """Cover security.md P-45 with one symbol and with several."""
     peer = connect(hostname="bare")
     for capabilities in ("qd.waypoint", ["x", "qd.fallback"]):
@@ -164,7 +164,7 @@ def test_capabilities(connect: Connect) -> None:
         assert peer.sender(target=wanted, credit=False).wait_detached() == UNAUTHORIZED
 
 
-def test_a_limit_on_links(router: Router, connect: Connect, management: Management) -> None:
+def test_receiver_beyond_limit_is_refused(router: Router, connect: Connect, management: Management) -> None:
     peer = connect("named", hostname="other")
     before = stats(management, "tight")["receiverDenied"]
     first = peer.receiver("in")
@@ -177,7 +177,7 @@ def test_a_limit_on_links(router: Router, connect: Connect, management: Manageme
     assert peer.receiver("in").source["address"] == "in"
 
 
-def test_a_message_that_is_too_large(router: Router, connect: Connect, management: Management) -> None:
+def test_message_beyond_limit_closes_the_connection(router: Router, connect: Connect, management: Management) -> None:
     """The denial is counted (security.md P-52)."""
     before = management.one("policy")
     peer = connect(hostname="small")
@@ -197,7 +197,7 @@ def test_a_message_that_is_too_large(router: Router, connect: Connect, managemen
     ("vhost", "allowed", "refused"),
     [("relay", ["in", "anonymous.x"], ["out", "/in", "other.x"]), ("patterned", ["a", "a/x.y", "/a.x"], ["b", "ax"])],
 )
-def test_messages_of_anonymous_senders(
+def test_messages_of_anonymous_sender_are_checked_against_targets(
     router: Router, connect: Connect, vhost: str, allowed: list[str], refused: list[str]
 ) -> None:
     """The link stays attached and its credit is returned (security.md P-50)."""
@@ -215,7 +215,7 @@ def test_messages_of_anonymous_senders(
                     "based on target address")  # fmt: skip
 
 
-def test_changed_rules_are_for_messages_too(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_changed_rules_apply_to_messages(connect: Connect, management: Management, fresh: Fresh) -> None:
     """With `onChange: close` the new rules apply to messages of a sender that itself stays attached."""
     name = fresh("v")
     group = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "in", "allowAnonymousSender": True}
@@ -232,7 +232,7 @@ def test_changed_rules_are_for_messages_too(connect: Connect, management: Manage
 
 
 @pytest.mark.parametrize("target", ["in", None])
-def test_the_user_of_messages(router: Router, connect: Connect, target: str | None) -> None:
+def test_message_with_foreign_user_id_is_rejected(router: Router, connect: Connect, target: str | None) -> None:
     """Cover security.md P-51 with and without an address of the sender."""
     receiver = connect().receiver("in", 10)
     sender = connect(hostname="relay").sender(target)
@@ -245,12 +245,12 @@ def test_the_user_of_messages(router: Router, connect: Connect, target: str | No
     pass_one(connect(hostname="proxy").sender(target), receiver, user_id=b"somebody", **to)
 
 
-def test_traffic_across_workers(connect: Connect, fresh: Fresh) -> None:
+def test_permitted_traffic_crosses_workers(connect: Connect, fresh: Fresh) -> None:
     receiver = connect(hostname="tight").receiver("in", 10)
     pass_one(connect(hostname="narrow").sender("in"), receiver)
 
 
-def test_vhosts_change_while_the_router_runs(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_vhost_changed_at_runtime_applies_to_new_links(connect: Connect, management: Management, fresh: Fresh) -> None:
     """Cover security.md P-80 to P-83, and onChange."""
     name = fresh("v")
     groups = {"all": {"users": "*", "remoteHosts": "*", "targets": "a, b", "sources": "a, b"}}
@@ -272,7 +272,7 @@ def test_vhosts_change_while_the_router_runs(connect: Connect, management: Manag
     assert staying.detached is None
 
 
-def test_policy_dir(start: Start) -> None:
+def test_policy_dir_files_change_by_reload(start: Start) -> None:
     """Files of policyDir are added and removed by reloads; an invalid file changes nothing."""
     everything = vhost("$default", EVERYTHING)
     router = start([listener(), ("policy", {"enableVhostPolicy": True}), everything])
@@ -309,14 +309,14 @@ def test_policy_dir(start: Start) -> None:
     assert not is_denied()
 
 
-def test_bad_vhosts_stop_the_start(tmp_path: Path) -> None:
+def test_invalid_vhost_prevents_the_start(tmp_path: Path) -> None:
     router = Router(tmp_path, [listener(), ("vhost", {"hostname": "v", "maxConnections": 65536})], 1)
     router.spawn()
     assert router.wait_exit(30) == 1
     assert "PolicyError: Policy 'v' is invalid: Policy vhost 'v' option 'maxConnections' has error" in router.log
 
 
-def test_explained(start: Start) -> None:
+def test_explain_command_names_rule_and_place(start: Start) -> None:
     """`sluice policy explain --url` shows the rules in force and their places in the configuration."""
     router = start([listener(), *SECTIONS])
     with Peer.opened(router.port) as peer:

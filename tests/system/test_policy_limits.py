@@ -42,7 +42,7 @@ POLICY: list[Section] = [
 
 
 @pytest.fixture(params=["interior", "edge"])
-def limited(request: pytest.FixtureRequest, start: Start) -> Iterator[Router]:
+def router_with_policy(request: pytest.FixtureRequest, start: Start) -> Iterator[Router]:
     """Router with policy; an edge router is connected to an interior router."""
     if request.param == "interior":
         yield start([("router", {"mode": "interior"}), listener(), *POLICY], 3)
@@ -64,9 +64,9 @@ def _attach_all(peer: Peer, receivers: bool) -> list[Link]:
 
 
 @pytest.mark.parametrize("receivers", [True, False], ids=["receivers", "senders"])
-def test_links_at_once(limited: Router, receivers: bool) -> None:
+def test_links_attached_at_once_keep_the_limit(router_with_policy: Router, receivers: bool) -> None:
     most = LIMITS["maxReceivers" if receivers else "maxSenders"]
-    with Peer.opened(limited.port, hostname="small") as peer:
+    with Peer.opened(router_with_policy.port, hostname="small") as peer:
         for _ in range(2):  # detached and refused links no longer count
             links = _attach_all(peer, receivers)
             for link in links:
@@ -82,8 +82,8 @@ def test_links_at_once(limited: Router, receivers: bool) -> None:
                     link.detach()
 
 
-def test_links_that_leave_before_their_answer_count_no_more(limited: Router) -> None:
-    with Peer.opened(limited.port, hostname="small") as peer:
+def test_links_detached_before_their_answer_do_not_count(router_with_policy: Router) -> None:
+    with Peer.opened(router_with_policy.port, hostname="small") as peer:
         for _ in range(AT_ONCE):
             session = peer.begin(channel=1)
             session.receiver("left", wait=False)
@@ -92,23 +92,23 @@ def test_links_that_leave_before_their_answer_count_no_more(limited: Router) -> 
 
 
 @pytest.mark.parametrize(("name", "most"), [("full", 4), ("each", 3), ("place", 2)])
-def test_connections_at_once(limited: Router, name: str, most: int) -> None:
-    with Peer.opened(limited.port) as own, ExitStack() as stack:
+def test_connections_opened_at_once_keep_the_limit(router_with_policy: Router, name: str, most: int) -> None:
+    with Peer.opened(router_with_policy.port) as own, ExitStack() as stack:
         management = Management(own)
-        peers = [stack.enter_context(Peer(limited.port)) for _ in range(AT_ONCE)]
+        peers = [stack.enter_context(Peer(router_with_policy.port)) for _ in range(AT_ONCE)]
         for peer in peers:
             peer.send_open(hostname=name)
 
-        def judged() -> dict[str, Any] | None:
+        def decided() -> dict[str, Any] | None:
             row = management.one("vhostStats", hostname=name)
             return row if row["connectionsApproved"] + row["connectionsDenied"] == AT_ONCE else None
 
-        row = poll(judged, "all are judged")
+        row = poll(decided, "all are judged")
         assert (row["connectionsCurrent"], row["connectionsDenied"]) == (most, AT_ONCE - most)
 
 
-def test_sessions_at_once(limited: Router) -> None:
-    with Peer.opened(limited.port, hostname="small") as peer:
+def test_sessions_begun_at_once_keep_the_limit(router_with_policy: Router) -> None:
+    with Peer.opened(router_with_policy.port, hostname="small") as peer:
         for channel in range(AT_ONCE):
             peer.frame("begin", channel=channel, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
         error = peer.expect_close()
@@ -116,9 +116,9 @@ def test_sessions_at_once(limited: Router) -> None:
         assert "above negotiated channel_max 2" in str(error[1])
 
 
-def test_links_that_wait_are_judged_by_changed_rules(limited: Router) -> None:
+def test_links_waiting_for_answers_follow_changed_rules(router_with_policy: Router) -> None:
     """Links allowed before the change are checked again, whether their attach was answered or not."""
-    with Peer.opened(limited.port, hostname="narrow") as peer, Peer.opened(limited.port) as own:
+    with Peer.opened(router_with_policy.port, hostname="narrow") as peer, Peer.opened(router_with_policy.port) as own:
         links = _attach_all(peer, receivers=False)
         nobody = {"all": {**GROUP, "targets": ""}}
         Management(own).update("vhost", "vhost/narrow", groups=nobody)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.adversarial
 WORKER_COUNTS = (1, 3)
 STREAM = message.data(bytes(400_000))
 #: Seconds between two grants of credit; the router drops deliveries for a consumer without credit after 1 s.
-IN_TIME = 0.7
+GRANT_SECONDS = 0.7
 SECTIONS: list[Section] = [
     listener("ten", linkCapacity=10),
     ("address", {"prefix": "throttle", "distribution": "balanced", "presettledOverflow": "throttle"}),
@@ -25,7 +25,7 @@ SECTIONS: list[Section] = [
 ]
 
 
-def arrange(connect: Connect, address: str, credit: int = 0) -> tuple[Sender, Receiver]:
+def attach_pair(connect: Connect, address: str, credit: int = 0) -> tuple[Sender, Receiver]:
     """Attach a producer with capacity 250 and a consumer with a queue of ten."""
     receiver = connect("ten").receiver(address, credit)
     return connect().sender(address), receiver
@@ -39,7 +39,7 @@ def dropped(management: Management, receiver: Receiver) -> int:
     return count
 
 
-def until_dropped(management: Management, receiver: Receiver, count: int) -> None:
+def wait_dropped(management: Management, receiver: Receiver, count: int) -> None:
     """Wait until `count` deliveries were dropped. The consumer's worker receives them later than the producer's
     worker."""
     for _ in range(100):
@@ -48,28 +48,28 @@ def until_dropped(management: Management, receiver: Receiver, count: int) -> Non
     assert dropped(management, receiver) == count
 
 
-def test_drop_oldest_as_before(connect: Connect, fresh: Fresh, management: Management) -> None:
+def test_drop_oldest_keeps_the_first_and_the_newest(connect: Connect, fresh: Fresh, management: Management) -> None:
     """Of 15 deliveries with capacity 10 and no credit, numbers 1 and 11 to 15 remain and 9 are counted as dropped."""
-    sender, receiver = arrange(connect, fresh("drop"))
+    sender, receiver = attach_pair(connect, fresh("drop"))
     for number in range(1, 16):
         sender.send(message.message(number), settled=True)
-    until_dropped(management, receiver, 9)
+    wait_dropped(management, receiver, 9)
     receiver.flow(20)
     assert bodies(receiver.receive(6)) == [1, 11, 12, 13, 14, 15]
 
 
-def test_drop_oldest_spares_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
-    sender, receiver = arrange(connect, fresh("drop"))
+def test_drop_oldest_keeps_unsettled_deliveries(connect: Connect, fresh: Fresh, management: Management) -> None:
+    sender, receiver = attach_pair(connect, fresh("drop"))
     for number in range(20):
         sender.send(message.message(number), settled=number >= 5)
-    until_dropped(management, receiver, 10)
+    wait_dropped(management, receiver, 10)
     receiver.flow(30, drain=True)
     assert bodies(receiver.receive(10)) == [0, 1, 2, 3, 4, 15, 16, 17, 18, 19]
 
 
-def test_settled_messages_that_wait_are_not_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
+def test_queued_presettled_do_not_count_as_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
     """Queued presettled deliveries occupy places, but count as unsettled at neither link (Dispatch 1.19 reports 0)."""
-    sender, receiver = arrange(connect, fresh("block"), credit=10)
+    sender, receiver = attach_pair(connect, fresh("block"), credit=10)
     for number in range(50):
         sender.send(message.message(number), settled=True)
     number = sender.send(message.message(50))
@@ -87,9 +87,9 @@ def test_settled_messages_that_wait_are_not_unsettled(connect: Connect, fresh: F
     assert (row("in")["unsettledCount"], row("in")["acceptedCount"]) == (0, 1)
 
 
-def test_an_aborted_message_is_not_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
+def test_aborted_message_does_not_count_as_unsettled(connect: Connect, fresh: Fresh, management: Management) -> None:
     """Aborted deliveries are not counted as queued presettled ones either."""
-    sender, receiver = arrange(connect, fresh("block"), credit=3)
+    sender, receiver = attach_pair(connect, fresh("block"), credit=3)
     for _ in range(3):
         sender.send(bytes(STREAM[:200_000]), more=True)
         receiver.next(complete=False)
@@ -101,7 +101,7 @@ def test_an_aborted_message_is_not_unsettled(connect: Connect, fresh: Fresh, man
     assert (row["deliveryCount"], row["presettledCount"], row["unsettledCount"]) == (43, 40, 0)
 
 
-def take_in_time(sender: Sender, receiver: Receiver, total: int) -> bool:
+def receive_in_time(sender: Sender, receiver: Receiver, total: int) -> bool:
     """Send as credit allows and receive all in order; return False if the interval between two grants was too long.
 
     After a second without credit the router drops deliveries, and a loaded machine may stop this process so long.
@@ -114,37 +114,39 @@ def take_in_time(sender: Sender, receiver: Receiver, total: int) -> bool:
         if sent < total:
             sender.peer.barrier()
         number = message.body(receiver.next().payload)
-        if time.monotonic() - granted > IN_TIME:
+        if time.monotonic() - granted > GRANT_SECONDS:
             return False
         assert number == receiver.taken - 1
         if receiver.taken % 5 == 0:
             receiver.flow(5)
             before, granted = granted, time.monotonic()
-            if granted - before > IN_TIME:
+            if granted - before > GRANT_SECONDS:
                 return False
     assert sent == total
     return True
 
 
 @pytest.mark.parametrize("prefix", ["throttle", "block", "balanced"])
-def test_a_consumer_that_grants_credit_loses_nothing(connect: Connect, fresh: Fresh, prefix: str) -> None:
+def test_consumer_granting_credit_in_time_loses_nothing(connect: Connect, fresh: Fresh, prefix: str) -> None:
     """A burst far above the consumer's capacity arrives completely and in order, with credit granted in small
     amounts."""
     for _ in range(10):
-        sender, receiver = arrange(connect, fresh(prefix), credit=5)
-        if take_in_time(sender, receiver, 600):
+        sender, receiver = attach_pair(connect, fresh(prefix), credit=5)
+        if receive_in_time(sender, receiver, 600):
             return
         sender.peer.drop()
         receiver.peer.drop()
     raise AssertionError("this machine has never run the test fast enough")
 
 
-def test_throttle_holds_back_the_producers_credit(connect: Connect, fresh: Fresh, management: Management) -> None:
+def test_throttle_withholds_credit_while_the_queue_is_full(
+    connect: Connect, fresh: Fresh, management: Management
+) -> None:
     """While the consumer's queue is full the producer gets no credit; it gets credit again once the queue has room.
 
     Deliveries that were dropped, because this took a second, may be replaced by new ones.
     """
-    sender, receiver = arrange(connect, fresh("throttle"))
+    sender, receiver = attach_pair(connect, fresh("throttle"))
     taken = 0
     while sender.credit > 0:
         sender.send(message.message(taken), settled=True)
@@ -162,12 +164,10 @@ def test_throttle_holds_back_the_producers_credit(connect: Connect, fresh: Fresh
     sender.wait_credit()
 
 
-def test_throttle_drops_oldest_for_a_consumer_that_stays_silent(
-    connect: Connect, fresh: Fresh, management: Management
-) -> None:
+def test_throttle_drops_oldest_for_a_silent_consumer(connect: Connect, fresh: Fresh, management: Management) -> None:
     """After a second without credit the oldest deliveries are dropped one at a time and counted; the producer
     continues."""
-    sender, receiver = arrange(connect, fresh("throttle"))
+    sender, receiver = attach_pair(connect, fresh("throttle"))
     total, sent = 300, 0
     while sent < total:
         sender.wait_credit(timeout=20)
@@ -185,8 +185,8 @@ def test_throttle_drops_oldest_for_a_consumer_that_stays_silent(
     assert row["droppedPresettledCount"] + len(found) <= total
 
 
-def test_block_never_drops(connect: Connect, fresh: Fresh, management: Management) -> None:
-    sender, receiver = arrange(connect, fresh("block"))
+def test_block_without_credit_never_drops(connect: Connect, fresh: Fresh, management: Management) -> None:
+    sender, receiver = attach_pair(connect, fresh("block"))
     sent = 0
     while sender.credit > 0:
         sender.send(message.message(sent), settled=True)
@@ -200,7 +200,7 @@ def test_block_never_drops(connect: Connect, fresh: Fresh, management: Managemen
     assert bodies(receiver.receive(sent)) == list(range(sent))
 
 
-def test_multicast_burst_to_ready_consumers(connect: Connect, fresh: Fresh) -> None:
+def test_multicast_burst_reaches_ready_consumers_completely(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     receivers = [connect("ten").receiver(address, 2000) for _ in range(2)]
     sender = connect().sender(address)

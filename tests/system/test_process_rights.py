@@ -22,7 +22,7 @@ from tests.system.router import FILES, ROOT, Router, Section, listener, poll
 
 #: Program that runs as the same user with no more rights than a worker, and prints for each process whether its memory
 #: can be opened.
-LOOK = """
+OPEN_MEMORY = """
 import sys
 from router.process import give_up_rights
 
@@ -37,7 +37,7 @@ for pid in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
@@ -46,9 +46,9 @@ def status(pid: int) -> dict[str, str]:
     return dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
 
 
-def look(pids: list[int]) -> set[str]:
+def try_memory(pids: list[int]) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, *map(str, pids)],
+        [sys.executable, "-c", OPEN_MEMORY, *map(str, pids)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -67,7 +67,7 @@ def users(directory: Path) -> list[Section]:
     return [("saslUsers", {"name": "people", "file": file}), listener("named", saslUsers="people")]
 
 
-def parts(router: Router) -> dict[str, list[int]]:
+def processes_by_kind(router: Router) -> dict[str, list[int]]:
     """Return the process ids by the kind that the process titles name."""
     found: dict[str, list[int]] = {"supervisor": [router.pid]}
     for process in router.family():
@@ -78,56 +78,66 @@ def parts(router: Router) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("options", [(), ("--user", "nobody")], ids=["as it is", "another user"])
-def test_rights(start: Start, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_processes_keep_only_needed_rights(start: Start, tmp_path: Path, options: tuple[str, ...]) -> None:
     if options and os.getuid() != 0:
         pytest.skip("only root can switch users")
     program = program_for("nobody") if options else ()
     router = start([*users(tmp_path), listener()], 2, options=options, program=program)
     wanted = {"supervisor": 1, "zygote": 1, "worker": 2, "authentication": 1}
-    poll(lambda: {part: len(pids) for part, pids in parts(router).items()} == wanted, "all processes are there")
+    poll(
+        lambda: {kind: len(pids) for kind, pids in processes_by_kind(router).items()} == wanted,
+        "all processes are there",
+    )
     own = int(status(os.getpid())["CapPrm"], 16)
-    for part, pids in parts(router).items():
+    for kind, pids in processes_by_kind(router).items():
         for pid in pids:
             # The authentication process sets its title a moment before it drops its rights.
-            poll(lambda pid=pid: status(pid)["NoNewPrivs"] == "1", f"{part} gains no rights")  # type: ignore[misc]
-            if part == "supervisor" and not options:
+            poll(lambda pid=pid: status(pid)["NoNewPrivs"] == "1", f"{kind} gains no rights")  # type: ignore[misc]
+            if kind == "supervisor" and not options:
                 continue  # the supervisor opens ports and files whenever the configuration requires it
             kept = 0 if options else own & KEPT
-            poll(lambda pid=pid, kept=kept: _capabilities(pid) == {kept}, f"{part} has given up its rights")  # type: ignore[misc]
+            poll(lambda pid=pid, kept=kept: _capabilities(pid) == {kept}, f"{kind} has given up its rights")  # type: ignore[misc]
 
 
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="no filter for this machine")
 def test_workers_have_a_filter_of_system_calls(start: Start) -> None:
     """Replacement workers have the filter, too. The supervisor starts programs and has none."""
     router = start([listener()], 2)
-    first = parts(router)["worker"]
+    first = processes_by_kind(router)["worker"]
     os.kill(first[0], 9)
-    poll(lambda: first[0] not in parts(router)["worker"] and len(parts(router)["worker"]) == 2, "it is replaced", 30.0)
-    for pid in parts(router)["worker"]:
+    poll(
+        lambda: first[0] not in processes_by_kind(router)["worker"] and len(processes_by_kind(router)["worker"]) == 2,
+        "it is replaced",
+        30.0,
+    )
+    for pid in processes_by_kind(router)["worker"]:
         poll(lambda pid=pid: status(pid)["Seccomp"] == "2", "the worker has a filter")  # type: ignore[misc]
     assert status(router.pid)["Seccomp"] == status(os.getpid())["Seccomp"]
 
 
-def test_messages_come_before_passwords(start: Start, tmp_path: Path) -> None:
+def test_authentication_process_has_lowest_priority(start: Start, tmp_path: Path) -> None:
     """Password checks have the lowest CPU priority, so that they do not delay messages."""
     router = start([*users(tmp_path), listener()], 1)
     own = os.nice(0)
     wanted = {"worker": own, "zygote": own, "supervisor": own, "authentication": min(own + BEHIND, 19)}
 
     def nice() -> dict[str, int]:
-        return {part: os.getpriority(os.PRIO_PROCESS, pid) for part, (pid,) in parts(router).items()}
+        return {kind: os.getpriority(os.PRIO_PROCESS, pid) for kind, (pid,) in processes_by_kind(router).items()}
 
     poll(lambda: nice() == wanted, "each process has its place")
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of the system call is that of x86_64")
-def test_workers_come_soon_when_they_wake_up(start: Start) -> None:
+def test_workers_have_a_short_scheduling_slice(start: Start) -> None:
     """Workers have a short scheduling slice on kernels that support one."""
     usual = _slice(os.getpid())
     if usual == 0:
         pytest.skip("Linux before 6.12 has no slices of its own for a thread")
     router = start([listener()], 2)
-    poll(lambda: {_slice(pid) for pid in parts(router)["worker"]} == {SHORT_SLICE_NS}, "workers have short slices")
+    poll(
+        lambda: {_slice(pid) for pid in processes_by_kind(router)["worker"]} == {SHORT_SLICE_NS},
+        "workers have short slices",
+    )
     assert _slice(router.pid) == usual
 
 
@@ -146,24 +156,24 @@ def _capabilities(pid: int) -> set[int]:
     return {int(found["CapEff"], 16), int(found["CapPrm"], 16) | int(found["CapInh"], 16) | int(found["CapAmb"], 16)}
 
 
-def test_kept() -> None:
+def test_kept_capability_is_dac_override() -> None:
     assert KEPT == 1 << CAP_DAC_OVERRIDE == 2
 
 
-def test_workers_are_closed_once_there_are_keys(start: Start, made: Pki) -> None:
+def test_workers_with_keys_are_not_dumpable(start: Start, authority: Pki) -> None:
     """Both running and later workers become non-dumpable; the figures that management shows of them stay available."""
     router = start([listener(), FILES], 2)
     pids = router.worker_pids()
-    assert look(pids) == {"open"}, "there is nothing to hide yet"
+    assert try_memory(pids) == {"open"}, "there is nothing to hide yet"
     peer = Peer.opened(router.port)
     management = Management(peer)
-    files = {"certFile": str(made.server.certificate), "privateKeyFile": str(made.server.key)}
+    files = {"certFile": str(authority.server.certificate), "privateKeyFile": str(authority.server.key)}
     management.create("sslProfile", "p", **files)
-    poll(lambda: look(pids) == {"closed"}, "no worker can be looked into")
+    poll(lambda: try_memory(pids) == {"closed"}, "no worker can be looked into")
     os.kill(pids[0], 9)
     poll(lambda: pids[0] not in router.worker_pids() and len(router.worker_pids()) == 2, "it is replaced", 30.0)
-    poll(lambda: look(router.worker_pids()) == {"closed"}, "nor can the new one")
-    assert look([router.pid]) == {"closed"}
+    poll(lambda: try_memory(router.worker_pids()) == {"closed"}, "nor can the new one")
+    assert try_memory([router.pid]) == {"closed"}
     peer.drop()
     own = Peer.opened(router.port)
     rows = Management(own).call("GET-WORKERS")

@@ -37,7 +37,7 @@ def test_targeted_link_waits_for_a_consumer(connect: Connect, fresh: Fresh, pref
     assert (flow.available, flow.echo) in ((None, None), (None, False))
 
 
-def test_a_consumer_without_credit_is_enough(connect: Connect, fresh: Fresh) -> None:
+def test_consumer_without_credit_gives_the_producer_credit(connect: Connect, fresh: Fresh) -> None:
     sender, _receiver = pair(connect, fresh(), credit=0)
     assert sender.credit == CAPACITY
 
@@ -47,18 +47,18 @@ def test_exchange_and_management_have_credit_at_once(connect: Connect) -> None:
     assert connect().sender("$management").credit == CAPACITY
 
 
-def all_credit_back(sender: Sender, capacity: int = 10) -> None:
+def wait_replenished(sender: Sender, capacity: int = 10) -> None:
     """Wait until most of the capacity is granted again; the router may grant in batches."""
     sender.peer.until(lambda: sender.credit > capacity // 2, "credit is replenished")
 
 
-def test_presettled_returns_credit(connect: Connect, fresh: Fresh) -> None:
+def test_presettled_deliveries_return_credit(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=1000, into="ten")
     for number in range(60):
         sender.wait_credit()
         sender.send(message.message(number), settled=True)
     receiver.receive(60)
-    all_credit_back(sender)
+    wait_replenished(sender)
     assert sender.credit <= 10
 
 
@@ -98,7 +98,7 @@ def test_settlement_by_the_producer_returns_credit(connect: Connect, fresh: Fres
     sender.wait_credit(10)
 
 
-def test_anonymous_released_and_rejected_return_credit(connect: Connect) -> None:
+def test_anonymous_sender_gets_credit_for_released_and_rejected(connect: Connect) -> None:
     sender = connect("ten").sender()
     for _ in range(15):
         sender.wait_credit()
@@ -111,7 +111,7 @@ def test_anonymous_released_and_rejected_return_credit(connect: Connect) -> None
 
 
 @pytest.mark.parametrize("answer", [True, False], ids=["drain-answered", "drain-not-answered"])
-def test_drain_when_the_last_consumer_has_left(connect: Connect, fresh: Fresh, answer: bool) -> None:
+def test_drain_after_last_consumer_is_requested_once(connect: Connect, fresh: Fresh, answer: bool) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, into="ten")
     before = len(sender.flows)
@@ -138,7 +138,7 @@ def test_drain_when_the_last_consumer_has_left(connect: Connect, fresh: Fresh, a
     pass_one(sender, again)
 
 
-def test_presettled_without_consumer_drains_too(connect: Connect, fresh: Fresh) -> None:
+def test_presettled_without_consumer_leads_to_drain(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, into="ten")
     receiver.detach()
@@ -165,7 +165,7 @@ def test_credit_overrun_is_clamped(connect: Connect, fresh: Fresh) -> None:
     assert all(flow.link_credit <= 10 for flow in sender.flows)
 
 
-def test_a_second_consumer_changes_no_credit(connect: Connect, fresh: Fresh) -> None:
+def test_second_consumer_changes_no_credit(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     sender, _receiver = pair(connect, address)
     flows = len(sender.flows)
@@ -174,7 +174,7 @@ def test_a_second_consumer_changes_no_credit(connect: Connect, fresh: Fresh) -> 
     assert len(sender.flows) == flows
 
 
-def test_far_more_than_the_credit_ends_the_link_only(connect: Connect, fresh: Fresh) -> None:
+def test_credit_overrun_beyond_bound_detaches_the_link_only(connect: Connect, fresh: Fresh) -> None:
     """At twice the capacity the link is detached and its session stays usable (bound of routing-semantics.md K-10)."""
     address = fresh()
     receiver = connect().receiver(address, 0)

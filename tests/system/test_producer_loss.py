@@ -12,7 +12,7 @@ from tests.system.fixtures import Connect, Fresh, bodies, pair
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-WAYS: dict[str, Callable[[Sender], object]] = {
+LOSSES: dict[str, Callable[[Sender], object]] = {
     "detach": lambda sender: sender.detach(),
     "end": lambda sender: sender.session.end(),
     "close": lambda sender: sender.peer.close(),
@@ -20,14 +20,16 @@ WAYS: dict[str, Callable[[Sender], object]] = {
 }
 
 
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", list(LOSSES))
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_queued_complete_messages_are_still_delivered(connect: Connect, fresh: Fresh, way: str, settled: bool) -> None:
+def test_queued_messages_of_lost_producer_are_delivered(
+    connect: Connect, fresh: Fresh, way: str, settled: bool
+) -> None:
     sender, receiver = pair(connect, fresh(), credit=0)
     for number in range(5):
         sender.send(message.message(number), settled=settled)
     sender.peer.barrier()
-    WAYS[way](sender)
+    LOSSES[way](sender)
     receiver.flow(10)
     deliveries = receiver.receive(5)
     assert bodies(deliveries) == list(range(5))
@@ -37,13 +39,13 @@ def test_queued_complete_messages_are_still_delivered(connect: Connect, fresh: F
     assert receiver.detached is None
 
 
-@pytest.mark.parametrize("way", list(WAYS))
-def test_the_consumers_late_settlement_is_absorbed(connect: Connect, fresh: Fresh, way: str) -> None:
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_settlement_after_producer_loss_is_absorbed(connect: Connect, fresh: Fresh, way: str) -> None:
     address = fresh()
     sender, receiver = pair(connect, address)
     sender.send(message.message("orphan"))
     orphan = receiver.next()
-    WAYS[way](sender)
+    LOSSES[way](sender)
     orphan.settle()
     again = connect().sender(address)
     number = again.send(message.message("after"))
@@ -51,21 +53,21 @@ def test_the_consumers_late_settlement_is_absorbed(connect: Connect, fresh: Fres
     assert again.outcome(number).name == "accepted"
 
 
-@pytest.mark.parametrize("way", list(WAYS))
-def test_multicast_consumers_are_told(connect: Connect, fresh: Fresh, way: str) -> None:
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_multicast_copies_of_lost_producer_are_settled_as_modified(connect: Connect, fresh: Fresh, way: str) -> None:
     address = fresh("multicast")
     receivers = [connect().receiver(address, 10) for _ in range(2)]
     sender = connect().sender(address)
     sender.send(message.message("orphan"))
     orphans = [receiver.next() for receiver in receivers]
-    WAYS[way](sender)
+    LOSSES[way](sender)
     for receiver, orphan in zip(receivers, orphans, strict=True):
-        told = receiver.session.remote_settled
-        receiver.peer.until(lambda t=told, o=orphan: o.id in t and t[o.id].settled, "settlement")  # type: ignore[misc]
-        assert state_name(told[orphan.id].state) == "modified"
+        states = receiver.session.remote_settled
+        receiver.peer.until(lambda t=states, o=orphan: o.id in t and t[o.id].settled, "settlement")  # type: ignore[misc]
+        assert state_name(states[orphan.id].state) == "modified"
 
 
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", list(LOSSES))
 def test_queued_multicast_copies_of_a_lost_producer_stay_unsettled(connect: Connect, fresh: Fresh, way: str) -> None:
     address = fresh("multicast")
     waiting = [connect().receiver(address, 0) for _ in range(6)]
@@ -73,10 +75,10 @@ def test_queued_multicast_copies_of_a_lost_producer_stay_unsettled(connect: Conn
     sender = connect().sender(address)
     sender.send(message.message("orphan"))
     orphans = [receiver.next() for receiver in served]
-    WAYS[way](sender)
+    LOSSES[way](sender)
     for receiver, orphan in zip(served, orphans, strict=True):
-        told = receiver.session.remote_settled
-        receiver.peer.until(lambda t=told, o=orphan: o.id in t and t[o.id].settled, "settlement")  # type: ignore[misc]
+        states = receiver.session.remote_settled
+        receiver.peer.until(lambda t=states, o=orphan: o.id in t and t[o.id].settled, "settlement")  # type: ignore[misc]
     for receiver in waiting:
         receiver.flow(1)
         delivery = receiver.next()
@@ -86,17 +88,17 @@ def test_queued_multicast_copies_of_a_lost_producer_stay_unsettled(connect: Conn
 
 
 @pytest.mark.parametrize("way", ["detach", "drop"])
-def test_incomplete_message_is_aborted(connect: Connect, fresh: Fresh, way: str) -> None:
+def test_incomplete_message_of_lost_producer_is_aborted(connect: Connect, fresh: Fresh, way: str) -> None:
     sender, receiver = pair(connect, fresh())
     sender.send(message.data(bytes(500_000))[:200_000], more=True)
     receiver.next(complete=False)
-    WAYS[way](sender)
+    LOSSES[way](sender)
     delivery = receiver.deliveries[0]
     receiver.peer.until(lambda: delivery.complete, "end of the delivery")
     assert delivery.aborted
 
 
-def test_other_producers_are_not_touched(connect: Connect, fresh: Fresh) -> None:
+def test_loss_of_producer_leaves_other_producers_unaffected(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     first, receiver = pair(connect, address, credit=20)
     second = connect().sender(address)

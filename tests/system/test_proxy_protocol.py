@@ -25,13 +25,17 @@ EVERYTHING = {"users": "*", "sources": "*", "targets": "*", "allowDynamicSource"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp(), "proxied")
 
 
 @pytest.fixture
-def router(start: Start, made: Pki, workers: int) -> Router:
-    files = {"certFile": made.server.certificate, "privateKeyFile": made.server.key, "caCertFile": made.trusted}
+def router(start: Start, authority: Pki, workers: int) -> Router:
+    files = {
+        "certFile": authority.server.certificate,
+        "privateKeyFile": authority.server.key,
+        "caCertFile": authority.trusted,
+    }
     groups = {
         "far": {**EVERYTHING, "remoteHosts": "192.0.2.0-192.0.2.255"},
         "near": {**EVERYTHING, "remoteHosts": "127.0.0.0-127.0.0.255"},
@@ -75,7 +79,7 @@ def host_of(management: Management, container: str) -> str:
         (proxy.binary(None), PROXY),
     ],
 )
-def test_the_client_counts(router: Router, management: Management, header: bytes, client: str) -> None:
+def test_client_address_of_header_is_shown(router: Router, management: Management, header: bytes, client: str) -> None:
     opened = dial(router, "plain")
     opened.sendall(header)
     with Peer(opened) as peer:
@@ -83,7 +87,7 @@ def test_the_client_counts(router: Router, management: Management, header: bytes
         assert host_of(management, "forwarded").startswith(client)
 
 
-def test_a_header_in_pieces_with_amqp_behind_it(router: Router, management: Management) -> None:
+def test_header_in_single_octets_is_read_before_amqp(router: Router, management: Management) -> None:
     opened = dial(router, "plain")
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     header = proxy.text(*CLIENT)
@@ -95,7 +99,7 @@ def test_a_header_in_pieces_with_amqp_behind_it(router: Router, management: Mana
         assert host_of(management, "pieces") == "192.0.2.7:40000"
 
 
-def test_others_send_none(router: Router, management: Management) -> None:
+def test_header_from_untrusted_host_is_not_read(router: Router, management: Management) -> None:
     with Peer(dial(router, "plain", STRANGER)) as peer:
         peer.open(container_id="direct")
         assert host_of(management, "direct").startswith(STRANGER)
@@ -105,24 +109,24 @@ def test_others_send_none(router: Router, management: Management) -> None:
             pass
 
 
-def test_tls_behind_the_header(router: Router, management: Management, made: Pki) -> None:
+def test_tls_after_the_header_works(router: Router, management: Management, authority: Pki) -> None:
     opened = dial(router, "tls")
     opened.sendall(proxy.binary(*CLIENT))
-    secured = made.context().wrap_socket(opened, server_hostname="localhost")
+    secured = authority.context().wrap_socket(opened, server_hostname="localhost")
     assert isinstance(secured, ssl.SSLSocket)
     with Peer(secured) as peer:
         peer.open(container_id="secured")
         assert host_of(management, "secured") == "192.0.2.7:40000"
 
 
-def test_http_behind_the_header(router: Router) -> None:
+def test_http_after_the_header_works(router: Router) -> None:
     opened = dial(router, "web")
     opened.sendall(proxy.text(*CLIENT) + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert opened.recv(100).startswith(b"HTTP/1.1 200 ")
     opened.close()
 
 
-def test_policy_sees_the_client(router: Router) -> None:
+def test_policy_uses_the_client_address(router: Router) -> None:
     for header, allowed in ((proxy.text(*CLIENT), True), (proxy.text("198.51.100.1", 1), False)):
         opened = dial(router, "policed")
         opened.sendall(header)
@@ -138,14 +142,14 @@ def test_policy_sees_the_client(router: Router) -> None:
     "octets", [b"AMQP\x03\x01\x00\x00", b"PROXY TCP4 x\r\n", proxy.SIGNATURE + b"\x31\x11\x00\x00"]
 )
 @pytest.mark.parametrize("name", ["plain", "web"])
-def test_a_proxy_without_a_good_header(router: Router, name: str, octets: bytes) -> None:
+def test_proxy_with_invalid_header_is_closed(router: Router, name: str, octets: bytes) -> None:
     opened = dial(router, name)
     opened.sendall(octets)
     assert _ended(opened)
     router.wait_log(rf"Connection from proxy {PROXY} \(to .*\) closed: PROXY protocol: ")
 
 
-def test_a_proxy_that_says_nothing(router: Router) -> None:
+def test_proxy_without_header_is_closed_after_timeout(router: Router) -> None:
     opened = dial(router, "plain")
     poll(lambda: "no header within 5 seconds" in router.log, "it is closed", 10)
     assert _ended(opened)
@@ -159,6 +163,6 @@ def _ended(opened: socket.socket) -> Any:
             return True
 
 
-def test_networks_that_are_none(start: Start, tmp_path: Path) -> None:
+def test_invalid_proxy_networks_prevent_the_start(start: Start, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="proxyNetworks: 'nowhere' is neither an address nor a network"):
         start([listener(proxyNetworks="10.0.0.0/8, nowhere")])

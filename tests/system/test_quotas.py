@@ -50,12 +50,12 @@ SECTIONS: list[Section] = [
 ]
 
 
-def state(management: Management, hostname: str) -> dict[str, Any]:
+def stats_of(management: Management, hostname: str) -> dict[str, Any]:
     return management.one("vhostStats", hostname=hostname)
 
 
 @pytest.mark.parametrize("hostname", ["links", "group-links"])
-def test_links_of_all_connections_are_counted(connect: Connect, management: Management, hostname: str) -> None:
+def test_links_of_all_connections_share_the_limit(connect: Connect, management: Management, hostname: str) -> None:
     """Attach 40 links at once over two connections; a detached link makes room for another."""
     peers = [connect(hostname=hostname) for _ in range(2)]
     links: list[Sender | Receiver] = []
@@ -70,34 +70,34 @@ def test_links_of_all_connections_are_counted(connect: Connect, management: Mana
     refused = [link for link in links if link.detached]
     assert len(refused) == 35
     assert {link.wait_detached() for link in refused} == {LINK_FULL}
-    row = state(management, hostname)
+    row = stats_of(management, hostname)
     assert row["linksCurrent"] == row["groupState"]["all"]["links"] == 5
     next(link for link in links if not link.detached).detach()
-    poll(lambda: state(management, hostname)["linksCurrent"] == 4, "the link is gone")
+    poll(lambda: stats_of(management, hostname)["linksCurrent"] == 4, "the link is gone")
     assert not peers[0].sender("y", credit=False).detached
     assert peers[1].sender("z", wait=False).wait_detached() == LINK_FULL
     for peer in peers:
         peer.drop()
-    poll(lambda: state(management, hostname)["linksCurrent"] == 0, "all links are gone")
+    poll(lambda: stats_of(management, hostname)["linksCurrent"] == 0, "all links are gone")
 
 
-def test_addresses_are_counted_once_each(connect: Connect, management: Management) -> None:
+def test_address_used_by_several_links_counts_once(connect: Connect, management: Management) -> None:
     peer, other = connect(hostname="addresses"), connect(hostname="addresses")
     dynamic = peer.receiver(dynamic=True, credit=1)
     links = [peer.sender("one", credit=False), other.receiver("one", 1), other.receiver("amqp:/one", 1)]
     links.append(peer.receiver("two", 1))
-    assert state(management, "addresses")["addressesCurrent"] == 3
+    assert stats_of(management, "addresses")["addressesCurrent"] == 3
     for attempt in (peer.sender("three", wait=False), other.receiver(dynamic=True, wait=False)):
         assert attempt.wait_detached() == LINK_FULL
     assert not other.sender("two", credit=False).detached
     # An anonymous sender has no address.
     assert not other.sender(credit=False).detached
     dynamic.detach()
-    poll(lambda: state(management, "addresses")["addressesCurrent"] == 2, "the generated address is gone")
+    poll(lambda: stats_of(management, "addresses")["addressesCurrent"] == 2, "the generated address is gone")
     assert not peer.sender("three", credit=False).detached
 
 
-def test_connections_of_a_group_are_counted(router: Router, connect: Connect) -> None:
+def test_connections_of_a_group_share_the_limit(router: Router, connect: Connect) -> None:
     first, second = connect(hostname="few"), connect(hostname="few")
     assert connect(hostname="few").expect_close() == FULL
     router.wait_log(r"DENY AMQP Open for user .* vhost 'few': Connection denied by group limit")
@@ -125,23 +125,23 @@ def _seconds(senders: list[Sender], receivers: list[Receiver], count: int, paylo
             while sender.credit and sent < count:
                 sender.send(payload, settled=True)
                 sent += 1
-    _come(receivers, count)
+    _wait_received(receivers, count)
     return time.monotonic() - begun
 
 
-def _come(receivers: list[Receiver], count: int) -> None:
+def _wait_received(receivers: list[Receiver], count: int) -> None:
     """Wait until `count` messages have arrived in all."""
 
-    def come() -> bool:
+    def received() -> bool:
         for receiver in receivers:
             receiver.peer.read_available()
         return sum(len(each.deliveries) for each in receivers) == count
 
-    poll(come, f"{count} messages", 60.0)
+    poll(received, f"{count} messages", 60.0)
 
 
 @pytest.mark.parametrize("hostname", ["messages", "group-messages"])
-def test_messages_of_all_connections_have_one_rate(
+def test_messages_of_all_connections_share_one_rate(
     connect: Connect, fresh: Fresh, management: Management, hostname: str
 ) -> None:
     """No message is lost or refused. Beyond the rate, one second's worth may pass at once, and one delivery of each
@@ -151,13 +151,17 @@ def test_messages_of_all_connections_have_one_rate(
         address, peer = fresh(), connect(hostname=hostname)
         receivers.append(connect(hostname=hostname).receiver(address, 5000))
         senders.append(peer.sender(address))
-    before = state(management, hostname)["groupState"]["all"] if "group" in hostname else state(management, hostname)
+    before = (
+        stats_of(management, hostname)["groupState"]["all"] if "group" in hostname else stats_of(management, hostname)
+    )
     bystander = fresh()
     innocent = connect().receiver(bystander, 5000)
     count = 5 * RATE
     taken = _seconds(senders, receivers, count, message.message("x"))
     assert taken > count / RATE - 1.5, taken
-    after = state(management, hostname)["groupState"]["all"] if "group" in hostname else state(management, hostname)
+    after = (
+        stats_of(management, hostname)["groupState"]["all"] if "group" in hostname else stats_of(management, hostname)
+    )
     assert after["messages"] - before["messages"] == count
     assert after["creditHeldBack"] > before["creditHeldBack"]
     begun = time.monotonic()
@@ -165,7 +169,7 @@ def test_messages_of_all_connections_have_one_rate(
     assert time.monotonic() - begun < taken
 
 
-def test_messages_over_anonymous_and_routed_links_have_the_rate(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_messages_on_anonymous_and_routed_links_keep_the_rate(router: Router, connect: Connect, fresh: Fresh) -> None:
     broker = RouteContainer.connected(router.ports["brokers"])
     peer = connect(hostname="messages")
     address = fresh()
@@ -182,13 +186,15 @@ def test_messages_over_anonymous_and_routed_links_have_the_rate(router: Router, 
     for _ in range(4 * RATE):
         sender.wait_credit()
         sender.send(message.message("x"), settled=True)
-    _come([end], 4 * RATE)
+    _wait_received([end], 4 * RATE)
     assert time.monotonic() - begun > 1.5
     broker.drop()
 
 
 @pytest.mark.parametrize("frames", [1, 30], ids=["messages", "streams"])
-def test_octets_have_a_rate(connect: Connect, fresh: Fresh, management: Management, frames: int) -> None:
+def test_octets_of_messages_and_streams_keep_the_rate(
+    connect: Connect, fresh: Fresh, management: Management, frames: int
+) -> None:
     address = fresh()
     receiver = connect(hostname="octets").receiver(address, 5000)
     peer = connect(hostname="octets")
@@ -199,13 +205,13 @@ def test_octets_have_a_rate(connect: Connect, fresh: Fresh, management: Manageme
     for _ in range(count):
         sender.wait_credit()
         sender.send(message.message("x" * size), settled=True)
-    _come([receiver], count)
+    _wait_received([receiver], count)
     taken = time.monotonic() - begun
     # Credit that was granted before the router saw the size of messages lets one message pass early.
     assert taken > (count * size - size) / OCTETS - 1.5 - (0 if frames == 1 else 1.5), taken
 
 
-def test_octets_held_are_bounded_for_all_connections_together(
+def test_buffered_octets_of_all_connections_share_the_bound(
     connect: Connect, fresh: Fresh, management: Management
 ) -> None:
     """With consumers that take nothing, senders get neither credit nor window; other clients are not affected, and all
@@ -221,14 +227,14 @@ def test_octets_held_are_bounded_for_all_connections_together(
     while sent < 400 and time.monotonic() - begun < 60:
         ready = [sender for sender in senders if sender.credit and sender.session.remote_window > 0]
         if not ready:
-            if state(management, "buffered")["bufferedOctets"] >= BUFFERED:
+            if stats_of(management, "buffered")["bufferedOctets"] >= BUFFERED:
                 break
             for sender in senders:
                 sender.peer.barrier()
         for sender in ready:
             sender.send(payload)
             sent += 1
-    held = state(management, "buffered")["bufferedOctets"]
+    held = stats_of(management, "buffered")["bufferedOctets"]
     assert held > BUFFERED - 4 * 11_000, held
     assert held < 3 * BUFFERED, held
     innocent = fresh()
@@ -236,16 +242,16 @@ def test_octets_held_are_bounded_for_all_connections_together(
     pass_one(connect().sender(innocent), bystander, "of somebody else")
     for receiver in receivers:
         receiver.flow(1000)
-    _come(receivers, sent)
+    _wait_received(receivers, sent)
     for receiver in receivers:
         for delivery in list(receiver.deliveries):
             delivery.settle()
-    poll(lambda: state(management, "buffered")["bufferedOctets"] == 0, "nothing is held")
+    poll(lambda: stats_of(management, "buffered")["bufferedOctets"] == 0, "nothing is held")
     for sender in senders:
         sender.wait_credit()
 
 
-def test_metrics_show_limits_and_use(router: Router, connect: Connect) -> None:
+def test_metrics_page_shows_limits_and_use(router: Router, connect: Connect) -> None:
     peer = connect(hostname="links")
     peer.sender("a", credit=False)
     page = get(router.ports["http"], "/metrics").text
@@ -254,7 +260,7 @@ def test_metrics_show_limits_and_use(router: Router, connect: Connect) -> None:
     assert f'sluice_vhost_limit{{group="all",limit="maxMessagesPerSecond",vhost="group-messages"}} {RATE}.0' in page
 
 
-def test_changed_limits_count_for_the_connections_of_a_vhost_that_closes(start: Start, workers: int) -> None:
+def test_changed_limits_apply_to_open_connections_with_on_change_close(start: Start, workers: int) -> None:
     policy: Section = "policy", {"enableVhostPolicy": True}
     router = start([listener(), policy, vhost("$default"), vhost("live", onChange="close")], workers)
     with Peer.opened(router.port) as own, Peer.opened(router.port, hostname="live") as peer:
@@ -268,7 +274,7 @@ def test_changed_limits_count_for_the_connections_of_a_vhost_that_closes(start: 
         assert not peer.sender("b", credit=False).detached
 
 
-def test_edge_router_has_the_quota_for_its_clients(start: Start, workers: int) -> None:
+def test_edge_router_applies_the_quota_to_its_clients(start: Start, workers: int) -> None:
     policy: Section = "policy", {"enableVhostPolicy": True}
     above = start([("router", {"mode": "interior", "id": "A"}), listener(), listener(EDGES, role="edge")], workers)
     limited = vhost("messages", maxMessagesPerSecond=RATE)
@@ -283,7 +289,7 @@ def test_edge_router_has_the_quota_for_its_clients(start: Start, workers: int) -
         assert taken > 1.5, taken
 
 
-def test_killed_worker_leaves_nothing_held(start: Start) -> None:
+def test_killed_worker_releases_its_buffered_octets(start: Start) -> None:
     """Octets held by connections of the killed worker no longer count against the vhost."""
     policy: Section = "policy", {"enableVhostPolicy": True}
     limited = vhost("buffered", maxBufferedOctets=BUFFERED)
@@ -297,13 +303,13 @@ def test_killed_worker_leaves_nothing_held(start: Start) -> None:
             for _ in range(3):
                 sender.send(message.message("x" * 10_000))
             peer.barrier()
-        poll(lambda: state(management, "buffered")["bufferedOctets"] > 150_000, "octets are held")
+        poll(lambda: stats_of(management, "buffered")["bufferedOctets"] > 150_000, "octets are held")
         for peer in peers:
             peer.drop()
-        poll(lambda: state(management, "buffered")["bufferedOctets"] == 0, "nothing is held", 30.0)
+        poll(lambda: stats_of(management, "buffered")["bufferedOctets"] == 0, "nothing is held", 30.0)
 
 
-def test_messages_in_parts_are_finished_at_the_bound(connect: Connect, fresh: Fresh, management: Management) -> None:
+def test_incomplete_messages_at_the_bound_are_completed(connect: Connect, fresh: Fresh, management: Management) -> None:
     """Incomplete messages that cannot be routed yet may fill the bound, and are still completed."""
     address = fresh()
     receiver = connect(hostname="parts").receiver(address, 100)
@@ -313,7 +319,7 @@ def test_messages_in_parts_are_finished_at_the_bound(connect: Connect, fresh: Fr
     long = message.properties(to="x" * 30_000, user_id=b"") + message.message("whole")
     for sender in senders:
         sender.send(long[:15_000], more=True)
-    poll(lambda: state(management, "parts")["bufferedOctets"] > 50_000, "parts are held")
+    poll(lambda: stats_of(management, "parts")["bufferedOctets"] > 50_000, "parts are held")
     for sender in senders:
         sender.send(long[15_000:])
     assert len(receiver.receive(8)) == 8

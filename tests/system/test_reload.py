@@ -21,7 +21,7 @@ from tests.system.router import FILES, Router, Section, free_port, listener, pol
 ADDRESS = "router.config.address"
 
 
-class Client:
+class ReloadingRouter:
     """Router under test, with a management client on its own connection."""
 
     def __init__(self, router: Router, peers: list[Peer]) -> None:
@@ -42,12 +42,12 @@ class Client:
         answer: dict[str, Any] = self.management.call("RELOAD", **properties)
         return answer
 
-    def refused(self, sections: Iterable[Section], **properties: bool) -> ManagementError:
+    def reload_refused(self, sections: Iterable[Section], **properties: bool) -> ManagementError:
         with pytest.raises(ManagementError) as caught:
             self.reload(sections, **properties)
         return caught.value
 
-    def changed(self, sections: Iterable[Section], **properties: bool) -> list[tuple[str, str]]:
+    def reload_changes(self, sections: Iterable[Section], **properties: bool) -> list[tuple[str, str]]:
         """Reload and return the kind and the short type of each changed entity."""
         answer = self.reload(sections, **properties)
         return [(change["kind"], change["type"].rpartition(".")[2]) for change in answer["changes"]]
@@ -62,8 +62,8 @@ class Client:
 
 
 @pytest.fixture
-def client(start: Start, workers: int, peers: list[Peer]) -> Client:
-    return Client(start([listener()], workers), peers)
+def reloading(start: Start, workers: int, peers: list[Peer]) -> ReloadingRouter:
+    return ReloadingRouter(start([listener()], workers), peers)
 
 
 def address(prefix: str, distribution: str, **more: Any) -> Section:
@@ -85,17 +85,17 @@ def take(receiver: Receiver, count: int) -> list[Any]:
 # --- addresses -------------------------------------------------------------------------------------------------------
 
 
-def test_a_treatment_changes_for_an_address_in_use(client: Client) -> None:
-    sender, (first, second) = client.links("a/x")
+def test_distribution_changes_for_an_address_in_use(reloading: ReloadingRouter) -> None:
+    sender, (first, second) = reloading.links("a/x")
     unsettled = send(sender, ["1", "2"])
     kept = first.next(), second.next()
-    assert client.changed([listener(), address("a", "multicast")]) == [("create", "address")]
+    assert reloading.reload_changes([listener(), address("a", "multicast")]) == [("create", "address")]
     copied = send(sender, ["3", "4"])
     for receiver in (first, second):
         assert take(receiver, 2) == ["3", "4"]
     for number in copied:
         assert sender.outcome(number).name == "accepted"
-    assert client.changed([listener(), address("a", "closest")]) == [("update", "address")]
+    assert reloading.reload_changes([listener(), address("a", "closest")]) == [("update", "address")]
     send(sender, ["5", "6", "7", "8"])
     assert [len(take(receiver, 2)) for receiver in (first, second)] == [2, 2]
     # Deliveries sent before the changes are settled as usual.
@@ -103,94 +103,96 @@ def test_a_treatment_changes_for_an_address_in_use(client: Client) -> None:
         delivery.settle()
     for number in unsettled:
         assert sender.outcome(number).name == "accepted"
-    assert client.changed([listener()]) == [("delete", "address")]
-    client.router.stop()
+    assert reloading.reload_changes([listener()]) == [("delete", "address")]
+    reloading.router.stop()
 
 
-def test_an_address_becomes_unavailable_and_comes_back(client: Client) -> None:
-    sender, (receiver,) = client.links("a/x", 1)
+def test_unavailable_address_works_again_after_undo(reloading: ReloadingRouter) -> None:
+    sender, (receiver,) = reloading.links("a/x", 1)
     pass_one(sender, receiver)
-    client.reload([listener(), address("a", "unavailable")])
+    reloading.reload([listener(), address("a", "unavailable")])
     assert sender.outcome(sender.send(message.message("nobody"))).name in ("released", "modified")
-    assert client.reload(undo=True)["applied"]
+    assert reloading.reload(undo=True)["applied"]
     sender.wait_credit()
     pass_one(sender, receiver)
 
 
-def test_a_fallback_comes_and_goes(client: Client) -> None:
-    fallback = client.connect().receiver(credit=100, source=source("a/x", capabilities="qd.fallback"))
-    sender = client.connect().sender("a/x", credit=False)
-    client.reload([listener(), address("a", "balanced", enableFallback=True)])
+def test_fallback_is_enabled_and_disabled(reloading: ReloadingRouter) -> None:
+    fallback = reloading.connect().receiver(credit=100, source=source("a/x", capabilities="qd.fallback"))
+    sender = reloading.connect().sender("a/x", credit=False)
+    reloading.reload([listener(), address("a", "balanced", enableFallback=True)])
     sender.wait_credit()
     pass_one(sender, fallback)
-    client.reload([listener()])
+    reloading.reload([listener()])
     assert sender.outcome(sender.send(message.message("nobody"))).name in ("released", "modified")
 
 
-def test_the_default_distribution_changes(client: Client) -> None:
-    sender, (first, second) = client.links("x")
-    assert client.changed([listener(), ("router", {"defaultDistribution": "multicast"})]) == [("update", "router")]
+def test_default_distribution_changes_for_addresses_in_use(reloading: ReloadingRouter) -> None:
+    sender, (first, second) = reloading.links("x")
+    assert reloading.reload_changes([listener(), ("router", {"defaultDistribution": "multicast"})]) == [
+        ("update", "router")
+    ]
     send(sender, ["1"])
     assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
 
 
-def test_a_thousand_addresses_change_at_once(client: Client) -> None:
+def test_thousand_addresses_change_in_one_reload(reloading: ReloadingRouter) -> None:
     names = [f"a{number}" for number in range(1000)]
-    sender, (first, second) = client.links("a999/x")
-    client.reload([listener(), *(address(name, "closest") for name in names)])
-    answer = client.reload([listener(), *(address(name, "multicast") for name in names)])
+    sender, (first, second) = reloading.links("a999/x")
+    reloading.reload([listener(), *(address(name, "closest") for name in names)])
+    answer = reloading.reload([listener(), *(address(name, "multicast") for name in names)])
     assert len(answer["changes"]) == 1000
     send(sender, ["1"])
     assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
-    assert len(client.management.query(ADDRESS)) == 1000
-    client.reload([listener()])
-    assert client.management.query(ADDRESS) == []
+    assert len(reloading.management.query(ADDRESS)) == 1000
+    reloading.reload([listener()])
+    assert reloading.management.query(ADDRESS) == []
 
 
-def test_management_makes_and_removes_addresses(client: Client) -> None:
-    sender, (first, second) = client.links("a/x")
-    client.management.create(ADDRESS, "mine", prefix="a", distribution="multicast")
-    client.table_known()
+def test_addresses_made_by_management_are_removed_by_reload(reloading: ReloadingRouter) -> None:
+    sender, (first, second) = reloading.links("a/x")
+    reloading.management.create(ADDRESS, "mine", prefix="a", distribution="multicast")
+    reloading.table_known()
     send(sender, ["1"])
     assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
-    row = client.management.one(ADDRESS, name="mine")
+    row = reloading.management.one(ADDRESS, name="mine")
     with pytest.raises(ManagementError, match="400 Name conflicts with an existing entity"):
-        client.management.create(ADDRESS, "mine", prefix="b")
+        reloading.management.create(ADDRESS, "mine", prefix="b")
     with pytest.raises(ManagementError, match="400 Already exists"):
-        client.management.create(ADDRESS, "other", pattern="a.#")
+        reloading.management.create(ADDRESS, "other", pattern="a.#")
     # A reload compares with the file alone, so it would delete the address made by management.
-    answer = client.reload(plan=True)
+    answer = reloading.reload(plan=True)
     assert not answer["applied"]
     assert [(change["kind"], change["title"]) for change in answer["changes"]] == [("delete", "address 'mine'")]
-    assert client.management.one(ADDRESS, name="mine") == row
-    client.management.delete(ADDRESS, "mine")
-    assert client.reload(plan=True)["changes"] == []
+    assert reloading.management.one(ADDRESS, name="mine") == row
+    reloading.management.delete(ADDRESS, "mine")
+    assert reloading.reload(plan=True)["changes"] == []
 
 
 # --- exchanges -------------------------------------------------------------------------------------------------------
 
 
-def test_exchanges_and_bindings_change(client: Client) -> None:
+def test_exchanges_and_bindings_change_by_reload(reloading: ReloadingRouter) -> None:
     exchange: Section = ("exchange", {"name": "x", "address": "ex"})
     sender, receivers = (
-        client.connect().sender("ex", credit=False),
-        [client.connect().receiver(name, 100) for name in ("q1", "q2")],
+        reloading.connect().sender("ex", credit=False),
+        [reloading.connect().receiver(name, 100) for name in ("q1", "q2")],
     )
-    client.reload([listener(), exchange, bind("b1", "q1", "red"), bind("b2", "q2", "#")])
+    reloading.reload([listener(), exchange, bind("b1", "q1", "red"), bind("b2", "q2", "#")])
     sender.wait_credit()
     send_subject(sender, "red", "1")
     assert [take(receiver, 1) for receiver in receivers] == [["1"], ["1"]]
-    changed = client.changed([listener(), exchange, bind("b1", "q1", "blue"), bind("b2", "q2", "#")])
+    changed = reloading.reload_changes([listener(), exchange, bind("b1", "q1", "blue"), bind("b2", "q2", "#")])
     assert changed == [("update", "binding")]
     send_subject(sender, "red", "2")
     send_subject(sender, "blue", "3")
     assert [take(receiver, count) for receiver, count in zip(receivers, (1, 2), strict=True)] == [["3"], ["2", "3"]]
-    client.management.create("router.config.binding", "b3", exchangeName="x", bindingKey="red", nextHopAddress="q1")
-    client.management.delete("router.config.binding", "b2")
-    assert {row["name"] for row in client.management.query("router.config.binding")} == {"b1", "b3"}
-    client.management.delete("router.config.exchange", "x")
-    assert client.management.query("router.config.binding") == []
-    assert client.changed([listener()]) == []
+    reloading.management.create("router.config.binding", "b3", exchangeName="x", bindingKey="red", nextHopAddress="q1")
+    reloading.management.delete("router.config.binding", "b2")
+    assert {row["name"] for row in reloading.management.query("router.config.binding")} == {"b1", "b3"}
+    reloading.management.delete("router.config.exchange", "x")
+    assert reloading.management.query("router.config.binding") == []
+    assert reloading.reload_changes([listener()]) == []
 
 
 def bind(name: str, hop: str, key: str) -> Section:
@@ -202,136 +204,138 @@ def send_subject(sender: Sender, subject: str, body: str) -> None:
     assert sender.outcome(sender.send(payload)).name == "accepted"
 
 
-def test_an_exchange_that_cannot_be_is_left_out_as_at_a_start(client: Client) -> None:
+def test_invalid_binding_is_left_out_as_at_start(reloading: ReloadingRouter) -> None:
     sections = [listener(), ("exchange", {"name": "x", "address": "ex"}), bind("loop", "ex", "#")]
-    assert client.changed(sections) == [("create", "exchange")]
-    client.router.wait_log(r"ROUTER_CORE .*Error configuring binding 'loop': next hop 'ex' leads back")
+    assert reloading.reload_changes(sections) == [("create", "exchange")]
+    reloading.router.wait_log(r"ROUTER_CORE .*Error configuring binding 'loop': next hop 'ex' leads back")
 
 
 # --- listeners -------------------------------------------------------------------------------------------------------
 
 
-def test_listeners_come_and_go(client: Client) -> None:
-    kept = client.connect()
+def test_listeners_are_opened_and_closed(reloading: ReloadingRouter) -> None:
+    kept = reloading.connect()
     port = free_port()
     more = listener("more", port=port, linkCapacity=7)
-    client.reload([listener(), more])
-    client.router.wait_log(rf"Listening on 127.0.0.1:{port} \(more\)")
-    late = client.connect(port)
+    reloading.reload([listener(), more])
+    reloading.router.wait_log(rf"Listening on 127.0.0.1:{port} \(more\)")
+    late = reloading.connect(port)
     assert late.sender("a", credit=False) is not None
     receiver = kept.receiver("a", 10)
     sender = late.sender("a")
     assert sender.credit == 7
     pass_one(sender, receiver)
     # Changed attributes of a listener apply to new connections; open ones keep their values.
-    assert client.changed([listener(), listener("more", port=port, linkCapacity=9)]) == [("update", "listener")]
-    assert client.connect(port).sender("a").credit == 9
+    assert reloading.reload_changes([listener(), listener("more", port=port, linkCapacity=9)]) == [
+        ("update", "listener")
+    ]
+    assert reloading.connect(port).sender("a").credit == 9
     assert late.sender("a").credit == 7
-    client.reload([listener()])
+    reloading.reload([listener()])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port)).close()
     pass_one(sender, receiver)
 
 
-def test_a_listener_moves_to_the_port_of_another(client: Client) -> None:
+def test_listeners_exchange_their_ports(reloading: ReloadingRouter) -> None:
     first, second = free_port(), free_port()
-    client.reload([listener(), listener("a", port=first), listener("b", port=second)])
-    client.reload([listener(), listener("a", port=second), listener("b", port=first)])
-    client.connect(first)
-    client.connect(second)
-    rows = {row["name"]: row["port"] for row in client.management.query("listener")}
+    reloading.reload([listener(), listener("a", port=first), listener("b", port=second)])
+    reloading.reload([listener(), listener("a", port=second), listener("b", port=first)])
+    reloading.connect(first)
+    reloading.connect(second)
+    rows = {row["name"]: row["port"] for row in reloading.management.query("listener")}
     assert (rows["a"], rows["b"]) == (str(second), str(first))
     # A listener that moves from one interface to all interfaces on the same port needs both bound for a moment.
-    client.reload([listener(), listener("a", port=second, host="0.0.0.0")])
-    client.connect(second)
+    reloading.reload([listener(), listener("a", port=second, host="0.0.0.0")])
+    reloading.connect(second)
 
 
-def test_a_listener_that_cannot_be_opened_refuses_the_reload(client: Client) -> None:
+def test_reload_with_busy_port_is_refused(reloading: ReloadingRouter) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         sections = [listener(), listener("busy", port=port), address("a", "multicast"), listener("free", port=0)]
-        error = client.refused(sections)
+        error = reloading.reload_refused(sections)
         assert str(error) == f"500 Listener error on 127.0.0.1:{port}: Address already in use"
-        assert client.management.query(ADDRESS) == []
-        assert len(client.management.query("listener")) == 1
+        assert reloading.management.query(ADDRESS) == []
+        assert len(reloading.management.query("listener")) == 1
         # CREATE makes the entity although the port is busy, as Dispatch does; a later reload opens it.
-        client.management.create("listener", "busy", host="127.0.0.1", port=str(port))
-        client.router.wait_log(f"Listener error on 127.0.0.1:{port}: Address already in use")
-    client.reload([listener(), listener("busy", port=port)])
-    client.connect(port)
-    client.management.delete("listener", "busy")
+        reloading.management.create("listener", "busy", host="127.0.0.1", port=str(port))
+        reloading.router.wait_log(f"Listener error on 127.0.0.1:{port}: Address already in use")
+    reloading.reload([listener(), listener("busy", port=port)])
+    reloading.connect(port)
+    reloading.management.delete("listener", "busy")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port)).close()
 
 
-def test_http_listeners_come_and_go(client: Client) -> None:
+def test_http_listener_is_opened_changed_and_replaced(reloading: ReloadingRouter) -> None:
     port = free_port()
-    client.reload([listener(), listener("web", port=port, http=True)])
+    reloading.reload([listener(), listener("web", port=port, http=True)])
     assert get(port, "/readyz").status == 200
-    client.reload([listener(), listener("web", port=port, http=True, metrics=False)])
+    reloading.reload([listener(), listener("web", port=port, http=True, metrics=False)])
     assert get(port, "/metrics").status == 404
-    client.reload([listener(), listener("web", port=port)])
-    client.connect(port)
+    reloading.reload([listener(), listener("web", port=port)])
+    reloading.connect(port)
 
 
 # --- log -------------------------------------------------------------------------------------------------------------
 
 
-def test_log_settings_change(client: Client) -> None:
-    log = client.router.directory / "other.log"
-    client.reload([listener(), FILES, ("log", {"module": "SERVER", "enable": "debug+", "outputFile": str(log)})])
-    client.connect()
+def test_log_settings_change_by_reload(reloading: ReloadingRouter) -> None:
+    log = reloading.router.directory / "other.log"
+    reloading.reload([listener(), FILES, ("log", {"module": "SERVER", "enable": "debug+", "outputFile": str(log)})])
+    reloading.connect()
     poll(lambda: log.exists() and "Accepted connection" in log.read_text(), "lines in the new file")
-    entity = client.management.one("log", identity="log/SERVER")
+    entity = reloading.management.one("log", identity="log/SERVER")
     with pytest.raises(ManagementError, match="500 .*Failed to open log file '/nowhere/x'"):
-        client.management.update("log", "log/SERVER", outputFile="/nowhere/x")
+        reloading.management.update("log", "log/SERVER", outputFile="/nowhere/x")
     with pytest.raises(ManagementError, match="is not a valid log level"):
-        client.management.update("log", "log/SERVER", enable="loud")
-    assert client.management.one("log", identity="log/SERVER") == entity
-    client.management.update("log", "log/SERVER", enable="error+")
+        reloading.management.update("log", "log/SERVER", enable="loud")
+    assert reloading.management.one("log", identity="log/SERVER") == entity
+    reloading.management.update("log", "log/SERVER", enable="error+")
     before = log.read_text()
-    client.connect()
+    reloading.connect()
     assert log.read_text() == before
-    error = client.refused([listener(), ("log", {"module": "AGENT", "outputFile": "/nowhere/x"})])
+    error = reloading.reload_refused([listener(), ("log", {"module": "AGENT", "outputFile": "/nowhere/x"})])
     assert "Failed to open log file '/nowhere/x'" in str(error)
 
 
-def test_sighup_opens_log_files_again(client: Client) -> None:
-    log = client.router.directory / "router.log"
-    client.reload([listener(), ("log", {"module": "SERVER", "outputFile": str(log)})])
+def test_sighup_opens_log_files_again(reloading: ReloadingRouter) -> None:
+    log = reloading.router.directory / "router.log"
+    reloading.reload([listener(), ("log", {"module": "SERVER", "outputFile": str(log)})])
     log.rename(log.with_suffix(".1"))
-    os.kill(client.router.pid, signal.SIGHUP)
+    os.kill(reloading.router.pid, signal.SIGHUP)
 
     def there() -> bool:
-        client.connect()
+        reloading.connect()
         return log.exists() and "Accepted connection" in log.read_text()
 
     poll(there, "lines in the file of the old name")
 
 
-def hang_up(client: Client) -> None:
+def send_sighup(reloading: ReloadingRouter) -> None:
     """Send SIGHUP and wait until the file has been read."""
-    seen = len(client.router.lines)
-    os.kill(client.router.pid, signal.SIGHUP)
+    seen = len(reloading.router.lines)
+    os.kill(reloading.router.pid, signal.SIGHUP)
     done = r"AGENT \((notice|error)\) (Configuration reloaded|The configuration is unchanged)"
-    client.router.wait_log(done, after=seen)
+    reloading.router.wait_log(done, after=seen)
 
 
 # --- all or nothing --------------------------------------------------------------------------------------------------
 
 
-def test_sighup_reloads(client: Client) -> None:
-    sender, (first, second) = client.links("a/x")
-    client.router.configure([listener(), address("a", "multicast")])
-    hang_up(client)
-    assert len(client.management.query(ADDRESS)) == 1
-    client.router.config.write_text("address {\n    distribution: loud\n}\n")
-    hang_up(client)
+def test_sighup_applies_the_file(reloading: ReloadingRouter) -> None:
+    sender, (first, second) = reloading.links("a/x")
+    reloading.router.configure([listener(), address("a", "multicast")])
+    send_sighup(reloading)
+    assert len(reloading.management.query(ADDRESS)) == 1
+    reloading.router.config.write_text("address {\n    distribution: loud\n}\n")
+    send_sighup(reloading)
     text = r"The configuration is unchanged: \S*sluice.conf:2: .*'multicast', .*'loud'"
-    client.router.wait_log(text)
-    assert len(client.management.query(ADDRESS)) == 1
+    reloading.router.wait_log(text)
+    assert len(reloading.management.query(ADDRESS)) == 1
     pass_on = send(sender, ["1"])
     assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
     assert sender.outcome(pass_on[0]).name == "accepted"
@@ -347,76 +351,78 @@ def test_sighup_reloads(client: Client) -> None:
         ([listener("twice"), listener("twice")], ["duplicates unique attribute 'name'"]),
     ],
 )
-def test_a_bad_file_changes_nothing(client: Client, bad: list[Section], texts: list[str]) -> None:
-    error = client.refused([listener(), *bad, address("good", "multicast")])
+def test_invalid_file_changes_nothing(reloading: ReloadingRouter, bad: list[Section], texts: list[str]) -> None:
+    error = reloading.reload_refused([listener(), *bad, address("good", "multicast")])
     assert error.code == 400
     assert "sluice.conf" in error.description
     for text in texts:
         assert text in error.description
-        assert client.router.wait_log(r"AGENT \(error\) The configuration is unchanged: .*sluice.conf")
-    assert client.management.query(ADDRESS) == []
+        assert reloading.router.wait_log(r"AGENT \(error\) The configuration is unchanged: .*sluice.conf")
+    assert reloading.management.query(ADDRESS) == []
 
 
-def test_a_missing_file_changes_nothing(client: Client) -> None:
-    client.router.config.unlink()
+def test_missing_file_changes_nothing(reloading: ReloadingRouter) -> None:
+    reloading.router.config.unlink()
     with pytest.raises(ManagementError, match="400 .*cannot be opened: No such file or directory"):
-        client.reload()
+        reloading.reload()
 
 
-def test_undo_goes_back_and_forth(client: Client) -> None:
+def test_undo_called_twice_restores_the_reload(reloading: ReloadingRouter) -> None:
     with pytest.raises(ManagementError, match="400 There is nothing to undo"):
-        client.reload(undo=True)
-    client.management.create(ADDRESS, "mine", prefix="m")
-    client.reload([listener(), address("a", "multicast")])
-    assert [row["prefix"] for row in client.management.query(ADDRESS)] == ["a"]
-    answer = client.reload(undo=True, plan=True)
+        reloading.reload(undo=True)
+    reloading.management.create(ADDRESS, "mine", prefix="m")
+    reloading.reload([listener(), address("a", "multicast")])
+    assert [row["prefix"] for row in reloading.management.query(ADDRESS)] == ["a"]
+    answer = reloading.reload(undo=True, plan=True)
     assert [change["kind"] for change in answer["changes"]] == ["delete", "create"]
-    client.reload(undo=True)
-    assert [row["prefix"] for row in client.management.query(ADDRESS)] == ["m"]
-    client.reload(undo=True)
-    assert [row["prefix"] for row in client.management.query(ADDRESS)] == ["a"]
+    reloading.reload(undo=True)
+    assert [row["prefix"] for row in reloading.management.query(ADDRESS)] == ["m"]
+    reloading.reload(undo=True)
+    assert [row["prefix"] for row in reloading.management.query(ADDRESS)] == ["a"]
 
 
-def test_what_takes_a_restart_is_said_and_waits(client: Client) -> None:
-    answer = client.reload([listener(), ("router", {"id": "OTHER", "metadata": "text"})])
+def test_attribute_needing_restart_is_reported_and_kept(reloading: ReloadingRouter) -> None:
+    answer = reloading.reload([listener(), ("router", {"id": "OTHER", "metadata": "text"})])
     (change,) = answer["changes"]
     assert change["effect"] == "restart"
     assert {name: each["effect"] for name, each in change["attributes"].items() if name in ("id", "metadata")} == {
         "id": "restart", "metadata": "live",
     }  # fmt: skip
-    client.router.wait_log(r"AGENT \(warning\) Attribute 'id' of router takes effect after a restart of the router")
-    row = client.management.one("router")
+    reloading.router.wait_log(r"AGENT \(warning\) Attribute 'id' of router takes effect after a restart of the router")
+    row = reloading.management.one("router")
     assert (row["id"], row["metadata"]) == ("QDR", "text")
-    assert "id" in client.reload(plan=True)["changes"][0]["attributes"]
+    assert "id" in reloading.reload(plan=True)["changes"][0]["attributes"]
 
 
-def test_a_file_without_id_changes_nothing(start: Start, peers: list[Peer]) -> None:
+def test_file_without_id_changes_nothing(start: Start, peers: list[Peer]) -> None:
     text = "listener {\n    host: 127.0.0.1\n    port: 0\n}\n"
-    client = Client(start(text=text), peers)
-    assert client.reload()["changes"] == []
-    assert client.reload()["text"] == "Nothing changes."
+    reloading = ReloadingRouter(start(text=text), peers)
+    assert reloading.reload()["changes"] == []
+    assert reloading.reload()["text"] == "Nothing changes."
 
 
-def test_the_limit_of_connections_changes(client: Client) -> None:
-    client.reload([listener(), ("policy", {"maxConnections": 2})])
-    port = client.router.ports[""]
-    client.connect()
+def test_connection_limit_changes_by_reload(reloading: ReloadingRouter) -> None:
+    reloading.reload([listener(), ("policy", {"maxConnections": 2})])
+    port = reloading.router.ports[""]
+    reloading.connect()
     with socket.create_connection(("127.0.0.1", port)) as refused:
         assert refused.recv(1) == b""
-    client.router.wait_log(r"POLICY \(info\) DENY Connection '127.0.0.1' based on global connection count. nConn.*= 2")
-    assert client.management.one("policy")["connectionsDenied"] == 1
-    client.reload([listener()])
-    client.connect()
+    reloading.router.wait_log(
+        r"POLICY \(info\) DENY Connection '127.0.0.1' based on global connection count. nConn.*= 2"
+    )
+    assert reloading.management.one("policy")["connectionsDenied"] == 1
+    reloading.reload([listener()])
+    reloading.connect()
 
 
-def test_lines_that_workers_write_are_counted_and_kept(client: Client) -> None:
+def test_log_lines_of_workers_are_counted_and_kept(reloading: ReloadingRouter) -> None:
     """Frames are logged by the worker that owns the connection."""
-    client.reload([listener(), ("log", {"module": "PROTOCOL", "enable": "trace+"})])
-    client.connect().receiver("traced")
+    reloading.reload([listener(), ("log", {"module": "PROTOCOL", "enable": "trace+"})])
+    reloading.connect().receiver("traced")
 
     def traced() -> list[str]:
-        texts = [text for module, _, text, *_ in client.management.call("GET-LOG") if module == "PROTOCOL"]
+        texts = [text for module, _, text, *_ in reloading.management.call("GET-LOG") if module == "PROTOCOL"]
         return texts if any("@open(16)" in text for text in texts) else []
 
     texts = poll(traced, "a traced open among the recent lines")
-    assert client.management.one("logStats", name="PROTOCOL")["traceCount"] >= len(texts)
+    assert reloading.management.one("logStats", name="PROTOCOL")["traceCount"] >= len(texts)

@@ -15,7 +15,7 @@ SECTIONS = [listener("brokers", role="route-container")]
 COLUMNS = ("deliveriesIngressRouteContainer", "deliveriesEgressRouteContainer")
 
 
-def counted(management: Management, address: str) -> tuple[list[Any], list[Any]]:
+def route_container_counts(management: Management, address: str) -> tuple[list[Any], list[Any]]:
     """Return the ingress and egress counts of route containers, for the router and for an address."""
     router = management.one("router")
     record = management.one("router.address", key=f"M0{address}")
@@ -33,7 +33,7 @@ def counted(management: Management, address: str) -> tuple[list[Any], list[Any]]
     ],
 )
 @pytest.mark.parametrize("anonymous", [False, True])
-def test_counts(
+def test_route_container_deliveries_are_counted_separately(
     connect: Connect,
     management: Management,
     fresh: Fresh,
@@ -46,12 +46,12 @@ def test_counts(
     address = fresh(distribution)
     receiver = connect(consumer).receiver(address, credit=10)
     sender = connect(producer).sender(None if anonymous else address)
-    router, record = counted(management, address)
+    router, record = route_container_counts(management, address)
     assert record == [0, 0]
     for number in range(5):
         sender.wait_credit()
         sender.send(message.message(number, to=address), settled=True)
         receiver.next()
-    after, record = counted(management, address)
+    after, record = route_container_counts(management, address)
     assert record == expected
     assert [new - old for new, old in zip(after, router, strict=True)] == expected

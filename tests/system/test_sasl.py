@@ -66,30 +66,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def _site(folder: Path) -> Iterator[Router]:
-    made = Router(folder, sections(folder), 3)
-    made.start()
-    yield made
-    made.stop()
+def _login_router(folder: Path) -> Iterator[Router]:
+    started_router = Router(folder, sections(folder), 3)
+    started_router.start()
+    yield started_router
+    started_router.stop()
 
 
 @pytest.fixture
-def site(_site: Router, request: pytest.FixtureRequest) -> Router:
+def login_router(_login_router: Router, request: pytest.FixtureRequest) -> Router:
     """Router with listeners for each kind of login."""
-    request.node.routers = [_site]
-    return _site
+    request.node.routers = [_login_router]
+    return _login_router
 
 
 @pytest.fixture
-def dial_in(site: Router, peers: list[Peer]) -> Any:
+def dial_in(login_router: Router, peers: list[Peer]) -> Any:
     def connected(name: str) -> Peer:
-        peers.append(Peer(site.ports[name]))
+        peers.append(Peer(login_router.ports[name]))
         return peers[-1]
 
     return connected
 
 
-def offered(peer: Peer) -> list[str]:
+def offered_mechanisms(peer: Peer) -> list[str]:
     assert peer.header(SASL_HEADER) == SASL_HEADER
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
@@ -98,7 +98,7 @@ def plain(user: str, password: str) -> bytes:
     return f"\0{user}\0{password}".encode()
 
 
-def open_by(peer: Peer, mechanism: str, response: bytes) -> Peer:
+def log_in(peer: Peer, mechanism: str, response: bytes) -> Peer:
     """Log in and open the connection."""
     assert peer.sasl(mechanism, response).code == 0
     assert peer.header() == AMQP_HEADER
@@ -107,30 +107,30 @@ def open_by(peer: Peer, mechanism: str, response: bytes) -> Peer:
     return peer
 
 
-def user_of(site: Router, container: str = "client") -> dict[str, Any]:
-    with Peer.opened(site.port) as peer:
+def user_of(login_router: Router, container: str = "client") -> dict[str, Any]:
+    with Peer.opened(login_router.port) as peer:
         rows = [row for row in Management(peer).query("connection") if row["container"] == container]
         return rows[-1]
 
 
-def test_offers(dial_in: Any) -> None:
-    assert offered(dial_in("people")) == [*SCRAM, "PLAIN"]
-    assert offered(dial_in("filtered")) == ["PLAIN", "ANONYMOUS"]
-    assert offered(dial_in("tokens")) == ["OAUTHBEARER", "XOAUTH2"]
-    assert offered(dial_in("strict")) == []
+def test_mechanisms_offered_depend_on_the_listener(dial_in: Any) -> None:
+    assert offered_mechanisms(dial_in("people")) == [*SCRAM, "PLAIN"]
+    assert offered_mechanisms(dial_in("filtered")) == ["PLAIN", "ANONYMOUS"]
+    assert offered_mechanisms(dial_in("tokens")) == ["OAUTHBEARER", "XOAUTH2"]
+    assert offered_mechanisms(dial_in("strict")) == []
 
 
-def test_plain(site: Router, dial_in: Any) -> None:
-    peer = open_by(dial_in("people"), "PLAIN", plain("guest", "secret"))
-    row = user_of(site)
+def test_plain_login_sets_the_user(login_router: Router, dial_in: Any) -> None:
+    peer = log_in(dial_in("people"), "PLAIN", plain("guest", "secret"))
+    row = user_of(login_router)
     assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("guest", "PLAIN", True)
     peer.close()
 
 
-def test_scram(dial_in: Any) -> None:
+def test_scram_login_proves_the_server(dial_in: Any) -> None:
     """The server's proof is in the outcome."""
     peer = dial_in("people")
-    offered(peer)
+    offered_mechanisms(peer)
     client = ScramClient("SCRAM-SHA-512", "guest", "secret")
     peer.frame("sasl-init", mechanism="SCRAM-SHA-512", initial_response=client.response)
     peer.frame("sasl-response", response=client.step(bytes(peer.expect("sasl-challenge").challenge)))
@@ -154,30 +154,34 @@ def test_scram(dial_in: Any) -> None:
         ("people", "SCRAM-SHA-256", b"\xff", "the message is not UTF-8 text"),
     ],
 )
-def test_refusals(site: Router, dial_in: Any, name: str, mechanism: str, response: bytes, text: str) -> None:
+def test_refused_login_is_logged_and_counted(
+    login_router: Router, dial_in: Any, name: str, mechanism: str, response: bytes, text: str
+) -> None:
     """Outcome 1, then the end of the connection; the log has the reason without the response, and the failure is
     counted (security.md S-6)."""
-    seen = len(site.lines)
-    before = scrape(site.ports["web"])
+    seen = len(login_router.lines)
+    before = scrape(login_router.ports["web"])
     peer = dial_in(name)
     assert peer.sasl(mechanism, response).code == 1
     assert peer.expect_end() == []
     tail = rf".*\(Failed to authenticate client \[mech={mechanism}\]\)$"
-    site.wait_log(REFUSED + ".*" + re.escape(text) + tail, after=seen)
-    assert "secret" not in "\n".join(site.lines[seen:])
+    login_router.wait_log(REFUSED + ".*" + re.escape(text) + tail, after=seen)
+    assert "secret" not in "\n".join(login_router.lines[seen:])
     by_host = "sluice_logins_failed_by_host_total"
     counted = before.sum(by_host) + 1
     # The supervisor is notified of a login that a worker refused by itself, later than the client is.
-    after = poll(lambda: (found := scrape(site.ports["web"])).sum(by_host) >= counted and found, "it is counted")
+    after = poll(
+        lambda: (found := scrape(login_router.ports["web"])).sum(by_host) >= counted and found, "it is counted"
+    )
     assert after.sum(by_host) == counted
     assert after.sum("sluice_logins_failed_total", listener=name) >= 1
 
 
-def test_long_names_are_refused(site: Router, dial_in: Any) -> None:
-    seen = len(site.lines)
+def test_overlong_names_are_refused(login_router: Router, dial_in: Any) -> None:
+    seen = len(login_router.lines)
     peer = dial_in("people")
     assert peer.sasl("PLAIN", plain("u" * 8000, "secret")).code == 1
-    site.wait_log("the user name or the password is too long", after=seen)
+    login_router.wait_log("the user name or the password is too long", after=seen)
     peer = dial_in("people")
     peer.header(SASL_HEADER)
     peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("u" * 65000, "secret"))
@@ -185,57 +189,57 @@ def test_long_names_are_refused(site: Router, dial_in: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["people", "strict"])
-def test_who_skips_authentication_is_closed_without_an_octet(site: Router, dial_in: Any, name: str) -> None:
-    seen = len(site.lines)
+def test_client_skipping_authentication_is_closed_silently(login_router: Router, dial_in: Any, name: str) -> None:
+    seen = len(login_router.lines)
     peer = dial_in(name)
     peer.raw(AMQP_HEADER)
     assert peer.read_rest() == b""
     text = "failed: amqp:connection:policy-error Client skipped authentication - forbidden"
-    site.wait_log(re.escape(text) + "$", after=seen)
+    login_router.wait_log(re.escape(text) + "$", after=seen)
 
 
-def test_without_authentication_a_client_is_anonymous(site: Router) -> None:
-    with Peer.opened(site.port, sasl=False, container_id="skipped"):
-        row = user_of(site, "skipped")
+def test_client_without_login_is_anonymous(login_router: Router) -> None:
+    with Peer.opened(login_router.port, sasl=False, container_id="skipped"):
+        row = user_of(login_router, "skipped")
         assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", None, False)
-    with Peer.opened(site.port, container_id="anonymous"):
-        row = user_of(site, "anonymous")
+    with Peer.opened(login_router.port, container_id="anonymous"):
+        row = user_of(login_router, "anonymous")
         assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", "ANONYMOUS", True)
 
 
-def test_tokens(site: Router, dial_in: Any) -> None:
-    peer = open_by(dial_in("tokens"), "OAUTHBEARER", f"n,,\x01auth=Bearer {token()}\x01\x01".encode())
-    assert user_of(site)["user"] == "alice"
+def test_token_login_sets_the_user(login_router: Router, dial_in: Any) -> None:
+    peer = log_in(dial_in("tokens"), "OAUTHBEARER", f"n,,\x01auth=Bearer {token()}\x01\x01".encode())
+    assert user_of(login_router)["user"] == "alice"
     peer.close()
-    peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token(pad='x' * 4000)}\x01\x01".encode())
+    peer = log_in(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token(pad='x' * 4000)}\x01\x01".encode())
     peer.close()
 
 
-def test_a_token_that_is_refused(site: Router, dial_in: Any) -> None:
-    seen = len(site.lines)
+def test_refused_token_is_not_logged(login_router: Router, dial_in: Any) -> None:
+    seen = len(login_router.lines)
     peer = dial_in("tokens")
-    offered(peer)
+    offered_mechanisms(peer)
     bad = token(aud="other")
     peer.frame("sasl-init", mechanism="OAUTHBEARER", initial_response=f"n,,\x01auth=Bearer {bad}\x01\x01".encode())
     assert bytes(peer.expect("sasl-challenge").challenge) == b'{"status": "invalid_token"}'
     peer.frame("sasl-response", response=b"\x01")
     assert peer.expect("sasl-outcome").code == 1
-    site.wait_log("the token is refused: .*mech=OAUTHBEARER", after=seen)
-    assert bad not in site.log
+    login_router.wait_log("the token is refused: .*mech=OAUTHBEARER", after=seen)
+    assert bad not in login_router.log
 
 
-def test_a_token_that_expires_closes_its_connection(dial_in: Any) -> None:
+def test_expired_token_closes_its_connection(dial_in: Any) -> None:
     short = token(exp=int(time.time()) + 2)
-    peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {short}\x01\x01".encode())
+    peer = log_in(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {short}\x01\x01".encode())
     close = peer.expect("close")
     assert error_of(close.error) == ("amqp:unauthorized-access", "the token of this connection has expired")
 
 
-def test_a_token_is_renewed(dial_in: Any) -> None:
+def test_token_renewed_keeps_the_connection(dial_in: Any) -> None:
     """Over a link to $cbs, a token of the same user is accepted and any other refused."""
     end = int(time.time()) + 3
     short = token(exp=end)
-    peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {short}\x01\x01".encode())
+    peer = log_in(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {short}\x01\x01".encode())
     put = Renewal(peer).put
     assert put(token(exp=int(time.time()) + 600)) == (202, "Accepted")
     assert put(token(sub="bob")) == (401, "the token is for another user")
@@ -246,14 +250,14 @@ def test_a_token_is_renewed(dial_in: Any) -> None:
     peer.barrier()
 
 
-def test_users_of_issuers_are_apart(site: Router, dial_in: Any) -> None:
+def test_users_of_issuers_are_distinct(login_router: Router, dial_in: Any) -> None:
     """Policy sees a prefix in the user name, and only tokens of the same issuer renew a login."""
     shown = {ISSUER: "alice", OTHER: "other:alice", SAME: "alice"}
-    with Peer.opened(site.port) as own:
+    with Peer.opened(login_router.port) as own:
         management = Management(own)
         for issuer_, user in shown.items():
             good = token(iss=issuer_)
-            peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {good}\x01\x01".encode())
+            peer = log_in(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {good}\x01\x01".encode())
             place = "{}:{}".format(*peer.socket.getsockname())
             assert management.one("connection", host=place)["user"] == user
             put = Renewal(peer).put
@@ -262,11 +266,11 @@ def test_users_of_issuers_are_apart(site: Router, dial_in: Any) -> None:
                 assert put(token(iss=other)) == answer
 
 
-def test_one_client_does_not_keep_all_others_from_logging_in(site: Router, dial_in: Any) -> None:
+def test_token_flood_of_one_client_is_refused(login_router: Router, dial_in: Any) -> None:
     """A few tokens of a client are checked at a time, the others are refused at once."""
-    peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token()}\x01\x01".encode())
+    peer = log_in(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token()}\x01\x01".encode())
     renewal = Renewal(peer)
-    (found,) = [each for each in site.family() if "sluice: authentication" in " ".join(each.cmdline())]
+    (found,) = [each for each in login_router.family() if "sluice: authentication" in " ".join(each.cmdline())]
     os.kill(found.pid, signal.SIGSTOP)
     try:
         for _ in range(MOST_RENEWALS + 3):
@@ -279,19 +283,19 @@ def test_one_client_does_not_keep_all_others_from_logging_in(site: Router, dial_
     assert renewal.put(token()) == (202, "Accepted")
 
 
-def test_clients_that_go_away_while_they_log_in(site: Router, dial_in: Any) -> None:
+def test_clients_leaving_during_login_do_no_harm(login_router: Router, dial_in: Any) -> None:
     for _ in range(5):
         peer = dial_in("people")
         peer.raw(SASL_HEADER)
         peer.drop()
         peer = dial_in("people")
-        offered(peer)
+        offered_mechanisms(peer)
         peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("guest", "secret"))
         peer.drop()
-    open_by(dial_in("people"), "PLAIN", plain("guest", "secret")).close()
+    log_in(dial_in("people"), "PLAIN", plain("guest", "secret")).close()
 
 
-def test_changed_users_count(site: Router, dial_in: Any, folder: Path) -> None:
+def test_changed_user_file_is_used(login_router: Router, dial_in: Any, folder: Path) -> None:
     def works(user: str, password: str) -> bool:
         return bool(dial_in("people").sasl("PLAIN", plain(user, password)).code == 0)
 
@@ -301,15 +305,15 @@ def test_changed_users_count(site: Router, dial_in: Any, folder: Path) -> None:
         assert not works("guest", "secret")
         (folder / "users").write_text("broken\n")
         text = f"[+] saslUsers people-file: {folder / 'users'}: line 1: the user has no verifier; what was read before"
-        poll(lambda: text in get(site.ports["web"], "/readyz").text, "it is told", 30)
+        poll(lambda: text in get(login_router.ports["web"], "/readyz").text, "it is told", 30)
         assert works("other", "new")
     finally:
         write_users(folder / "users", guest="secret")
         poll(lambda: works("guest", "secret"), "the user is back", 60)
 
 
-def test_passwords_are_in_no_list_of_entities(site: Router) -> None:
-    with Peer.opened(site.port) as peer:
+def test_entity_rows_contain_no_passwords(login_router: Router) -> None:
+    with Peer.opened(login_router.port) as peer:
         management = Management(peer)
         (row,) = management.query("saslUsers")
         assert (row["name"], Path(row["file"]).name) == ("people-file", "users")
@@ -318,15 +322,15 @@ def test_passwords_are_in_no_list_of_entities(site: Router) -> None:
         assert issuer["userClaim"] == "sub"
 
 
-def test_the_process_that_dies(site: Router, dial_in: Any) -> None:
+def test_killed_authentication_process_is_replaced(login_router: Router, dial_in: Any) -> None:
     """Clients whose login is pending are refused; others are not affected, and later logins use a new process."""
     waiting = dial_in("people")
-    offered(waiting)
-    (found,) = [each for each in site.family() if "sluice: authentication" in " ".join(each.cmdline())]
+    offered_mechanisms(waiting)
+    (found,) = [each for each in login_router.family() if "sluice: authentication" in " ".join(each.cmdline())]
     os.kill(found.pid, signal.SIGKILL)
     assert waiting.expect("sasl-outcome").code == 1
     assert waiting.expect_end() == []
-    with Peer.opened(site.port) as peer:
+    with Peer.opened(login_router.port) as peer:
         peer.barrier()
 
     def again() -> bool:
@@ -337,7 +341,7 @@ def test_the_process_that_dies(site: Router, dial_in: Any) -> None:
 
 
 @LIBRARY
-def test_the_library(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
+def test_library_configuration_of_dispatch_works(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
     """Cover security.md S-1 to S-4 with a configuration file as 1.19 has it."""
     sasldb.make(tmp_path, {"guest": "secret"}, name="my-router", mechanisms="PLAIN SCRAM-SHA-1 ANONYMOUS")
     sasldb.make(
@@ -354,10 +358,10 @@ def test_the_library(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
         peers.append(Peer(router.ports[name]))
         return peers[-1]
 
-    assert offered(dial("plain")) == ["PLAIN"]
-    assert sorted(offered(dial("all"))) == ["PLAIN", "SCRAM-SHA-1"]
-    assert "ANONYMOUS" in offered(dial(""))
-    open_by(dial("plain"), "PLAIN", plain("test@domain.com", "password"))
+    assert offered_mechanisms(dial("plain")) == ["PLAIN"]
+    assert sorted(offered_mechanisms(dial("all"))) == ["PLAIN", "SCRAM-SHA-1"]
+    assert "ANONYMOUS" in offered_mechanisms(dial(""))
+    log_in(dial("plain"), "PLAIN", plain("test@domain.com", "password"))
     assert user_of(router)["user"] == "test@domain.com"
     wrong = dial("plain")
     assert wrong.sasl("PLAIN", plain("test@domain.com", "wrong")).code == 1

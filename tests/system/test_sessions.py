@@ -12,7 +12,7 @@ pytestmark = pytest.mark.adversarial
 SECTIONS: list[Section] = [listener("bounded", maxFrameSize=2048, maxSessionFrames=5)]
 
 
-def test_begin_reply(connect: Connect) -> None:
+def test_begin_is_answered_with_wide_windows(connect: Connect) -> None:
     session = connect().begin(channel=3)
     assert session.remote is not None
     assert session.remote.channel == 3
@@ -23,13 +23,13 @@ def test_begin_reply(connect: Connect) -> None:
     assert session.remote.handle_max == 65535
 
 
-def test_bounded_window(connect: Connect) -> None:
+def test_begin_on_bounded_listener_has_its_window(connect: Connect) -> None:
     session = connect("bounded").begin()
     assert session.remote is not None
     assert session.remote.incoming_window == 5
 
 
-def test_bounded_window_is_reopened(connect: Connect, fresh: Fresh) -> None:
+def test_bounded_window_is_reopened_repeatedly(connect: Connect, fresh: Fresh) -> None:
     """Send many more frames than the window holds, each when the window allows."""
     sender, receiver = pair(connect, fresh(), credit=50, into="bounded")
     for number in range(40):
@@ -38,7 +38,7 @@ def test_bounded_window_is_reopened(connect: Connect, fresh: Fresh) -> None:
     assert [message.body(one.payload) for one in receiver.receive(40)] == list(range(40))
 
 
-def test_a_slow_consumer_closes_a_bounded_window(connect: Connect, fresh: Fresh) -> None:
+def test_bounded_window_is_closed_by_a_slow_consumer(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=0, into="bounded")
     sent, frame = 0, bytes(1900)
     sender.send(message.data(bytes(1 << 20))[:100], more=True)
@@ -144,13 +144,13 @@ def test_end_is_answered_and_other_sessions_go_on(connect: Connect, fresh: Fresh
     peer = connect()
     ended = peer.begin()
     ended.receiver(address, 10)
-    going_on = peer.begin().receiver(other, 10)
+    unaffected = peer.begin().receiver(other, 10)
     sender = connect().sender(address)
     number = sender.send(message.message("sent, unsettled"))
     peer.expect("transfer")
     ended.end()
     assert sender.outcome(number).name == "modified"
-    pass_one(connect().sender(other), going_on)
+    pass_one(connect().sender(other), unaffected)
 
 
 def test_echo_on_a_link_is_answered(connect: Connect, fresh: Fresh) -> None:
@@ -167,7 +167,7 @@ def test_echo_on_a_session_is_answered(connect: Connect) -> None:
     assert 0 < peer.expect("flow", channel=session.remote_channel).incoming_window < WIDE
 
 
-def test_many_sessions_on_a_connection(connect: Connect, fresh: Fresh) -> None:
+def test_sessions_of_one_connection_all_deliver(connect: Connect, fresh: Fresh) -> None:
     peer, address = connect(), fresh()
     receiver = connect().receiver(address, 40)
     for number in range(20):
@@ -175,7 +175,7 @@ def test_many_sessions_on_a_connection(connect: Connect, fresh: Fresh) -> None:
         pass_one(sender, receiver, number)
 
 
-def test_a_channel_may_be_used_again(connect: Connect, fresh: Fresh) -> None:
+def test_channel_is_used_again_after_end(connect: Connect, fresh: Fresh) -> None:
     peer, address = connect(), fresh()
     receiver = connect().receiver(address, 10)
     for _ in range(3):

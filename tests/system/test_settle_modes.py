@@ -29,7 +29,7 @@ STATES: dict[str, Described] = {
 #: Routers of the producer and of the consumer. A and B are interior routers, E and F edge routers connected to them.
 PLACES = [("A", "A"), ("A", "B"), ("E", "E"), ("E", "A"), ("A", "E"), ("E", "F")]
 NAMES = ["-".join(place) for place in PLACES]
-MANY = 300
+BURST = 300
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,9 @@ def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     _network.drop()
 
 
-def ends(network: Site, place: tuple[str, str], into: int, out: int, credit: int = 10) -> tuple[Sender, Receiver]:
+def attach_ends(
+    network: Site, place: tuple[str, str], into: int, out: int, credit: int = 10
+) -> tuple[Sender, Receiver]:
     """Attach a sender with mode `into` and a receiver with mode `out` to a new address."""
     address = network.fresh("balanced/")
     receiver = network.connect(place[1]).receiver(address, credit, rcv_settle_mode=out)
@@ -72,16 +74,16 @@ def ends(network: Site, place: tuple[str, str], into: int, out: int, credit: int
     return sender, receiver
 
 
-def told(receiver: Receiver, delivery: Delivery) -> Outcome:
+def wait_settled(receiver: Receiver, delivery: Delivery) -> Outcome:
     """Wait until the router has settled towards the consumer, and return the outcome."""
     settled = receiver.session.remote_settled
     receiver.peer.until(lambda: delivery.id in settled and settled[delivery.id].settled, "settlement at the consumer")
     return settled[delivery.id]
 
 
-def test_the_answer_has_the_modes_of_the_attach(network: Site) -> None:
+def test_attach_is_answered_with_the_same_modes(network: Site) -> None:
     for mode in (FIRST, SECOND):
-        for link in ends(network, ("A", "A"), mode, mode):
+        for link in attach_ends(network, ("A", "A"), mode, mode):
             assert link.remote is not None
             assert (link.remote.rcv_settle_mode or 0) == mode
 
@@ -90,7 +92,7 @@ def test_the_answer_has_the_modes_of_the_attach(network: Site) -> None:
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
 def test_consumer_second_producer_first(network: Site, place: tuple[str, str], name: str) -> None:
     """The router settles towards both ends when the outcome arrives."""
-    sender, receiver = ends(network, place, FIRST, SECOND)
+    sender, receiver = attach_ends(network, place, FIRST, SECOND)
     before = sender.wait_credit()
     number = sender.send(message.message("x"))
     delivery = receiver.next()
@@ -99,15 +101,15 @@ def test_consumer_second_producer_first(network: Site, place: tuple[str, str], n
     assert outcome.name == name
     if name == "rejected":
         assert outcome.error == ("my:condition", "a description")
-    assert told(receiver, delivery).name in (name, None if name in ("rejected", "modified") else name)
+    assert wait_settled(receiver, delivery).name in (name, None if name in ("rejected", "modified") else name)
     sender.wait_credit(before)
 
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_both_second(network: Site, place: tuple[str, str], name: str) -> None:
+def test_consumer_second_producer_second(network: Site, place: tuple[str, str], name: str) -> None:
     """The router relays the outcome and the settlement: the producer settles first, then the consumer is notified."""
-    sender, receiver = ends(network, place, SECOND, SECOND)
+    sender, receiver = attach_ends(network, place, SECOND, SECOND)
     number = sender.send(message.message("x"))
     delivery = receiver.next()
     delivery.settle(STATES[name], settled=False)
@@ -117,25 +119,25 @@ def test_both_second(network: Site, place: tuple[str, str], name: str) -> None:
     assert (outcome.name, outcome.settled) == (name, False)
     assert delivery.id not in receiver.session.remote_settled
     sender.settle(number, STATES[name])
-    assert told(receiver, delivery).name == name
+    assert wait_settled(receiver, delivery).name == name
 
 
 @pytest.mark.parametrize("mode", [FIRST, SECOND], ids=["first", "second"])
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_consumer_first(network: Site, place: tuple[str, str], name: str, mode: int) -> None:
+def test_consumer_first_ends_the_delivery(network: Site, place: tuple[str, str], name: str, mode: int) -> None:
     """A consumer that settles at once ends the delivery in both modes of the producer."""
-    sender, receiver = ends(network, place, mode, FIRST)
+    sender, receiver = attach_ends(network, place, mode, FIRST)
     number = sender.send(message.message("x"))
     receiver.next().settle(STATES[name])
     assert sender.outcome(number).name == name
 
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_many_at_once(network: Site, place: tuple[str, str]) -> None:
-    sender, receiver = ends(network, place, FIRST, SECOND, credit=MANY)
+def test_burst_to_second_mode_consumer_settles_each_delivery_once(network: Site, place: tuple[str, str]) -> None:
+    sender, receiver = attach_ends(network, place, FIRST, SECOND, credit=BURST)
     numbers = []
-    for number in range(MANY):
+    for number in range(BURST):
         sender.wait_credit()
         numbers.append(sender.send(message.message(number)))
         if len(numbers) % 100 == 0:
@@ -146,11 +148,11 @@ def test_many_at_once(network: Site, place: tuple[str, str]) -> None:
         assert outcome.name == "accepted"
         assert len([step for step in outcome.steps if step[1]]) == 1, "settled twice"
     for delivery in receiver.deliveries:
-        assert told(receiver, delivery).name == "accepted"
+        assert wait_settled(receiver, delivery).name == "accepted"
 
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_a_multicast_consumer_is_second(network: Site, place: tuple[str, str]) -> None:
+def test_multicast_consumer_in_second_mode_is_settled(network: Site, place: tuple[str, str]) -> None:
     """Outcome and settlement are sent when all consumers have an outcome."""
     address = network.fresh("multicast/")
     second = network.connect(place[1]).receiver(address, 10, rcv_settle_mode=SECOND)
@@ -163,36 +165,36 @@ def test_a_multicast_consumer_is_second(network: Site, place: tuple[str, str]) -
     for other in others:
         other.next().settle()
     assert sender.outcome(number).name == "accepted"
-    assert told(second, delivery).name in (None, "accepted")
+    assert wait_settled(second, delivery).name in (None, "accepted")
 
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_a_producer_lost_before_it_settles(network: Site, place: tuple[str, str]) -> None:
+def test_producer_lost_before_its_settlement_gives_modified(network: Site, place: tuple[str, str]) -> None:
     """After its relayed outcome the consumer gets `modified`, because its settlement reaches no producer."""
-    sender, receiver = ends(network, place, SECOND, SECOND)
+    sender, receiver = attach_ends(network, place, SECOND, SECOND)
     number = sender.send(message.message("x"))
     delivery = receiver.next()
     delivery.settle(ACCEPTED, settled=False)
     sender.outcome(number, settled=False)
     sender.peer.drop()
-    assert told(receiver, delivery).name == "modified"
+    assert wait_settled(receiver, delivery).name == "modified"
 
 
 @pytest.mark.parametrize("mode", [FIRST, SECOND], ids=["first", "second"])
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_a_producer_lost_before_the_outcome(network: Site, place: tuple[str, str], mode: int) -> None:
+def test_producer_lost_before_the_outcome_leaves_it_accepted(network: Site, place: tuple[str, str], mode: int) -> None:
     """Without a producer the outcome is settled when it arrives."""
-    sender, receiver = ends(network, place, mode, SECOND)
+    sender, receiver = attach_ends(network, place, mode, SECOND)
     sender.send(message.message("x"))
     delivery = receiver.next()
     sender.detach()
     delivery.settle(ACCEPTED, settled=False)
-    assert told(receiver, delivery).name == "accepted"
+    assert wait_settled(receiver, delivery).name == "accepted"
 
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_an_outcome_before_the_last_octet(network: Site, place: tuple[str, str]) -> None:
-    sender, receiver = ends(network, place, FIRST, SECOND)
+def test_outcome_before_the_last_octet_is_settled_at_the_end(network: Site, place: tuple[str, str]) -> None:
+    sender, receiver = attach_ends(network, place, FIRST, SECOND)
     part = message.data(bytes(400_000))
     number = sender.send(part, more=True)
     delivery = receiver.next(complete=False)
@@ -206,13 +208,13 @@ def test_an_outcome_before_the_last_octet(network: Site, place: tuple[str, str])
     )
 
 
-def test_state_in_an_exchange_of_outcomes(network: Site) -> None:
+def test_second_settlement_by_consumer_is_absorbed(network: Site) -> None:
     """A second settlement by a consumer whose delivery is settled already is absorbed."""
-    sender, receiver = ends(network, ("A", "A"), FIRST, SECOND)
+    sender, receiver = attach_ends(network, ("A", "A"), FIRST, SECOND)
     number = sender.send(message.message("x"))
     delivery = receiver.next()
     delivery.settle(ACCEPTED, settled=False)
-    told(receiver, delivery)
+    wait_settled(receiver, delivery)
     delivery.settle(RELEASED)
     receiver.peer.barrier()
     assert sender.outcome(number).name == "accepted"
@@ -220,7 +222,7 @@ def test_state_in_an_exchange_of_outcomes(network: Site) -> None:
 
 
 @pytest.mark.parametrize("place", [("A", "A"), ("A", "B")], ids=["A-A", "A-B"])
-def test_a_sender_that_waits_for_settlement(network: Site, place: tuple[str, str]) -> None:
+def test_blocking_sender_of_proton_returns_after_settlement(network: Site, place: tuple[str, str]) -> None:
     """Proton's BlockingSender returns from `send` once the delivery is settled."""
     address = network.fresh("balanced/")
     receiver = network.connect(place[1]).receiver(address, 10, rcv_settle_mode=SECOND)
@@ -233,7 +235,7 @@ def test_a_sender_that_waits_for_settlement(network: Site, place: tuple[str, str
         returned.start()
         delivery = receiver.next(CONVERGENCE)
         delivery.settle(ACCEPTED, settled=False)
-        assert told(receiver, delivery).name == "accepted"
+        assert wait_settled(receiver, delivery).name == "accepted"
         returned.join(CONVERGENCE)
         assert not returned.is_alive()
     finally:

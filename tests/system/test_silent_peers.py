@@ -21,59 +21,59 @@ from tests.system.router import Router, listener, poll
 
 IDLE = 1
 #: Seconds until the next attempt, with as many in reserve for a busy machine.
-AGAIN = IDLE + 12.0
+RETRY_SECONDS = IDLE + 12.0
 EXPIRED = "amqp:resource-limit-exceeded local-idle-timeout expired before the peer's "
 OPEN = bytes.fromhex("0000001d02000000005310c0100304")  # first octets of an open frame
 
 
-def nothing(container: Container) -> None:
+def send_nothing(container: Container) -> None:
     """Send nothing on the accepted connection."""
 
 
-def half_a_header(container: Container) -> None:
+def send_half_header(container: Container) -> None:
     container.raw(SASL_HEADER[:4])
 
 
-def header(container: Container) -> None:
+def send_header(container: Container) -> None:
     container.raw(SASL_HEADER)
 
 
-def half_the_mechanisms(container: Container) -> None:
+def send_half_mechanisms(container: Container) -> None:
     container.raw(SASL_HEADER + b"\x00\x00\x00\x20\x02\x01")
 
 
-def mechanisms(container: Container) -> None:
+def send_mechanisms(container: Container) -> None:
     container.raw(SASL_HEADER)
     container.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol("ANONYMOUS")]))
     container._expect_header(SASL_HEADER)
     container.expect("sasl-init")
 
 
-def outcome(container: Container) -> None:
+def send_outcome(container: Container) -> None:
     container.offer()
     container.frame("sasl-outcome", code=0)
 
 
-def amqp_header(container: Container) -> None:
-    outcome(container)
+def send_amqp_header(container: Container) -> None:
+    send_outcome(container)
     container.raw(b"AMQP\x00\x01\x00\x00")
 
 
-def half_an_open(container: Container) -> None:
-    amqp_header(container)
+def send_half_open(container: Container) -> None:
+    send_amqp_header(container)
     container.raw(OPEN)
 
 
 #: Actions after which the peer is silent, each with the name of what the router then waits for.
-WAYS: list[tuple[Callable[[Container], None], str]] = [
-    (nothing, "SASL header"),
-    (half_a_header, "SASL header"),
-    (header, "answer in SASL"),
-    (half_the_mechanisms, "answer in SASL"),
-    (mechanisms, "answer in SASL"),
-    (outcome, "AMQP header"),
-    (amqp_header, "open"),
-    (half_an_open, "open"),
+SILENCES: list[tuple[Callable[[Container], None], str]] = [
+    (send_nothing, "SASL header"),
+    (send_half_header, "SASL header"),
+    (send_header, "answer in SASL"),
+    (send_half_mechanisms, "answer in SASL"),
+    (send_mechanisms, "answer in SASL"),
+    (send_outcome, "AMQP header"),
+    (send_amqp_header, "open"),
+    (send_half_open, "open"),
 ]
 
 
@@ -88,7 +88,7 @@ def row(management: Management) -> dict[str, Any]:
     return management.one("connector", name="silent")
 
 
-def connected(start: Start, port: int, **attributes: Any) -> Router:
+def start_with_connector(start: Start, port: int, **attributes: Any) -> Router:
     role = attributes.pop("role", "route-container")
     mode = {"inter-router": "interior", "edge": "edge", "inter-edge": "edge"}.get(role, "standalone")
     place = {"name": "silent", "host": "127.0.0.1", "port": port, "role": role, "idleTimeoutSeconds": IDLE}
@@ -96,12 +96,12 @@ def connected(start: Start, port: int, **attributes: Any) -> Router:
     return start([("router", {"mode": mode}), *profile, ("connector", {**place, **attributes}), listener()])
 
 
-@pytest.mark.parametrize(("way", "awaited"), WAYS, ids=[way.__name__ for way, _ in WAYS])
-def test_peer_that_falls_silent_is_given_up_after_the_idle_timeout(
-    start: Start, broker: Broker, peers: list[Peer], way: Callable[[Container], None], awaited: str
+@pytest.mark.parametrize(("fall_silent", "awaited"), SILENCES, ids=[action.__name__ for action, _ in SILENCES])
+def test_silent_peer_is_closed_after_the_idle_timeout(
+    start: Start, broker: Broker, peers: list[Peer], fall_silent: Callable[[Container], None], awaited: str
 ) -> None:
-    router = connected(start, broker.port)
-    way(broker.accept())
+    router = start_with_connector(start, broker.port)
+    fall_silent(broker.accept())
     own = Peer.opened(router.port)
     peers.append(own)
     management = Management(own)
@@ -111,10 +111,10 @@ def test_peer_that_falls_silent_is_given_up_after_the_idle_timeout(
     assert row(management)["connectionStatus"] == "CONNECTING"
 
 
-def test_handshake_that_goes_on_is_shown_with_the_failure_before(
+def test_handshake_in_progress_is_shown_with_the_failure_before(
     start: Start, broker: Broker, peers: list[Peer]
 ) -> None:
-    router = connected(start, broker.port)
+    router = start_with_connector(start, broker.port)
     own = Peer.opened(router.port)
     peers.append(own)
     management = Management(own)
@@ -124,15 +124,15 @@ def test_handshake_that_goes_on_is_shown_with_the_failure_before(
     assert row(management)["connectionStatus"] == "SUCCESS"
     failed = attempt + f" failed: {re.escape(EXPIRED)}SASL header"
     poll(lambda: re.fullmatch(f"{since}; before: {failed}", row(management)["connectionMsg"]), "and the second", 30)
-    while not served(broker):  # attempts that the router has ended meanwhile come first
+    while not serve_next(broker):  # attempts that the router has ended meanwhile come first
         pass
     poll(lambda: "Connection Opened" in row(management)["connectionMsg"], "the connection opens")
 
 
-def served(broker: Broker) -> bool:
+def serve_next(broker: Broker) -> bool:
     """Open the next connection; return False if the router has ended it meanwhile. Raise TimeoutError if none
     comes."""
-    container = broker.accept(AGAIN)
+    container = broker.accept(RETRY_SECONDS)
     try:
         container.serve()
     except (ConnectionError, StreamEnd):
@@ -141,42 +141,40 @@ def served(broker: Broker) -> bool:
 
 
 @pytest.mark.parametrize("role", ["inter-router", "edge", "inter-edge", "normal"])
-@pytest.mark.parametrize("way", [nothing, header, amqp_header])
-def test_silent_peer_of_any_role_is_given_up(
-    start: Start, broker: Broker, role: str, way: Callable[[Container], None]
+@pytest.mark.parametrize("fall_silent", [send_nothing, send_header, send_amqp_header])
+def test_silent_peer_of_any_role_is_closed(
+    start: Start, broker: Broker, role: str, fall_silent: Callable[[Container], None]
 ) -> None:
-    router = connected(start, broker.port, role=role)
-    way(broker.accept())
+    router = start_with_connector(start, broker.port, role=role)
+    fall_silent(broker.accept())
     router.wait_log(re.escape(EXPIRED))
-    broker.accept(AGAIN)
+    broker.accept(RETRY_SECONDS)
 
 
-def test_peer_that_falls_silent_in_the_handshake_of_tls_is_given_up(start: Start, broker: Broker) -> None:
-    router = connected(start, broker.port, sslProfile="p")
+def test_silent_peer_during_tls_handshake_is_closed(start: Start, broker: Broker) -> None:
+    router = start_with_connector(start, broker.port, sslProfile="p")
     broker.accept()
     router.wait_log(re.escape(EXPIRED + "SASL header"))
-    broker.accept(AGAIN)
+    broker.accept(RETRY_SECONDS)
 
 
-def test_peer_that_falls_silent_after_the_handshake_of_tls_is_given_up(
-    start: Start, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_silent_peer_after_tls_handshake_is_closed(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
     made = pki(tmp_path_factory.getbasetemp())
     secured = Broker(made.server_context(made.server))
     own = {"name": "p", "caCertFile": made.trusted}
     place = {"name": "silent", "host": "localhost", "port": secured.port, "idleTimeoutSeconds": IDLE, "sslProfile": "p"}
     try:
         router = start([("sslProfile", own), ("connector", place), listener()])
-        header(secured.accept())
+        send_header(secured.accept())
         router.wait_log(re.escape(EXPIRED + "answer in SASL"))
-        secured.accept(AGAIN)
+        secured.accept(RETRY_SECONDS)
     finally:
         secured.close()
 
 
-def test_peer_that_answers_slowly_is_waited_for(start: Start, broker: Broker, peers: list[Peer]) -> None:
+def test_slow_peer_is_not_closed(start: Start, broker: Broker, peers: list[Peer]) -> None:
     """Each octet restarts the idle timeout, so the whole handshake may take longer."""
-    router = connected(start, broker.port, idleTimeoutSeconds=2)
+    router = start_with_connector(start, broker.port, idleTimeoutSeconds=2)
     container = broker.accept()
     for octet in SASL_HEADER:
         container.raw(bytes([octet]))

@@ -88,13 +88,13 @@ def wait_memory(router: Router, most: int) -> int:
 
 @pytest.mark.long
 @pytest.mark.timeout(120 + 2 * SECONDS)
-def test_soak(start: Start, workers: int) -> None:
+def test_soak_traffic_leaves_no_fault_and_no_memory(start: Start, workers: int) -> None:
     router = start([listener(), *SETTINGS], workers)
     with Counters(router) as counters:
-        fresh = router.memory()
+        at_start = router.memory()
         check(run(router, SECONDS / 4, SEED + 1000), CALM, MULTICAST)
         counters.wait_gauges("after the first run", connections=0, links=0)
-        memory = wait_memory(router, fresh + FIRST_GROWTH[0] + workers * FIRST_GROWTH[1])
+        memory = wait_memory(router, at_start + FIRST_GROWTH[0] + workers * FIRST_GROWTH[1])
         before = counters.totals()
         record = run(router, SECONDS, SEED)
         check(record, CALM, MULTICAST)

@@ -32,28 +32,28 @@ SECTIONS: list[Section] = [
 #: Exit code of `sluice explain` for an address that accepts no messages.
 UNREACHABLE = 3
 #: Seconds until a stall is reported, on a busy machine.
-PATIENCE = 30.0
+STALL_SECONDS = 30.0
 #: Octets of messages that fill a socket and the router's buffers.
 LARGE = 100_000
 #: Seconds without progress after which a sender counts as blocked.
-SHORT = 0.5
+BLOCKED_SECONDS = 0.5
 #: Messages queued for a consumer that does not read, more than are queued for one that does.
 WAITING = 5
 NAMES = ("linkName", "identity", "linkDir", "stall", "stallSeconds", "stallText")
 
 
-def stalled(management: Management, link: Link, word: str | None) -> dict[str, Any]:
+def wait_stall(management: Management, link: Link, word: str | None) -> dict[str, Any]:
     """Wait until management shows the stall reason `word` at a link, and return its row."""
 
     def shown() -> dict[str, Any] | None:
         rows = management.query("router.link", *NAMES)
         return next((row for row in rows if (row["linkName"], row["stall"]) == (link.name, word)), None)
 
-    found: dict[str, Any] = poll(shown, f"link {link.name} has stall {word}", PATIENCE)
+    found: dict[str, Any] = poll(shown, f"link {link.name} has stall {word}", STALL_SECONDS)
     return found
 
 
-def agree(router: Router, address: str, row: dict[str, Any], who: str, *, code: int | None = None) -> None:
+def check_tools_agree(router: Router, address: str, row: dict[str, Any], who: str, *, code: int | None = None) -> None:
     """Check that explain and qdstat show the same reason with the name `who`."""
     assert who in row["stallText"]
     answer = run("explain", router.port, address, "--json")
@@ -81,55 +81,61 @@ def queue(sender: Sender, count: int, size: int = 10) -> None:
     sender.peer.barrier()
 
 
-def peer(connect: Connect, name: str, where: str = "", **fields: Any) -> Peer:
-    return connect(where, container_id=name, **fields)
+def connect_as(connect: Connect, name: str, listener_name: str = "", **fields: Any) -> Peer:
+    return connect(listener_name, container_id=name, **fields)
 
 
-def test_session_window(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_closed_session_window_is_the_stall_reason(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     """The consumer grants credit, but its session window of 5 is never opened again."""
     address = fresh()
-    consuming = peer(connect, "shut")
+    consuming = connect_as(connect, "shut")
     receiver = consuming.begin(incoming_window=5).receiver(address, name=f"{address}.out", credit=100)
-    sender = peer(connect, "sends").sender(address, name=f"{address}.in")
+    sender = connect_as(connect, "sends").sender(address, name=f"{address}.in")
     queue(sender, 40)
     receiver.receive(5)
-    row = stalled(management, receiver, "window")
-    agree(router, address, row, "client 'shut'", code=UNREACHABLE)
+    row = wait_stall(management, receiver, "window")
+    check_tools_agree(router, address, row, "client 'shut'", code=UNREACHABLE)
     assert "messages so far: 40 in, 5 out; 35 wait for consumers" in run("explain", router.port, address).out
     receiver.session.incoming_window = 1000
     receiver.session.flow()
     receiver.receive(35)
-    stalled(management, receiver, None)
+    wait_stall(management, receiver, None)
     assert run("explain", router.port, address).code == 0
 
 
-def test_unread_connection(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_unread_connection_is_the_stall_reason(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     address = fresh()
-    receiver = peer(connect, "deaf").receiver(address, name=f"{address}.out", credit=1000)
-    sender = peer(connect, "sends").sender(address, name=f"{address}.in")
+    receiver = connect_as(connect, "deaf").receiver(address, name=f"{address}.out", credit=1000)
+    sender = connect_as(connect, "sends").sender(address, name=f"{address}.in")
     for _ in range(CAPACITY):  # more than the socket and the write buffer hold
         sender.send(message.data(bytes(LARGE)), settled=True)
         if management.one("router.link", linkName=receiver.name)["undeliveredCount"] > WAITING:
             break
-    row = stalled(management, receiver, "unread")
-    agree(router, address, row, "client 'deaf'", code=UNREACHABLE)
+    row = wait_stall(management, receiver, "unread")
+    check_tools_agree(router, address, row, "client 'deaf'", code=UNREACHABLE)
     receiver.peer.barrier()
-    stalled(management, receiver, None)
+    wait_stall(management, receiver, None)
 
 
-def test_credit(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_missing_credit_is_the_stall_reason(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     address = fresh()
-    receiver = peer(connect, "frugal").receiver(address, name=f"{address}.out", credit=2)
-    sender = peer(connect, "sends").sender(address, name=f"{address}.in")
+    receiver = connect_as(connect, "frugal").receiver(address, name=f"{address}.out", credit=2)
+    sender = connect_as(connect, "sends").sender(address, name=f"{address}.in")
     queue(sender, 5)
     receiver.receive(2)
-    agree(router, address, stalled(management, receiver, "credit"), "client 'frugal'", code=UNREACHABLE)
+    check_tools_agree(router, address, wait_stall(management, receiver, "credit"), "client 'frugal'", code=UNREACHABLE)
     receiver.flow(10)
     receiver.receive(3)
-    stalled(management, receiver, None)
+    wait_stall(management, receiver, None)
 
 
-def test_credit_of_a_broker(router: Router, management: Management) -> None:
+def test_missing_credit_of_broker_is_the_stall_reason(router: Router, management: Management) -> None:
     """The sender on a link route waits for credit of the container at the other end."""
     broker = RouteContainer.connected(router.ports["brokers"])
     client = Peer.opened(router.port, container_id="routed-client")
@@ -137,15 +143,17 @@ def test_credit_of_a_broker(router: Router, management: Management) -> None:
         sender = client.sender("routed.q", name="routed.in", wait=False)
         broker.link_attached()
         sender.wait_attached()
-        row = stalled(management, sender, "broker")
-        agree(router, "routed.q", row, "container 'broker'")
+        row = wait_stall(management, sender, "broker")
+        check_tools_agree(router, "routed.q", row, "container 'broker'")
         assert "at the other end of its link route, grants no credit" in row["stallText"]
     finally:
         client.drop()
         broker.drop()
 
 
-def test_a_broker_as_consumer(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_broker_as_consumer_is_the_stall_reason(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     """The container receives messages as an ordinary consumer, in a session whose window is closed."""
     address = fresh()
     receiver = (
@@ -153,26 +161,32 @@ def test_a_broker_as_consumer(router: Router, connect: Connect, management: Mana
         .begin(incoming_window=0)
         .receiver(address, name=f"{address}.out", credit=10)
     )
-    agree(router, address, stalled(management, receiver, "broker"), "container 'waypoint'", code=UNREACHABLE)
+    check_tools_agree(
+        router, address, wait_stall(management, receiver, "broker"), "container 'waypoint'", code=UNREACHABLE
+    )
 
 
-def test_unsettled(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_unsettled_deliveries_are_the_stall_reason(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     address = fresh()
-    receiver = peer(connect, "keeps").receiver(address, name=f"{address}.out", credit=1000)
-    sender = peer(connect, "sends").sender(address, name=f"{address}.in")
+    receiver = connect_as(connect, "keeps").receiver(address, name=f"{address}.out", credit=1000)
+    sender = connect_as(connect, "sends").sender(address, name=f"{address}.in")
     queue(sender, CAPACITY)
     deliveries = receiver.receive(CAPACITY)
-    row = stalled(management, sender, "unsettled")
-    agree(router, address, row, f"{CAPACITY} deliveries of client 'sends'")
+    row = wait_stall(management, sender, "unsettled")
+    check_tools_agree(router, address, row, f"{CAPACITY} deliveries of client 'sends'")
     for delivery in deliveries:
         delivery.settle()
-    stalled(management, sender, None)
+    wait_stall(management, sender, None)
 
 
-def test_no_consumer(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_missing_consumer_is_the_stall_reason(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     address = fresh()
-    sender = peer(connect, "alone").sender(address, name=f"{address}.in", credit=False)
-    row = stalled(management, sender, "no-consumer")
+    sender = connect_as(connect, "alone").sender(address, name=f"{address}.in", credit=False)
+    row = wait_stall(management, sender, "no-consumer")
     assert "client 'alone'" in row["stallText"]
     done = run("explain", router.port, address)
     assert (done.code, "no consumer" in done.out) == (UNREACHABLE, True)
@@ -180,37 +194,41 @@ def test_no_consumer(router: Router, connect: Connect, management: Management, f
 
 def fill(sender: Sender, size: int) -> None:
     """Send messages of one frame each until the router's session window is closed."""
-    peer, session = sender.peer, sender.session
+    client, session = sender.peer, sender.session
     for _ in range(CAPACITY):
-        peer.barrier()
+        client.barrier()
         if session.remote_window <= 0 or sender.credit <= 0:
             return
         sender.send(message.data(bytes(size)))
 
 
-def test_memory(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_memory_bound_is_the_stall_reason(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     """The connection holds as many octets as it may, and its sender respects the window.
 
     Octets in another worker do not count for this connection, so the consumer is on the same connection.
     """
     address = fresh()
-    both = peer(connect, "fills", "bounded")
+    both = connect_as(connect, "fills", "bounded")
     receiver = both.receiver(address, name=f"{address}.out", credit=0)
     sender = both.sender(address, name=f"{address}.in", credit=True)
     fill(sender, 15_000)
-    agree(router, address, stalled(management, sender, "memory"), "client 'fills'", code=UNREACHABLE)
-    stalled(management, receiver, "credit")
+    check_tools_agree(router, address, wait_stall(management, sender, "memory"), "client 'fills'", code=UNREACHABLE)
+    wait_stall(management, receiver, "credit")
 
 
-def test_quota(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_quota_reached_is_the_stall_reason(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     address = fresh()
-    peer(connect, "frugal", hostname="quota").receiver(address, name=f"{address}.out", credit=0)
-    sender = peer(connect, "fills", hostname="quota").sender(address, name=f"{address}.in", credit=True)
+    connect_as(connect, "frugal", hostname="quota").receiver(address, name=f"{address}.out", credit=0)
+    sender = connect_as(connect, "fills", hostname="quota").sender(address, name=f"{address}.in", credit=True)
     fill(sender, 15_000)
-    agree(router, address, stalled(management, sender, "quota"), "client 'fills'", code=UNREACHABLE)
+    check_tools_agree(router, address, wait_stall(management, sender, "quota"), "client 'fills'", code=UNREACHABLE)
 
 
-def test_hop(two: Two) -> None:
+def test_next_hop_is_the_stall_reason(two: Two) -> None:
     """The producer is at A; the consumer at B receives deliveries and does not settle them."""
     address = two.fresh()
     receiver = two.connect(two.b).receiver(address, name=f"{address}.out", credit=1000)
@@ -219,22 +237,22 @@ def test_hop(two: Two) -> None:
     queue(sender, CAPACITY)
     receiver.receive(CAPACITY)
     management = Management(two.connect(two.a))
-    row = stalled(management, sender, "hop")
-    agree(two.a, address, row, "")
+    row = wait_stall(management, sender, "hop")
+    check_tools_agree(two.a, address, row, "")
 
 
-def test_beyond_a_hop(two: Two) -> None:
+def test_stall_beyond_a_hop_is_explained(two: Two) -> None:
     """The consumer at B has a closed session window; explain at A reports that, and exits with UNREACHABLE."""
     address = two.fresh()
     receiver = two.connect(two.b).begin(incoming_window=0).receiver(address, name=f"{address}.out", credit=10)
     two.at_a.wait_remote(f"M0{address}", "B")
-    row = stalled(Management(two.connect(two.b)), receiver, "window")
+    row = wait_stall(Management(two.connect(two.b)), receiver, "window")
     done = run("explain", two.a.port, address)
     assert done.code == UNREACHABLE
     assert row["stallText"][1:] in done.out
 
 
-def connected(router: Router, peers: list[Peer], pid: int, name: str) -> Peer:
+def connect_to_worker(router: Router, peers: list[Peer], pid: int, name: str) -> Peer:
     """Return a connection of worker `pid`. Each new connection goes to the worker that has the fewest."""
     for _ in range(2 * router.workers):
         one = Peer.opened(router.port, container_id=name)
@@ -246,27 +264,27 @@ def connected(router: Router, peers: list[Peer], pid: int, name: str) -> Peer:
 
 @pytest.mark.disturbs
 @pytest.mark.parametrize("workers", [3], indirect=True)
-def test_ring(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_full_ring_is_the_stall_reason(start: Start, workers: int, peers: list[Peer]) -> None:
     """The consumer's worker is stopped, and the producer's worker fills the ring to it."""
     router = start([listener()], workers)
     address = "balanced/ring"
     stopped, sending, asking = router.worker_pids()
-    connected(router, peers, stopped, "takes").receiver(address, credit=10_000)
-    sender = connected(router, peers, sending, "sends").sender(address, name="ring.in")
-    management = Management(connected(router, peers, asking, "asks"))
+    connect_to_worker(router, peers, stopped, "takes").receiver(address, credit=10_000)
+    sender = connect_to_worker(router, peers, sending, "sends").sender(address, name="ring.in")
+    management = Management(connect_to_worker(router, peers, asking, "asks"))
     process = psutil.Process(stopped)
     process.suspend()
     try:
-        while sender.send_some(message.data(bytes(LARGE)), SHORT, settled=True):
+        while sender.send_some(message.data(bytes(LARGE)), BLOCKED_SECONDS, settled=True):
             pass
-        row = stalled(management, sender, "ring")
+        row = wait_stall(management, sender, "ring")
     finally:
         process.resume()
     assert "client 'sends'" in row["stallText"]
 
 
 @pytest.mark.disturbs
-def test_a_router_that_reads_nothing(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_next_hop_that_reads_nothing_is_the_stall_reason(start: Start, workers: int, peers: list[Peer]) -> None:
     """The next hop is stopped and reads nothing. Explain is not called: it may have no path to the hop."""
     (port,) = ports(1)
     a, b = start(interior("A", port), workers), start(interior("B", to=[port]), workers)
@@ -280,7 +298,7 @@ def test_a_router_that_reads_nothing(start: Start, workers: int, peers: list[Pee
         process.suspend()
     try:
         for _ in range(CAPACITY):
-            if not sender.send_some(message.data(bytes(LARGE)), SHORT):
+            if not sender.send_some(message.data(bytes(LARGE)), BLOCKED_SECONDS):
                 break
         management = Management(peers[2])
 
@@ -293,7 +311,7 @@ def test_a_router_that_reads_nothing(start: Start, workers: int, peers: list[Pee
                 for row in rows
             )
 
-        poll(unread, "a link to the next hop is not read", PATIENCE)
+        poll(unread, "a link to the next hop is not read", STALL_SECONDS)
     finally:
         for process in family:
             process.resume()
@@ -301,7 +319,7 @@ def test_a_router_that_reads_nothing(start: Start, workers: int, peers: list[Pee
 
 # Octets passed to another worker do not count for the connection.
 @pytest.mark.parametrize("workers", [1], indirect=True)
-def test_window_of_a_hop(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_window_of_next_hop_is_explained_at_both_routers(start: Start, workers: int, peers: list[Peer]) -> None:
     """The next hop holds as many octets from this router as it may; explain names it at both routers."""
     (port,) = ports(1)
     a = start(interior("A", port), workers)
@@ -312,22 +330,22 @@ def test_window_of_a_hop(start: Start, workers: int, peers: list[Peer]) -> None:
     View(a).wait_remote("M0far", "B")
     sender = peers[1].sender("far", name="far.in")
     for _ in range(CAPACITY):
-        if not sender.send_some(message.data(bytes(15_000)), SHORT):
+        if not sender.send_some(message.data(bytes(15_000)), BLOCKED_SECONDS):
             break
 
     def named() -> bool:
         findings = json.loads(run("explain", a.port, "far", "--json", "--alone").out)["findings"]
         return any(each.startswith("Router 'B' (") and "takes no transfers" in each for each in findings)
 
-    poll(named, "explain names the next hop", PATIENCE)
+    poll(named, "explain names the next hop", STALL_SECONDS)
     done = run("explain", a.port, "far", "--alone")
     assert done.code == UNREACHABLE
     assert "stalled: no path to another router accepts messages (hop)" in done.out
     assert run("explain", b.port, "far", "--alone").code == UNREACHABLE
-    row = stalled(Management(connected_to(peers, a)), sender, "hop")
+    row = wait_stall(Management(connect_to_router(peers, a)), sender, "hop")
     assert "wait for router 'B'" in row["stallText"]
 
 
-def connected_to(peers: list[Peer], router: Router) -> Peer:
+def connect_to_router(peers: list[Peer], router: Router) -> Peer:
     peers.append(Peer.opened(router.port))
     return peers[-1]

@@ -27,7 +27,7 @@ IDLE = 1
 STOPPED = 2.5
 #: Seconds within which a hanging worker must be detected, and replaced (supervisor/processes/probes.py), on a busy
 #: machine.
-KNOWN_WITHIN = 6.0
+DETECTED_WITHIN = 6.0
 REPLACED_WITHIN = 18.0
 #: Group of a vhost with all rights.
 ALL = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*"}
@@ -50,7 +50,7 @@ def stop(router: Router, peers: list[Peer], seconds: float) -> None:
     send_all(family, signal.SIGCONT)
 
 
-def test_clients_that_said_they_are_there_stay(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_clients_with_heartbeats_survive_a_stopped_router(start: Start, workers: int, peers: list[Peer]) -> None:
     router = start([listener(idleTimeoutSeconds=IDLE)], workers)
     peers += [Peer.opened(router.port) for _ in range(6)]
     receiver, sender = peers[0].receiver("a", 10), peers[1].sender("a")
@@ -61,7 +61,7 @@ def test_clients_that_said_they_are_there_stay(start: Start, workers: int, peers
     assert "local-idle-timeout expired" not in router.log
 
 
-def test_a_handshake_that_was_held_up_has_its_time_anew(start: Start, peers: list[Peer]) -> None:
+def test_handshake_during_a_stop_gets_its_full_time(start: Start, peers: list[Peer]) -> None:
     router = start([listener(idleTimeoutSeconds=0, initialHandshakeTimeoutSeconds=IDLE)])
     peer = Peer(router.port)
     peers.append(peer)
@@ -74,7 +74,7 @@ def test_a_handshake_that_was_held_up_has_its_time_anew(start: Start, peers: lis
     peer.expect("open")
 
 
-def test_clients_that_open_while_the_supervisor_is_stopped(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_open_during_stopped_supervisor_is_answered_later(start: Start, workers: int, peers: list[Peer]) -> None:
     """The opens wait for the supervisor's decision, while messages of other clients pass."""
     sections = [("policy", {"enableVhostPolicy": True}), ("vhost", {"hostname": "$default", "groups": {"all": ALL}})]
     router = start([listener(), *sections], workers)
@@ -96,7 +96,7 @@ def test_clients_that_open_while_the_supervisor_is_stopped(start: Start, workers
 
 
 @pytest.mark.parametrize("state", ["nothing", "header"])
-def test_broker_that_could_not_be_heard_in_its_handshake_is_not_given_up(start: Start, state: str) -> None:
+def test_broker_handshake_during_a_stop_is_not_aborted(start: Start, state: str) -> None:
     broker = Broker()
     place = {"name": "b", "host": "127.0.0.1", "port": broker.port, "idleTimeoutSeconds": IDLE}
     router = start([listener(), ("connector", place)])
@@ -116,7 +116,7 @@ def test_broker_that_could_not_be_heard_in_its_handshake_is_not_given_up(start: 
         broker.close()
 
 
-def test_neighbours_stay(start: Start) -> None:
+def test_neighbours_survive_a_stopped_router(start: Start) -> None:
     """Neither the idle timeout nor the age of HELLO advances while this router is stopped."""
     (port,) = ports(1)
     b = start(interior("B", port))
@@ -128,13 +128,13 @@ def test_neighbours_stay(start: Start) -> None:
     stop(a, [], STOPPED)
     View(a).wait_nodes(B=1)
     View(b).wait_nodes(A=1)
-    said = "\n".join(a.lines[lines:])
-    assert "Lost" not in said, said
-    assert "is not reachable" not in said, said
-    assert "local-idle-timeout" not in said, said
+    new_lines = "\n".join(a.lines[lines:])
+    assert "Lost" not in new_lines, new_lines
+    assert "is not reachable" not in new_lines, new_lines
+    assert "local-idle-timeout" not in new_lines, new_lines
 
 
-def test_a_supervisor_that_was_stopped_alone_judges_nobody(start: Start, peers: list[Peer]) -> None:
+def test_supervisor_stopped_alone_closes_nothing(start: Start, peers: list[Peer]) -> None:
     """All the time the workers received the neighbours' heartbeats and sent their own."""
     (port,) = ports(1)
     b = start(interior("B", port))
@@ -149,9 +149,9 @@ def test_a_supervisor_that_was_stopped_alone_judges_nobody(start: Start, peers: 
     View(a).wait_nodes(B=1)
     View(b).wait_nodes(A=1)
     assert a.worker_pids() == pids
-    said = "\n".join(a.lines[lines:])
-    assert "Lost" not in said, said
-    assert "responded" not in said, said
+    new_lines = "\n".join(a.lines[lines:])
+    assert "Lost" not in new_lines, new_lines
+    assert "responded" not in new_lines, new_lines
     peers[0].barrier()
 
 
@@ -162,7 +162,7 @@ def local_port(peer: Peer) -> int:
     return int(peer.socket.getsockname()[1])
 
 
-def test_a_worker_that_hangs_is_known_given_nothing_and_replaced(start: Start, peers: list[Peer]) -> None:
+def test_hanging_worker_gets_no_connections_and_is_replaced(start: Start, peers: list[Peer]) -> None:
     router = start([listener(), WEB], workers=3)
     web = router.ports["web"]
     peers += [Peer.opened(router.port) for _ in range(3)]
@@ -170,17 +170,17 @@ def test_a_worker_that_hangs_is_known_given_nothing_and_replaced(start: Start, p
     others = [peer for peer in peers[1:] if router.worker_of(local_port(peer)) != victim]
     begun = time.monotonic()
     os.kill(victim, signal.SIGSTOP)
-    crowd = [Peer(router.port) for _ in range(12)]  # some go to the worker before it is detected
-    peers += crowd
-    for peer in crowd:
+    waiting = [Peer(router.port) for _ in range(12)]  # some go to the worker before it is detected
+    peers += waiting
+    for peer in waiting:
         peer.raw(AMQP_HEADER)
-    poll(lambda: get(web, "/readyz").status == 503, "not ready", KNOWN_WITHIN)
-    assert time.monotonic() - begun < KNOWN_WITHIN
+    poll(lambda: get(web, "/readyz").status == 503, "not ready", DETECTED_WITHIN)
+    assert time.monotonic() - begun < DETECTED_WITHIN
     assert "has not responded for" in get(web, "/readyz").text
     assert get(web, "/livez").status == 200
     assert scrape(web).sum("sluice_worker_up") == 2
     assert scrape(web).sum("sluice_worker_silent_seconds") >= 2
-    for peer in crowd:
+    for peer in waiting:
         assert peer.read_octets(FRAME_HEADER) == AMQP_HEADER
     for _ in range(6):
         peers.append(Peer.opened(router.port))
@@ -195,27 +195,27 @@ def test_a_worker_that_hangs_is_known_given_nothing_and_replaced(start: Start, p
 
 
 @pytest.mark.parametrize("workers", [1], ids=["1-worker"])
-def test_connections_wait_for_a_worker_that_reacts_again(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_connections_wait_for_the_only_worker(start: Start, workers: int, peers: list[Peer]) -> None:
     """No other worker can take the connections."""
     router = start([listener(), WEB], workers)
     (worker,) = router.worker_pids()
     peers.append(Peer.opened(router.port))
     os.kill(worker, signal.SIGSTOP)
-    crowd = [Peer(router.port) for _ in range(5)]
-    peers += crowd
-    for peer in crowd:
+    waiting = [Peer(router.port) for _ in range(5)]
+    peers += waiting
+    for peer in waiting:
         peer.raw(AMQP_HEADER)
     router.wait_log(r"SERVER \(warning\) Worker 0 .* has not responded for 2 seconds and gets no connections meanwhile")
     os.kill(worker, signal.SIGCONT)
     router.wait_log(r"SERVER \(notice\) Worker 0 .* responds again")
-    for peer in crowd:
+    for peer in waiting:
         assert peer.read_octets(FRAME_HEADER) == AMQP_HEADER
     peers[0].barrier()
     assert router.worker_pids() == [worker]
     poll(lambda: get(router.ports["web"], "/readyz").status == 200, "ready again")
 
 
-def test_an_idle_router_wakes_for_probes_only(start: Start) -> None:
+def test_idle_router_wakes_for_probes_only(start: Start) -> None:
     workers = 3
     router = start([listener(), WEB], workers)
     peer = Peer.opened(router.port)

@@ -24,7 +24,7 @@ def dial(port: int, host: str) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(host, 0))
 
 
-def test_a_host_that_says_nothing_keeps_nobody_out(start: Start, workers: int) -> None:
+def test_silent_host_at_the_limit_is_evicted_for_others(start: Start, workers: int) -> None:
     router = start([("policy", {"maxConnections": LIMIT}), listener(initialHandshakeTimeoutSeconds=0)], workers)
     with ExitStack() as stack:
         silent = [stack.enter_context(dial(router.port, HOSTILE)) for _ in range(LIMIT)]

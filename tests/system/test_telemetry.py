@@ -53,7 +53,7 @@ def pass_some(router: Router, address: str, count: int, outcome: str = "accepted
         peer.close()
 
 
-def test_sums_are_what_clients_counted(start: Start, tmp_path: Path, workers: int) -> None:
+def test_telemetry_sums_equal_the_counts_of_clients(start: Start, tmp_path: Path, workers: int) -> None:
     """Both links that stay attached and links detached between two samples are counted."""
     path = tmp_path / "telemetry"
     router = start(sections(path), workers)
@@ -97,7 +97,7 @@ def test_sums_are_what_clients_counted(start: Start, tmp_path: Path, workers: in
 
 
 @pytest.mark.long
-def test_a_process_that_dies_loses_and_repeats_nothing(start: Start, tmp_path: Path) -> None:
+def test_telemetry_process_killed_loses_and_repeats_nothing(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "telemetry"
     router = start(sections(path))
     pass_some(router, "balanced/d", 10)
@@ -116,7 +116,7 @@ def test_a_process_that_dies_loses_and_repeats_nothing(start: Start, tmp_path: P
     assert (kinds.count("connection open"), kinds.count("connection close")) == (6, 6)
 
 
-def test_a_folder_that_cannot_be_written_disturbs_nobody(start: Start, tmp_path: Path) -> None:
+def test_telemetry_folder_unwritable_delays_rows_only(start: Start, tmp_path: Path) -> None:
     """The rows are kept and written once the folder can be written."""
     path = tmp_path / "telemetry"
     path.write_text("not a folder")
@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_written_disturbs_nobody(start: Start, tmp_path:
     wait_total(path, "fact_flow", "deliveries", 10, address="balanced/w")
 
 
-def test_a_full_disk_disturbs_nobody(start: Start, tmp_path: Path) -> None:
+def test_telemetry_disk_full_delays_rows_only(start: Start, tmp_path: Path) -> None:
     """Clients are not affected, and the rows are written once there is room: none missing, none twice."""
     path = tmp_path / "telemetry"
     router = start(sections(path))
@@ -150,7 +150,7 @@ def test_a_full_disk_disturbs_nobody(start: Start, tmp_path: Path) -> None:
     assert total(rows(path, "fact_worker"), "ingress") == 25
 
 
-def test_rows_come_live_to_a_receiver(start: Start, tmp_path: Path) -> None:
+def test_telemetry_rows_reach_a_receiver_live(start: Start, tmp_path: Path) -> None:
     router = start(sections(tmp_path / "telemetry"))
     receiver = Peer.opened(router.port).receiver("_local/$telemetry", 10_000)
     pass_some(router, "balanced/l", 12)
@@ -166,7 +166,7 @@ def test_rows_come_live_to_a_receiver(start: Start, tmp_path: Path) -> None:
     assert found == 12
 
 
-def test_it_is_switched_on_and_off_by_management(start: Start, tmp_path: Path) -> None:
+def test_telemetry_is_switched_on_and_off_by_management(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "telemetry"
     router = start([listener(), *SETTINGS, FILES])
     assert not [each for each in router.family() if each.name().endswith("-tel")]
@@ -178,7 +178,7 @@ def test_it_is_switched_on_and_off_by_management(start: Start, tmp_path: Path) -
     poll(lambda: not [each for each in router.family() if each.name().endswith("-tel")], "the process has ended")
 
 
-def _from(host: str, port: int) -> tuple[Peer, int]:
+def _open_from(host: str, port: int) -> tuple[Peer, int]:
     """Open a connection from a source address; return the peer and its local port."""
     opened = socket.create_connection(("127.0.0.1", port), source_address=(host, 0))
     peer = Peer(opened)
@@ -191,9 +191,9 @@ def test_placements_choose_the_worker_of_new_connections(start: Start) -> None:
     port = router.ports["in"]
     management = Management(Peer.opened(port))
     management.create("placement", "here", host="127.0.0.7/32", worker=2)
-    placed = [_from("127.0.0.7", port) for _ in range(5)]
+    placed = [_open_from("127.0.0.7", port) for _ in range(5)]
     (worker,) = {router.worker_of(local) for _, local in placed}
     assert psutil.Process(worker).name().endswith("-w2")
     management.delete("placement", "here")
-    others = [_from("127.0.0.7", port) for _ in range(4)]
+    others = [_open_from("127.0.0.7", port) for _ in range(4)]
     assert worker not in {router.worker_of(local) for _, local in others}  # the worker has the most connections

@@ -20,7 +20,7 @@ def telemetry(path: Path) -> Section:
     return "telemetry", {"path": path, "interval": 1, "fileSeconds": 1}
 
 
-def test_octets_are_those_of_the_messages(start: Start, tmp_path: Path, workers: int) -> None:
+def test_octets_equal_those_of_the_messages(start: Start, tmp_path: Path, workers: int) -> None:
     """Messages of one and several frames, settled and unsettled, to one and several consumers."""
     router = start([listener(), *SETTINGS, telemetry(tmp_path)], workers)
     payloads = [message.message("x" * size) for size in (0, 100, 10_000, 200_000, 3)]
@@ -44,7 +44,7 @@ def test_octets_are_those_of_the_messages(start: Start, tmp_path: Path, workers:
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_one_of_1024_deliveries_of_a_link_is_a_sample(
+def test_delivery_sample_is_taken_every_1024_deliveries(
     start: Start, tmp_path: Path, workers: int, settled: bool
 ) -> None:
     router = start([listener(), *SETTINGS, telemetry(tmp_path)], workers)
@@ -72,12 +72,12 @@ def test_one_of_1024_deliveries_of_a_link_is_a_sample(
         assert links[row["link_id"]]["connection_id"] == row["connection_id"]
 
 
-def test_what_was_rejected_or_modified_is_a_sample(start: Start, tmp_path: Path) -> None:
+def test_rejected_and_modified_deliveries_are_samples(start: Start, tmp_path: Path) -> None:
     router = start([listener(), *SETTINGS, telemetry(tmp_path)])
     receiver = Peer.opened(router.port).receiver("balanced/b", 100)
     sender = Peer.opened(router.port).sender("balanced/b")
-    said = [frames.ACCEPTED, frames.rejected("a:b"), frames.modified(True), frames.RELEASED, frames.rejected("a:b")]
-    for outcome in said:
+    outcomes = [frames.ACCEPTED, frames.rejected("a:b"), frames.modified(True), frames.RELEASED, frames.rejected("a:b")]
+    for outcome in outcomes:
         delivery = sender.send(message.message("x"))
         receiver.next().settle(outcome)
         sender.outcome(delivery)
@@ -87,7 +87,7 @@ def test_what_was_rejected_or_modified_is_a_sample(start: Start, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_samples_are_neither_lost_nor_twice_when_the_process_dies(start: Start, tmp_path: Path) -> None:
+def test_samples_survive_killed_process_without_loss_or_repetition(start: Start, tmp_path: Path) -> None:
     router = start([listener(), *SETTINGS, telemetry(tmp_path)])
     receiver = Peer.opened(router.port).receiver("balanced/d", 100)
     sender = Peer.opened(router.port).sender("balanced/d")
@@ -103,7 +103,7 @@ def test_samples_are_neither_lost_nor_twice_when_the_process_dies(start: Start, 
     assert total(rows(tmp_path, "delivery_sample"), "every", outcome="rejected") == 3
 
 
-def test_octets_and_round_trips_between_routers(start: Start, tmp_path: Path) -> None:
+def test_octets_and_round_trips_between_routers_are_recorded(start: Start, tmp_path: Path) -> None:
     first = start([*interior("A"), telemetry(tmp_path)])
     second = start(interior("B", to=[first.ports["net"]]))
     View(first).wait_nodes(B=1)

@@ -66,7 +66,9 @@ def intruder(request: pytest.FixtureRequest) -> tuple[str, str | None, str]:
     return found
 
 
-def test_an_intruder_sends_nothing(connect: Connect, fresh: Fresh, intruder: tuple[str, str | None, str]) -> None:
+def test_intruder_cannot_send_to_the_tenant(
+    connect: Connect, fresh: Fresh, intruder: tuple[str, str | None, str]
+) -> None:
     address = fresh("orders")
     name, hostname, named = intruder
     victim = connect("tenants", hostname=RED).receiver(address, 10)
@@ -78,7 +80,9 @@ def test_an_intruder_sends_nothing(connect: Connect, fresh: Fresh, intruder: tup
     pass_one(connect("tenants", hostname=RED).sender(address), victim, "of the tenant")
 
 
-def test_an_intruder_receives_nothing(connect: Connect, fresh: Fresh, intruder: tuple[str, str | None, str]) -> None:
+def test_intruder_receives_nothing_of_the_tenant(
+    connect: Connect, fresh: Fresh, intruder: tuple[str, str | None, str]
+) -> None:
     address = fresh("orders")
     name, hostname, named = intruder
     stranger = connect(name, hostname=hostname)
@@ -98,7 +102,7 @@ def test_an_intruder_receives_nothing(connect: Connect, fresh: Fresh, intruder: 
         ("tenants", "", DEFAULT), ("shared", RED, SHARED), ("shared", None, SHARED), ("", RED, None),
     ],
 )  # fmt: skip
-def test_the_space_is_the_resolved_vhost(
+def test_tenant_space_is_the_resolved_vhost(
     connect: Connect, fresh: Fresh, management: Management, name: str, hostname: str | None, space: str | None
 ) -> None:
     prefix = "" if space is None else f"{space}/"
@@ -113,28 +117,28 @@ def test_the_space_is_the_resolved_vhost(
     pass_one(outside.sender(), receiver, "outside, anonymous", to=prefix + address)
 
 
-def test_an_alias_meets_its_vhost(connect: Connect, fresh: Fresh) -> None:
+def test_alias_shares_the_space_of_its_vhost(connect: Connect, fresh: Fresh) -> None:
     address = fresh("orders")
     receiver = connect("tenants", hostname=RED).receiver(address, 10)
     pass_one(connect("tenants", hostname="red").sender(address), receiver, "targeted")
     pass_one(connect("tenants", hostname="red").sender(), receiver, "anonymous", to=address)
 
 
-def test_a_space_has_no_slash(connect: Connect) -> None:
+def test_tenant_name_with_slash_is_refused(connect: Connect) -> None:
     refused = connect("tenants", hostname="red.example/inner")
     text = "The name of a tenant has no slash: vhost 'red.example/inner'"
     assert refused.expect_close() == ("amqp:invalid-field", text)
     connect(hostname="red.example/inner").barrier()  # the listener without tenants
 
 
-def test_a_space_has_no_slash_without_policy(start: Start, workers: int) -> None:
+def test_tenant_name_with_slash_is_refused_without_policy(start: Start, workers: int) -> None:
     router = start([listener("tenants", multiTenant=True)], workers)
     with Peer.opened(router.ports["tenants"], hostname="t1/a") as refused:
         text = "The name of a tenant has no slash: hostname 't1/a'"
         assert refused.expect_close() == ("amqp:invalid-field", text)
 
 
-def test_policy_is_asked_about_the_address_that_a_tenant_writes(start: Start, workers: int) -> None:
+def test_policy_checks_the_address_as_the_tenant_writes_it(start: Start, workers: int) -> None:
     own = {**GROUP, "sources": "orders", "targets": "orders"}
     limited: Section = "vhost", {"hostname": RED, "groups": {"all": own}}
     router = start([*TENANTS, ("policy", {"enableVhostPolicy": True}), limited, vhost(DEFAULT)], workers)
@@ -144,7 +148,7 @@ def test_policy_is_asked_about_the_address_that_a_tenant_writes(start: Start, wo
         assert denied.wait_detached() == ("amqp:unauthorized-access", "link disallowed by local policy")
 
 
-def test_another_vhost_by_a_reload_closes(start: Start, workers: int) -> None:
+def test_tenant_connection_is_closed_when_its_vhost_changes(start: Start, workers: int) -> None:
     """Links of the connection belong to addresses of its former vhost, so the connection is closed."""
     policy: Section = "policy", {"enableVhostPolicy": True}
     vhosts = [vhost(RED, aliases="red", onChange="close"), vhost(DEFAULT, onChange="close")]
@@ -155,7 +159,7 @@ def test_another_vhost_by_a_reload_closes(start: Start, workers: int) -> None:
         assert tenant.expect_close() == ("amqp:connection:forced", "The vhost of the connection is another one now")
 
 
-def test_link_routes_and_auto_links_of_a_vhost(start: Start, workers: int) -> None:
+def test_link_routes_and_auto_links_of_vhost_serve_its_alias_only(start: Start, workers: int) -> None:
     """Link routes and auto links are configured with the vhost's name: an alias reaches them, a stranger naming them
     does not."""
     brokers = listener("brokers", role="route-container", policyVhost=DEFAULT)
@@ -192,7 +196,7 @@ def test_link_routes_and_auto_links_of_a_vhost(start: Start, workers: int) -> No
     broker.drop()
 
 
-def _pairs(red: Peer, other: Peer) -> tuple[Receiver, Sender]:
+def _attach_pair(red: Peer, other: Peer) -> tuple[Receiver, Sender]:
     receiver = red.receiver("orders", 10)
     sender = other.sender("orders")
     sender.wait_credit(timeout=CONVERGENCE)
@@ -200,7 +204,7 @@ def _pairs(red: Peer, other: Peer) -> tuple[Receiver, Sender]:
 
 
 @pytest.mark.parametrize("role", ["inter-router", "edge"])
-def test_tenants_of_two_routers(start: Start, role: str) -> None:
+def test_tenants_at_two_routers_share_the_vhost_space(start: Start, role: str) -> None:
     """RED is reached by alias at one router and by name at the other; a stranger is in another vhost at both."""
     (port,) = ports(1)
     place: Section = "listener", {"name": "net", "role": role, "host": "127.0.0.1", "port": port}
@@ -214,7 +218,7 @@ def test_tenants_of_two_routers(start: Start, role: str) -> None:
             Peer.opened(beyond.ports["tenants"], hostname="red") as friend,
             Peer.opened(beyond.ports["shared"], hostname=RED) as stranger,
         ):
-            receiver, sender = _pairs(victim, friend)
+            receiver, sender = _attach_pair(victim, friend)
             wanted = stranger.receiver("orders", 10)
             attempt = stranger.sender("orders")  # to the stranger's own receiver
             pass_one(attempt, wanted, "of the stranger")

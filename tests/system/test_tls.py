@@ -34,12 +34,12 @@ Tls = Callable[..., Peer]
 
 
 @pytest.fixture
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
-def tls(made: Pki, peers: list[Peer]) -> Tls:
+def tls(authority: Pki, peers: list[Peer]) -> Tls:
     """Function tls(router, name, context=…, host=…, session=…) that returns an opened peer over TLS."""
 
     def connected(
@@ -49,7 +49,7 @@ def tls(made: Pki, peers: list[Peer]) -> Tls:
         host: str = "localhost",
         **more: Any,
     ) -> Peer:
-        wrapped = (context or made.context()).wrap_socket(dial(_port(router, name)), server_hostname=host, **more)
+        wrapped = (context or authority.context()).wrap_socket(dial(_port(router, name)), server_hostname=host, **more)
         peer = Peer(wrapped)
         peers.append(peer)
         peer.open()
@@ -66,9 +66,9 @@ def dial(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=10)
 
 
-def profile(made: Pki, own: Issued | None = None, **attributes: Any) -> Section:
-    certificate, key = own or made.server
-    given = {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": made.trusted, **attributes}
+def profile(authority: Pki, own: Issued | None = None, **attributes: Any) -> Section:
+    certificate, key = own or authority.server
+    given = {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": authority.trusted, **attributes}
     return PROFILE, {name: value for name, value in given.items() if value is not None}
 
 
@@ -77,15 +77,15 @@ def secure(name: str | None = None, **attributes: Any) -> Section:
 
 
 @pytest.fixture
-def swapped(made: Pki, tmp_path: Path) -> Swapped:
+def swapped(authority: Pki, tmp_path: Path) -> Swapped:
     directory = tmp_path / "secret"
     directory.mkdir()
-    return Swapped(directory, made.server)
+    return Swapped(directory, authority.server)
 
 
 @pytest.fixture
-def second(made: Pki) -> Issued:
-    return made.issue("second", "/CN=second", names="DNS:localhost")
+def second(authority: Pki) -> Issued:
+    return authority.issue("second", "/CN=second", names="DNS:localhost")
 
 
 def certificate_of(peer: Peer) -> bytes:
@@ -93,9 +93,11 @@ def certificate_of(peer: Peer) -> bytes:
     return ssl.DER_cert_to_PEM_cert(peer.socket.getpeercert(binary_form=True) or b"").strip().encode()
 
 
-def test_who_gets_in(start: Start, tls: Tls, made: Pki, peers: list[Peer], tmp_path_factory: Any) -> None:
+def test_clients_are_admitted_by_encryption_and_certificate(
+    start: Start, tls: Tls, authority: Pki, peers: list[Peer], tmp_path_factory: Any
+) -> None:
     sections = [
-        profile(made, password="pass:unused"),
+        profile(authority, password="pass:unused"),
         secure(),
         secure("strict", requireSsl=True),
         secure("mutual", saslMechanisms="EXTERNAL ANONYMOUS"),
@@ -107,25 +109,25 @@ def test_who_gets_in(start: Start, tls: Tls, made: Pki, peers: list[Peer], tmp_p
     plain = Peer.opened(router.ports[""])
     peers.append(plain)
     tls(router, "strict")
-    by_certificate = tls(router, "mutual", made.context(made.client))
+    by_certificate = tls(router, "mutual", authority.context(authority.client))
 
     for name in ("strict", "plain"):
         refused = Peer(router.ports[name])
         peers.append(refused)
         with pytest.raises((PeerError, OSError)):
             refused.open(sasl=False)
-        asking = Peer(router.ports[name])
-        peers.append(asking)
-        asking.raw(SASL_HEADER)
+        unauthenticated = Peer(router.ports[name])
+        peers.append(unauthenticated)
+        unauthenticated.raw(SASL_HEADER)
         with pytest.raises(StreamEnd):  # without mechanisms no client sends a password in clear text
-            asking.read_octets(1)
+            unauthenticated.read_octets(1)
         assert router.wait_log("Client connection unencrypted - forbidden")
-    others = pki(tmp_path_factory.getbasetemp(), "others")
+    other_authority = pki(tmp_path_factory.getbasetemp(), "others")
     with pytest.raises(ssl.SSLCertVerificationError):
-        tls(router, context=others.context())
+        tls(router, context=other_authority.context())
     with pytest.raises(ssl.SSLCertVerificationError):
         tls(router, host="other.example")
-    for context in (made.context(), made.context(others.client)):
+    for context in (authority.context(), authority.context(other_authority.client)):
         with pytest.raises((ssl.SSLError, ConnectionError, PeerError)):
             tls(router, "mutual", context)
 
@@ -143,10 +145,10 @@ def test_who_gets_in(start: Start, tls: Tls, made: Pki, peers: list[Peer], tmp_p
     assert by_certificate.remote_open is not None
 
 
-def test_the_user_of_a_certificate(start: Start, made: Pki, peers: list[Peer]) -> None:
+def test_client_certificate_without_sasl_sets_the_user(start: Start, authority: Pki, peers: list[Peer]) -> None:
     """Without SASL the user is the whole subject name (security.md S-8)."""
-    router = start([profile(made), secure(saslMechanisms="EXTERNAL ANONYMOUS"), listener("plain")])
-    peer = Peer(made.context(made.client).wrap_socket(dial(router.ports[""]), server_hostname="localhost"))
+    router = start([profile(authority), secure(saslMechanisms="EXTERNAL ANONYMOUS"), listener("plain")])
+    peer = Peer(authority.context(authority.client).wrap_socket(dial(router.ports[""]), server_hostname="localhost"))
     peers.append(peer)
     peer.open(sasl=False)
     own = Peer.opened(router.ports["plain"])
@@ -158,9 +160,9 @@ def test_the_user_of_a_certificate(start: Start, made: Pki, peers: list[Peer]) -
     ]
 
 
-def test_sessions_are_resumed_by_every_worker(start: Start, tls: Tls, made: Pki) -> None:
-    router = start([profile(made), secure()], 3)
-    context = made.context()
+def test_sessions_are_resumed_by_all_workers(start: Start, tls: Tls, authority: Pki) -> None:
+    router = start([profile(authority), secure()], 3)
+    context = authority.context()
     first = tls(router, context=context)
     assert isinstance(first.socket, ssl.SSLSocket)
     used = set()
@@ -172,31 +174,37 @@ def test_sessions_are_resumed_by_every_worker(start: Start, tls: Tls, made: Pki)
     assert len(used) == 3
 
 
-def test_a_certificate_is_swapped(start: Start, tls: Tls, made: Pki, swapped: Swapped, second: Issued) -> None:
-    router = start([profile(made, swapped.issued), secure()], 3)
+def test_replaced_certificate_is_used_for_new_connections(
+    start: Start, tls: Tls, authority: Pki, swapped: Swapped, second: Issued
+) -> None:
+    router = start([profile(authority, swapped.issued), secure()], 3)
     old = tls(router)
     swapped.put(second.certificate.read_bytes(), second.key.read_bytes())
     router.wait_log(r"CONN_MGR \(notice\) sslProfile 'p': new credentials are in use")
     new = tls(router)
     assert certificate_of(new) == second.certificate.read_bytes().strip()
-    assert certificate_of(old) == made.server.certificate.read_bytes().strip()
+    assert certificate_of(old) == authority.server.certificate.read_bytes().strip()
     assert Management(old).query("connection"), "it stays"
 
 
-def test_a_broken_file_changes_nothing(start: Start, tls: Tls, made: Pki, swapped: Swapped, second: Issued) -> None:
-    router = start([profile(made, swapped.issued), secure()], 3)
+def test_broken_key_file_keeps_the_credentials(
+    start: Start, tls: Tls, authority: Pki, swapped: Swapped, second: Issued
+) -> None:
+    router = start([profile(authority, swapped.issued), secure()], 3)
     swapped.put(second.certificate.read_bytes(), b"nonsense")
     router.wait_log(r"sslProfile 'p' \(line \d+\): privateKeyFile \S+: .*; the previous credentials stay in use")
-    assert certificate_of(tls(router)) == made.server.certificate.read_bytes().strip()
+    assert certificate_of(tls(router)) == authority.server.certificate.read_bytes().strip()
     swapped.put(second.certificate.read_bytes(), second.key.read_bytes())
     router.wait_log("sslProfile 'p' is valid again")
     router.wait_log("new credentials are in use")
     assert certificate_of(tls(router)) == second.certificate.read_bytes().strip()
 
 
-def test_old_connections_are_retired(start: Start, tls: Tls, made: Pki, swapped: Swapped, second: Issued) -> None:
+def test_connections_with_old_credentials_are_retired(
+    start: Start, tls: Tls, authority: Pki, swapped: Swapped, second: Issued
+) -> None:
     attributes = {"oldConnections": "retire", "oldConnectionsPerSecond": 100}
-    router = start([profile(made, swapped.issued, **attributes), secure()], 3)
+    router = start([profile(authority, swapped.issued, **attributes), secure()], 3)
     old = [tls(router) for _ in range(4)]
     plain = Peer.opened(router.ports[""])
     swapped.put(second.certificate.read_bytes(), second.key.read_bytes())
@@ -208,9 +216,9 @@ def test_old_connections_are_retired(start: Start, tls: Tls, made: Pki, swapped:
     plain.drop()
 
 
-def test_a_profile_that_is_broken_from_the_start(start: Start, made: Pki) -> None:
+def test_profile_invalid_at_start_refuses_connections(start: Start, authority: Pki) -> None:
     """The router starts, but closes connections of the profile's listeners at once (security.md T-12)."""
-    router = start([profile(made, certFile="/none"), secure(), listener("other", sslProfile="unknown")])
+    router = start([profile(authority, certFile="/none"), secure(), listener("other", sslProfile="unknown")])
     assert r"sslProfile 'p' (line " in router.log
     assert "certFile /none: No such file or directory; connections are refused" in router.log
     for name in ("", "other"):
@@ -219,17 +227,19 @@ def test_a_profile_that_is_broken_from_the_start(start: Start, made: Pki) -> Non
     router.wait_log("Run Time: Cannot set SSL credentials")
 
 
-def test_management(start: Start, tls: Tls, made: Pki, second: Issued) -> None:
+def test_profile_is_created_changed_and_deleted_by_management(
+    start: Start, tls: Tls, authority: Pki, second: Issued
+) -> None:
     router = start([listener("plain"), FILES], 3)
     own = Peer.opened(router.ports["plain"])
     management = Management(own)
-    _, attributes = profile(made, password="secret")
+    _, attributes = profile(authority, password="secret")
     given = {name: str(value) for name, value in attributes.items() if name != "name"}
     row = management.create(PROFILE, "p", **given)
     assert (row["identity"], "password" in row) == ("sslProfile/p", False)
     management.create("listener", "late", host="127.0.0.1", port="0", sslProfile="p")
     late = int(router.wait_log(r"Listening on 127.0.0.1:(\d+) \(late\)")[1])
-    assert certificate_of(tls(router, late)) == made.server.certificate.read_bytes().strip()
+    assert certificate_of(tls(router, late)) == authority.server.certificate.read_bytes().strip()
     with pytest.raises(ManagementError, match="certFile /none: No such file"):
         management.call("UPDATE", {"certFile": "/none"}, name="p")
     files = {"certFile": str(second.certificate), "privateKeyFile": str(second.key)}
@@ -250,11 +260,13 @@ def test_management(start: Start, tls: Tls, made: Pki, second: Issued) -> None:
         ({"certFile": None, "privateKeyFile": None}, "localhost", False),
     ],
 )
-def test_connectors(start: Start, made: Pki, attributes: dict[str, Any], host: str, fine: bool) -> None:
+def test_connector_over_tls_needs_trust_and_certificate(
+    start: Start, authority: Pki, attributes: dict[str, Any], host: str, fine: bool
+) -> None:
     """Connector with TLS and a client certificate, to another router."""
-    server = start([profile(made), secure(saslMechanisms="EXTERNAL ANONYMOUS", requireSsl=True)])
+    server = start([profile(authority), secure(saslMechanisms="EXTERNAL ANONYMOUS", requireSsl=True)])
     connector = ("connector", {"host": host, "port": server.port, "sslProfile": "p", "role": "route-container"})
-    client = start([profile(made, made.client, **attributes), connector, listener()])
+    client = start([profile(authority, authority.client, **attributes), connector, listener()])
     if fine:
         client.wait_log(r"Connection Opened: dir=out host=localhost:\d+ vhost= encrypted=TLSv1.3")
     else:
@@ -262,26 +274,26 @@ def test_connectors(start: Start, made: Pki, attributes: dict[str, Any], host: s
         assert "Connection Opened: dir=out" not in client.log
 
 
-def test_a_host_of_another_name(start: Start, made: Pki) -> None:
-    other = made.issue("other-host", "/CN=other.example", names="DNS:other.example")
-    server = start([profile(made, other), secure()])
+def test_connector_verifies_the_host_name(start: Start, authority: Pki) -> None:
+    other = authority.issue("other-host", "/CN=other.example", names="DNS:other.example")
+    server = start([profile(authority, other), secure()])
     place = {"host": "localhost", "port": server.port, "sslProfile": "p"}
     strict = ("connector", {**place, "name": "strict"})
     lax = ("connector", {**place, "name": "lax", "verifyHostname": False})
-    client = start([profile(made), strict, lax, listener()])
+    client = start([profile(authority), strict, lax, listener()])
     client.wait_log(r"Connection to localhost:\d+ failed: .*certificate verify failed")
     client.wait_log(r"Connection Opened: dir=out host=localhost:\d+ vhost= encrypted=TLSv1.3")
 
 
-def test_whom_a_connector_asks_for(start: Start, made: Pki) -> None:
+def test_connector_sends_server_name_and_certificate(start: Start, authority: Pki) -> None:
     """The connector sends its configured host as server name (security.md T-15), and its certificate."""
-    context = made.server_context(made.server, wants_client=True)
+    context = authority.server_context(authority.server, wants_client=True)
     asked: list[str | None] = []
     context.sni_callback = lambda _, name, __: asked.append(name)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
         place = {"host": "localhost", "port": server.getsockname()[1], "sslProfile": "p", "role": "route-container"}
-        start([profile(made, made.client), ("connector", place), listener()])
+        start([profile(authority, authority.client), ("connector", place), listener()])
         with context.wrap_socket(server.accept()[0], server_side=True) as secured:
             assert asked == ["localhost"]
             subject = (secured.getpeercert() or {})["subject"]
@@ -305,20 +317,20 @@ def get(port: int, context: ssl.SSLContext | None = None, path: str = "/readyz")
     return int(head.split()[1]), body
 
 
-def test_https(start: Start, made: Pki, swapped: Swapped, second: Issued) -> None:
+def test_https_listeners_serve_pages(start: Start, authority: Pki, swapped: Swapped, second: Issued) -> None:
     router = start([
-        profile(made, swapped.issued),
+        profile(authority, swapped.issued),
         listener("main"),
         secure("both", http=True),
         secure("strict", http=True, requireSsl=True),
         secure("mutual", http=True, requireSsl=True, authenticatePeer=True),
     ])  # fmt: skip
-    context, known = made.context(), made.context(made.client)
+    context, known = authority.context(), authority.context(authority.client)
     assert get(router.ports["both"])[0] == get(router.ports["both"], context)[0] == 200
     assert get(router.ports["strict"], context)[0] == get(router.ports["mutual"], known)[0] == 200
-    for name, who in (("strict", None), ("mutual", context)):
+    for name, client_context in (("strict", None), ("mutual", context)):
         with pytest.raises((ConnectionError, ssl.SSLError)):
-            get(router.ports[name], who)
+            get(router.ports[name], client_context)
     assert 'sluice_tls_profile_current{profile="p"} 1.0' in get(router.ports["both"], context, "/metrics")[1]
 
     swapped.put(second.certificate.read_bytes(), b"nonsense")
@@ -330,8 +342,8 @@ def test_https(start: Start, made: Pki, swapped: Swapped, second: Issued) -> Non
     assert 'sluice_tls_certificate_expiry_timestamp_seconds{profile="p"} ' in page
 
 
-def test_a_router_without_usable_credentials_is_not_ready(start: Start, made: Pki) -> None:
-    router = start([profile(made, certFile="/none"), secure(), listener("http", http=True)])
+def test_router_without_usable_credentials_is_not_ready(start: Start, authority: Pki) -> None:
+    router = start([profile(authority, certFile="/none"), secure(), listener("http", http=True)])
     status, body = get(router.ports["http"])
     assert status == 503
     assert "certFile /none: No such file or directory" in body
@@ -339,13 +351,13 @@ def test_a_router_without_usable_credentials_is_not_ready(start: Start, made: Pk
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can switch users")
 @pytest.mark.disturbs("a worker is killed")
-def test_root_is_dropped(start: Start, tls: Tls, made: Pki) -> None:
+def test_root_rights_are_dropped(start: Start, tls: Tls, authority: Pki) -> None:
     """All processes run as the configured user, and none can write a core file."""
     nobody = pwd.getpwnam("nobody")
-    sections = [profile(made), secure(), secure("https", http=True, requireSsl=True)]
+    sections = [profile(authority), secure(), secure("https", http=True, requireSsl=True)]
     router = start(sections, 2, options=["--user", "nobody"], program=program_for("nobody"))
     tls(router)
-    assert get(router.ports["https"], made.context(), "/metrics")[0] == 200
+    assert get(router.ports["https"], authority.context(), "/metrics")[0] == 200
     for process in router.family():
         assert set(process.uids()) == {nobody.pw_uid}
         assert set(process.gids()) == {nobody.pw_gid}
@@ -357,46 +369,50 @@ def test_root_is_dropped(start: Start, tls: Tls, made: Pki) -> None:
     tls(router)
 
 
-def test_a_reload(start: Start, tls: Tls, made: Pki, second: Issued) -> None:
+def test_reload_replaces_credentials_and_hides_passwords(
+    start: Start, tls: Tls, authority: Pki, second: Issued
+) -> None:
     """A plan shows no password, and an invalid profile in the file leaves the credentials in use."""
-    router = start([profile(made, password="pass:hidden"), secure()], 3)
+    router = start([profile(authority, password="pass:hidden"), secure()], 3)
     management = Management(tls(router))
-    router.configure([profile(made, second, password="pass:hushed"), secure()])
+    router.configure([profile(authority, second, password="pass:hushed"), secure()])
     plan = management.call("RELOAD", plan=True)
     assert "certFile" in plan["text"]
     assert "hushed" not in plan["text"] + str(plan["changes"])
     management.call("RELOAD")
     assert certificate_of(tls(router)) == second.certificate.read_bytes().strip()
-    router.configure([profile(made, second, ciphers="nonsense"), secure()])
+    router.configure([profile(authority, second, ciphers="nonsense"), secure()])
     management.call("RELOAD")
     assert router.wait_log("ciphers nonsense: no cipher match; the previous credentials stay in use")
     assert certificate_of(tls(router)) == second.certificate.read_bytes().strip()
     assert not re.search("hidden|hushed", router.log)
 
 
-def test_swaps_under_load(start: Start, tls: Tls, made: Pki, swapped: Swapped, second: Issued) -> None:
+def test_certificates_replaced_under_load_disturb_no_client(
+    start: Start, tls: Tls, authority: Pki, swapped: Swapped, second: Issued
+) -> None:
     """Messages pass and every new connection is accepted while certificates are replaced."""
-    router = start([profile(made, swapped.issued), secure()], 3)
+    router = start([profile(authority, swapped.issued), secure()], 3)
     receiver = tls(router).receiver("a", 1)
     sender = tls(router).sender("a")
     seen = set()
-    for turn in range(1, 4):
-        issued = second if turn % 2 else made.server
+    for count in range(1, 4):
+        issued = second if count % 2 else authority.server
         swapped.put(issued.certificate.read_bytes(), issued.key.read_bytes())
 
-        def passed(turn: int = turn) -> bool:
+        def passed(count: int = count) -> bool:
             pass_one(sender, receiver)
             receiver.flow(1)
             seen.add(certificate_of(tls(router)))
-            return router.log.count("new credentials are in use") == turn
+            return router.log.count("new credentials are in use") == count
 
         router.wait(passed, "the new certificate is used")
-    assert seen == {each.certificate.read_bytes().strip() for each in (second, made.server)}
+    assert seen == {each.certificate.read_bytes().strip() for each in (second, authority.server)}
 
 
-def test_a_record_is_read_once(start: Start, tls: Tls, made: Pki, peers: list[Peer]) -> None:
+def test_record_is_read_with_one_call(start: Start, tls: Tls, authority: Pki, peers: list[Peer]) -> None:
     """A TLS record takes one read(2), when the socket is ready; no further read finds the socket empty."""
-    router = start([profile(made), secure()], 1)
+    router = start([profile(authority), secure()], 1)
     peers.append(Peer.opened(router.ports[""]))
     count = 200
     receiver = peers[-1].receiver("a", count)
@@ -413,11 +429,11 @@ def test_a_record_is_read_once(start: Start, tls: Tls, made: Pki, peers: list[Pe
     assert count <= reads() - before < 1.5 * count
 
 
-def test_versions(start: Start, tls: Tls, made: Pki) -> None:
+def test_protocol_version_is_restricted_by_profile(start: Start, tls: Tls, authority: Pki) -> None:
     """The default is TLS 1.2 and 1.3; `protocols` restricts it (security.md T-2)."""
-    router = start([profile(made, protocols="TLSv1.2"), secure()])
+    router = start([profile(authority, protocols="TLSv1.2"), secure()])
     assert management_row(tls(router))["sslProto"] == "TLSv1.2"
-    newest = made.context()
+    newest = authority.context()
     newest.minimum_version = ssl.TLSVersion.TLSv1_3
     with pytest.raises((ssl.SSLError, ConnectionError)):
         tls(router, context=newest)
@@ -428,12 +444,12 @@ def management_row(peer: Peer) -> dict[str, Any]:
     return dict(rows[-1])
 
 
-def test_proton(start: Start, made: Pki) -> None:
+def test_proton_client_verifies_and_connects(start: Start, authority: Pki) -> None:
     """Proton connects with verification of the certificate and of the host name."""
-    router = start([profile(made), secure(saslMechanisms="EXTERNAL ANONYMOUS", requireSsl=True)])
+    router = start([profile(authority), secure(saslMechanisms="EXTERNAL ANONYMOUS", requireSsl=True)])
     domain = proton.SSLDomain(proton.SSLDomain.MODE_CLIENT)
-    domain.set_credentials(str(made.client.certificate), str(made.client.key), None)
-    domain.set_trusted_ca_db(str(made.trusted))
+    domain.set_credentials(str(authority.client.certificate), str(authority.client.key), None)
+    domain.set_trusted_ca_db(str(authority.trusted))
     domain.set_peer_authentication(proton.SSLDomain.VERIFY_PEER_NAME)
     url = f"amqps://localhost:{router.port}"
     client = BlockingConnection(url, ssl_domain=domain, timeout=10, allowed_mechs="ANONYMOUS")
@@ -443,29 +459,29 @@ def test_proton(start: Start, made: Pki) -> None:
     client.close()
 
 
-def test_an_expired_certificate(start: Start, made: Pki) -> None:
+def test_expired_certificate_is_logged_and_refused(start: Start, authority: Pki) -> None:
     """The router starts and logs the expiry; clients refuse the certificate."""
-    expired = made.issue("expired", "/CN=expired", names="DNS:localhost", days=-1)
-    router = start([profile(made, expired), secure(), listener("http", http=True)])
+    expired = authority.issue("expired", "/CN=expired", names="DNS:localhost", days=-1)
+    router = start([profile(authority, expired), secure(), listener("http", http=True)])
     assert "sslProfile 'p': the certificate has expired" in router.log
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        made.context().wrap_socket(dial(router.ports[""]), server_hostname="localhost")
+        authority.context().wrap_socket(dial(router.ports[""]), server_hostname="localhost")
     assert "the certificate has expired" in get(router.ports["http"])[1]
 
 
-def test_a_large_file_of_authorities(start: Start, tls: Tls, made: Pki, tmp_path: Path) -> None:
+def test_large_authority_file_is_loaded(start: Start, tls: Tls, authority: Pki, tmp_path: Path) -> None:
     """The file is as large as that of all public authorities."""
     path = tmp_path / "authorities.pem"
-    path.write_bytes(made.trusted.read_bytes() + b"# nothing\n" * 100_000)
-    router = start([profile(made, caCertFile=path), secure(saslMechanisms="EXTERNAL ANONYMOUS")], 3)
-    tls(router, context=made.context(made.client))
+    path.write_bytes(authority.trusted.read_bytes() + b"# nothing\n" * 100_000)
+    router = start([profile(authority, caCertFile=path), secure(saslMechanisms="EXTERNAL ANONYMOUS")], 3)
+    tls(router, context=authority.context(authority.client))
 
 
-def test_a_session_without_a_certificate_is_no_way_in(start: Start, tls: Tls, made: Pki) -> None:
+def test_session_without_certificate_is_not_resumed_elsewhere(start: Start, tls: Tls, authority: Pki) -> None:
     """A session of one listener does not bypass the client certificate that another listener of the same profile
     requires."""
-    router = start([profile(made), secure(), secure("mutual", saslMechanisms="EXTERNAL ANONYMOUS")])
-    context = made.context()
+    router = start([profile(authority), secure(), secure("mutual", saslMechanisms="EXTERNAL ANONYMOUS")])
+    context = authority.context()
     first = tls(router, context=context)
     assert isinstance(first.socket, ssl.SSLSocket)
     with pytest.raises((ssl.SSLError, ConnectionError, PeerError)):

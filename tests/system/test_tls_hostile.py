@@ -28,22 +28,26 @@ from tests.system.router import Router, Section, listener, poll
 pytestmark = pytest.mark.adversarial
 
 #: Value of initialHandshakeTimeoutSeconds of listener `tls`.
-HASTY = 1
+HANDSHAKE_SECONDS = 1
 #: Lifetime in seconds of a certificate that expires during a test.
-VALID = 8
+LIFETIME_SECONDS = 8
 REFUSED = (ssl.SSLError, ConnectionError, PeerError)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp(), "hostile")
 
 
-def sections(made: Pki, **attributes: Any) -> list[Section]:
-    own = {"certFile": made.server.certificate, "privateKeyFile": made.server.key, "caCertFile": made.trusted}
+def sections(authority: Pki, **attributes: Any) -> list[Section]:
+    own = {
+        "certFile": authority.server.certificate,
+        "privateKeyFile": authority.server.key,
+        "caCertFile": authority.trusted,
+    }
     return [
         ("sslProfile", {"name": "p", **own, **attributes}),
-        listener("tls", sslProfile="p", initialHandshakeTimeoutSeconds=HASTY, requireSsl=True),
+        listener("tls", sslProfile="p", initialHandshakeTimeoutSeconds=HANDSHAKE_SECONDS, requireSsl=True),
         listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, requireSsl=True),
         listener("https", sslProfile="p", http=True, authenticatePeer=True, requireSsl=True),
         listener(),
@@ -63,9 +67,9 @@ def greeting() -> bytes:
     return out.read()
 
 
-def opened(
+def open_over_tls(
     router: Router,
-    made: Pki,
+    authority: Pki,
     name: str = "tls",
     client: Issued | None = None,
     *,
@@ -73,7 +77,7 @@ def opened(
     session: ssl.SSLSession | None = None,
 ) -> Peer:
     """Return a peer opened over TLS; with a client certificate it logs in by EXTERNAL."""
-    context = context or made.context(client)
+    context = context or authority.context(client)
     peer = Peer(context.wrap_socket(dial(router, name), server_hostname="localhost", session=session))
     try:
         peer.open(mechanism="EXTERNAL" if client else "ANONYMOUS")
@@ -83,8 +87,8 @@ def opened(
     return peer
 
 
-def serves(router: Router, made: Pki) -> None:
-    opened(router, made).drop()
+def check_serves(router: Router, authority: Pki) -> None:
+    open_over_tls(router, authority).drop()
 
 
 def wait_end(connection: socket.socket) -> None:
@@ -96,20 +100,20 @@ def wait_end(connection: socket.socket) -> None:
         pass
 
 
-@pytest.mark.parametrize("part", [1, 5, 100])
-def test_a_truncated_handshake_has_its_time(start: Start, made: Pki, part: int) -> None:
-    router = start(sections(made))
+@pytest.mark.parametrize("length", [1, 5, 100])
+def test_truncated_handshake_is_closed_after_its_timeout(start: Start, authority: Pki, length: int) -> None:
+    router = start(sections(authority))
     begun = time.monotonic()
     with dial(router, "tls") as silent:
-        silent.sendall(greeting()[:part])
-        serves(router, made)
+        silent.sendall(greeting()[:length])
+        check_serves(router, authority)
         wait_end(silent)
-    assert time.monotonic() - begun >= HASTY * 0.9
+    assert time.monotonic() - begun >= HANDSHAKE_SECONDS * 0.9
 
 
-def test_a_dribbled_handshake_has_no_more_time(start: Start, made: Pki) -> None:
+def test_dribbled_handshake_gets_no_extra_time(start: Start, authority: Pki) -> None:
     """Single octets are progress, but do not restart the handshake timeout."""
-    router = start(sections(made))
+    router = start(sections(authority))
     octets = iter(greeting())
     with dial(router, "tls") as slow:
         ended = threading.Event()
@@ -129,7 +133,7 @@ def test_a_dribbled_handshake_has_no_more_time(start: Start, made: Pki) -> None:
         ended.set()
         thread.join()
     assert next(octets, None) is not None, "it was ended before the greeting was complete"
-    serves(router, made)
+    check_serves(router, authority)
 
 
 @pytest.mark.parametrize(
@@ -142,30 +146,30 @@ def test_a_dribbled_handshake_has_no_more_time(start: Start, made: Pki) -> None:
     ],
     ids=["long record", "long message", "nonsense", "empty records"],
 )
-def test_garbage_ends_at_once(start: Start, made: Pki, octets: bytes) -> None:
-    router = start(sections(made))
+def test_garbage_closes_the_connection_at_once(start: Start, authority: Pki, octets: bytes) -> None:
+    router = start(sections(authority))
     with dial(router, "mutual") as hostile:  # listener `mutual` has no handshake timeout
         hostile.sendall(octets)
         wait_end(hostile)
     router.wait_log(r"\[C\d+\] Connection from \S+ .*failed: amqp:connection:framing-error SSL Failure: ")
-    serves(router, made)
+    check_serves(router, authority)
 
 
-def test_half_a_greeting_and_the_end(start: Start, made: Pki) -> None:
-    router = start(sections(made))
+def test_half_greeting_and_end_is_closed(start: Start, authority: Pki) -> None:
+    router = start(sections(authority))
     with dial(router, "mutual") as hostile:
         hostile.sendall(greeting()[:100])
         hostile.shutdown(socket.SHUT_WR)
         wait_end(hostile)
     router.wait_log("SSL Failure: unexpected eof while reading")
-    serves(router, made)
+    check_serves(router, authority)
 
 
-def test_renegotiation_is_refused(start: Start, made: Pki) -> None:
-    router = start(sections(made))
+def test_renegotiation_is_refused(start: Start, authority: Pki) -> None:
+    router = start(sections(authority))
     command = ["openssl", "s_client", "-connect", f"localhost:{router.ports['tls']}", "-tls1_2"]
     client = subprocess.Popen(
-        [*command, "-CAfile", str(made.trusted)],
+        [*command, "-CAfile", str(authority.trusted)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -183,7 +187,7 @@ def test_renegotiation_is_refused(start: Start, made: Pki) -> None:
     client.wait(10)
     assert "RENEGOTIATING\n" in seen
     assert "no renegotiation" in "".join(seen)
-    serves(router, made)
+    check_serves(router, authority)
 
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -197,42 +201,42 @@ FLOOD, ANSWER = 2000, 100
 TICKET = 256
 
 
-def received(client: OpenSslClient) -> int:
+def received_octets(client: OpenSslClient) -> int:
     """Return the number of encrypted octets received until the end."""
     octets = 0
     try:
-        while part := client.socket.recv(65536):
-            octets += len(part)
+        while length := client.socket.recv(65536):
+            octets += len(length)
     except ConnectionError:
         pass
     return octets
 
 
 @pytest.mark.parametrize("websockets", [True, False], ids=["in a worker", "in the supervisor"])
-def test_changes_of_keys_keep_nobody_waiting(start: Start, made: Pki, websockets: bool) -> None:
+def test_key_update_flood_is_closed(start: Start, authority: Pki, websockets: bool) -> None:
     """Without a limit a megabyte of key updates, prepared in advance, would keep a process busy for seconds."""
-    router = start([*sections(made), listener("web", sslProfile="p", http=True, websockets=websockets)])
+    router = start([*sections(authority), listener("web", sslProfile="p", http=True, websockets=websockets)])
     amqp = OpenSslClient(router.ports["tls"])
     amqp.socket.sendall(amqp.updates(FLOOD) + amqp.data(AMQP_HEADER + OPEN))
     router.wait_log("SSL Failure: too many records without data")
-    received(amqp)
+    received_octets(amqp)
     amqp.close()
     web = OpenSslClient(router.ports["web"])
     web.socket.sendall(web.updates(FLOOD) + web.data(GET))
-    assert received(web) < ANSWER + TICKET * websockets
+    assert received_octets(web) < ANSWER + TICKET * websockets
     web.close()
-    serves(router, made)
+    check_serves(router, authority)
 
 
-def test_keys_may_change(start: Start, made: Pki) -> None:
+def test_key_updates_at_a_low_rate_are_accepted(start: Start, authority: Pki) -> None:
     """A connection may send a few key updates at once and further ones rarely; more of them end it."""
-    router = start([*sections(made), listener("web", sslProfile="p", http=True, websockets=False)])
+    router = start([*sections(authority), listener("web", sslProfile="p", http=True, websockets=False)])
     amqp = OpenSslClient(router.ports["tls"])
-    amqp.socket.sendall(b"".join(amqp.updates(5) + amqp.data(part) for part in (AMQP_HEADER, OPEN)))
+    amqp.socket.sendall(b"".join(amqp.updates(5) + amqp.data(length) for length in (AMQP_HEADER, OPEN)))
     router.wait_log("Connection Opened: .* container_id=updates")
     heartbeats = b"".join(amqp.data(HEARTBEAT) for _ in range(ONE_UPDATE_IN * 10))
     amqp.socket.sendall(heartbeats + amqp.updates(10) + amqp.data(CLOSE))
-    received(amqp)
+    received_octets(amqp)
     router.wait_log("Connection Closed")
     assert "SSL Failure" not in router.log
     amqp.close()
@@ -242,25 +246,25 @@ def test_keys_may_change(start: Start, made: Pki) -> None:
     router.wait_log("SSL Failure: too many records without data")
     amqp.close()
     web = OpenSslClient(router.ports["web"])
-    web.socket.sendall(b"".join(web.updates(100) + web.data(part) for part in (GET[:10], GET[10:])))
-    assert received(web) > ANSWER
+    web.socket.sendall(b"".join(web.updates(100) + web.data(length) for length in (GET[:10], GET[10:])))
+    assert received_octets(web) > ANSWER
     web.close()
 
 
-def test_too_many_certificates(start: Start, made: Pki, tmp_path: Path) -> None:
+def test_overlong_certificate_chain_is_refused(start: Start, authority: Pki, tmp_path: Path) -> None:
     """A chain of 200 kB is not read."""
-    router = start(sections(made))
+    router = start(sections(authority))
     chain = tmp_path / "chain.pem"
-    certificate = made.client.certificate.read_bytes()
+    certificate = authority.client.certificate.read_bytes()
     chain.write_bytes(certificate * (200_000 // len(certificate)))
     with pytest.raises(REFUSED):
-        opened(router, made, "mutual", Issued(chain, made.client.key))
+        open_over_tls(router, authority, "mutual", Issued(chain, authority.client.key))
     router.wait_log("SSL Failure: excessive message size")
-    opened(router, made, "mutual", made.client).drop()
+    open_over_tls(router, authority, "mutual", authority.client).drop()
 
 
-def https(router: Router, made: Pki, client: Issued) -> bytes:
-    with made.context(client).wrap_socket(dial(router, "https"), server_hostname="localhost") as asking:
+def https(router: Router, authority: Pki, client: Issued) -> bytes:
+    with authority.context(client).wrap_socket(dial(router, "https"), server_hostname="localhost") as asking:
         asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = asking.recv(4096)
     if not answer:
@@ -269,27 +273,32 @@ def https(router: Router, made: Pki, client: Issued) -> bytes:
 
 
 @pytest.mark.parametrize("when", ["expired", "not yet valid"])
-def test_the_dates_of_a_clients_certificate(start: Start, made: Pki, when: str) -> None:
-    router = start(sections(made))
+def test_client_certificate_outside_its_dates_is_refused(start: Start, authority: Pki, when: str) -> None:
+    router = start(sections(authority))
     name = f"client {when}".replace(" ", "-")
     given: dict[str, Any] = {"days": -1} if when == "expired" else {"later": True}
-    client = made.issue(name, f"/CN={name}", **given)
-    for attempt in (lambda: opened(router, made, "mutual", client), lambda: https(router, made, client)):
+    client = authority.issue(name, f"/CN={name}", **given)
+    for attempt in (
+        lambda: open_over_tls(router, authority, "mutual", client),
+        lambda: https(router, authority, client),
+    ):
         with pytest.raises(REFUSED):
             attempt()
     router.wait_log("SSL Failure: certificate verify failed")
-    opened(router, made, "mutual", made.client).drop()
-    assert https(router, made, made.client).startswith(b"HTTP/1.1 ")
+    open_over_tls(router, authority, "mutual", authority.client).drop()
+    assert https(router, authority, authority.client).startswith(b"HTTP/1.1 ")
 
 
 @pytest.mark.parametrize("when", ["expired", "not yet valid", "revoked"])
-def test_a_connector_looks_at_the_servers_certificate(start: Start, made: Pki, tmp_path: Path, when: str) -> None:
+def test_connector_refuses_an_invalid_server_certificate(
+    start: Start, authority: Pki, tmp_path: Path, when: str
+) -> None:
     name = f"server {when}".replace(" ", "-")
     dates: dict[str, dict[str, Any]] = {"expired": {"days": -1}, "not yet valid": {"later": True}}
-    own = made.issue(name, f"/CN={name}", names="DNS:localhost", **dates.get(when, {}))
+    own = authority.issue(name, f"/CN={name}", names="DNS:localhost", **dates.get(when, {}))
     trusted = tmp_path / "trusted.pem"
-    trusted.write_bytes(made.trusted.read_bytes() + (made.revocations(own) if when == "revoked" else b""))
-    server = start(sections(made, certFile=own.certificate, privateKeyFile=own.key))
+    trusted.write_bytes(authority.trusted.read_bytes() + (authority.revocations(own) if when == "revoked" else b""))
+    server = start(sections(authority, certFile=own.certificate, privateKeyFile=own.key))
     place = {"host": "localhost", "port": server.ports["tls"], "sslProfile": "p", "role": "route-container"}
     client = start([("sslProfile", {"name": "p", "caCertFile": trusted}), ("connector", place), listener()])
     reason = {"expired": "certificate has expired", "not yet valid": "certificate is not yet valid"}
@@ -298,48 +307,48 @@ def test_a_connector_looks_at_the_servers_certificate(start: Start, made: Pki, t
     assert "Connection Opened: dir=out" not in client.log
 
 
-def test_certificates_are_revoked_while_it_runs(start: Start, made: Pki, tmp_path: Path) -> None:
+def test_certificate_revoked_at_runtime_is_refused(start: Start, authority: Pki, tmp_path: Path) -> None:
     """The revocation list applies to new connections, HTTPS and resumed sessions; open connections stay."""
-    one, other = (made.issue(f"revocable-{n}", f"/CN=revocable-{n}") for n in (1, 2))
+    one, other = (authority.issue(f"revocable-{n}", f"/CN=revocable-{n}") for n in (1, 2))
     trusted = tmp_path / "trusted.pem"
-    trusted.write_bytes(made.trusted.read_bytes())
-    router = start(sections(made, caCertFile=trusted), 3)
-    context = made.context(one)
-    before = opened(router, made, "mutual", one, context=context)
-    assert https(router, made, one).startswith(b"HTTP/1.1 ")
+    trusted.write_bytes(authority.trusted.read_bytes())
+    router = start(sections(authority, caCertFile=trusted), 3)
+    context = authority.context(one)
+    before = open_over_tls(router, authority, "mutual", one, context=context)
+    assert https(router, authority, one).startswith(b"HTTP/1.1 ")
     assert isinstance(before.socket, ssl.SSLSocket)
     session = before.socket.session
 
     new = tmp_path / "new"
-    new.write_bytes(made.trusted.read_bytes() + made.revocations(one))
+    new.write_bytes(authority.trusted.read_bytes() + authority.revocations(one))
     os.replace(new, trusted)
     router.wait_log("sslProfile 'p': new credentials are in use")
     with pytest.raises(REFUSED):
-        opened(router, made, "mutual", one)
+        open_over_tls(router, authority, "mutual", one)
     with pytest.raises(REFUSED):
-        https(router, made, one)
+        https(router, authority, one)
     with pytest.raises(REFUSED):
-        opened(router, made, "mutual", one, context=context, session=session)
-    opened(router, made, "mutual", other).drop()
-    assert https(router, made, other).startswith(b"HTTP/1.1 ")
+        open_over_tls(router, authority, "mutual", one, context=context, session=session)
+    open_over_tls(router, authority, "mutual", other).drop()
+    assert https(router, authority, other).startswith(b"HTTP/1.1 ")
     before.barrier()
     before.drop()
 
 
-def test_a_certificate_that_names_nobody(start: Start, made: Pki) -> None:
+def test_certificate_without_user_is_refused(start: Start, authority: Pki) -> None:
     """Policy treats a certificate with host names only as one without a user."""
-    nameless = made.issue("nameless", "/", names="DNS:somebody.example")
-    router = start(sections(made))
-    with opened(router, made, "mutual", nameless) as peer:
+    nameless = authority.issue("nameless", "/", names="DNS:somebody.example")
+    router = start(sections(authority))
+    with open_over_tls(router, authority, "mutual", nameless) as peer:
         assert peer.expect_close() == ("amqp:unauthorized-access", "the certificate names no user")
-    fingerprint = start(sections(made, uidFormat="2"))
-    with opened(fingerprint, made, "mutual", nameless) as peer:
+    fingerprint = start(sections(authority, uidFormat="2"))
+    with open_over_tls(fingerprint, authority, "mutual", nameless) as peer:
         peer.barrier()
 
 
-def test_an_authority_is_revoked(start: Start, made: Pki, tmp_path: Path) -> None:
+def test_revoked_intermediate_authority_is_refused(start: Start, authority: Pki, tmp_path: Path) -> None:
     """Revocation lists apply to the whole chain, and each authority in it needs one."""
-    below = made.below("intermediate")
+    below = authority.below("intermediate")
     chain = tmp_path / "chain.pem"
     chain.write_bytes(below.client.certificate.read_bytes() + below.trusted.read_bytes())
     client = Issued(chain, below.client.key)
@@ -347,38 +356,38 @@ def test_an_authority_is_revoked(start: Start, made: Pki, tmp_path: Path) -> Non
     own = below.revocations()
 
     def trust(*lists: bytes) -> None:
-        new.write_bytes(b"".join([made.trusted.read_bytes(), *lists]))
+        new.write_bytes(b"".join([authority.trusted.read_bytes(), *lists]))
         os.replace(new, trusted)
 
-    trust(made.revocations(), own)
-    router = start(sections(made, caCertFile=trusted))
-    opened(router, made, "mutual", client).drop()
-    assert https(router, made, client).startswith(b"HTTP/1.1 ")
-    for count, lists in enumerate(([own], [made.revocations(below.authority), own]), start=1):
+    trust(authority.revocations(), own)
+    router = start(sections(authority, caCertFile=trusted))
+    open_over_tls(router, authority, "mutual", client).drop()
+    assert https(router, authority, client).startswith(b"HTTP/1.1 ")
+    for count, lists in enumerate(([own], [authority.revocations(below.authority), own]), start=1):
         trust(*lists)
         text = "sslProfile 'p': new credentials are in use"
         # Ruff B023: the lambda is called before the next iteration.
         poll(lambda: router.log.count(text) == count, "the lists are in use")  # noqa: B023
         with pytest.raises(REFUSED):
-            opened(router, made, "mutual", client)
+            open_over_tls(router, authority, "mutual", client)
         with pytest.raises(REFUSED):
-            https(router, made, client)
+            https(router, authority, client)
 
 
-def test_a_session_does_not_outlive_its_certificate(start: Start, made: Pki) -> None:
+def test_session_of_expired_certificate_is_not_resumed(start: Start, authority: Pki) -> None:
     """A client cannot resume a session after its certificate has expired."""
-    router = start(sections(made))
-    until = datetime.now(tz=UTC) + timedelta(seconds=VALID)
-    context = made.context(made.issue("brief", "/CN=brief", until=until))
-    first = opened(router, made, "mutual", made.client, context=context)
+    router = start(sections(authority))
+    until = datetime.now(tz=UTC) + timedelta(seconds=LIFETIME_SECONDS)
+    context = authority.context(authority.issue("brief", "/CN=brief", until=until))
+    first = open_over_tls(router, authority, "mutual", authority.client, context=context)
     assert isinstance(first.socket, ssl.SSLSocket)
     session = first.socket.session
-    again = opened(router, made, "mutual", made.client, context=context, session=session)
+    again = open_over_tls(router, authority, "mutual", authority.client, context=context, session=session)
     assert isinstance(again.socket, ssl.SSLSocket)
     assert again.socket.session_reused
-    poll(lambda: datetime.now(tz=UTC) > until + timedelta(seconds=1), "it has expired", 2.0 * VALID)
+    poll(lambda: datetime.now(tz=UTC) > until + timedelta(seconds=1), "it has expired", 2.0 * LIFETIME_SECONDS)
     with pytest.raises(REFUSED):
-        opened(router, made, "mutual", made.client, context=context, session=session)
+        open_over_tls(router, authority, "mutual", authority.client, context=context, session=session)
     router.wait_log("SSL Failure: certificate has expired")
     for peer in (first, again):
         peer.barrier()
@@ -386,8 +395,8 @@ def test_a_session_does_not_outlive_its_certificate(start: Start, made: Pki) -> 
 
 
 @pytest.mark.disturbs("a worker is killed")
-def test_a_worker_is_killed_during_a_handshake(start: Start, made: Pki) -> None:
-    router = start(sections(made), 3)
+def test_worker_killed_during_handshake_is_replaced(start: Start, authority: Pki) -> None:
+    router = start(sections(authority), 3)
     with dial(router, "mutual") as shaking:
         shaking.sendall(greeting()[:100])
         victim = router.worker_of(shaking.getsockname()[1])
@@ -399,7 +408,7 @@ def test_a_worker_is_killed_during_a_handshake(start: Start, made: Pki) -> None:
 
     def all_serve() -> bool:
         """Connect, and return whether all workers have connections; new ones are spread over the ready workers."""
-        peers.append(opened(router, made))
+        peers.append(open_over_tls(router, authority))
         return {router.worker_of(peer.socket.getsockname()[1]) for peer in peers} == set(router.worker_pids())
 
     poll(all_serve, "the new worker has credentials, too", 30.0)
@@ -407,15 +416,15 @@ def test_a_worker_is_killed_during_a_handshake(start: Start, made: Pki) -> None:
         peer.drop()
 
 
-def test_a_file_of_names_becomes_invalid(start: Start, made: Pki, tmp_path: Path) -> None:
+def test_invalid_name_mapping_file_keeps_the_names(start: Start, authority: Pki, tmp_path: Path) -> None:
     """The names before stay in use and the log reports the error, until the file is valid again."""
     names = tmp_path / "names.json"
     names.write_text(json.dumps({"127.0.0.1": "alice"}))
-    router = start(sections(made, uidFormat="n", uidNameMappingFile=names))
+    router = start(sections(authority, uidFormat="n", uidNameMappingFile=names))
 
     def user() -> str:
         """Return the user of a new connection, as management shows it."""
-        peer, own = opened(router, made, "mutual", made.client), Peer.opened(router.ports[""])
+        peer, own = open_over_tls(router, authority, "mutual", authority.client), Peer.opened(router.ports[""])
         rows = Management(own).query("connection")
         peer.drop()
         own.drop()

@@ -29,7 +29,7 @@ DENIED = ("amqp:resource-limit-exceeded", "connection disallowed by local policy
 UNAUTHORIZED = ("amqp:unauthorized-access", "link disallowed by local policy")
 
 
-def test_claims_are_groups(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
+def test_token_claims_select_policy_groups(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
     router = start([*SECTIONS, issuer(tmp_path, groupClaim="roles")], 2)
 
     def client(hostname: str, *roles: str) -> Peer:

@@ -23,15 +23,15 @@ pytestmark = pytest.mark.adversarial
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
 @contextmanager
-def served(made: Pki, body: bytes) -> Iterator[int]:
+def serve_keys(authority: Pki, body: bytes) -> Iterator[int]:
     """Yield the port of a TLS server with a document at `/keys` and a redirect to it at all other paths."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class KeysHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.path == "/keys" else 302)
             self.send_header("Location", "/keys")
@@ -41,8 +41,8 @@ def served(made: Pki, body: bytes) -> Iterator[int]:
         def log_message(self, *given: Any) -> None:
             """Log nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.socket = made.server_context(made.server).wrap_socket(server.socket, server_side=True)
+    with ThreadingHTTPServer(("127.0.0.1", 0), KeysHandler) as server:
+        server.socket = authority.server_context(authority.server).wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -52,15 +52,17 @@ def served(made: Pki, body: bytes) -> Iterator[int]:
             thread.join()
 
 
-def test_keys_of_a_url(start: Start, made: Pki, tmp_path: Path, peers: list[Peer]) -> None:
+def test_token_keys_are_read_from_trusted_url_only(
+    start: Start, authority: Pki, tmp_path: Path, peers: list[Peer]
+) -> None:
     """Keys are accepted from a trusted server only, and redirects are not followed."""
     issuer(tmp_path)
 
     def named(name: str, url: str, **attributes: Any) -> Section:
         return "tokenIssuer", {"name": name, "issuer": ISSUER, "audience": "sluice", "jwksUrl": url, **attributes}
 
-    with served(made, (tmp_path / "keys.json").read_bytes()) as port:
-        trusted = {"caCertFile": made.trusted}
+    with serve_keys(authority, (tmp_path / "keys.json").read_bytes()) as port:
+        trusted = {"caCertFile": authority.trusted}
         names = ("good", "stranger", "moved")
         router = start([
             WEB,
@@ -85,15 +87,15 @@ def test_keys_of_a_url(start: Start, made: Pki, tmp_path: Path, peers: list[Peer
             assert peer.expect("sasl-outcome").code == 1
         router.wait_log(r"the keys of the token issuer are not available: HTTP status 302 .*mech=OAUTHBEARER")
 
-        said = (
+        expected = (
             "[+] tokenIssuer good: keys read\n",
             "[+] tokenIssuer stranger: [SSL: CERTIFICATE_VERIFY_FAILED]",
             "[+] tokenIssuer moved: HTTP status 302\n",
             "readyz check passed",
         )
 
-        def told() -> bool:
+        def page_shows_states() -> bool:
             page = get(router.ports["web"], "/readyz").text
-            return all(line in page for line in said)
+            return all(line in page for line in expected)
 
-        poll(told, "the page says what the log says")
+        poll(page_shows_states, "the page says what the log says")

@@ -21,14 +21,14 @@ def manage(router: Router, *words: str, stdin: str | None = None) -> Any:
     return json.loads(done.out) if done.out else None
 
 
-def refused(router: Router, *words: str) -> str:
+def manage_refused(router: Router, *words: str) -> str:
     """Return the output of a call that is refused."""
     done = run("manage", router.port, *words)
     assert (done.code, done.err) == (1, "")
     return done.out
 
 
-def test_query(router: Router) -> None:
+def test_query_prints_rows_of_a_type(router: Router) -> None:
     rows = manage(router, "query", "--type=listener", "host", "port", "httpRootDir", "type")
     assert {"host": "127.0.0.1", "port": "0", "type": LONG + "listener"} in rows
     (own,) = manage(router, "query", "--type=router")
@@ -37,7 +37,7 @@ def test_query(router: Router) -> None:
     assert {"log/DEFAULT", "self", "QDR"} & names
 
 
-def test_introspection(router: Router) -> None:
+def test_introspection_operations_print_the_schema(router: Router) -> None:
     types = manage(router, "get-types")
     assert len(types) == 29
     assert types[LONG + "listener"][-1] == LONG + "entity"
@@ -51,7 +51,7 @@ def test_introspection(router: Router) -> None:
     assert len(manage(router, "get-log", "limit=3")) == 3
 
 
-def test_address_of_its_own(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_address_created_by_tool_treats_messages(router: Router, connect: Connect, fresh: Fresh) -> None:
     """A created address configuration treats messages from then on; a deleted one is removed."""
     name = fresh("made").replace("/", "-")
     words = ["--type=address", f"prefix={name}", "distribution=multicast", "priority=3"]
@@ -66,14 +66,14 @@ def test_address_of_its_own(router: Router, connect: Connect, fresh: Fresh) -> N
     assert sender.outcome(number).name == "accepted"
     (shown,) = [row for row in table(router.port, "-a") if row["addr"] == f"{name}/a"]
     assert (shown["distrib"], shown["pri"], shown["local"]) == ("multicast", "3", "2")
-    assert refused(router, "create", *words, "--name", name) == (
+    assert manage_refused(router, "create", *words, "--name", name) == (
         "BadRequestStatus: Name conflicts with an existing entity\n"
     )
     assert manage(router, "delete", "--type=address", "--name", name) is None
-    assert refused(router, "read", "--type=address", "--name", name) == "NotFoundStatus: Not Found\n"
+    assert manage_refused(router, "read", "--type=address", "--name", name) == "NotFoundStatus: Not Found\n"
 
 
-def test_several_from_stdin(router: Router, fresh: Fresh) -> None:
+def test_entities_from_stdin_are_created(router: Router, fresh: Fresh) -> None:
     names = [fresh("in").replace("/", "-") for _ in range(2)]
     given = [{"name": name, "prefix": name, "distribution": "closest"} for name in names]
     made = manage(router, "create", "--type=address", "--stdin", stdin=json.dumps(given))
@@ -98,7 +98,7 @@ def test_short_types_from_stdin_are_created(router: Router, short: str, attribut
     manage(router, "delete", f"--type={short}", "--name=from-stdin")
 
 
-def test_listener_at_run_time(router: Router, peers: list[Peer], fresh: Fresh) -> None:
+def test_listener_created_by_tool_accepts_connections(router: Router, peers: list[Peer], fresh: Fresh) -> None:
     port = free_port()  # fixed, because the tool does not report a port that the kernel chose
     manage(router, "create", "--type=listener", "name=more", "host=127.0.0.1", f"port={port}", "linkCapacity=7")
     router.wait_log(rf"Listening on 127\.0\.0\.1:{port} \(more\)")
@@ -109,7 +109,7 @@ def test_listener_at_run_time(router: Router, peers: list[Peer], fresh: Fresh) -
     manage(router, "query", "--type=connection")
 
 
-def test_close_of_a_connection(router: Router, connect: Connect) -> None:
+def test_connection_closed_by_tool_gets_an_error(router: Router, connect: Connect) -> None:
     victim = connect(container_id="victim")
     (identity,) = [row["id"] for row in table(router.port, "-c") if row["container"] == "victim"]
     answer = manage(router, "update", "--type=connection", "--identity", identity, "adminStatus=deleted")
@@ -130,11 +130,11 @@ def test_close_of_a_connection(router: Router, connect: Connect) -> None:
          "BadRequestStatus: Cannot specify both a 'prefix' and a 'pattern' attribute\n"),
     ],
 )  # fmt: skip
-def test_refusals(router: Router, words: list[str], text: str) -> None:
-    assert refused(router, *words).startswith(text)
+def test_refusal_prints_status_and_description(router: Router, words: list[str], text: str) -> None:
+    assert manage_refused(router, *words).startswith(text)
 
 
-def test_reload(start: Start, workers: int, fresh: Fresh) -> None:
+def test_reload_tool_plans_applies_and_undoes(start: Start, workers: int, fresh: Fresh) -> None:
     """A changed file is planned, applied and undone under traffic; an invalid file changes nothing."""
     sections = [listener(), *SETTINGS]
     router = start(sections, workers)

@@ -23,7 +23,7 @@ LONG = "org.apache.qpid.dispatch."
 NODE = {"type": "org.amqp.management", "name": "self"}
 
 
-class Original:
+class DispatchToolClient:
     """Management client of the tools."""
 
     def __init__(self, port: int, address: str = "$management") -> None:
@@ -50,13 +50,13 @@ class Original:
 
 def ask_and_leave() -> None:
     """Send a query as a tool: connect to the port in the only argument, and exit without closing."""
-    Original(int(sys.argv[1])).query("router")
+    DispatchToolClient(int(sys.argv[1])).query("router")
     os._exit(0)
 
 
 @pytest.mark.parametrize("address", ["$management", "_local/$management", "_topo/0/QDR/$management"])
-def test_everything_that_qdstat_asks(router: Router, address: str) -> None:
-    tool = Original(router.port, address)
+def test_requests_of_qdstat_are_answered(router: Router, address: str) -> None:
+    tool = DispatchToolClient(router.port, address)
     assert re.fullmatch(r"amqp:/_topo/0/QDR/temp\.[\w+]{15}", tool.client.reply_to)
     assert tool.call(operation="GET-MGMT-NODES", **NODE).body == []
     assert len(tool.query("router")) == 1
@@ -68,8 +68,8 @@ def test_everything_that_qdstat_asks(router: Router, address: str) -> None:
     assert len(tool.query("router.address", count=1)) >= 2
 
 
-def test_everything_that_qdmanage_asks(router: Router) -> None:
-    tool = Original(router.port)
+def test_requests_of_qdmanage_are_answered(router: Router) -> None:
+    tool = DispatchToolClient(router.port)
     created = tool.call(
         {"prefix": "original"}, operation="CREATE", type=LONG + "router.config.address", name="original"
     )
@@ -83,11 +83,11 @@ def test_everything_that_qdmanage_asks(router: Router) -> None:
     assert tool.call(operation="READ", **target).properties["statusCode"] == 404
 
 
-def test_the_router_goes_on_when_a_tool_leaves(router: Router) -> None:
+def test_tool_exiting_without_close_does_no_harm(router: Router) -> None:
     """A tool's process exits, which ends its connection."""
     program = "from tests.system.test_tools_original import ask_and_leave; ask_and_leave()"
     for _ in range(3):
         before = len(router.lines)
         subprocess.run([sys.executable, "-c", program, str(router.port)], cwd=ROOT, check=True, timeout=60)
         router.wait_log(r"\[C\d+\] Connection Closed", after=before)
-    assert len(Original(router.port).query("router")) == 1
+    assert len(DispatchToolClient(router.port).query("router")) == 1

@@ -23,7 +23,7 @@ from tests.system.tools import command, environment, run
 UNREACHABLE = 3
 
 
-def test_explain(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_explain_shows_address_and_links(router: Router, connect: Connect, fresh: Fresh) -> None:
     address = fresh("closest")
     receiver = connect(container_id="the-consumer").receiver(address, 10)
     sender = connect(container_id="the-producer").sender(address)
@@ -46,7 +46,7 @@ def test_explain(router: Router, connect: Connect, fresh: Fresh) -> None:
     assert {consumer["worker"], producer["worker"]} <= set(range(router.workers))
 
 
-def test_explain_why_not(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_explain_names_the_reason_for_no_delivery(router: Router, connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     connect().receiver(address, 0)
     done = run("explain", router.port, address)
@@ -58,7 +58,7 @@ def test_explain_why_not(router: Router, connect: Connect, fresh: Fresh) -> None
     assert "are refused with amqp:not-found" in done.out
 
 
-def test_top_once(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_top_once_prints_workers_and_addresses(router: Router, connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, credit=50)
     for _ in range(20):
@@ -75,7 +75,7 @@ def test_top_once(router: Router, connect: Connect, fresh: Fresh) -> None:
     assert row[-2:] == ["20", "20"]
 
 
-def test_an_interrupt_that_the_library_lost_ends_a_tool(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_lost_by_the_library_ends_the_tool(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interrupt takes effect even if every request is answered."""
     options = top.parser("top").parse_args(["-b", f"127.0.0.1:{router.port}"])
     with client.Client(target(options)) as asking:
@@ -85,34 +85,34 @@ def test_an_interrupt_that_the_library_lost_ends_a_tool(router: Router, monkeypa
             asking.rows("router", ["id"])
 
 
-def _like_a_shell() -> None:
+def _prepare_terminal() -> None:
     """Prepare the tool's process as a shell does before it starts a tool in its terminal."""
     os.close(os.open(os.ttyname(0), os.O_RDWR))  # makes it the controlling terminal
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored if the tests were started in the background
 
 
-class Terminal:
+class TopTerminal:
     """Process of `sluice top` in a terminal, with its output."""
 
     def __init__(self, router: Router) -> None:
         self.shown = b""
-        self._ours, theirs = pty.openpty()
+        self._own_end, tool_end = pty.openpty()
         self.process = subprocess.Popen(
             [*command("top"), "-b", f"127.0.0.1:{router.port}", "-i", "0.2"],
             env={**environment(), "TERM": "xterm", "COLUMNS": "250", "LINES": "60"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=tool_end,
+            stdout=tool_end,
+            stderr=tool_end,
             start_new_session=True,
-            preexec_fn=_like_a_shell,
+            preexec_fn=_prepare_terminal,
         )
-        os.close(theirs)
+        os.close(tool_end)
 
     def read(self) -> bytes:
         """Return the output so far."""
         try:
-            if select.select([self._ours], [], [], 0)[0]:
-                self.shown += os.read(self._ours, 65536)
+            if select.select([self._own_end], [], [], 0)[0]:
+                self.shown += os.read(self._own_end, 65536)
         except OSError as error:
             if error.errno != errno.EIO:  # the tool has ended
                 raise
@@ -120,7 +120,7 @@ class Terminal:
 
     def press(self, key: bytes) -> None:
         """Press a key that ends the tool, and wait until the tool has exited successfully."""
-        os.write(self._ours, key)
+        os.write(self._own_end, key)
         poll(lambda: (self.read(), self.process.poll())[1] is not None, "the tool ends", timeout=30)
         assert self.process.returncode == 0
         assert b"Traceback" not in self.shown
@@ -129,18 +129,18 @@ class Terminal:
         """Kill the tool if it has not exited."""
         self.process.kill()
         self.process.wait()
-        os.close(self._ours)
+        os.close(self._own_end)
 
 
 @pytest.fixture
-def terminal(router: Router) -> Iterator[Terminal]:
-    made = Terminal(router)
-    yield made
-    made.close()
+def terminal(router: Router) -> Iterator[TopTerminal]:
+    opened = TopTerminal(router)
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
-def test_top_in_a_terminal(terminal: Terminal, key: bytes) -> None:
+def test_top_in_terminal_ends_by_key(terminal: TopTerminal, key: bytes) -> None:
     """The tool shows frames until a key ends it, and restores the terminal."""
     poll(lambda: terminal.read().count(b"per second") >= 2, "two frames", timeout=30)
     terminal.press(key)
@@ -153,7 +153,7 @@ ESCAPED = "\\x1b]0;owned\\x07\\x1b[2J\\x7f\\x9b31m\\u202e\\u2066\\r\\n\\t[/x][re
 
 
 @pytest.fixture
-def hostile(router: Router, connect: Connect, fresh: Fresh) -> str:
+def hostile_address(router: Router, connect: Connect, fresh: Fresh) -> str:
     """Two clients all of whose names are hostile, and one that waits; the address."""
     address = fresh() + HOSTILE
     connect(container_id=f"c{HOSTILE}", hostname=f"h{HOSTILE}", properties={"product": HOSTILE}).receiver(
@@ -163,11 +163,11 @@ def hostile(router: Router, connect: Connect, fresh: Fresh) -> str:
     return address
 
 
-def test_names_of_clients_are_harmless(router: Router, hostile: str) -> None:
+def test_hostile_client_names_are_printed_escaped(router: Router, hostile_address: str) -> None:
     """Cover each table and text that shows names of clients."""
-    calls: list[tuple[str, ...]] = [("explain", hostile)]
+    calls: list[tuple[str, ...]] = [("explain", hostile_address)]
     calls += [("stat", *words) for name in ("-c", "-l", "-a", "--log") for words in ([name], [name, "--csv"])]
-    calls += [("stat", "--all-entities"), ("manage", "read", f"--name={hostile}"), ("trace", hostile)]
+    calls += [("stat", "--all-entities"), ("manage", "read", f"--name={hostile_address}"), ("trace", hostile_address)]
     calls += [("top", "--once", "-i", "0.1", "--rows", "1000")]
     for tool, *words in calls:
         done = run(tool, router.port, *words)
@@ -175,16 +175,16 @@ def test_names_of_clients_are_harmless(router: Router, hostile: str) -> None:
         assert "\\x1b]0;" in done.out + done.err, (tool, words, done)
 
 
-def test_names_of_clients_stay_in_their_cells(router: Router, hostile: str) -> None:
+def test_hostile_client_names_stay_in_their_cells(router: Router, hostile_address: str) -> None:
     for words in (["-a"], ["-a", "--csv"]):
         done = run("stat", router.port, *words)
         (line,) = [line for line in done.out.splitlines() if "owned" in line]
-        assert hostile.partition("\x1b")[0] + ESCAPED in line
+        assert hostile_address.partition("\x1b")[0] + ESCAPED in line
     rows = json.loads(run("manage", router.port, "query", "--type=connection", "container").out)
     assert f"c{HOSTILE}" in [row["container"] for row in rows]
 
 
-def test_names_of_clients_do_not_steer_the_terminal_of_top(hostile: str, terminal: Terminal) -> None:
+def test_hostile_client_names_do_not_control_the_terminal(hostile_address: str, terminal: TopTerminal) -> None:
     poll(lambda: terminal.read().count(b"\\x1b]0;owned") >= 2, "two frames with the name", timeout=30)
     terminal.press(b"q")
     for octets in (b"\x1b]", b"\x07", b"\x7f", HOSTILE[HOSTILE.index("\x9b") :][:1].encode(), "\u202e".encode()):

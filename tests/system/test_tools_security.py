@@ -16,16 +16,16 @@ from tests.system.tools import TIMEOUT, Done, command, environment
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="module")
-def _router(tmp_path_factory: pytest.TempPathFactory, made: Pki) -> Iterator[Router]:
+def _router(tmp_path_factory: pytest.TempPathFactory, authority: Pki) -> Iterator[Router]:
     folder = tmp_path_factory.mktemp("secured")
     (folder / "password").write_text(f"{PASSWORD}\n")
     (folder / "key-password").write_text(f" {KEY_PASSWORD}\n")
-    router = Router(folder, sections(folder, made), 1)
+    router = Router(folder, sections(folder, authority), 1)
     router.start()
     yield router
     router.stop()
@@ -54,7 +54,7 @@ def url(router: Router, name: str, user: str = "", scheme: str = "amqps") -> str
     return f"{scheme}://{user}localhost:{router.ports[name]}"
 
 
-def own(bus: str, *words: Any, **variables: str) -> tuple[str, str, bool]:
+def own_connection(bus: str, *words: Any, **variables: str) -> tuple[str, str, bool]:
     """Return user and mechanism of qdmanage's connection and whether it is encrypted, from the tool's own query."""
     done = run("manage", bus, *words, "QUERY", "--type", "connection", **variables)
     assert (done.code, done.err) == (0, ""), done
@@ -66,64 +66,79 @@ LOGIN = ("--sasl-username", USER, "--sasl-password", PASSWORD)
 
 
 @pytest.fixture
-def trust(made: Pki) -> tuple[Any, ...]:
-    return "--ssl-trustfile", made.trusted
+def trust(authority: Pki) -> tuple[Any, ...]:
+    return "--ssl-trustfile", authority.trusted
 
 
-def test_users_and_passwords(router: Router, trust: tuple[Any, ...]) -> None:
+def test_password_login_works_with_each_mechanism(router: Router, trust: tuple[Any, ...]) -> None:
     people = url(router, "people")
     by_file = ("--sasl-username", USER, "--sasl-password-file", router.directory / "password")
-    assert own(people, *trust, *by_file) == (USER, SCRAM[0], True)
-    assert own(url(router, "people", f"{USER}:{PASSWORD}@"), *trust) == (USER, SCRAM[0], True)
-    assert own(people, *trust, *LOGIN, "--sasl-mechanisms", "PLAIN") == (USER, "PLAIN", True)
-    assert own(people, *trust, *LOGIN, "--sasl-mechanisms", "SCRAM-SHA-1 PLAIN") == (USER, "SCRAM-SHA-1", True)
-    assert own(url(router, "bare", scheme="amqp"), *LOGIN) == (USER, "PLAIN", False)
-    assert own(url(router, "anybody"), *trust) == ("anonymous", "ANONYMOUS", True)
+    assert own_connection(people, *trust, *by_file) == (USER, SCRAM[0], True)
+    assert own_connection(url(router, "people", f"{USER}:{PASSWORD}@"), *trust) == (USER, SCRAM[0], True)
+    assert own_connection(people, *trust, *LOGIN, "--sasl-mechanisms", "PLAIN") == (USER, "PLAIN", True)
+    assert own_connection(people, *trust, *LOGIN, "--sasl-mechanisms", "SCRAM-SHA-1 PLAIN") == (
+        USER,
+        "SCRAM-SHA-1",
+        True,
+    )
+    assert own_connection(url(router, "bare", scheme="amqp"), *LOGIN) == (USER, "PLAIN", False)
+    assert own_connection(url(router, "anybody"), *trust) == ("anonymous", "ANONYMOUS", True)
 
 
-def test_qdstat(router: Router, trust: tuple[Any, ...]) -> None:
+def test_qdstat_shows_its_authentication(router: Router, trust: tuple[Any, ...]) -> None:
     done = run("stat", url(router, "people"), "-c", *trust, *LOGIN)
     assert (done.code, done.err) == (0, "")
     (row,) = done.rows
     assert (row["authentication"], row["security"].partition("(")[0]) == (f"{USER}({SCRAM[0]})", "TLSv1.3")
 
 
-def test_certificates(router: Router, made: Pki, trust: tuple[Any, ...]) -> None:
+def test_certificate_login_selects_tls(router: Router, authority: Pki, trust: tuple[Any, ...]) -> None:
     """A trust file or a certificate suffices to select TLS."""
     without_scheme = url(router, "certificates").removeprefix("amqps://")
-    mine = ("--ssl-certificate", made.client.certificate, "--ssl-key", made.client.key)
-    locked = ("--ssl-certificate", made.server.certificate, "--ssl-key", made.locked_key())
-    assert own(without_scheme, *trust, *mine) == ("127.0.0.1", "EXTERNAL", True)
+    mine = ("--ssl-certificate", authority.client.certificate, "--ssl-key", authority.client.key)
+    locked = ("--ssl-certificate", authority.server.certificate, "--ssl-key", authority.locked_key())
+    assert own_connection(without_scheme, *trust, *mine) == ("127.0.0.1", "EXTERNAL", True)
     for password in (("--ssl-password", KEY_PASSWORD), ("--ssl-password-file", router.directory / "key-password")):
-        assert own(without_scheme, *trust, *locked, *password) == ("localhost", "EXTERNAL", True)
+        assert own_connection(without_scheme, *trust, *locked, *password) == ("localhost", "EXTERNAL", True)
 
 
-def test_which_routers_are_trusted(router: Router, made: Pki, trust: tuple[Any, ...]) -> None:
+def test_router_certificate_must_be_trusted(router: Router, authority: Pki, trust: tuple[Any, ...]) -> None:
     anybody = url(router, "anybody")
-    assert own(anybody, SSL_CERT_FILE=str(made.trusted))[2], "an authority of the system"
-    assert own(anybody, "--ssl-disable-peer-name-verify", SSL_CERT_FILE=str(made.trusted))[2]
+    assert own_connection(anybody, SSL_CERT_FILE=str(authority.trusted))[2], "an authority of the system"
+    assert own_connection(anybody, "--ssl-disable-peer-name-verify", SSL_CERT_FILE=str(authority.trusted))[2]
     misnamed = url(router, "misnamed")
-    assert own(misnamed, *trust, "--ssl-disable-peer-name-verify")[2]
+    assert own_connection(misnamed, *trust, "--ssl-disable-peer-name-verify")[2]
     for bus, words in (
         (misnamed, trust),
         (anybody, ()),
         (anybody, ("--ssl-disable-peer-name-verify",)),
-        (anybody, ("--ssl-trustfile", made.client.certificate)),
+        (anybody, ("--ssl-trustfile", authority.client.certificate)),
     ):
         done = run("stat", bus, *words)
         assert done.code == 1
         assert "certificate verify failed" in done.out
 
 
-def test_refused(router: Router, made: Pki, trust: tuple[Any, ...]) -> None:
+def test_refused_login_prints_reason_without_password(router: Router, authority: Pki, trust: tuple[Any, ...]) -> None:
     people, certificates = url(router, "people"), url(router, "certificates")
-    wrong = ("--ssl-certificate", made.server.certificate, "--ssl-key", made.locked_key(), "--ssl-password", "wrong")
+    wrong = (
+        "--ssl-certificate",
+        authority.server.certificate,
+        "--ssl-key",
+        authority.locked_key(),
+        "--ssl-password",
+        "wrong",
+    )
     cases: list[tuple[str, tuple[Any, ...], str]] = [
         (people, (*trust, "--sasl-username", USER, "--sasl-password", "wrong"), "amqp:unauthorized-access"),
         (people, trust, "[mech=none]"),
         (people, (*trust, *LOGIN, "--sasl-mechanisms", "EXTERNAL"), "[mech=none]"),
         (certificates, trust, "certificate required"),
-        (certificates, (*trust, *wrong), f"cannot be used with the key {made.locked_key()} and the password given"),
+        (
+            certificates,
+            (*trust, *wrong),
+            f"cannot be used with the key {authority.locked_key()} and the password given",
+        ),
         (people, ("--ssl-trustfile", "/nowhere"), "/nowhere has no authorities that can be read"),
         (url(router, ""), trust, "wrong version number"),
     ]

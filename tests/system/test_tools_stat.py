@@ -22,7 +22,7 @@ def general(router: Router) -> dict[str, str]:
     return {row["attr"]: row["value"] for row in table(router.port, "-g")}
 
 
-def settled(router: Router, address: str, count: int) -> tuple[Row, Row]:
+def link_rows_after(router: Router, address: str, count: int) -> tuple[Row, Row]:
     """Wait until both links count all `count` deliveries; return the rows of the sender's and of the receiver's
     link."""
     columns = ("acc", "rej", "rel", "mod", "presett", "psdrop")
@@ -37,7 +37,7 @@ def settled(router: Router, address: str, count: int) -> tuple[Row, Row]:
     return found
 
 
-def test_general(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_general_display_counts_deliveries(router: Router, connect: Connect, fresh: Fresh) -> None:
     before = general(router)
     sender, receiver = pair(connect, fresh())
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_general(router: Router, connect: Connect, fresh: Fresh) -> None:
     ]  # fmt: skip
 
 
-def test_links(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_link_display_counts_outcomes(router: Router, connect: Connect, fresh: Fresh) -> None:
     """Nine deliveries cover all outcomes, one is presettled, and one stays unsettled."""
     address = fresh()
     sender, receiver = pair(connect, address, credit=20)
@@ -87,7 +87,7 @@ def test_links(router: Router, connect: Connect, fresh: Fresh) -> None:
         sender.outcome(number)
     sender.send(message.message("settled"), settled=True)
     receiver.next()
-    into, out = settled(router, address, 10)
+    into, out = link_rows_after(router, address, 10)
     for row in (into, out):
         assert (row["type"], row["class"], row["phs"], row["peer"]) == ("endpoint", "mobile", "0", "")
         counts = [row[column] for column in ("deliv", "acc", "rej", "rel", "mod", "presett", "psdrop")]
@@ -106,7 +106,7 @@ def test_links(router: Router, connect: Connect, fresh: Fresh) -> None:
     assert one(links, dir="in")["name"] == sender.name
 
 
-def test_link_without_credit(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_link_without_credit_shows_blocked_time(router: Router, connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     connect().receiver(address, 0)
 
@@ -118,7 +118,7 @@ def test_link_without_credit(router: Router, connect: Connect, fresh: Fresh) -> 
     poll(blocked, "the link has been without credit for a second")
 
 
-def test_addresses(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_address_display_counts_and_sorts(router: Router, connect: Connect, fresh: Fresh) -> None:
     address = fresh("first")
     sender, receiver = pair(connect, address, credit=1500)
     for _ in range(1200):
@@ -140,7 +140,7 @@ def test_addresses(router: Router, connect: Connect, fresh: Fresh) -> None:
     assert len(table(router.port, "-a", "--limit", "1")) == 1
 
 
-def test_connections(router: Router, connect: Connect) -> None:
+def test_connection_display_shows_authentication_and_tenant(router: Router, connect: Connect) -> None:
     connect(container_id="plain", sasl=False)
     connect(container_id="anonymous")
     connect("tenants", container_id="tenant", hostname="acme.com")
@@ -157,7 +157,7 @@ def test_connections(router: Router, connect: Connect) -> None:
     assert identities == sorted(identities)
 
 
-def test_last_delivery_of_a_connection(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_connection_display_shows_last_delivery(router: Router, connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect(container_id=address).receiver(address, 10)
     pass_one(connect().sender(address), receiver)
@@ -186,13 +186,13 @@ def test_last_delivery_of_a_connection(router: Router, connect: Connect, fresh: 
         (["-r", "QDR", "-e"], HEADING),
     ],
 )
-def test_other_displays(router: Router, words: list[str], expected: str) -> None:
+def test_displays_without_rows_print_their_heading(router: Router, words: list[str], expected: str) -> None:
     done = run("stat", router.port, *words)
     assert (done.code, done.err) == (0, "")
     assert re.fullmatch(expected, done.out), done.out
 
 
-def test_log(router: Router) -> None:
+def test_log_display_prints_recent_lines(router: Router) -> None:
     done = run("stat", router.port, "--log", "--limit", "3")
     assert done.code == 0
     lines = done.out.splitlines()
@@ -201,7 +201,7 @@ def test_log(router: Router) -> None:
         assert re.match(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4} [A-Z_]+ \([a-z]+\) .", line)
 
 
-def test_all_entities(router: Router) -> None:
+def test_display_of_all_entities_has_all_titles(router: Router) -> None:
     done = run("stat", router.port, "--all-entities")
     assert (done.code, done.err) == (0, "")
     titles = [line for line in done.out.splitlines() if line and not line.startswith(" ")][2:]
@@ -212,12 +212,12 @@ def test_all_entities(router: Router) -> None:
     ]  # fmt: skip
 
 
-def test_unknown_router(router: Router) -> None:
+def test_unknown_router_is_reported(router: Router) -> None:
     done = run("stat", router.port, "-r", "NOPE")
     assert (done.code, done.out) == (1, "UnknownRouter: router 'NOPE' is not in the network\n")
 
 
-def test_refused_link(router: Router) -> None:
+def test_refused_link_is_reported(router: Router) -> None:
     done = run("stat", router.port, "-b", f"127.0.0.1:{router.port}/unavailable/x")
     assert done.code == 1
     assert re.fullmatch(

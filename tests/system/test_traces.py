@@ -27,7 +27,7 @@ def number_of(management: Management, container: str) -> str:
     return identity
 
 
-def test_all_frames_are_logged_when_the_module_has_trace(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_frames_are_logged_at_level_trace(start: Start, workers: int, peers: list[Peer]) -> None:
     log = ("log", {"module": "PROTOCOL", "enable": "trace+"})
     router = start([listener(), log], workers=workers)
     peer = Peer.opened(router.port, container_id="seen")
@@ -52,7 +52,7 @@ def test_all_frames_are_logged_when_the_module_has_trace(start: Start, workers: 
         router.wait_log(any_number + pattern)
 
 
-def test_management_switches_the_trace_of_one_connection(
+def test_connection_trace_is_switched_by_management(
     router: Router, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     peer = connect(container_id="switched")
@@ -71,7 +71,7 @@ def test_management_switches_the_trace_of_one_connection(
     assert not [line for line in router.lines[table_line:] if "@attach" in line]
 
 
-def test_log_settings_that_change_reach_open_connections(
+def test_log_settings_changed_reach_open_connections(
     router: Router, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     peer = connect(container_id="open before")
@@ -97,7 +97,7 @@ def worker_of(router: Router, peer: Peer) -> int:
     return router.worker_of(int(peer.socket.getsockname()[1]))
 
 
-class Watching:
+class TraceRequest:
     """TRACE request with the lines that it receives."""
 
     def __init__(self, connect: Connect, identity: str | None, **limits: object) -> None:
@@ -113,20 +113,20 @@ class Watching:
         assert all(isinstance(seconds, float) for seconds, _ in answer.body)
         return [text for _, text in answer.body]
 
-    def until(self, part: str) -> list[str]:
-        """Return the lines up to and including the one that contains `part`."""
+    def until(self, text: str) -> list[str]:
+        """Return the lines up to and including the one that contains `text`."""
         lines: list[str] = []
-        while not any(part in line for line in lines):
+        while not any(text in line for line in lines):
             batch = self.batch()
-            assert batch, f"ended without {part!r}: {lines}"
+            assert batch, f"ended without {text!r}: {lines}"
             lines += batch
         return lines
 
 
-def test_a_connection_is_watched_until_it_ends(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_trace_request_lasts_until_the_connection_ends(connect: Connect, management: Management, fresh: Fresh) -> None:
     peer = connect(container_id="watched")
     identity = number_of(management, "watched")
-    watching = [Watching(connect, identity) for _ in range(2)]
+    watching = [TraceRequest(connect, identity) for _ in range(2)]
     assert [(one.answer.status, one.answer.body) for one in watching] == [(200, {"connection": identity})] * 2
     address = fresh()
     peer.receiver(address, 0)
@@ -139,42 +139,44 @@ def test_a_connection_is_watched_until_it_ends(connect: Connect, management: Man
         assert one.batch() == []
 
 
-def test_limits_and_bad_requests(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_trace_request_keeps_limits_and_refuses_bad_values(
+    connect: Connect, management: Management, fresh: Fresh
+) -> None:
     peer = connect(container_id="limited")
     identity = number_of(management, "limited")
-    by_lines = Watching(connect, identity, lines=1)
-    by_time = Watching(connect, identity, seconds=0.01)
+    by_lines = TraceRequest(connect, identity, lines=1)
+    by_time = TraceRequest(connect, identity, seconds=0.01)
     assert by_time.batch() == []
     peer.receiver(fresh(), 0)
     assert len(by_lines.batch()) == 1
     assert by_lines.batch() == []
     for bad, status in (("999999", 404), ("x", 404), (None, 404), ("9" * 5000, 404)):
-        assert Watching(connect, bad).answer.status == status
+        assert TraceRequest(connect, bad).answer.status == status
     for limits in ({"seconds": 0}, {"seconds": "soon"}, {"lines": 0}):
-        assert Watching(connect, identity, **limits).answer.status == 400
+        assert TraceRequest(connect, identity, **limits).answer.status == 400
 
 
-def test_the_number_of_watches_is_bounded_and_those_who_leave_make_room(
+def test_trace_requests_are_bounded_and_freed_by_leaving_clients(
     connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     peer = connect(container_id="popular")
     identity = number_of(management, "popular")
-    watching = [Watching(connect, identity) for _ in range(16)]
+    watching = [TraceRequest(connect, identity) for _ in range(16)]
     assert [one.answer.status for one in watching] == [200] * 16
-    assert Watching(connect, identity).answer.status == 500
+    assert TraceRequest(connect, identity).answer.status == 500
     watching.pop().management.peer.close()
 
     def room() -> bool:
         peer.receiver(fresh(), 0)  # traffic, by which the router notices that a client has left
         for one in watching:
             one.until("-> @attach")
-        again = Watching(connect, identity)
+        again = TraceRequest(connect, identity)
         return bool(again.answer.status == 200)
 
     poll(room, "room for another watch")
 
 
-def test_a_watched_connection_that_dies_with_its_worker_has_ended(start: Start, peers: list[Peer]) -> None:
+def test_trace_request_ends_with_a_killed_worker(start: Start, peers: list[Peer]) -> None:
     router = start([listener()], workers=2)
 
     def connect(**fields: Any) -> Peer:
@@ -191,13 +193,13 @@ def test_a_watched_connection_that_dies_with_its_worker_has_ended(start: Start, 
     other = connect()
     while worker_of(router, other) != mine:
         other = connect()
-    watching = Watching(lambda: other, identities[-1])
+    watching = TraceRequest(lambda: other, identities[-1])
     assert watching.answer.status == 200
     subprocess.run(["kill", "-9", str(worker_of(router, victim))], check=True)
     assert watching.batch() == []
 
 
-def test_the_command_prints_the_frames(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_trace_command_prints_frames(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
     peer = connect(container_id="commanded")
     identity = number_of(management, "commanded")
     command = [str(ROOT / ".venv/bin/sluice"), "trace", identity, "-b", f"127.0.0.1:{router.port}", "--count", "3"]
@@ -216,7 +218,7 @@ def test_the_command_prints_the_frames(router: Router, connect: Connect, managem
     assert any(" 0 <- @attach(18) [" in line for line in lines[:2])
 
 
-def test_messages_are_logged(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_message_logging_shows_configured_components(start: Start, workers: int, peers: list[Peer]) -> None:
     log = ("log", {"module": "MESSAGE", "enable": "trace+"})
     router = start([listener(messageLoggingComponents="to,subject"), log], workers=workers)
     consuming, sending = Peer.opened(router.port), Peer.opened(router.port)

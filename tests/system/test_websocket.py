@@ -35,7 +35,7 @@ Over = Callable[..., Peer]
 
 
 @pytest.fixture
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
@@ -61,7 +61,7 @@ def over(peers: list[Peer]) -> Over:
     return connected
 
 
-def everything(raw: socket.socket) -> bytes:
+def read_to_end(raw: socket.socket) -> bytes:
     """Return all octets received until the router closes."""
     found = b""
     with contextlib.suppress(ConnectionResetError):
@@ -72,7 +72,9 @@ def everything(raw: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("protocol", ["amqp", "binary"])
 @pytest.mark.parametrize("piece", [1, 7, 1 << 30])
-def test_a_message_there_and_back(router: Router, over: Over, fresh: Fresh, protocol: str, piece: int) -> None:
+def test_message_over_websocket_is_delivered(
+    router: Router, over: Over, fresh: Fresh, protocol: str, piece: int
+) -> None:
     address = fresh()
     receiver = over(router, protocol=protocol, path="/any?x=y").receiver(address, 10)
     sender = over(router, protocol=protocol, piece=piece).sender(address)
@@ -81,7 +83,7 @@ def test_a_message_there_and_back(router: Router, over: Over, fresh: Fresh, prot
     assert get(router.ports["web"], "/healthz").status == 200
 
 
-def test_it_is_a_connection_like_any_other(start: Start, over: Over) -> None:
+def test_websocket_connection_has_an_ordinary_row(start: Start, over: Over) -> None:
     router = start([listener(), listener("web", http=True)])
     peer = over(router)
     (row,) = without_bystanders(Management(peer).query("connection"))
@@ -106,10 +108,10 @@ def test_it_is_a_connection_like_any_other(start: Start, over: Over) -> None:
         pytest.param(request(protocol="mqtt"), b"", id="other sub-protocol"),
     ],
 )
-def test_upgrades_that_are_refused(router: Router, octets: bytes, answer: bytes) -> None:
+def test_invalid_upgrade_is_refused(router: Router, octets: bytes, answer: bytes) -> None:
     with dial(router) as raw:
         raw.sendall(octets)
-        found = everything(raw)
+        found = read_to_end(raw)
     assert found.split(b"\r\n")[0] == answer
     assert (b"Sec-WebSocket-Version: 13\r\n" in found) == (b" 426 " in answer)
 
@@ -118,11 +120,13 @@ def test_upgrades_that_are_refused(router: Router, octets: bytes, answer: bytes)
     ("name", "protocol", "last"),
     [("none", "amqp", closing(1011, b"cannot-upgrade")), ("web", None, closing(1002, b"no sub-protocol"))],
 )
-def test_an_upgrade_that_is_answered_and_closed(router: Router, name: str, protocol: str | None, last: bytes) -> None:
+def test_upgrade_without_amqp_is_answered_and_closed(
+    router: Router, name: str, protocol: str | None, last: bytes
+) -> None:
     with dial(router, name) as raw:
         raw.sendall(request(protocol=protocol))
         assert read_head(raw).startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
-        assert everything(raw) == frame(CLOSE, last, mask=None)
+        assert read_to_end(raw) == frame(CLOSE, last, mask=None)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,7 @@ def test_an_upgrade_that_is_answered_and_closed(router: Router, name: str, proto
         pytest.param(b"\x82\xff\x7f" + b"\xff" * 7 + b"mask", 1009, id="2^63 - 1"),
     ],
 )
-def test_faults_and_closes(router: Router, octets: bytes, code: int) -> None:
+def test_invalid_or_closing_frame_is_answered_with_close(router: Router, octets: bytes, code: int) -> None:
     """The close is answered even if AMQP octets precede it in the same packet, and the stream ends after it."""
     with dial(router) as raw:
         client = WebSocket.connected(raw)
@@ -149,7 +153,7 @@ def test_faults_and_closes(router: Router, octets: bytes, code: int) -> None:
         assert client.read_frame() is None
 
 
-def test_pings_between_fragments(router: Router, over: Over, fresh: Fresh) -> None:
+def test_ping_between_fragments_is_answered(router: Router, over: Over, fresh: Fresh) -> None:
     peer = over(router)
     client = peer.socket
     client.send_frame(BINARY, bytes.fromhex("00000008"), final=False)  # half of an empty AMQP frame
@@ -160,7 +164,7 @@ def test_pings_between_fragments(router: Router, over: Over, fresh: Fresh) -> No
     pass_one(peer.sender("pings"), receiver)
 
 
-def test_a_client_that_pings_and_reads_nothing(router: Router, over: Over) -> None:
+def test_ping_flood_does_not_pile_up_pongs(router: Router, over: Over) -> None:
     """Only the last of several pings is answered, so that no pongs pile up."""
     with dial(router) as raw:
         client = WebSocket.connected(raw)
@@ -174,7 +178,7 @@ def test_a_client_that_pings_and_reads_nothing(router: Router, over: Over) -> No
         assert len(pongs) < 25_000
 
 
-def test_who_has_to_log_in(router: Router) -> None:
+def test_client_skipping_login_is_closed(router: Router) -> None:
     """The rules of the listener are those for AMQP (brokers-and-edge.md H-6)."""
     with dial(router, "login") as raw:
         client = WebSocket.connected(raw)
@@ -184,11 +188,11 @@ def test_who_has_to_log_in(router: Router) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_over_tls(start: Start, made: Pki, over: Over, workers: int) -> None:
+def test_websocket_and_pages_share_a_tls_port(start: Start, authority: Pki, over: Over, workers: int) -> None:
     """WebSocket and pages share one port, with TLS and, if the listener allows it, without."""
-    certificate, key = made.server
+    certificate, key = authority.server
     sections: list[Section] = [
-        ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": made.trusted}),
+        ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": authority.trusted}),
         listener(),
         listener("both", http=True, sslProfile="p"),
         listener("strict", http=True, sslProfile="p", requireSsl=True),
@@ -197,7 +201,7 @@ def test_over_tls(start: Start, made: Pki, over: Over, workers: int) -> None:
         ),
     ]
     router = start(sections, workers)
-    context = made.context()
+    context = authority.context()
     for name, sending in (("both", context), ("both", None), ("strict", context)):
         receiver = over(router, "strict", context).receiver("tls", 10)
         sender = over(router, name, sending).sender("tls")
@@ -207,28 +211,28 @@ def test_over_tls(start: Start, made: Pki, over: Over, workers: int) -> None:
         sender.peer.drop()
     with dial(router, "strict") as raw:
         raw.sendall(request())
-        assert everything(raw) == b""
-    raw = made.context(made.client).wrap_socket(dial(router, "mutual"), server_hostname="localhost")
-    with Peer(WebSocket.connected(raw)) as known:
-        known.open(mechanism="EXTERNAL")
-        (row,) = without_bystanders(Management(known).query("connection"))
+        assert read_to_end(raw) == b""
+    raw = authority.context(authority.client).wrap_socket(dial(router, "mutual"), server_hostname="localhost")
+    with Peer(WebSocket.connected(raw)) as client:
+        client.open(mechanism="EXTERNAL")
+        (row,) = without_bystanders(Management(client).query("connection"))
         assert (row["user"], row["isEncrypted"], row["sslProto"]) == (CLIENT_USER, True, "TLSv1.3")
     for path, status in (("/healthz", b"200"), ("/metrics", b"200"), ("/none", b"404")):
         with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
             raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            assert everything(raw).split(b" ")[1] == status
+            assert read_to_end(raw).split(b" ")[1] == status
     with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
         raw.sendall(request(Sec_WebSocket_Version="7"))
-        assert everything(raw).startswith(b"HTTP/1.1 426 ")
+        assert read_to_end(raw).startswith(b"HTTP/1.1 426 ")
     with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
-        said = b""
+        answer = b""
         with contextlib.suppress(ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):  # the router reads no more
             raw.sendall(b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000)
-            said = everything(raw)
-        assert said.split(b"\r\n")[0] in (b"", b"HTTP/1.1 431 Request Header Fields Too Large")
+            answer = read_to_end(raw)
+        assert answer.split(b"\r\n")[0] in (b"", b"HTTP/1.1 431 Request Header Fields Too Large")
 
 
-def test_listeners_come_change_and_go(start: Start, over: Over, fresh: Fresh) -> None:
+def test_websocket_listener_changes_at_runtime(start: Start, over: Over, fresh: Fresh) -> None:
     """A new listener accepts WebSocket once all workers have it, and stops accepting with `websockets: no`."""
     port = free_port()
     router = start([listener()], 3)
@@ -245,7 +249,7 @@ def test_listeners_come_change_and_go(start: Start, over: Over, fresh: Fresh) ->
     with dial(router) as raw:
         raw.sendall(request())
         read_head(raw)
-        assert everything(raw) == frame(CLOSE, closing(1011, b"cannot-upgrade"), mask=None)
+        assert read_to_end(raw) == frame(CLOSE, closing(1011, b"cannot-upgrade"), mask=None)
     pass_one(peer.sender("late"), receiver)  # open connections stay
     router.configure([listener(), ("listener", web)])
     management.call("RELOAD")
@@ -258,11 +262,11 @@ def _upgrades(router: Router) -> bool:
         raw.sendall(request())
         read_head(raw)
         raw.sendall(frame(CLOSE))
-        return everything(raw) == frame(CLOSE, closing(1000), mask=None)
+        return read_to_end(raw) == frame(CLOSE, closing(1000), mask=None)
 
 
 @pytest.mark.disturbs("a worker is killed")
-def test_a_worker_dies(start: Start, over: Over) -> None:
+def test_killed_worker_is_replaced_for_websocket(start: Start, over: Over) -> None:
     """The clients of the killed worker are closed; new ones, with and without TLS, are served by its replacement."""
     router = start([listener(), listener("web", http=True)])
     peer = over(router)
@@ -275,41 +279,41 @@ def test_a_worker_dies(start: Start, over: Over) -> None:
     pass_one(over(router).sender("after"), receiver)
 
 
-def test_slow_requests_over_tls_end(start: Start, made: Pki) -> None:
-    certificate, key = made.server
+def test_slow_requests_are_closed_after_timeout(start: Start, authority: Pki) -> None:
+    certificate, key = authority.server
     router = start([
         ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key}),
         listener(),
         listener("web", http=True, sslProfile="p", requireSsl=True),
     ])  # fmt: skip
     begun = time.monotonic()
-    with dial(router) as silent, made.context().wrap_socket(dial(router), server_hostname="localhost") as slow:
+    with dial(router) as silent, authority.context().wrap_socket(dial(router), server_hostname="localhost") as slow:
         slow.sendall(request()[:40])
         slow.settimeout(30)
         silent.settimeout(30)
-        assert everything(slow) == b""
-        assert everything(silent) == b""
+        assert read_to_end(slow) == b""
+        assert read_to_end(silent) == b""
     assert 9 < time.monotonic() - begun < 30
-    assert get_secure(router, made) == b"200"
+    assert get_secure(router, authority) == b"200"
 
 
-def get_secure(router: Router, made: Pki) -> bytes:
-    with made.context().wrap_socket(dial(router), server_hostname="localhost") as raw:
+def get_secure(router: Router, authority: Pki) -> bytes:
+    with authority.context().wrap_socket(dial(router), server_hostname="localhost") as raw:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        return everything(raw).split(b" ")[1]
+        return read_to_end(raw).split(b" ")[1]
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["ws", "wss"])
-def test_a_receiver_that_reads_late(start: Start, made: Pki, over: Over, encrypted: bool) -> None:
+def test_late_reader_gets_all_messages(start: Start, authority: Pki, over: Over, encrypted: bool) -> None:
     """Octets that the client does not read are kept within AMQP's limits and arrive complete; others are not
     delayed."""
-    certificate, key = made.server
+    certificate, key = authority.server
     router = start([
         ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key}),
         listener(),
         listener("web", http=True, **({"sslProfile": "p"} if encrypted else {})),
     ], 3)  # fmt: skip
-    context = made.context() if encrypted else None
+    context = authority.context() if encrypted else None
     count, size = 60, 200_000
     late = over(router, context=context)
     receiver = late.receiver("late", count)

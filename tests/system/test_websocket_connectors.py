@@ -23,7 +23,7 @@ MakeProxy = Callable[..., Proxy]
 
 
 @pytest.fixture
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
@@ -41,29 +41,36 @@ def proxy() -> Iterator[MakeProxy]:
         each.close()
 
 
-def profile(made: Pki) -> Section:
-    certificate, key = made.server
-    return "sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": made.trusted}
+def profile(authority: Pki) -> Section:
+    certificate, key = authority.server
+    return "sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": authority.trusted}
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize(("role", "mode"), ROLES)
 @pytest.mark.parametrize("encrypted", [False, True], ids=["ws", "wss"])
-def test_routers(
-    start: Start, peers: list[Peer], proxy: MakeProxy, made: Pki, role: str, mode: str, encrypted: bool, workers: int
+def test_connector_over_websocket_and_proxy_reconnects(
+    start: Start,
+    peers: list[Peer],
+    proxy: MakeProxy,
+    authority: Pki,
+    role: str,
+    mode: str,
+    encrypted: bool,
+    workers: int,
 ) -> None:
     """The proxy requires a password and cuts the connection once; the connector reconnects."""
     own = {"sslProfile": "p"} if encrypted else {}
     net = listener("net", http=True, role=role, **own)
-    interior = start([("router", {"mode": "interior", "id": "A"}), profile(made), listener(), net], workers)
-    between = proxy("me:se:cret")
+    interior = start([("router", {"mode": "interior", "id": "A"}), profile(authority), listener(), net], workers)
+    http_proxy = proxy("me:se:cret")
     connector = (
         "connector",
         {"name": "up", "role": role, "host": "localhost", "port": interior.ports["net"], "websockets": True,
-         "websocketPath": "/amqp?x=1", "proxyHost": "127.0.0.1", "proxyPort": between.port, "proxyUser": "me",
+         "websocketPath": "/amqp?x=1", "proxyHost": "127.0.0.1", "proxyPort": http_proxy.port, "proxyUser": "me",
          "proxyPassword": "pass:se:cret", **own},
     )  # fmt: skip
-    other = start([("router", {"mode": mode, "id": "B"}), profile(made), listener(), connector], workers)
+    other = start([("router", {"mode": mode, "id": "B"}), profile(authority), listener(), connector], workers)
     for attempt in range(2):
         receiver = Peer.opened(interior.port).receiver(f"over{attempt}", 10)
         sender = Peer.opened(other.port).sender(f"over{attempt}")
@@ -71,11 +78,11 @@ def test_routers(
         for body in ("short", "l" * 200_000):
             pass_one(sender, receiver, body)
         if not attempt:
-            between.cut()
-            poll(lambda: len(between.heads) > 1, "the connector has come back")
+            http_proxy.cut()
+            poll(lambda: len(http_proxy.heads) > 1, "the connector has come back")
     (row,) = [row for row in Management(receiver.peer).query("connection") if row["role"] == role]
     assert row["isEncrypted"] is encrypted
-    assert between.heads[0].startswith(f"CONNECT localhost:{interior.ports['net']} HTTP/1.1\r\n".encode())
+    assert http_proxy.heads[0].startswith(f"CONNECT localhost:{interior.ports['net']} HTTP/1.1\r\n".encode())
     assert "cret" not in other.log
 
 
@@ -88,11 +95,11 @@ def test_routers(
         (None, b"SSH-2.0-x\r\n\r\n", "the status line is malformed"),
     ],
 )
-def test_a_proxy_that_refuses(start: Start, proxy: MakeProxy, login: str | None, answer: bytes, reason: str) -> None:
-    between = proxy(login, answer=answer)
-    given = {"proxyHost": "127.0.0.1", "proxyPort": between.port, "proxyUser": "me", "proxyPassword": "pass:word"}
+def test_proxy_refusal_is_logged(start: Start, proxy: MakeProxy, login: str | None, answer: bytes, reason: str) -> None:
+    http_proxy = proxy(login, answer=answer)
+    given = {"proxyHost": "127.0.0.1", "proxyPort": http_proxy.port, "proxyUser": "me", "proxyPassword": "pass:word"}
     router = start([listener(), ("connector", {"name": "c", "host": "far", "port": 5672, "role": "normal", **given})])
-    router.wait_log(rf"Connection to far:5672 failed: proxy 127.0.0.1:{between.port} to far:5672: {reason}")
+    router.wait_log(rf"Connection to far:5672 failed: proxy 127.0.0.1:{http_proxy.port} to far:5672: {reason}")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,7 @@ def test_a_proxy_that_refuses(start: Start, proxy: MakeProxy, login: str | None,
         (b"AMQP\x00\x01\x00\x00\r\n\r\n", "the status line is malformed"),
     ],
 )
-def test_a_server_that_refuses(start: Start, answer: bytes, reason: str) -> None:
+def test_server_refusal_is_logged(start: Start, answer: bytes, reason: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         given = {"name": "c", "host": "127.0.0.1", "port": port, "role": "route-container", "websockets": True}

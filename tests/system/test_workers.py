@@ -48,7 +48,7 @@ def test_connections_are_spread_over_workers(router: Router, connect: Connect) -
     assert router.pid not in pids, "the supervisor serves a client"
 
 
-def test_every_pair_of_workers(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_worker_pairs_have_equal_semantics(router: Router, connect: Connect, fresh: Fresh) -> None:
     """Semantics are equal for each combination of the sender's and the receiver's worker."""
     address = fresh("closest")
     peers: dict[int, Peer] = {}
@@ -69,7 +69,7 @@ def test_every_pair_of_workers(router: Router, connect: Connect, fresh: Fresh) -
         sender.detach()
 
 
-def test_an_idle_router_sleeps(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_idle_router_does_not_wake_periodically(router: Router, connect: Connect, fresh: Fresh) -> None:
     """While connected clients are idle for two seconds, each worker wakes for their heartbeats, not for a periodic
     timer."""
     sender, receiver = pair(connect, fresh())
@@ -135,7 +135,7 @@ def test_connects_and_disconnects_leak_nothing(router: Router, connect: Connect,
     assert router.memory() - memory < 4 << 20
 
 
-def test_an_address_dies_with_its_links(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_address_is_removed_with_its_last_link(connect: Connect, management: Management, fresh: Fresh) -> None:
     address = fresh()
     peer = connect()
     peer.receiver(address)
@@ -152,7 +152,7 @@ def test_an_address_dies_with_its_links(connect: Connect, management: Management
 # --- loss of a worker -----------------------------------------------------------------------------------------------
 
 
-def load(router: Router, peers: list[Peer]) -> tuple[list[Sender], list[Receiver]]:
+def attach_pairs(router: Router, peers: list[Peer]) -> tuple[list[Sender], list[Receiver]]:
     """Attach a sender and a receiver for each of PAIRS addresses, with a connection each."""
     senders, receivers = [], []
     for number in range(PAIRS):
@@ -163,7 +163,7 @@ def load(router: Router, peers: list[Peer]) -> tuple[list[Sender], list[Receiver
     return senders, receivers
 
 
-def ended(peer: Peer) -> bool:
+def is_ended(peer: Peer) -> bool:
     """Return whether the router has ended the connection."""
     try:
         peer.barrier()
@@ -173,9 +173,9 @@ def ended(peer: Peer) -> bool:
 
 
 @pytest.mark.parametrize("workers", [3])
-def test_a_killed_worker_costs_only_its_own(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_killed_worker_loses_only_its_own_connections(start: Start, workers: int, peers: list[Peer]) -> None:
     router = start([listener(), *SETTINGS], workers)
-    senders, receivers = load(router, peers)
+    senders, receivers = attach_pairs(router, peers)
     places = by_worker(router, receivers)
     sources = by_worker(router, senders)
     assert len(places) > 1, "all receivers on one worker"
@@ -208,13 +208,13 @@ def test_a_killed_worker_costs_only_its_own(start: Start, workers: int, peers: l
         assert {number for number, name in enumerate(names) if name == "accepted"} <= accepted[n]
     for n in lost_senders - lost_receivers:
         receivers[n].session.disposition(receivers[n].deliveries[30].id, receivers[n].deliveries[-1].id)
-        assert not ended(receivers[n].peer)
+        assert not is_ended(receivers[n].peer)
 
     poll(lambda: len(router.worker_pids()) >= len(before), "the worker is replaced", REPLACED_WITHIN)
     assert time.monotonic() - begun < REPLACED_WITHIN + 1
     for n in range(PAIRS):
-        assert ended(receivers[n].peer) == (n in lost_receivers)
-        assert ended(senders[n].peer) == (n in lost_senders)
+        assert is_ended(receivers[n].peer) == (n in lost_receivers)
+        assert is_ended(senders[n].peer) == (n in lost_senders)
     poll(lambda: victim not in router.worker_pids(), "the dead worker is gone")
 
     def spread() -> bool:
@@ -234,10 +234,10 @@ def _alive(peers: list[Peer]) -> list[Peer]:
 
 
 @pytest.mark.parametrize("workers", [3])
-def test_a_worker_killed_under_load(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_worker_killed_under_load_settles_all_deliveries(start: Start, workers: int, peers: list[Peer]) -> None:
     """Each delivery of a surviving producer is settled, and each accepted one has arrived."""
     router = start([listener(), *SETTINGS], workers)
-    senders, receivers = load(router, peers)
+    senders, receivers = attach_pairs(router, peers)
     places = by_worker(router, receivers)
     victim = min(places, key=lambda pid: len(places[pid]))
     survivors = [n for n, sender in enumerate(senders) if router.worker_of(local_port(sender.peer)) != victim]
@@ -288,7 +288,7 @@ def test_a_worker_killed_under_load(start: Start, workers: int, peers: list[Peer
     assert killed
 
 
-def test_workers_killed_again_and_again(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_workers_killed_repeatedly_are_replaced(start: Start, workers: int, peers: list[Peer]) -> None:
     router = start(None, workers)
     for _ in range(3):
         before = set(router.worker_pids())
@@ -313,7 +313,7 @@ def _opened(router: Router, peers: list[Peer]) -> Peer:
 # --- exhaustion -----------------------------------------------------------------------------------------------------
 
 
-def test_descriptors_exhausted(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_descriptors_exhausted_is_survived(start: Start, workers: int, peers: list[Peer]) -> None:
     """Without free descriptors connections are refused or wait, no process exits, and the router recovers."""
     router = start(None, workers)
     receiver = _opened(router, peers).receiver("still", 10)
@@ -323,13 +323,13 @@ def test_descriptors_exhausted(start: Start, workers: int, peers: list[Peer]) ->
         restore[process.pid] = process.rlimit(psutil.RLIMIT_NOFILE)
         soft = process.num_fds() + 10
         process.rlimit(psutil.RLIMIT_NOFILE, (soft, restore[process.pid][1]))
-    crowd = []
+    excess = []
     for _ in range(40 * workers):
         peer = Peer(router.port)
         peer.raw(b"AMQP\x00\x01\x00\x00")
-        crowd.append(peer)
+        excess.append(peer)
     pass_one(sender, receiver, "while exhausted")
-    for peer in crowd:
+    for peer in excess:
         peer.drop()
     for pid, limit in restore.items():
         if psutil.pid_exists(pid):
@@ -389,7 +389,7 @@ def test_killed_supervisor_leaves_nothing(start: Start, workers: int, peers: lis
     peer.expect_end()
 
 
-def test_killed_while_starting(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_router_killed_while_starting_leaves_nothing(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
     """SIGTERM at several moments of the start ends all processes."""
     for lines in (0, 1, 3):
         router = Router(tmp_path_factory.mktemp("starting"), [listener()], 3)
