@@ -1,7 +1,7 @@
-"""Clients of the console's tests, in a process of their own: clients.py PORT,PORT,...
+"""Clients of the console's tests, in a process of their own: clients.py PORT,PORT,…
 
-At the first port two producers, consumers at the last, at all of them one that waits. The orders are taken, the letters
-are not: their consumer grants no credit. Ends when its standard input does.
+Two producers are at the first port, consumers at the last and in the middle, and one idle consumer at each. Consumers
+of orders grant credit, the consumer of letters grants none. The process exits when its standard input ends.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-EVERY = 0.05  # seconds
+EVERY = 0.05  # seconds between two bursts of a client
 AT_ONCE = 5
 
 
 class Client(MessagingHandler):
-    """One client."""
+    """Client with senders, receivers that grant credit, and receivers that grant none (`ignores`)."""
 
     def __init__(self, port: str, sends: list[str], takes: list[str], ignores: list[str] = []) -> None:  # noqa: B006
         super().__init__(prefetch=0)
@@ -49,7 +49,7 @@ class Client(MessagingHandler):
 
 
 def main() -> None:
-    """Start them all."""
+    """Start all clients, and run until standard input ends."""
     ports = sys.argv[1].split(",")
     first, last = ports[0], ports[-1]
     clients = {

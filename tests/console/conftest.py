@@ -1,4 +1,4 @@
-"""Fixtures of the console's tests: Debian's Chromium, and routers to look at."""
+"""Fixtures of the console's tests: Debian's Chromium, and a network of routers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ BUILT = ROOT / "supervisor" / "web" / "console" / "index.html"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser without a screen. Not for longer than a module: while it is there, other tests of the process have a
-    running event loop, and cannot run their own."""
+    """Headless browser.
+
+    The scope is the module: while the browser runs, the process has a running event loop, and other tests could not
+    run their own.
+    """
     if not Path(CHROMIUM).exists():
         pytest.skip("chromium is not installed: apt-get install chromium")
     if not BUILT.exists():
         pytest.skip("the console is not built: make console")
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync.sync_playwright() as playwright:
-        # The sandbox wants name spaces, which containers seldom give; the pages are our own.
+        # Chromium's sandbox needs user namespaces, which containers seldom provide; the pages are the router's own.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -34,7 +37,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page; it may not fail, log an error, or ask anybody but the router."""
+    """Page that must raise no error, log no error, and send requests to the router only."""
     page = browser.new_page(viewport={"width": 1360, "height": 850})
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
@@ -47,13 +50,13 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 def _is_fault(line: Any) -> bool:
-    # The browser itself reports a WebSocket that cannot be opened, as while a router restarts.
+    # The browser itself reports a WebSocket that cannot be opened, as during a restart of a router.
     return line.type in ("error", "warning") and "WebSocket" not in line.text and "ERR_CONNECTION" not in line.text
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """A network with clients, shared by the tests of a module."""
+    """Network with clients, shared by the tests of a module."""
     made = Scene(tmp_path_factory.mktemp("scene"))
     yield made
     made.stop()

@@ -1,4 +1,4 @@
-"""A network for the console: three interior routers, an edge router, clients that send and take."""
+"""Network for the console: three interior routers, an edge router, and clients that send and receive."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ WEB = "web"
 
 
 def web(**attributes: Any) -> Section:
-    """A listener with the console."""
+    """Return a listener with the console."""
     return listener(WEB, http=True, **attributes)
 
 
 def url(router: Router, page: str = "") -> str:
-    """Where a router's console is; page: the part behind `#/`."""
+    """Return the URL of a router's console; `page` is the part after `#/`."""
     return f"http://127.0.0.1:{router.ports[WEB]}/" + (f"#/{page}" if page else "")
 
 
 class Clients:
-    """The program clients.py at some ports."""
+    """Process of clients.py with connections to the given ports."""
 
     def __init__(self, *places: int) -> None:
         words = [sys.executable, str(CLIENTS), ",".join(map(str, places))]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def stop(self) -> None:
-        """End them."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
 
 
 class Scene:
-    """North - South - West, North - West at a cost of 5, edge router Kiosk at South."""
+    """Routers North, South and West in a row, a link from West to North at a cost of 5, and edge router Kiosk at
+    South."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         north, south, west = ports(3)
@@ -65,11 +66,11 @@ class Scene:
 
     @property
     def north(self) -> Router:
-        """The router that has the console."""
+        """Router with the console."""
         return self.routers["North"]
 
     def stop(self) -> None:
-        """End everything that still runs."""
+        """Kill the clients and all routers."""
         self.clients.stop()
         for router in self.routers.values():
             router.kill()

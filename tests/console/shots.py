@@ -1,6 +1,6 @@
 """Pictures of each page of the console, light and dark, wide and on a phone: python -m tests.console.shots FOLDER
 
-They are for people to look at. `make console-shots` puts them into build/console-shots.
+The pictures are for people to look at. `make console-shots` writes them to build/console-shots.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 from tests.console.conftest import CHROMIUM
 from tests.console.scene import Scene, url
 
-#: Page, and what is waited for.
+#: Address of each page, and the selector that shows that the page is complete.
 PAGES = {
     "overview": ("overview", "text=is blocked"),
     "topology": ("topology?path=invoices&select=South", "aside dl"),
@@ -35,13 +35,13 @@ PAGES = {
     "frames": ("trace/1", ".lines time"),
 }
 SIZES = {"wide": (1360, 850), "phone": (390, 800)}
-#: Milliseconds for rates, which need two looks, and for charts to have a line.
+#: Milliseconds before the first picture, so that rates and charts have several samples, and before each further one.
 FIRST = 30_000
 NEXT = 700
 
 
 def main() -> None:
-    """Take them all."""
+    """Take all pictures."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="console-shots-") as place:
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def shoot(page: Any, scene: Scene, folder: Path, kind: str) -> None:
-    """All pages of one kind."""
+    """Take the pictures of all pages in one size and theme."""
     page.goto(url(scene.north, "overview"))
     page.wait_for_timeout(FIRST)
     for name, (place, there) in PAGES.items():

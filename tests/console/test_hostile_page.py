@@ -1,4 +1,4 @@
-"""A web page of another site, in a browser on the machine of a router whose console needs no login."""
+"""Web page of another site, in a browser on the machine of a router whose console needs no login."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.console.conftest import CHROMIUM
 from tests.system.router import Router, listener
 
 EVIL, REBOUND = "evil.example", "rebound.example"
-#: Ways to name a listener on 127.0.0.1. Some are refused by browsers themselves.
+#: Names of a listener on 127.0.0.1. Browsers themselves refuse some of them.
 NAMES = [
     "localhost", "127.0.0.1", "127.1", "0.0.0.0", "localhost.", "[::ffff:127.0.0.1]", "[::1]", "[::]", "127.0.0.1.",
     "evil.localhost", REBOUND,
 ]  # fmt: skip
-#: Tries a WebSocket, and says whether it was opened.
+#: Script that tries to open a WebSocket and returns the result.
 TRY = """([url]) => new Promise(done => {
     try {
         const socket = new WebSocket(url, "amqp");
@@ -35,13 +35,13 @@ class _Page(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"<!DOCTYPE html><title>evil</title>")
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Nothing is logged."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[int]:
-    """The port of a web server of another site."""
+    """Port of a web server of another site."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -51,7 +51,7 @@ def server() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser for which all names of other sites mean this machine."""
+    """Browser that resolves all names of other sites to this machine."""
     if not Path(CHROMIUM).exists():
         pytest.skip("chromium is not installed: apt-get install chromium")
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -65,7 +65,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def console(tmp_path: Path) -> Iterator[Callable[..., int]]:
-    """Starts a router with a listener for the console that has these attributes; returns its port."""
+    """Function that starts a router with a console listener with the given attributes, and returns the listener's
+    port."""
     routers: list[Router] = []
 
     def begin(**attributes: Any) -> int:

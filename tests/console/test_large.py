@@ -1,4 +1,5 @@
-"""Networks that no machine could run, and tables of 10,000 rows. How fast they are: `make bench ARGS=console`."""
+"""Simulated networks too large for a machine, and tables of 10,000 rows. `make bench ARGS=console` measures their
+speed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console-large")]
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the console with the simulated network."""
+    """Address of the console with the simulated network."""
     if shutil.which("node") is None or not (CONSOLE / "node_modules").is_dir():
         pytest.skip("the console cannot be built here: make console")
     with simulated(tmp_path_factory.mktemp("simulated")) as served:
@@ -35,13 +36,13 @@ def test_topology_of_300_routers(page: Any, address: str) -> None:
 
 
 def test_table_of_10000_links(page: Any, address: str) -> None:
-    """What is out of sight has no elements."""
+    """Rows outside the visible area have no elements."""
     links_shown(page, address)
     assert 10 < page.locator(".row").count() < 100
 
 
 def test_overviews_without_a_browser(tmp_path: Path) -> None:
-    """What the benchmark has fifty of: they connect, know the network, and get answers again and again."""
+    """The clients that the benchmark runs fifty of connect, know the network, and get replies repeatedly."""
     try:
         need_websocket()
     except MeasureError as error:

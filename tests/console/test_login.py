@@ -1,4 +1,4 @@
-"""Who may see the console, and what it does when its router goes away."""
+"""Access to the console, and its behaviour when the router stops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = "<img src=x onerror=document.title='broken'><script>document.title='br
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Router]:
-    """A router whose console asks for a password; `guest` may connect and do nothing."""
+    """Router whose console requires a password; `guest` may connect but has no rights."""
     users = Users({}, b"k" * 32)
     for name, password in (("alice", "wonderland"), ("guest", "guest")):
         users = users.with_user(name, [make(mechanism, password, ITERATIONS) for mechanism in SCRAM])
@@ -42,7 +42,7 @@ def guarded(tmp_path: Path) -> Iterator[Router]:
 
 
 def log_in(page: Any, user: str, password: str) -> None:
-    """Fill in the form."""
+    """Fill in and send the login form."""
     page.get_by_label("User").fill(user)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Log in").click()
@@ -61,7 +61,7 @@ def test_login(page: Any, guarded: Router) -> None:
 
 
 def test_it_logs_in_again_by_itself(page: Any, guarded: Router) -> None:
-    """After its connection was closed by the router."""
+    """The console logs in again after the router has closed its connection."""
     page.goto(url(guarded, "connections"))
     log_in(page, "alice", "wonderland")
     row(page, "Connections", "alice").click()
@@ -73,7 +73,7 @@ def test_it_logs_in_again_by_itself(page: Any, guarded: Router) -> None:
 
 
 def test_over_tls(browser: Any, tmp_path: Path) -> None:
-    """Pages and WebSocket come through a worker then."""
+    """With TLS a worker serves the pages and the WebSocket."""
     made = pki(tmp_path)
     profile = {"name": "p", "certFile": made.server.certificate, "privateKeyFile": made.server.key}
     router = Router(tmp_path, [("sslProfile", profile), listener(), web(sslProfile="p", requireSsl=True)])
@@ -89,7 +89,7 @@ def test_over_tls(browser: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[Router]:
-    """A router whose ports stay the same."""
+    """Router whose ports stay the same after a restart."""
     amqp, http = ports(2)
     own = {"host": "127.0.0.1", "port": amqp}
     http_too = {"name": "web", "host": "127.0.0.1", "port": http, "http": True}
@@ -146,7 +146,7 @@ def test_a_policy_that_lets_nobody_manage(page: Any, tmp_path: Path) -> None:
 
 
 def test_reader_sees_all_pages_and_changes_nothing(page: Any, tmp_path: Path) -> None:
-    """A group with management: read, also at another router of the network."""
+    """A group with `management: read` sees all pages, at another router of the network, too."""
     (port,) = ports(1)
     group = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True}
     policy: list[Any] = [

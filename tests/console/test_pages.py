@@ -1,4 +1,4 @@
-"""The console in a browser, at a network of real routers: each page shows what is there."""
+"""Pages of the console in a browser, with a network of real routers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tests.console.scene import Scene, url
 from tests.peer.peer import Peer
 from tests.system.router import Router, poll
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console-pages")]  # they share a network
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console-pages")]  # the tests share a network
 
 DRAWING = "document.querySelector('canvas').drawing"
 
 
 def rows(page: Any, table: str) -> Any:
-    """The rows of a table that are in the document, without the heads."""
+    """Return the rows of a table that are in the document, without the heads."""
     return page.get_by_role("grid", name=table).locator(".row:not(.heads)")
 
 
 def row(page: Any, table: str, text: str) -> Any:
-    """The first row with a text."""
+    """Return the first row that contains a text."""
     return rows(page, table).filter(has_text=text).first
 
 
 def go(page: Any, scene: Scene, place: str) -> None:
-    """Open a page and wait until it has its title."""
+    """Open a page and wait for its title."""
     page.goto(url(scene.north, place))
     page.locator("h1").wait_for()
 
@@ -69,7 +69,7 @@ def test_explain_follows_the_path(page: Any, scene: Scene) -> None:
 
 
 def test_explain_shows_the_address_of_its_link(page: Any, scene: Scene) -> None:
-    """Also where the page was about another one before."""
+    """The page shows the address of its own link even if it showed another address before."""
     go(page, scene, "explain?address=invoices")
     page.get_by_text("A message sent now is taken at West").wait_for()
     go(page, scene, "explain?address=letters")
@@ -78,7 +78,7 @@ def test_explain_shows_the_address_of_its_link(page: Any, scene: Scene) -> None:
 
 
 def test_stuck_messages_count_once(page: Any, scene: Scene) -> None:
-    """Each router on their way counts them, too."""
+    """A stuck message counts once, although each router on its path counts it."""
     go(page, scene, "overview")
     tile = page.locator(".tile", has_text="Stuck messages")
     tile.filter(has_text=re.compile(r"messages250$")).wait_for(timeout=60_000)
@@ -263,7 +263,7 @@ def test_nothing_is_wider_than_the_screen(page: Any, scene: Scene, width: int) -
 
 
 def test_a_router_fails_and_is_seen(page: Any, scene: Scene) -> None:
-    """The last one here: the network is another one afterwards."""
+    """Last test of the module, because it changes the network."""
     go(page, scene, "overview")
     row(page, "Routers", "West").wait_for()
     west: Router = scene.routers["West"]

@@ -1,4 +1,4 @@
-"""That the console comes up: served, connected, and with what is there. All else is in the long tests."""
+"""Start of the console: served, connected, and showing the router. All other tests of the console are long ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.system.network import ports
 from tests.system.router import Router, listener
 from tests.system.tools import run
 
-pytestmark = pytest.mark.xdist_group("console-smoke")  # they share a router
+pytestmark = pytest.mark.xdist_group("console-smoke")  # the tests share a router
 
 
 @pytest.fixture(scope="module")
 def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """A router with three HTTP listeners: the console, none without WebSocket, a directory of its own."""
+    """Router with three HTTP listeners: with the console, without WebSocket, and with a directory of its own."""
     folder = tmp_path_factory.mktemp("smoke")
     (folder / "own").mkdir()
     (folder / "own" / "index.html").write_text("mine")
