@@ -1,6 +1,6 @@
-"""A program for spark-submit: `cluster_query.py LANDING CHECKPOINT TABLE` writes all that is available to a table.
+"""Program for spark-submit: `cluster_query.py LANDING CHECKPOINT TABLE` writes all available messages to a table.
 
-Its last line of output is where the executors have `pipeline` from.
+Its last line of output is the path from which the executors import `pipeline`.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Fixtures: one SparkSession for all tests of a run, routers, landing folders.
+"""Fixtures of the pipeline's tests: one SparkSession for all tests of a run, routers, and landing folders.
 
-Routers have one worker where a test does not ask for more: what crosses workers is tested in tests/system.
+Routers have one worker unless a test needs more; tests/system covers traffic across workers.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
 
 __all__ = ["pytest_runtest_makereport", "start"]
 
-PATIENCE = 400  # seconds
+PATIENCE = 400  # seconds for a test that may be the first to start Spark
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark are long ones. To start it is most of the price: two processes of pytest-xdist do so."""
+    """Mark tests with Spark as long. Starting Spark takes most of their time, so two pytest-xdist processes share
+    them."""
     for item in items:
         if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
             second = item.path.name == "test_source.py"
             item.add_marker(pytest.mark.long)
-            # Not with what the system tests' hook may have added: pytest-xdist joins the names.
+            # Drop a group added by the system tests' hook: pytest-xdist would join both names.
             item.own_markers = [mark for mark in item.own_markers if mark.name != "xdist_group"]
             item.add_marker(pytest.mark.xdist_group("spark-source" if second else "spark"))
-            if item.get_closest_marker("timeout") is None:  # the first one of a process starts Spark
+            if item.get_closest_marker("timeout") is None:  # the first test of a process starts Spark
                 item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
 @pytest.fixture
 def java_runs() -> None:
-    """For tests whose processes start Java themselves."""
+    """Skip a test if Java is missing, for tests whose processes start Java themselves."""
     skip_without_java()
 
 
@@ -56,12 +57,12 @@ def skip_without_java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two slots, a small heap; a task that fails is run again."""
+    """Spark session with two slots and a small heap, in which a failed task is retried."""
     pytest.importorskip("pyspark")
     skip_without_java()
     from pipeline.env import session
 
-    os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]  # its workers inherit it
+    os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]  # the session's workers inherit the variable
     folder = tmp_path_factory.mktemp("spark")
     made = session(
         "tests",
@@ -70,7 +71,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.master": "local[2,4]",
             "spark.driver.extraJavaOptions": OPTIONS,
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.sources.partitionOverwriteMode": "dynamic",  # as the jobs ask for
+            "spark.sql.sources.partitionOverwriteMode": "dynamic",  # the jobs need this mode
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder),
             "spark.log.level": "ERROR",
@@ -90,7 +91,7 @@ def _router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
 
 @pytest.fixture
 def url(_router: Router, request: pytest.FixtureRequest) -> str:
-    """Of a router that tests share."""
+    """URL of a router that tests share."""
     request.node.routers = [_router]
     return f"amqp://127.0.0.1:{_router.port}"
 

@@ -1,4 +1,4 @@
-"""Telemetry of made-up routers, written by the real writer, with answers that are known."""
+"""Telemetry of simulated routers, written by the real writer, with known results."""
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -9,7 +9,7 @@ from router.telemetry.schema import TABLES
 from router.telemetry.writer import Writer
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)  # noqa: UP017
-INTERVAL = 600  # seconds; a day has few rows
+INTERVAL = 600  # seconds; long, so that a day has few rows
 BOOT = "b" * 32
 
 
@@ -18,10 +18,10 @@ def us(when: datetime) -> int:
 
 
 class Day:
-    """A day of one router. Clients: producers `sensor-N` (worker 0), consumers `store-N` (worker 1 or 0)."""
+    """Day of one router, with producers `sensor-N` (worker 0) and consumers `store-N` (worker 0 or 1)."""
 
     def __init__(self, path: Path, router: str, hours: int = 24, lines: bool = False) -> None:
-        """lines: of JSON, as without pyarrow."""
+        """Open the writer; with `lines` it writes lines of JSON, as without pyarrow."""
         self._writer = Writer(
             path, router, BOOT, max_megabytes=100, keep_hours=1 << 20, encode=None if lines else encode
         )
@@ -57,8 +57,11 @@ class Day:
 
 
 def usual(path: Path, router: str = "R", hours: int = 24, lines: bool = False) -> Day:
-    """Two producers on worker 0. orders: 600 an interval, to worker 1 (500) and worker 0 (100). logs: 60, all on worker
-    0, their consumer withholds credit for half of the time. Load grows by a hundredth of a core in a day."""
+    """Write a day with two producers on worker 0.
+
+    Each interval has 600 orders, 500 of them to worker 1 and 100 to worker 0, and 60 logs, all on worker 0, whose
+    consumer withholds credit for half of the time. Load grows by a hundredth of a core in a day.
+    """
     day = Day(path, router, hours, lines)
     day.connection(1, "sensor-17", 0, user="alice")
     day.connection(2, "sensor-18", 0, user="alice", host="10.0.0.2")

@@ -1,9 +1,9 @@
-"""Data source "dying": "amqp", of which a process ends by SIGKILL at a point, once.
+"""Data source "dying": "amqp" with one process that is killed by SIGKILL at a given point, once.
 
-A test makes a file die-POINT beside the landing folder, or beside the checkpoint for points of a sink; whoever comes to
-that point removes it, and dies.
+A test creates a file die-POINT beside the landing folder, or beside the checkpoint for points of a sink. The process
+that reaches the point removes the file and kills itself.
 
-As a program: `python -m tests.pipeline.dying LANDING CHECKPOINT OUT` writes all that is available to OUT: an AMQP URL
+As a program, `python -m tests.pipeline.dying LANDING CHECKPOINT OUT` writes all available messages to OUT: an AMQP URL
 with the address as its path, or the folder of a Parquet table.
 """
 
@@ -25,7 +25,7 @@ from pipeline.options import source_options
 from pipeline.sink import StreamWriter, sink_options
 from pipeline.source import Amqp, StreamReader, _names
 
-PATIENCE = 120.0  # seconds
+PATIENCE = 120.0  # seconds for a query
 
 
 def mark(folder: Path, point: str) -> Path:
@@ -45,7 +45,7 @@ def die() -> None:
 
 
 def kill_driver() -> None:
-    """The Java above us, and with it the program that began it."""
+    """Kill the Java process above this one, and the program that started it."""
     for process in psutil.Process().parents():
         if process.name() == "java":
             process.kill()
@@ -103,7 +103,7 @@ class Dying(Amqp):
 
 
 def run(spark: Any, landing: str, checkpoint: str, out: str) -> None:
-    """All that is available, a segment a batch."""
+    """Write all available messages, one segment in a batch."""
     spark.dataSource.register(Dying)
     stream = spark.readStream.format("dying").option("maxRecordsPerTrigger", "1").load(landing)
     if out.startswith("amqp:"):

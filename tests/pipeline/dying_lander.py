@@ -1,6 +1,7 @@
-"""A lander that kills itself at a point: `python -m tests.pipeline.dying_lander POINT NUMBER land …`.
+"""Lander that kills itself at a point: `python -m tests.pipeline.dying_lander POINT NUMBER land …`.
 
-before-rename, after-rename: of segment NUMBER. before-disposition, after-disposition: of the batch of that number.
+Points before-rename and after-rename refer to segment NUMBER, before-disposition and after-disposition to the batch
+with that number.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Java for processes of Spark that live as short as a test: they have no time to win back what optimising costs."""
+"""Java options for short-lived Spark processes, in which the cost of optimising compilation does not pay off."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Of a process that starts Java, and Python that finds this checkout."""
+    """Return the environment of a process that starts Java, and Python that imports this checkout."""
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     return {**os.environ, "JAVA_TOOL_OPTIONS": OPTIONS, "PYTHONPATH": path, **changes}

@@ -1,4 +1,4 @@
-"""Landers as processes, what they have landed, and a sender that sends again what was not accepted."""
+"""Lander processes, their landed messages, and a sender that resends messages until they are accepted."""
 
 import os
 import re
@@ -17,9 +17,9 @@ from pipeline.segments import Landing, schema
 from router.client import Accepted, Backoff, ClientError, connect
 from tests.system.router import ROOT
 
-PATIENCE = 60.0  # seconds
+PATIENCE = 60.0  # seconds for one step of a lander or a sender
 COMMAND = (sys.executable, "-m", "router.cli.main", "pipeline")
-HEAD = b"\x00\x53\x75\xa0\x04"  # a data section of 4 octets
+HEAD = b"\x00\x53\x75\xa0\x04"  # data section of 4 octets
 
 
 def message(number: int) -> bytes:
@@ -27,7 +27,7 @@ def message(number: int) -> bytes:
 
 
 class Lander:
-    """`sluice pipeline land …` as a process."""
+    """Process of `sluice pipeline land …`."""
 
     def __init__(
         self, url: str, path: object, *words: str, address: str = "balanced.a", command: Any = COMMAND
@@ -57,7 +57,7 @@ class Lander:
             self._news.notify_all()
 
     def wait_line(self, pattern: str) -> re.Match[str]:
-        """The first line that matches, now or later."""
+        """Return the match of the first line that matches, now or later."""
 
         def found() -> re.Match[str] | None:
             return next((match for line in self.lines if (match := re.search(pattern, line))), None)
@@ -73,13 +73,13 @@ class Lander:
         return self
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Wait for the exit and return the exit code."""
         code = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         return code
 
     def stop(self) -> None:
-        """In order."""
+        """Stop the process with SIGTERM, and check that it exits without an error."""
         self.process.send_signal(signal.SIGTERM)
         assert self.wait() == 0, "\n".join(self.lines)
         assert "Traceback" not in "\n".join(self.lines)
@@ -97,7 +97,7 @@ class Lander:
 
 
 def send_all(url: str, messages: Iterable[bytes], address: str = "balanced.a") -> None:
-    """Until each is accepted: those that are not are sent again."""
+    """Send messages, and send them again until each is accepted."""
     pending = list(messages)
     with connect(url, timeout=PATIENCE, reconnect=Backoff(most=0.5)) as connection:
         sender = connection.sender(address, timeout=PATIENCE)
@@ -107,7 +107,7 @@ def send_all(url: str, messages: Iterable[bytes], address: str = "balanced.a") -
 
 
 class Sending(threading.Thread):
-    """`send_all` beside the test; `done` raises what it raised."""
+    """Thread that runs `send_all`; `done` waits for it and raises its exception."""
 
     def __init__(self, url: str, messages: Iterable[bytes], address: str = "balanced.a") -> None:
         super().__init__(daemon=True)
@@ -129,7 +129,7 @@ class Sending(threading.Thread):
 
 
 def rows(path: object) -> pa.Table:
-    """All that was landed, by log and number."""
+    """Return all landed messages, by log and segment number."""
     landing = Landing.open(str(path))
     tables = [
         pq.read_table(landing.store.open(segment.path))
@@ -140,7 +140,7 @@ def rows(path: object) -> pa.Table:
 
 
 def numbers(path: object) -> list[int]:
-    """Of the messages that were landed."""
+    """Return the numbers of the landed messages."""
     return [int.from_bytes(octets[-4:], "big") for octets in rows(path)["message"].to_pylist()]
 
 

@@ -1,4 +1,4 @@
-"""Receivers of what a sink sends."""
+"""Receiver of the messages that a sink sends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Settle = Callable[[Delivery], Any]
 
 
 class Consumer:
-    """Receives in a thread until it is left; `settle` says what becomes of each delivery."""
+    """Receiver in a thread, until exit of the context; `settle` decides the outcome of each delivery."""
 
     def __init__(self, url: str, address: str, settle: Settle = Delivery.accept, window: int = 250) -> None:
         self.messages: list[Message] = []
@@ -45,7 +45,7 @@ class Consumer:
             self._connection.close()
 
     def wait(self, count: int, timeout: float = 60.0) -> list[Message]:
-        """Its messages, when there are so many."""
+        """Wait for `count` messages, and return all received ones."""
         with self.news:
             assert self.news.wait_for(lambda: len(self.messages) >= count, timeout), len(self.messages)
             return list(self.messages)

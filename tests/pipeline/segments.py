@@ -1,4 +1,4 @@
-"""Segments as landers write them, from messages that a test has."""
+"""Segments with given messages, in the format of landers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARRIVED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 def land(
     landing: Landing, log: Log, number: int, messages: Sequence[Message | bytes], *, landed: int = 1_767_323_045_000
 ) -> Segment:
-    """Publish one segment."""
+    """Publish and return one segment."""
     octets = [each if isinstance(each, bytes) else each.encode() for each in messages]
     rows = len(octets)
     table = pa.table(
@@ -41,5 +41,5 @@ def land(
 
 
 def numbered(first: int, count: int) -> list[Message]:
-    """Messages whose body and id are their number."""
+    """Return messages whose body and id are their number."""
     return [Message(str(n).encode(), message_id=str(n)) for n in range(first, first + count)]

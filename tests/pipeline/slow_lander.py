@@ -1,4 +1,4 @@
-"""A lander whose disk waits for a file: `python -m tests.pipeline.slow_lander FILE land …`."""
+"""Lander whose writes wait for a file: `python -m tests.pipeline.slow_lander FILE land …`."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline import stores
 from pipeline.cli import main
 
-LOOK = 0.05  # seconds
+LOOK = 0.05  # seconds between two checks for the file
 
 
 def wait_for(gate: Path) -> None:

@@ -1,4 +1,5 @@
-"""A standalone cluster of Spark on loopback: a master and two workers of one core, and a program by spark-submit."""
+"""Standalone Spark cluster on loopback, with a master and two workers of one core, and a program run by
+spark-submit."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 class Cluster:
-    """Owner: the fixture."""
+    """Spark cluster with its processes. Owner: the fixture."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +42,7 @@ class Cluster:
         self.environment = environment(
             SPARK_LOCAL_IP="127.0.0.1", SPARK_DAEMON_MEMORY="256m", PYSPARK_PYTHON=sys.executable
         )
-        del self.environment["PYTHONPATH"]  # executors get it from the archive
+        del self.environment["PYTHONPATH"]  # executors get the path from the archive
 
     @property
     def url(self) -> str:
@@ -87,7 +88,7 @@ class Cluster:
         )  # fmt: skip
 
     def archive(self) -> Path:
-        """What the page says to ship, from this tree."""
+        """Return the archive of this tree with the contents that docs/user/pipeline.md names."""
         path = self.folder / "sluice.tgz"
         with tarfile.open(path, "w:gz") as archive:
             for name in ("router", "pipeline", "pyspark_amqp.py"):
@@ -104,7 +105,7 @@ class Cluster:
 def _is_executor(process: psutil.Process) -> bool:
     try:
         return EXECUTOR in process.cmdline()
-    except psutil.NoSuchProcess:  # the shell that started it
+    except psutil.NoSuchProcess:  # the shell that started the executor has exited
         return False
 
 
@@ -127,7 +128,7 @@ def landed(landing: Landing, segments: int) -> list[bytes]:
 
 
 def bodies(table: Path) -> list[Any]:
-    """What Spark's log of a table says is in it: a killed executor leaves files behind that are not."""
+    """Return the bodies in the table according to Spark's log; a killed executor leaves other files behind."""
     log = [line for path in (table / "_spark_metadata").glob("[0-9]*") for line in path.read_text().splitlines()[1:]]
     names = sorted({json.loads(line)["path"].removeprefix("file://") for line in log})
     return sorted(ds.dataset(names).to_table(columns=["body"]).column("body").to_pylist(), key=int)

@@ -1,4 +1,4 @@
-"""The example of docs/user/pipeline.md, as it is printed there."""
+"""Example of docs/user/pipeline.md, run as printed there."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_sensors(spark: SparkSession, url: str, tmp_path: Path):
                     for reading in range(READINGS)
                     for sensor in range(SENSORS)
                 ]
-                sender.send_all([*messages, *messages[:7]], timeout=60)  # some came twice
+                sender.send_all([*messages, *messages[:7]], timeout=60)  # seven messages are sent twice
 
             def last() -> dict[str, Any]:
                 found = [json.loads(message.body) for message in consumer.messages]
@@ -86,7 +86,7 @@ def test_sensors(spark: SparkSession, url: str, tmp_path: Path):
 
 
 def test_a_query_in_any_folder(java_runs: None, landing: Landing, tmp_path: Path):
-    """Spark does not look where an editable installation is."""
+    """Spark does not search the path of an editable installation, so the command must set it."""
     land(landing, Log("one", "a"), 0, numbered(0, 3))
     variables = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
     program: list[str | Path] = [

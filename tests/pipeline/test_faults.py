@@ -1,4 +1,4 @@
-"""Processes of Spark that are killed at fixed points: nothing is lost, and what is sent twice has the same id."""
+"""Spark processes killed at fixed points: no message is lost, and a message sent twice has the same id."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def landed(landing: Landing) -> Landing:
 
 
 def program(landing: Landing, checkpoint: Path, out: str) -> int:
-    """A driver of its own; its exit code."""
+    """Run a driver process, and return its exit code."""
     words = [sys.executable, "-m", "tests.pipeline.dying", landing.url, str(checkpoint), out]
     ran = subprocess.run(words, env=environment(), cwd=ROOT, timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False)
     return ran.returncode
 
 
 def check_ids(consumer: Consumer) -> int:
-    """All bodies came, each with one id; how many came more than once."""
+    """Check that all bodies arrived with one id each; return the number of repeated messages."""
     assert {message.body for message in consumer.messages} == EXPECTED
     by_id: dict[object, set[bytes]] = {}
     for message in consumer.messages:
@@ -91,7 +91,8 @@ def test_a_table_is_exact_when_the_driver_is_killed(java_runs: None, landed: Lan
 
 
 def test_a_table_has_each_message_once_when_the_lander_is_killed(spark: SparkSession, url: str, tmp_path: Path):
-    """After the segment was published, before its messages were accepted: they land twice, with the same ids."""
+    """A lander killed after a segment was published, before its messages were accepted, lands them twice with equal
+    ids."""
     path, out = tmp_path / "landing", tmp_path / "table"
     sent = [message.encode() for message in numbered(0, 1500)]
     words = (url, path, "--id", "l", "--land-rows", "200")

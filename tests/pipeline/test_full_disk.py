@@ -1,4 +1,4 @@
-"""A query whose disk is full: it ends and says why, and goes on where it stopped once there is room."""
+"""Query with a full disk: it exits with the reason, and continues where it stopped once there is room."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.pipeline.segments import land, numbered
 from tests.system.router import ROOT
 
 ROWS = 50
-PATIENCE = 180.0  # seconds: two starts of Java on a busy machine
+PATIENCE = 180.0  # seconds for two starts of Java on a busy machine
 LOG = Log("one", "a")
 
 
 @contextmanager
 def query(landing: Landing, tmp_path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """`sluice pipeline query` of the landing folder into a table."""
+    """Process of `sluice pipeline query` from the landing folder into a table."""
     where = ["--out", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint")]
     process = subprocess.Popen(
         [*COMMAND, "query", "--path", landing.url, *where, "--memory", "512m", "--trigger", "0.1", *words],
@@ -62,7 +62,7 @@ def wait_rows(tmp_path: Path, count: int, process: subprocess.Popen[str]) -> Non
 
 
 def bodies(tmp_path: Path) -> list[bytes]:
-    """What readers of the table see: the files that its log names."""
+    """Return the bodies that readers of the table see, in the files that its log names."""
     found = []
     for file in sorted((tmp_path / "table" / "_spark_metadata").glob("[0-9]*")):
         names = [json.loads(line)["path"].removeprefix("file://") for line in file.read_text().splitlines()[1:]]
@@ -77,7 +77,7 @@ def test_a_full_disk_ends_a_query_and_loses_nothing(java_runs: None, landing: La
     land(landing, LOG, 0, numbered(0, ROWS))
     with query(landing, tmp_path) as first:
         wait_rows(tmp_path, ROWS, first)
-        # No file of it may grow beyond that: neither the checkpoint's nor the table's.
+        # No file of the process may grow further, neither the checkpoint's nor the table's.
         resource.prlimit(java_of(first), resource.RLIMIT_FSIZE, (1, 1))
         land(landing, LOG, 1, numbered(ROWS, ROWS))
         _, said = first.communicate(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""The jobs on days whose answers are known, with Spark itself."""
+"""Telemetry jobs on days with known results, run by Spark."""
 
 from datetime import timedelta, timezone
 
@@ -49,13 +49,13 @@ def test_latency(rollups):
     orders, logs = latency.by_address(rollups)
     assert (orders.address, orders.deliveries, logs.address) == ("orders", 600 * INTERVALS, "logs")
     assert (orders.outcomes["accepted"], orders.outcomes["rejected"]) == (594 * INTERVALS, 6 * INTERVALS)
-    assert orders.settle_us[50] == pytest.approx(1024 + 1024 * 5 / 9)  # 9 of 10 between 1024 and 2048 µs
+    assert orders.settle_us[50] == pytest.approx(1024 + 1024 * 5 / 9)  # 9 of 10 lie between 1024 and 2048 µs
     assert orders.settle_us[95] == pytest.approx(8192 * 1.5)
     assert (orders.rate(50), len(orders.hourly)) == (1.0, 24)
 
 
 def test_rates_of_a_router_that_ran_for_half_an_hour(spark, tmp_path):
-    """They are of the time in which it ran."""
+    """Rates are computed over the time in which the router ran."""
     day = Day(tmp_path, "R", hours=1)
     for when in day.intervals()[:3]:
         day.add(
@@ -72,7 +72,7 @@ def test_rates_of_a_router_that_ran_for_half_an_hour(spark, tmp_path):
 
 
 def mine(when):
-    """As Spark collects it."""
+    """Return a time as Spark collects it."""
     return when.astimezone().replace(tzinfo=None)
 
 
@@ -91,7 +91,7 @@ def test_who_withholds_credit(rollups):
 
 @pytest.mark.long
 def test_consumers_that_are_needed(spark, tmp_path):
-    """A consumer takes 2 a second while it has no credit; producers send 3 and are held back half of the time."""
+    """A consumer receives 2/s while it has no credit; producers send 3/s and are held back half of the time."""
     day = Day(tmp_path, "R", hours=2)
     day.connection(1, "sensor-17", 0)
     day.connection(2, "store-1", 0)
@@ -114,7 +114,7 @@ def test_consumers_that_are_needed(spark, tmp_path):
     assert "took 2.0 deliveries/s while it had none" in consumer["text"]
     assert "would send 6.0/s: 4 consumers are needed, 2 more" in consumer["text"]
     assert consumer["gain"] == {"rate": 6.0, "consumers": 4}
-    # 3 a second that take 134 s at most (2**27 µs): three times 134, and half as much again.
+    # At 3/s with a latency of at most 134 s (2**27 µs), three times 134 and half as much again are needed.
     assert capacity["gain"]["capacity"] > capacity["evidence"]["capacity"] == 250
     assert capacity["evidence"]["client"] == "sensor-*"
 
@@ -123,11 +123,11 @@ def test_capacity(rollups):
     (found,) = capacity.by_router(rollups)
     assert found.cpu_us_a_delivery == pytest.approx(0.405 * 600e6 / 660, rel=0.01)
     assert found.hourly[5][1] == pytest.approx(1.1)
-    assert found.full_on is None  # of one day
+    assert found.full_on is None  # the data covers a single day
 
 
 def test_forecast():
-    """The course of a day is no growth."""
+    """A daily pattern is not growth."""
 
     def load(days, growth):
         return [(START + timedelta(hours=n), 0.2 + 0.1 * (n % 24 == 20) + growth * n / 24) for n in range(24 * days)]
@@ -136,7 +136,7 @@ def test_forecast():
     assert capacity.full_on(load(1, 0.01)) is None
     found = capacity.full_on(load(3, 0.01))
     assert found is not None
-    assert (found - START) / DAY == pytest.approx(40, abs=0.1)  # 0.3 in the busiest hour, and 0.01 more each day
+    assert (found - START) / DAY == pytest.approx(40, abs=0.1)  # 0.3 in the busiest hour, growing by 0.01 a day
 
 
 def test_timelines(rollups):
@@ -153,7 +153,7 @@ def test_timelines(rollups):
 
 @pytest.mark.long
 def test_connections_of_users(spark, tmp_path):
-    """The most that were open at once: also those from before the period, without those that had gone by then."""
+    """The peak includes connections opened before the period, and excludes those closed before it."""
     day = Day(tmp_path, "R")
     for number, opens, closes in ((1, 0, None), (2, 0, 1), (3, 2, 5), (4, 3, 4), (5, 4, None)):
         user = {"connection_id": number, "worker": 0, "user": "alice", "vhost": "v", "role": "normal"}
@@ -181,7 +181,7 @@ def test_connections_of_users(spark, tmp_path):
 
 @pytest.mark.long
 def test_a_period_and_lines_of_json(spark, tmp_path):
-    """Only what began in the period; of two routers, one of which wrote JSON."""
+    """Only rows that began in the period count, from two routers of which one wrote JSON."""
     usual(tmp_path, "R", hours=4)
     usual(tmp_path, "S", hours=4, lines=True)
     found = Telemetry(spark, str(tmp_path), START + timedelta(hours=1), START + timedelta(hours=3))
@@ -198,7 +198,7 @@ def test_a_period_and_lines_of_json(spark, tmp_path):
 
 @pytest.mark.long
 def test_a_period_in_another_zone(spark, tmp_path):
-    """Folders are by the hours of UTC."""
+    """Folders are named by hours in UTC."""
     usual(tmp_path)
     west = timezone(timedelta(hours=-5))
     for first, last in ((0, 3), (5, 6), (22, 24)):
@@ -216,7 +216,7 @@ def test_rollups_replace_those_of_the_same_day(spark, tmp_path):
     assert first["workers"] == 8
     flows = spark.read.parquet(f"{tmp_path}/rollup/v1/flows")
     assert flows.groupBy().sum("deliveries").collect()[0][0] == 660 * 24
-    # An earlier version let Spark write: what it left goes.
+    # An earlier version let Spark write the files; these are removed.
     (day,) = tmp_path.glob("rollup/v1/flows/date=*")
     flows.drop("date").coalesce(1).write.parquet(str(tmp_path / "earlier"))
     next((tmp_path / "earlier").glob("part-*")).rename(day / "part-0.parquet")
@@ -226,7 +226,7 @@ def test_rollups_replace_those_of_the_same_day(spark, tmp_path):
 
 @pytest.mark.long
 def test_rollups_of_several_days(spark, tmp_path):
-    """Rows of an hour's file that began in the next day are of that day; clients are known from days before."""
+    """Rows of an hour's file that began on the next day belong to that day; clients are known from earlier days."""
     usual(tmp_path, hours=50)
     last = Telemetry(spark, str(tmp_path), START + DAY, START + 3 * DAY)
     assert rollup.write(last, str(tmp_path))["workers"] == 2 * 26

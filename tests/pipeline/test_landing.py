@@ -1,4 +1,4 @@
-"""The lander with real routers: what it lands, what it accepts, and what happens when something fails."""
+"""Lander with real routers: landed messages, their outcomes, and behaviour after faults."""
 
 import json
 import resource
@@ -41,7 +41,7 @@ def url(shared: Router) -> str:
 def test_messages_are_landed_then_accepted(url, tmp_path):
     with Lander(url, tmp_path, "--id", "l").ready() as lander:
         send_all(url, map(message, range(3000)))
-        assert sorted(numbers(tmp_path)) == list(range(3000))  # each accepted one is there
+        assert sorted(numbers(tmp_path)) == list(range(3000))  # all accepted messages are in the folder
         lander.stop()
     table = rows(tmp_path)
     assert table.schema.equals(schema())
@@ -50,7 +50,7 @@ def test_messages_are_landed_then_accepted(url, tmp_path):
     part = pq.read_table(tmp_path / first.path)
     assert part["ordinal"].to_pylist() == list(range(first.rows))
     check_metadata(pq.read_metadata(tmp_path / first.path).metadata, first.path)
-    # The next one goes on.
+    # The next lander continues with the next segment number.
     end = segments(tmp_path, LOG)[-1].number + 1
     with Lander(url, tmp_path, "--id", "l").ready() as lander:
         send_all(url, [message(3000)])
@@ -129,7 +129,7 @@ def test_a_lander_that_is_killed_loses_nothing(url, tmp_path, point):
         lander.stop()
     after = numbers(tmp_path)
     assert set(after) == set(range(4000))
-    # Twice is what had landed and was not accepted, and nothing else.
+    # Only messages that had landed without being accepted come twice.
     twice = len(after) - 4000
     assert twice == 0 if point == "before-rename" else 0 < twice <= len(landed)
     assert [each.number for each in segments(tmp_path, LOG)] == list(range(len(segments(tmp_path, LOG))))
@@ -165,7 +165,7 @@ def test_a_full_disk_releases_and_landing_goes_on_when_there_is_room(url, tmp_pa
         lander.wait_line("cannot land: .* released")
         assert not list(tmp_path.rglob("*.parquet"))
         assert not list(tmp_path.rglob("*.tmp"))
-        assert sending.is_alive()  # nothing was accepted
+        assert sending.is_alive()  # no message was accepted
         resource.prlimit(lander.process.pid, resource.RLIMIT_FSIZE, unlimited)
         sending.done()
         lander.stop()
@@ -180,20 +180,20 @@ def test_credit_follows_what_is_staged(url, tmp_path):
         lander.wait_line("no more credit")
         log = Landing.open(str(tmp_path)).listing(LOG)
         assert sending.is_alive()
-        while sending.is_alive():  # a reader that reads all that is here
+        while sending.is_alive():  # reads all segments that are there
             landing = Landing.open(str(tmp_path))
             landing.commit(Group("default", {LOG: landing.listing(LOG).end}))
             sending.join(0.1)
         sending.done()
         lander.wait_line("credit again")
         lander.stop()
-    # What was under way, at most the first windows of credit, comes on top.
+    # Messages within the first windows of credit may arrive in addition.
     assert log.octets < high + 3 * 1000 * 2100
     assert rows(tmp_path).num_rows == 2000
 
 
 def test_a_disk_that_is_slow_leaves_messages_with_the_router(url, tmp_path):
-    """Also those for which there was credit: how large they are is seen when they come."""
+    """The size of a message is unknown when credit is granted, so messages with credit wait in the router, too."""
     gate, count, size, most = tmp_path / "gate", 64, 1 << 20, 1 << 20
     body = HEAD[:3] + b"\xb0" + size.to_bytes(4, "big") + bytes(size)
     command = (sys.executable, "-m", "tests.pipeline.slow_lander", str(gate))
@@ -202,7 +202,7 @@ def test_a_disk_that_is_slow_leaves_messages_with_the_router(url, tmp_path):
         where = lander.wait_line(r"metrics at (http://\S+)")[1]
         sending = Sending(url, [body] * count)
         poll(lambda: _gauges(where)["credit"] == 0, "no credit")
-        # What was on its way when credit was taken back lies in sockets.
+        # Messages sent before the credit was taken back are in sockets.
         settled = poll(lambda: _unchanged(where), "nothing comes any more")
         assert 4 * most <= settled < count * size / 2
         gate.touch()
@@ -223,7 +223,7 @@ def _gauges(where: str) -> dict[str, float]:
 
 
 def _unchanged(where: str) -> float:
-    """Octets in hand, when they are the same for a while; else 0."""
+    """Return the octets in hand if they do not change for a while, otherwise 0."""
     looks = {_gauges(where)["in_hand_octets"] for _ in range(10)}
     return looks.pop() if len(looks) == 1 else 0.0
 
@@ -281,7 +281,8 @@ def test_a_router_that_is_not_there_is_said(tmp_path):
 
 
 def test_a_policy_that_refuses_the_lander(tmp_path):
-    """By its attach, or with its whole connection; nothing is taken, the sender's messages stay with it."""
+    """A lander is refused by its attach or with its whole connection. No message is consumed; they stay with the
+    sender."""
     everything = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*"}
     router = Router(
         tmp_path,

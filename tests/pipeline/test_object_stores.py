@@ -1,4 +1,4 @@
-"""Landing in an object store: a real S3 server on loopback."""
+"""Landing in an object store, with an S3 server on loopback."""
 
 import socket
 import threading
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Host and port."""
+    """Host and port of the S3 server."""
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     moto.start()
     host, port = moto.get_host_and_port()
@@ -32,7 +32,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(server: str, request: pytest.FixtureRequest) -> str:
-    """The URL of a folder in a new bucket."""
+    """URL of a folder in a new bucket."""
     from pyarrow import fs
 
     name = f"bucket-{abs(hash(request.node.nodeid)) % 10**9}"
@@ -52,7 +52,7 @@ def test_messages_land_in_an_object_store(bucket, tmp_path):
             send_all(url, map(message, range(2000)))
             lander.stop()
         assert sorted(numbers(bucket)) == list(range(2000))
-        with Lander(url, bucket, "--id", "l").ready() as lander:  # the lock was given back
+        with Lander(url, bucket, "--id", "l").ready() as lander:  # the lock was released
             send_all(url, [message(2000)])
             with Lander(url, bucket, "--id", "l", command=COMMAND) as second:
                 assert second.wait() == 1
@@ -69,7 +69,7 @@ def test_messages_land_in_an_object_store(bucket, tmp_path):
 
 
 def test_a_server_that_fails_releases_and_landing_goes_on(bucket, server, tmp_path):
-    """Between lander and store stands a relay that can refuse."""
+    """A relay between lander and store can refuse connections."""
     router = Router(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
     router.start()
     url = f"amqp://127.0.0.1:{router.port}"
@@ -94,7 +94,7 @@ def test_a_server_that_fails_releases_and_landing_goes_on(bucket, server, tmp_pa
 
 
 class Relay:
-    """Passes connections on, or closes them at once."""
+    """Relay that forwards connections, or closes them at once."""
 
     def __init__(self, beyond: str) -> None:
         host, port = beyond.split(":")
@@ -133,7 +133,7 @@ class Relay:
             try:
                 each.shutdown(socket.SHUT_RDWR)
             except OSError:
-                continue  # it had ended
+                continue  # the connection had ended
         self._open.clear()
 
     def pass_again(self) -> None:
@@ -176,7 +176,7 @@ def test_a_lease_is_lost_when_it_is_not_renewed(bucket, monkeypatch):
     second = store.lock("l/.lock")
     with pytest.raises(LockedError, match="has taken this lock"):
         first.renew()
-    first.release()  # not its own any more
+    first.release()  # the second lock is not released by the first
     second.release()
     assert store.read("l/.lock") is None
 

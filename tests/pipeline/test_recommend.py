@@ -1,4 +1,4 @@
-"""Plans of placements, and what `apply` refuses to read."""
+"""Placement plans, and the plans that `apply` refuses."""
 
 import json
 import random
@@ -22,7 +22,7 @@ def host(number):
 
 
 def pairs(count, workers, across=True):
-    """Clients that talk to one other each, each pair on two workers."""
+    """Return flows of `count` pairs of clients, each pair on two workers."""
     return [Flow(host(2 * n), host(2 * n + 1), n % workers, (n + across) % workers, 100 + n % 3) for n in range(count)]
 
 
@@ -52,7 +52,7 @@ def test_what_is_not_known_stays():
 @settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 8))
 def test_no_worker_gets_much_more_than_its_part(seed, workers):
-    """Unless one client alone is more."""
+    """A worker may get more only if a single client exceeds its share."""
     source = random.Random(seed)
     flows = [
         Flow(host(source.randrange(40)), host(source.randrange(40)), source.randrange(workers),
@@ -63,7 +63,7 @@ def test_no_worker_gets_much_more_than_its_part(seed, workers):
     sums = [0] * workers
     for node, worker in found.workers.items():
         sums[worker] += found.evidence[node]
-    # The last group goes to the worker with the least, which has at most the average.
+    # The last group goes to the least loaded worker, whose load is at most the mean.
     mean = sum(sums) / workers
     assert max(sums) <= mean + max(MOST_LOAD * mean, max(found.evidence.values()))
 
@@ -104,10 +104,10 @@ def test_capacity_by_littles_law():
 @pytest.mark.parametrize(
     ("rate", "held_back", "each", "needed"),
     [
-        (3.0, 0.5, 2.0, 4),  # 6 would be sent, and a fifth more is to be taken
+        (3.0, 0.5, 2.0, 4),  # 6 would be sent, with a reserve of a fifth
         (1.0, 0.0, 10.0, 1),
         (10.0, 0.0, 2.0, 6),
-        (1.0, 1.0, 1.0, 12),  # what producers would send that never have credit is not known: ten times as much
+        (1.0, 1.0, 1.0, 12),  # demand of producers without any credit is unknown: ten times the rate is assumed
     ],
 )
 def test_consumers_that_are_needed(rate, held_back, each, needed):

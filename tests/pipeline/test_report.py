@@ -1,4 +1,4 @@
-"""The page of the report, from figures."""
+"""Page of the report, made from given figures."""
 
 import os
 import re
@@ -26,7 +26,7 @@ VOID = {"meta", "br"}
 
 
 class Balance(HTMLParser):
-    """Every element is closed in order."""
+    """Parser that checks that each element is closed in order."""
 
     def __init__(self):
         super().__init__()
@@ -79,11 +79,11 @@ def test_page_says_what_was_found():
     assert "from 80% to 10%" in text
     assert "1.5 min" in text
     assert "10 more." in text
-    assert 'class="tile bad"' in text  # a worker uses 95% of a core
+    assert 'class="tile bad"' in text  # A worker uses 95% of a core
 
 
 def test_a_narrow_page_cuts_nothing(tmp_path):
-    """Rows of tables become lists; heat maps scroll by themselves."""
+    """Table rows become lists, and heat maps scroll on their own."""
     path = tmp_path / "report.html"
     wide = {(f"w{n}", f"w{m}"): 1 + n for n in range(12) for m in range(12)}
     path.write_text(page(replace(findings(), workers={"R": Matrix("Workers of R", wide)})))
@@ -92,7 +92,7 @@ def test_a_narrow_page_cuts_nothing(tmp_path):
         shown.goto(path.as_uri())
 
         def beyond(selector):
-            """Pixels of such boxes that are out of sight, at most."""
+            """Return the largest overflow in pixels of the selected boxes."""
             script = (
                 f"Math.max(...[...document.querySelectorAll('{selector}')].map(e => e.scrollWidth - e.clientWidth))"
             )

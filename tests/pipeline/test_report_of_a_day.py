@@ -1,4 +1,4 @@
-"""The worked example of docs/user/pipeline.md: a router, clients, a report, a plan."""
+"""Worked example of docs/user/pipeline.md: a router, clients, a report, and a plan."""
 
 import json
 import re
@@ -20,7 +20,7 @@ COUNT = 300
 
 
 def commands():
-    """The commands of the example, in order."""
+    """Return the commands of the example in order."""
     text = PAGE.read_text().partition("### The report of a day")[2]
     return [line.split() for line in re.findall(r"^    (sluice pipeline .*)$", text, re.MULTILINE)]
 
@@ -47,7 +47,7 @@ def test_the_example(java_runs, tmp_path):
                 words += ["-b", f"127.0.0.1:{router.ports['amqp']}"]
             program = [str(ROOT / ".venv" / "bin" / "sluice"), *words[1:]]
             if "report" in words:
-                router.stop()  # the last rows are written
+                router.stop()  # the last rows are written at the stop
             done = subprocess.run(
                 program, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300, check=False
             )
@@ -61,7 +61,7 @@ def test_the_example(java_runs, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert f'<td data-head="Address">balanced/orders</td><td class=n data-head="Deliveries">{COUNT}</td>' in page
     plan = json.loads((tmp_path / "plan.json").read_text())
-    # Sender and receiver are of one host, so there is no better place for them.
+    # Sender and receiver are on one host, so no better placement exists.
     assert plan["rules"] == plan["inverse"] == []
     assert len(said) == 5
     assert "nothing for router QDR" in said[-1]

@@ -1,4 +1,4 @@
-"""Tables and streams of Spark to addresses of a router that runs."""
+"""Spark tables and streams sent to addresses of a running router."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 3000
-SHORT = "1500"  # ms
+SHORT = "1500"  # milliseconds
 
 
 def write(frame: DataFrame, url: str, address: str | None, **options: Any) -> None:
@@ -95,7 +95,7 @@ def test_whole_messages(spark: SparkSession, url: str):
 
 
 class Once:
-    """Does something else with the first delivery of each message."""
+    """Settlement function that treats the first delivery of each message in a given way, and accepts later ones."""
 
     def __init__(self, first: Any) -> None:
         self.first = first
@@ -202,7 +202,7 @@ def test_bad_input(spark: SparkSession, url: str, rows: str, options: dict[str, 
 
 @pytest.mark.long
 def test_a_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing, tmp_path: Path):
-    """The same ones when a batch is run again, although Spark says nothing of it to a writer."""
+    """A repeated batch has the same ids, although Spark does not tell a writer about the repetition."""
     for number in range(4):
         land(landing, Log("one", "a"), number, numbered(10 * number, 10))
 
@@ -223,7 +223,7 @@ def test_a_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing
         assert {name.split("/")[1] for name in first} == {"0", "1"}
         commit = tmp_path / "checkpoint" / "commits"
         for file in (commit / "1", commit / ".1.crc"):
-            file.unlink()  # as if the driver had died in the second batch
+            file.unlink()  # as if the driver had been killed in the second batch
         run()
         again = {message.message_id: message.body for message in consumer.messages[40:]}
     assert again == {name: body for name, body in first.items() if name.split("/")[1] == "1"}
@@ -231,7 +231,7 @@ def test_a_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing
 
 @pytest.mark.long
 def test_a_router_that_comes_back(spark: SparkSession, start: Start, tmp_path: Path):
-    """In the middle of a write: what was in flight is sent again."""
+    """The router restarts during a write; messages in flight are sent again."""
     router = start([listener(), *SETTINGS])
     port = router.port
     url = f"amqp://127.0.0.1:{port}"
@@ -245,7 +245,7 @@ def test_a_router_that_comes_back(spark: SparkSession, start: Start, tmp_path: P
         router.start()
         second.append(Consumer(url, "balanced/back"))
 
-    # The writer stays in this thread: Spark finds data sources by the session that is active in a thread.
+    # The writer stays in this thread, because Spark finds data sources by a thread's active session.
     restarting = threading.Thread(target=restart)
     restarting.start()
     write(table(spark, 20_000), url, "balanced/back", sendTimeoutMs="60000")
@@ -256,7 +256,7 @@ def test_a_router_that_comes_back(spark: SparkSession, start: Start, tmp_path: P
 
 
 def test_the_whole_way(spark: SparkSession, url: str, landing: Landing):
-    """What the source reads, the sink can send: ids keep their types."""
+    """The sink can send all that the source reads, and ids keep their types."""
     sent = [Message(b"x", message_id=name, properties={"n": "1"}) for name in ("ul:5", 5, b"\0", "s")]
     land(landing, Log("one", "a"), 0, sent)
     frame = spark.read.format("amqp").option("decode", "full").option("includeHeaders", "true").load(landing.url)

@@ -1,4 +1,4 @@
-"""Landing folders as tables and streams of Spark."""
+"""Landing folders as Spark tables and streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A, B = Log("one", "a"), Log("two", "b/c")
 
 
 class Table:
-    """A streaming query from a landing folder into a Parquet table, a checkpoint beside it."""
+    """Streaming query from a landing folder into a Parquet table, with a checkpoint beside the table."""
 
     def __init__(self, spark: SparkSession, landing: Landing, folder: Path) -> None:
         self.spark = spark
@@ -34,7 +34,7 @@ class Table:
         self.checkpoint = folder / "checkpoint"
 
     def run(self, **options: Any) -> list[dict[str, Any]]:
-        """All that is available; progress of the batches."""
+        """Run the query on all available segments; return the progress of its batches."""
         stream = self.spark.readStream.format("amqp").options(**options).load(self.landing.url)
         query = (
             stream.writeStream.format("parquet")
@@ -67,7 +67,7 @@ def bodies(frame: DataFrame) -> list[int]:
 
 
 def ten(landing: Landing, segments: int = 2, log: Log = A) -> list[int]:
-    """Segments of ten messages; what their bodies say."""
+    """Land segments of ten messages each, and return the numbers in their bodies."""
     for number in range(segments):
         land(landing, log, number, numbered(10 * number, 10), landed=1000 * (number + 1))
     return list(range(10 * segments))
