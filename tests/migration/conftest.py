@@ -1,4 +1,4 @@
-"""The routers of the previous release, and reports of failed tests."""
+"""Fixture with the previous release, and reports of failed tests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.worker_counts import pytest_collection_modifyitems, pytest_generate_t
 
 __all__ = ["pytest_collection_modifyitems", "pytest_generate_tests", "pytest_runtest_makereport"]
 
-PATIENCE = 900  # seconds: it may have to be compiled
+PATIENCE = 900  # seconds in which the release may have to be compiled
 
 
 @pytest.fixture(scope="session")
 def previous() -> list[str]:
-    """The command that starts a router of the previous release."""
+    """Return the command that starts a router of the previous release."""
     made = subprocess.run(
         [ROOT / "scripts" / "previous-release"], capture_output=True, text=True, timeout=PATIENCE, check=False
     )

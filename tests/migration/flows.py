@@ -1,6 +1,6 @@
-"""Clients that keep their messages through restarts of routers, and know what became of each: Qpid Proton, one thread.
+"""Clients that keep their messages through restarts of routers and record each outcome: Qpid Proton, one thread.
 
-A sender sends again what was not accepted, or what nobody knows about because its connection was lost.
+A sender sends a message again if it was not accepted, or if the outcome was lost with the connection.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from proton.reactor import Backoff, Container
 
 from tests.system.router import poll
 
-TICK = 0.02  # seconds between looks at what may be sent
-A_TICK = 4  # messages of a sender in that time
-WINDOW = 20  # messages of a sender that are under way
+TICK = 0.02  # seconds between two checks for messages that may be sent
+A_TICK = 4  # maximum messages of a sender per tick
+WINDOW = 20  # maximum unsettled messages of a sender
 CREDIT = 50
-PATIENCE = 60.0  # seconds until flows go on after a router has come back
+PATIENCE = 60.0  # seconds until flows make progress after a router has restarted
 USER, PASSWORD = "alice", "secret"
 
 
 class Flow(NamedTuple):
-    """An address with a sender at one router and a receiver at another, by the ports of their listeners."""
+    """Address with a sender at one router and a receiver at another, given by the ports of their listeners."""
 
     address: str
     into: int
@@ -34,7 +34,7 @@ class Flow(NamedTuple):
 
 
 class _Client(MessagingHandler):
-    """A connection with one link, which comes back."""
+    """Connection with one link that reconnects by itself."""
 
     def __init__(self, port: int, address: str, **options: Any) -> None:
         super().__init__(**options)
@@ -43,7 +43,7 @@ class _Client(MessagingHandler):
         self.link: Any = None
 
     def begin(self, container: Container) -> None:
-        """Connect."""
+        """Connect and attach the link."""
         connection = container.connect(
             f"amqp://127.0.0.1:{self.port}", user=USER, password=PASSWORD, allowed_mechs="PLAIN",
             allow_insecure_mechs=True, reconnect=Backoff(initial=0.1, max_delay=0.5), handler=self,
@@ -51,12 +51,12 @@ class _Client(MessagingHandler):
         self.attach(container, connection)
 
     def attach(self, container: Container, connection: Any) -> None:
-        """Open the link."""
+        """Attach the link."""
         raise NotImplementedError
 
 
 class Sender(_Client):
-    """Sends numbers. `again`: to be sent once more. `repeats`: how often that was."""
+    """Sender of numbers. `again` holds numbers to resend, `repeats` counts resent messages."""
 
     def __init__(self, port: int, address: str) -> None:
         super().__init__(port, address, auto_settle=False)
@@ -70,7 +70,7 @@ class Sender(_Client):
         self.link = container.create_sender(connection, self.address, handler=self)
 
     def pump(self, stopping: bool) -> None:
-        """Send what may be sent in a tick."""
+        """Send the messages that are due in a tick."""
         for _ in range(A_TICK):
             if self.link.credit <= 0 or len(self.under_way) >= WINDOW:
                 return
@@ -87,7 +87,7 @@ class Sender(_Client):
             self.link.send(Message(body=number), tag=tag)
 
     def on_delivery(self, event: Any) -> None:
-        """Note what became of a message."""
+        """Record the outcome of a message."""
         delivery = event.delivery
         if not delivery.updated or not delivery.remote_state:
             return
@@ -102,13 +102,13 @@ class Sender(_Client):
             self.again.append(number)
 
     def on_disconnected(self, event: Any) -> None:
-        """Nobody knows what became of what was under way."""
+        """Schedule all unsettled messages for resending, because their outcomes are unknown."""
         self.again.extend(self.under_way.values())
         self.under_way.clear()
 
 
 class Receiver(_Client):
-    """Accepts everything."""
+    """Receiver that accepts and counts all messages."""
 
     def __init__(self, port: int, address: str) -> None:
         super().__init__(port, address, prefetch=CREDIT)
@@ -118,12 +118,12 @@ class Receiver(_Client):
         self.link = container.create_receiver(connection, self.address, handler=self)
 
     def on_message(self, event: Any) -> None:
-        """Count it."""
+        """Count the message."""
         self.came[event.message.body] += 1
 
 
 class Flows(MessagingHandler):
-    """All flows, from entry to exit."""
+    """Clients of all flows, from entry to exit of the context."""
 
     def __init__(self, flows: Iterable[Flow]) -> None:
         super().__init__()
@@ -143,18 +143,19 @@ class Flows(MessagingHandler):
     def _run(self) -> None:
         try:
             Container(self).run()
-        except BaseException as error:  # noqa: BLE001 - raised again where the test waits
+        # Any exception is raised again by the thread that waits.
+        except BaseException as error:  # noqa: BLE001
             self._error = error
 
     def on_start(self, event: Any) -> None:
-        """Begin."""
+        """Connect all clients."""
         for sender, receiver in self.pairs:
             receiver.begin(event.container)
             sender.begin(event.container)
         event.container.schedule(TICK, self)
 
     def on_timer_task(self, event: Any) -> None:
-        """Send."""
+        """Send the messages that are due, or stop when leaving."""
         for sender, _ in self.pairs:
             sender.pump(self._stopping)
         if self._leaving:
@@ -163,7 +164,7 @@ class Flows(MessagingHandler):
             event.container.schedule(TICK, self)
 
     def wait_progress(self, count: int = 20) -> float:
-        """Wait until so many more messages of each sender are accepted; gives the seconds that it took."""
+        """Wait until `count` more messages of each sender are accepted; return the seconds that it took."""
         goals = [(sender, len(sender.accepted) + count) for sender, _ in self.pairs]
         began = time.monotonic()
 
@@ -179,7 +180,8 @@ class Flows(MessagingHandler):
         return time.monotonic() - began
 
     def finish(self) -> None:
-        """Send nothing new, and wait until all is accepted and has come; none twice that was not sent twice."""
+        """Send no new message, and wait until all accepted messages are received; only resent messages may arrive
+        twice."""
         self._stopping = True
 
         def done() -> bool:

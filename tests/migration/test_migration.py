@@ -1,5 +1,8 @@
-"""Routers of the previous release and of this one in a network: one after the other is exchanged, forth and back, and
-some are killed. No message that was accepted is missing, and policy holds at every router in each state."""
+"""Rolling upgrade in a network of routers of the previous release and of this one.
+
+Routers are exchanged one after the other, forth and back, and some are killed. No accepted message is missing, and
+policy holds at every router in each state.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +27,23 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 WORKER_COUNTS = (1, 2)
 CONVERGENCE = 60.0
 KILLS = 8
-#: Interior routers in a line, with the one that they connect to, and edge routers with their interior routers.
+#: Interior routers, each with the routers that it connects to, and edge routers, each with its interior routers.
 TOPOLOGIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "line": ({"A": "", "B": "A", "C": "B"}, {"E": "A", "F": "C"}),
     "triangle": ({"A": "", "B": "A", "C": "AB"}, {"E": "AB", "F": "C"}),
 }
 SETTINGS: list[Section] = [("address", {"prefix": "all", "distribution": "multicast"})]
-#: What the user of the flows may do.
+#: Rights of the flows' user.
 RULES: dict[str, Any] = {
     "users": USER, "remoteHosts": "*", "sources": "flow.*, all.*, $management", "targets": "flow.*, all.*, $management",
     "allowAnonymousSender": True, "allowDynamicSource": True,
 }  # fmt: skip
-#: Routers log in by certificate, and are in this group.
+#: Group of the routers, which log in by certificate.
 ROUTERS: dict[str, Any] = {**RULES, "users": "*", "sources": "*", "targets": "*"}
 
 
 class Network:
-    """The routers, each of one of the two releases. All ports stay."""
+    """Routers that run either of the two releases. Their ports do not change."""
 
     def __init__(self, directory: Path, made: Pki, previous: Sequence[str], topology: str, workers: int) -> None:
         self.directory = directory
@@ -62,7 +65,7 @@ class Network:
             self.start(name, "previous")
 
     def start(self, name: str, release: str) -> None:
-        """Start a router; it was not there, or has ended."""
+        """Start a router that is not running."""
         self.releases[name] = release
         router = Router(
             self.directory / name, self.sections(name), self.workers, program=self.commands[release],
@@ -71,12 +74,12 @@ class Network:
         router.start()
 
     def exchange(self, name: str, release: str) -> None:
-        """Stop a router in order, and start one of this release in its place."""
+        """Stop a router in order, and start one of release `release` in its place."""
         self.routers[name].stop()
         self.start(name, release)
 
     def sections(self, name: str) -> list[Section]:
-        """The configuration of a router, which is the same for both releases."""
+        """Return the configuration of a router, which is equal for both releases."""
         own = self.made.issue(f"router-{name}", f"/O=routers/CN={name}", names="DNS:localhost")
         external = {"sslProfile": "network", "saslMechanisms": "EXTERNAL"}
         secure = {**external, "requireSsl": True, "authenticatePeer": True}
@@ -105,14 +108,12 @@ class Network:
         return found
 
     def stop(self) -> None:
-        """End all routers, whatever their state."""
+        """Kill all routers."""
         for router in self.routers.values():
             router.kill()
 
-    # Rights of clients
-
     def check_policy(self, name: str) -> None:
-        """At this router, what is forbidden is refused, and so is whoever cannot log in."""
+        """Check that forbidden links and wrong passwords are refused at a router."""
         url = f"127.0.0.1:{self.clients[name]}"
         connection = BlockingConnection(url, user=USER, password=PASSWORD, **_PLAIN)
         try:
@@ -140,7 +141,7 @@ def network(
     request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, previous: list[str],
     workers: int,
 ) -> Iterator[Network]:  # fmt: skip
-    """All routers, of the previous release."""
+    """Network in which all routers run the previous release."""
     made = pki(tmp_path_factory.getbasetemp(), "migration")
     network = Network(tmp_path, made, previous, request.param, workers)
     request.node.routers = network.routers.values()
@@ -158,7 +159,7 @@ def workers(request: pytest.FixtureRequest) -> int:
 
 
 def flows(network: Network) -> list[Flow]:
-    """From each router to the one two places further on, the first half by anycast addresses of their own."""
+    """Return a flow from each router to the router two places further, each with its own address."""
     names = network.names
     ways = [(name, names[(at + 2) % len(names)]) for at, name in enumerate(names)]
     return [Flow(f"flow.{into}{out}", network.clients[into], network.clients[out]) for into, out in ways]
@@ -169,7 +170,7 @@ def _message(body: str) -> Message:
 
 
 def _received(receiver: Any, timeout: float) -> Message | None:
-    """The next message, which is settled; None: none comes in that time."""
+    """Return the next message, settled; None if none arrives in `timeout` seconds."""
     try:
         found: Message = receiver.receive(timeout=timeout)
     except Timeout:
@@ -178,7 +179,7 @@ def _received(receiver: Any, timeout: float) -> Message | None:
 
 
 def check_multicast(network: Network) -> None:
-    """A multicast message reaches each consumer once, when nothing changes."""
+    """Check that a multicast message reaches each consumer once while the network is stable."""
     connections = {
         name: BlockingConnection(f"127.0.0.1:{port}", user=USER, password=PASSWORD, **_PLAIN)
         for name, port in network.clients.items()
@@ -189,7 +190,7 @@ def check_multicast(network: Network) -> None:
         counts = dict.fromkeys(receivers, 0)
 
         def known() -> bool:
-            """Whether a message from everywhere reaches everybody."""
+            """Return whether messages from all routers reach all consumers."""
             heard = set()
             for connection in connections.values():
                 sender = connection.create_sender(address, options=AtMostOnce())
@@ -210,7 +211,7 @@ def check_multicast(network: Network) -> None:
             sender = connection.create_sender(address, options=AtMostOnce())
             for _ in range(5):
                 sender.send(_message("x"))
-            sender.close()  # its answer comes behind what becomes of them
+            sender.close()  # the detach is answered after the messages are forwarded
         for name, receiver in receivers.items():
             while _received(receiver, 1.0) is not None:
                 counts[name] += 1
@@ -226,8 +227,8 @@ def test_rolling_migration_and_kills(network: Network) -> None:
         running.wait_progress()
         for release, names in (
             ("present", network.names),
-            ("previous", network.names[::2]),  # half of the way back …
-            ("present", network.names[::2]),  # … and forth again
+            ("previous", network.names[::2]),  # half of the routers go back
+            ("present", network.names[::2]),  # and forth again
         ):
             for name in names:
                 network.exchange(name, release)
