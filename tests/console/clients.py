@@ -14,11 +14,11 @@ from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-EVERY = 0.05  # seconds between two bursts of a client
-AT_ONCE = 5
+INTERVAL = 0.05  # seconds between two bursts of a client
+BURST = 5
 
 
-class Client(MessagingHandler):
+class TrafficClient(MessagingHandler):
     """Client with senders, receivers that grant credit, and receivers that grant none (`ignores`)."""
 
     def __init__(self, port: str, sends: list[str], takes: list[str], ignores: list[str] = []) -> None:  # noqa: B006
@@ -34,15 +34,15 @@ class Client(MessagingHandler):
         self.receivers = [event.container.create_receiver(connection, each) for each in self.takes]
         for each in self.ignores:
             event.container.create_receiver(connection, each)
-        event.reactor.schedule(EVERY, self)
+        event.reactor.schedule(INTERVAL, self)
 
     def on_timer_task(self, event: Any) -> None:
         for receiver in self.receivers:
             receiver.flow(max(0, 200 - receiver.credit))
         for sender in self.senders:
-            for _ in range(min(AT_ONCE, sender.credit)):
+            for _ in range(min(BURST, sender.credit)):
                 sender.send(Message("a message"))
-        event.reactor.schedule(EVERY, self)
+        event.reactor.schedule(INTERVAL, self)
 
     def on_message(self, event: Any) -> None:
         return
@@ -53,12 +53,12 @@ def main() -> None:
     ports = sys.argv[1].split(",")
     first, last = ports[0], ports[-1]
     clients = {
-        "shop-1": Client(first, ["orders", "invoices"], []),
-        "shop-2": Client(first, ["orders", "letters"], []),
-        "billing-1": Client(last, [], ["orders", "invoices"]),
-        "billing-2": Client(ports[len(ports) // 2], [], ["orders"]),
-        "printer": Client(last, [], [], ["letters"]),
-        **{f"dashboard-{number}": Client(port, [], ["events/all"]) for number, port in enumerate(ports)},
+        "shop-1": TrafficClient(first, ["orders", "invoices"], []),
+        "shop-2": TrafficClient(first, ["orders", "letters"], []),
+        "billing-1": TrafficClient(last, [], ["orders", "invoices"]),
+        "billing-2": TrafficClient(ports[len(ports) // 2], [], ["orders"]),
+        "printer": TrafficClient(last, [], [], ["letters"]),
+        **{f"dashboard-{number}": TrafficClient(port, [], ["events/all"]) for number, port in enumerate(ports)},
     }
     for name, client in clients.items():
         container = Container(client)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.scene import Scene
+from tests.console.network import ConsoleNetwork
 from tests.system.router import ROOT
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
@@ -42,7 +42,9 @@ def page(browser: Any) -> Iterator[Any]:
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
     page.on("console", lambda line: faults.append(f"log: {line.text}") if _is_fault(line) else None)
-    page.on("request", lambda asked: None if "//127.0.0.1:" in asked.url else faults.append(f"asked: {asked.url}"))
+    page.on(
+        "request", lambda request: None if "//127.0.0.1:" in request.url else faults.append(f"asked: {request.url}")
+    )
     page.set_default_timeout(20_000)
     yield page
     page.close()
@@ -55,8 +57,8 @@ def _is_fault(line: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleNetwork]:
     """Network with clients, shared by the tests of a module."""
-    made = Scene(tmp_path_factory.mktemp("scene"))
-    yield made
-    made.stop()
+    network_of_module = ConsoleNetwork(tmp_path_factory.mktemp("network"))
+    yield network_of_module
+    network_of_module.stop()

@@ -13,7 +13,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from tests.console.conftest import CHROMIUM
-from tests.console.scene import Scene, url
+from tests.console.network import ConsoleNetwork, url
 
 #: Address of each page, and the selector that shows that the page is complete.
 PAGES = {
@@ -36,38 +36,38 @@ PAGES = {
 }
 SIZES = {"wide": (1360, 850), "phone": (390, 800)}
 #: Milliseconds before the first picture, so that rates and charts have several samples, and before each further one.
-FIRST = 30_000
-NEXT = 700
+FIRST_WAIT = 30_000
+NEXT_WAIT = 700
 
 
 def main() -> None:
     """Take all pictures."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="console-shots-") as place:
-        scene = Scene(Path(place))
+    with tempfile.TemporaryDirectory(prefix="console-shots-") as directory:
+        network = ConsoleNetwork(Path(directory))
         try:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
                 for theme in ("light", "dark"):
                     for size, (width, height) in SIZES.items():
                         page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
-                        shoot(page, scene, folder, f"{size}-{theme}")
+                        take_pictures(page, network, folder, f"{size}-{theme}")
                         page.close()
                 browser.close()
         finally:
-            scene.stop()
+            network.stop()
     print(f"{len(list(folder.glob('*.png')))} pictures in {folder}")
 
 
-def shoot(page: Any, scene: Scene, folder: Path, kind: str) -> None:
+def take_pictures(page: Any, network: ConsoleNetwork, folder: Path, kind: str) -> None:
     """Take the pictures of all pages in one size and theme."""
-    page.goto(url(scene.north, "overview"))
-    page.wait_for_timeout(FIRST)
-    for name, (place, there) in PAGES.items():
-        page.goto(url(scene.north, place))
-        page.locator(there).first.wait_for(timeout=60_000)
-        page.wait_for_timeout(9_000 if name == "topology" else NEXT)
+    page.goto(url(network.north, "overview"))
+    page.wait_for_timeout(FIRST_WAIT)
+    for name, (address, selector) in PAGES.items():
+        page.goto(url(network.north, address))
+        page.locator(selector).first.wait_for(timeout=60_000)
+        page.wait_for_timeout(9_000 if name == "topology" else NEXT_WAIT)
         page.screenshot(path=folder / f"{name}-{kind}.png")
 
 

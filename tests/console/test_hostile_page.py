@@ -20,7 +20,7 @@ NAMES = [
     "evil.localhost", REBOUND,
 ]  # fmt: skip
 #: Script that tries to open a WebSocket and returns the result.
-TRY = """([url]) => new Promise(done => {
+TRY_WEBSOCKET = """([url]) => new Promise(done => {
     try {
         const socket = new WebSocket(url, "amqp");
         socket.onopen = () => { socket.close(); done("open"); };
@@ -29,7 +29,7 @@ TRY = """([url]) => new Promise(done => {
 })"""
 
 
-class _Page(BaseHTTPRequestHandler):
+class _EvilPageHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
@@ -42,7 +42,7 @@ class _Page(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def server() -> Iterator[int]:
     """Port of a web server of another site."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _EvilPageHandler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield server.server_address[1]
@@ -69,37 +69,37 @@ def console(tmp_path: Path) -> Iterator[Callable[..., int]]:
     port."""
     routers: list[Router] = []
 
-    def begin(**attributes: Any) -> int:
+    def start(**attributes: Any) -> int:
         routers.append(Router(tmp_path, [listener(), listener("console", http=True, **attributes)]))
         routers[-1].start()
         return routers[-1].ports["console"]
 
-    yield begin
+    yield start
     for router in routers:
         router.stop()
 
 
-def test_a_page_of_another_site_gets_nowhere(console: Callable[..., int], browser: Any, server: int) -> None:
+def test_page_of_another_site_is_refused(console: Callable[..., int], browser: Any, server: int) -> None:
     port = console()
     own = browser.new_page()
     for name in ("localhost", "127.0.0.1"):
         answer = own.goto(f"http://{name}:{port}/healthz")
         assert answer.status == 200
-        assert own.evaluate(TRY, [f"ws://{name}:{port}/"]) == "open"
+        assert own.evaluate(TRY_WEBSOCKET, [f"ws://{name}:{port}/"]) == "open"
     evil = browser.new_page()
     evil.goto(f"http://{EVIL}:{server}/")
-    found = {name: evil.evaluate(TRY, [f"ws://{name}:{port}/"]) for name in NAMES}
+    found = {name: evil.evaluate(TRY_WEBSOCKET, [f"ws://{name}:{port}/"]) for name in NAMES}
     assert "open" not in found.values(), found
     for name in (REBOUND, "localhost.", "[::ffff:127.0.0.1]"):
         rebound = browser.new_page()
         answer = rebound.goto(f"http://{name}:{port}/")
         assert answer.status == 403
-        assert rebound.evaluate(TRY, [f"ws://{name}:{port}/"]) != "open"
+        assert rebound.evaluate(TRY_WEBSOCKET, [f"ws://{name}:{port}/"]) != "open"
 
 
-def test_a_page_that_is_allowed(console: Callable[..., int], browser: Any, server: int) -> None:
+def test_page_of_an_allowed_origin_connects(console: Callable[..., int], browser: Any, server: int) -> None:
     origin = f"http://{EVIL}:{server}"
     port = console(allowedOrigins=origin)
     page = browser.new_page()
     page.goto(origin)
-    assert page.evaluate(TRY, [f"ws://localhost:{port}/"]) == "open"
+    assert page.evaluate(TRY_WEBSOCKET, [f"ws://localhost:{port}/"]) == "open"

@@ -13,7 +13,7 @@ import pytest
 from loadtests.console_rows import links_shown, simulated, topology_frames
 from loadtests.overviews import CONSOLE, Overviews, need_websocket
 from loadtests.processes import MeasureError
-from tests.console.scene import WEB, web
+from tests.console.network import WEB, web
 from tests.system.router import Router, listener, poll
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console-large")]
@@ -28,20 +28,20 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield served
 
 
-def test_topology_of_300_routers(page: Any, address: str) -> None:
+def test_topology_of_300_routers_is_drawn(page: Any, address: str) -> None:
     assert len(topology_frames(page, address)) > 10
     page.get_by_label("Find").fill("router-217")
     page.keyboard.press("Enter")
     page.get_by_role("complementary", name="router-217").wait_for()
 
 
-def test_table_of_10000_links(page: Any, address: str) -> None:
+def test_table_of_10000_links_has_visible_rows_only(page: Any, address: str) -> None:
     """Rows outside the visible area have no elements."""
     links_shown(page, address)
     assert 10 < page.locator(".row").count() < 100
 
 
-def test_overviews_without_a_browser(tmp_path: Path) -> None:
+def test_overviews_without_browser_get_answers(tmp_path: Path) -> None:
     """The clients that the benchmark runs fifty of connect, know the network, and get replies repeatedly."""
     try:
         need_websocket()
@@ -51,10 +51,10 @@ def test_overviews_without_a_browser(tmp_path: Path) -> None:
     router.start()
     answers: list[int] = []
 
-    def asked() -> bool:
+    def enough_answers() -> bool:
         answers.append(both.report()["answers"])
         return sum(answers) > 30
 
     with Overviews(router.ports[WEB], 2) as both:
-        poll(asked, "both have asked for all that the overview shows more than once", 60)
+        poll(enough_answers, "both have asked for all that the overview shows more than once", 60)
     router.stop()

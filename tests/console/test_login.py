@@ -11,7 +11,7 @@ import pytest
 
 from router.sasl.users import Users
 from router.sasl.verifiers import make
-from tests.console.scene import url, web
+from tests.console.network import url, web
 from tests.console.test_pages import row, rows
 from tests.peer.peer import Peer
 from tests.peer.pki import pki
@@ -48,7 +48,7 @@ def log_in(page: Any, user: str, password: str) -> None:
     page.get_by_role("button", name="Log in").click()
 
 
-def test_login(page: Any, guarded: Router) -> None:
+def test_login_with_wrong_password_is_refused(page: Any, guarded: Router) -> None:
     page.goto(url(guarded, "connections"))
     log_in(page, "alice", "a guess")
     page.get_by_role("alert").get_by_text("refused this name and password").wait_for()
@@ -60,7 +60,7 @@ def test_login(page: Any, guarded: Router) -> None:
     page.get_by_label("Password").wait_for()
 
 
-def test_it_logs_in_again_by_itself(page: Any, guarded: Router) -> None:
+def test_login_is_repeated_after_a_closed_connection(page: Any, guarded: Router) -> None:
     """The console logs in again after the router has closed its connection."""
     page.goto(url(guarded, "connections"))
     log_in(page, "alice", "wonderland")
@@ -72,7 +72,7 @@ def test_it_logs_in_again_by_itself(page: Any, guarded: Router) -> None:
     row(page, "Connections", "alice").wait_for()
 
 
-def test_over_tls(browser: Any, tmp_path: Path) -> None:
+def test_console_over_tls_shows_connections(browser: Any, tmp_path: Path) -> None:
     """With TLS a worker serves the pages and the WebSocket."""
     made = pki(tmp_path)
     profile = {"name": "p", "certFile": made.server.certificate, "privateKeyFile": made.server.key}
@@ -99,7 +99,7 @@ def plain(tmp_path: Path) -> Iterator[Router]:
     router.kill()
 
 
-def test_a_router_that_is_restarted(page: Any, plain: Router) -> None:
+def test_restarted_router_is_shown_again(page: Any, plain: Router) -> None:
     page.goto(url(plain, "connections"))
     rows(page, "Connections").first.wait_for()
     plain.kill()
@@ -109,7 +109,7 @@ def test_a_router_that_is_restarted(page: Any, plain: Router) -> None:
     rows(page, "Connections").first.filter(has_text=re.compile(r"console-.*\d s")).wait_for()
 
 
-def test_names_are_text(page: Any, plain: Router) -> None:
+def test_hostile_names_are_shown_as_text(page: Any, plain: Router) -> None:
     peer = Peer.opened(plain.port, container_id=HOSTILE)
     with peer:
         peer.sender(HOSTILE, name=HOSTILE, credit=False)
@@ -130,7 +130,7 @@ def test_names_are_text(page: Any, plain: Router) -> None:
         assert "broken" not in page.title()
 
 
-def test_a_policy_that_lets_nobody_manage(page: Any, tmp_path: Path) -> None:
+def test_policy_without_management_is_reported(page: Any, tmp_path: Path) -> None:
     nothing = {"users": "*", "remoteHosts": "*", "sources": "public", "targets": "public"}
     sections: list[Any] = [
         listener(), web(policyVhost="shop"), ("policy", {"enableVhostPolicy": True}),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.scene import Scene, url
+from tests.console.network import ConsoleNetwork, url
 from tests.peer.peer import Peer
 from tests.system.router import Router, poll
 
@@ -26,14 +26,14 @@ def row(page: Any, table: str, text: str) -> Any:
     return rows(page, table).filter(has_text=text).first
 
 
-def go(page: Any, scene: Scene, place: str) -> None:
+def open_page(page: Any, network: ConsoleNetwork, place: str) -> None:
     """Open a page and wait for its title."""
-    page.goto(url(scene.north, place))
+    page.goto(url(network.north, place))
     page.locator("h1").wait_for()
 
 
-def test_overview(page: Any, scene: Scene) -> None:
-    go(page, scene, "overview")
+def test_overview_page_shows_routers_and_findings(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "overview")
     for name in ("North", "South", "West", "Kiosk"):
         row(page, "Routers", name).wait_for()
     page.get_by_text("3 routers, 1 edge router").wait_for()
@@ -45,8 +45,8 @@ def test_overview(page: Any, scene: Scene) -> None:
     page.get_by_text("A message sent now is not taken: no credit: 1 consumer withholds it").wait_for()
 
 
-def test_addresses(page: Any, scene: Scene) -> None:
-    go(page, scene, "addresses")
+def test_addresses_page_shows_and_filters_rows(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "addresses")
     row(page, "Addresses", "orders").click()
     panel = page.get_by_role("complementary", name="orders")
     panel.get_by_text("Deliveries ingress", exact=True).wait_for()
@@ -60,32 +60,32 @@ def test_addresses(page: Any, scene: Scene) -> None:
     panel.wait_for(state="detached")
 
 
-def test_explain_follows_the_path(page: Any, scene: Scene) -> None:
-    go(page, scene, "explain?address=invoices")
+def test_explain_follows_the_path(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "explain?address=invoices")
     page.locator(".way", has_text=re.compile("North.*South.*West")).wait_for()
     for name in ("North", "South", "West"):
         page.get_by_role("region", name=f"Router {name}").wait_for()
     page.get_by_role("region", name="Router West").get_by_role("link", name="billing-1").wait_for()
 
 
-def test_explain_shows_the_address_of_its_link(page: Any, scene: Scene) -> None:
+def test_explain_shows_the_address_of_its_link(page: Any, network: ConsoleNetwork) -> None:
     """The page shows the address of its own link even if it showed another address before."""
-    go(page, scene, "explain?address=invoices")
+    open_page(page, network, "explain?address=invoices")
     page.get_by_text("A message sent now is taken at West").wait_for()
-    go(page, scene, "explain?address=letters")
+    open_page(page, network, "explain?address=letters")
     page.get_by_text("A message sent now waits").wait_for()
     assert page.get_by_label("Address", exact=True).input_value() == "letters"
 
 
-def test_stuck_messages_count_once(page: Any, scene: Scene) -> None:
+def test_stuck_messages_count_once(page: Any, network: ConsoleNetwork) -> None:
     """A stuck message counts once, although each router on its path counts it."""
-    go(page, scene, "overview")
+    open_page(page, network, "overview")
     tile = page.locator(".tile", has_text="Stuck messages")
     tile.filter(has_text=re.compile(r"messages250$")).wait_for(timeout=60_000)
 
 
-def test_links(page: Any, scene: Scene) -> None:
-    go(page, scene, "links?router=*")
+def test_links_page_shows_rates_and_sorts(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "links?router=*")
     row(page, "Links", "invoices").wait_for()
     page.get_by_role("columnheader", name="Rate").get_by_role("button").wait_for()
     rows(page, "Links").filter(has_text=re.compile(r"orders.*[1-9]\d*(\.\d)?/s")).first.wait_for()
@@ -94,9 +94,9 @@ def test_links(page: Any, scene: Scene) -> None:
     poll(lambda: (found := names.all_inner_texts()) == sorted(found) and found, "links are sorted by address")
 
 
-def test_a_connection_is_closed_after_it_is_confirmed(page: Any, scene: Scene) -> None:
-    with Peer.opened(scene.north.port, container_id="victim"):
-        go(page, scene, "connections")
+def test_connection_is_closed_after_confirmation(page: Any, network: ConsoleNetwork) -> None:
+    with Peer.opened(network.north.port, container_id="victim"):
+        open_page(page, network, "connections")
         row(page, "Connections", "victim").click()
         page.get_by_role("button", name="Close …").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
@@ -105,37 +105,37 @@ def test_a_connection_is_closed_after_it_is_confirmed(page: Any, scene: Scene) -
         row(page, "Connections", "victim").wait_for(state="detached")
 
 
-def test_frames(page: Any, scene: Scene) -> None:
-    go(page, scene, "connections")
+def test_frames_page_shows_live_frames(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "connections")
     row(page, "Connections", "shop-1").click()
     page.get_by_role("link", name="Frames, live").click()
     page.locator(".lines li", has_text="transfer").first.wait_for()
     page.get_by_role("button", name="Pause").click()
 
 
-def test_frames_go_to_the_log(page: Any, scene: Scene) -> None:
-    go(page, scene, "connections")
+def test_frames_are_logged_on_request(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "connections")
     row(page, "Connections", "dashboard-0").click()
     page.get_by_role("button", name="Log frames").click()
     page.get_by_role("button", name="Stop logging frames").click()
     page.get_by_role("button", name="Log frames", exact=True).wait_for()
 
 
-def test_workers_of_another_router(page: Any, scene: Scene) -> None:
-    go(page, scene, "workers?router=South")
+def test_workers_page_shows_another_router(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "workers?router=South")
     poll(lambda: rows(page, "Workers").count() == 2, "both workers are there")
     rows(page, "Workers").first.filter(has_text=re.compile(r"\d %")).wait_for()
     rows(page, "Workers").first.click()
     page.get_by_text("Waiting for other workers").wait_for()
 
 
-def test_an_edge_router(page: Any, scene: Scene) -> None:
-    go(page, scene, "connections?router=Kiosk")
+def test_edge_router_shows_its_connections(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "connections?router=Kiosk")
     row(page, "Connections", "billing-2").wait_for()
 
 
-def test_topology(page: Any, scene: Scene) -> None:
-    go(page, scene, "topology")
+def test_topology_page_shows_traffic_and_paths(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "topology")
     page.get_by_text(re.compile(r"3 routers, 1 edge router, \d+ groups of clients")).wait_for()
     edges = f"[...{DRAWING}.graph.edges.values()].map(e => [e.from, e.to, e.cost, e.there + e.back > 20])"
     poll(lambda: ["North", "West", 5, False] in page.evaluate(edges), "the cost of the way that is not taken")
@@ -150,8 +150,8 @@ def test_topology(page: Any, scene: Scene) -> None:
     assert "Kiosk-South" not in page.evaluate(path)
 
 
-def test_places_are_kept(page: Any, scene: Scene) -> None:
-    go(page, scene, "topology")
+def test_topology_places_are_kept_after_reload(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "topology")
     places = f"Object.fromEntries([...{DRAWING}.layout.places])"
     kept = f"!{DRAWING}.improving && Object.keys(JSON.parse(localStorage['sluice.places'] ?? '{{}}')).length === 4"
     poll(lambda: page.evaluate(kept), "all have their final place", 20)
@@ -165,22 +165,22 @@ def test_places_are_kept(page: Any, scene: Scene) -> None:
     }
 
 
-def test_charts(page: Any, scene: Scene) -> None:
-    go(page, scene, "charts")
+def test_charts_page_shows_chosen_charts(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "charts")
     messages = page.get_by_role("figure", name="Messages in")
     messages.get_by_text(re.compile(r"[1-9]\d+/s")).first.wait_for()
     page.get_by_text("Choose charts").click()
     page.get_by_label("Rejected").check()
     page.get_by_role("figure", name="Rejected").wait_for()
-    go(page, scene, "addresses")
+    open_page(page, network, "addresses")
     row(page, "Addresses", "orders").click()
     page.get_by_role("link", name="Chart Deliveries ingress", exact=True).click()
     own = page.get_by_role("figure", name="Deliveries ingress")
     own.get_by_text(re.compile(r"[1-9]\d+/s")).first.wait_for()
 
 
-def test_entities(page: Any, scene: Scene) -> None:
-    go(page, scene, "entities")
+def test_entities_page_creates_and_deletes(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "entities")
     page.get_by_label("Find a type").fill("fallback")
     page.get_by_role("link", name=re.compile("^address")).click()
     page.get_by_role("button", name="Create …").click()
@@ -198,10 +198,10 @@ def test_entities(page: Any, scene: Scene) -> None:
     row(page, "address", "made-here").wait_for(state="detached")
 
 
-def test_reload(page: Any, scene: Scene) -> None:
-    router = scene.north
+def test_reload_page_plans_and_applies(page: Any, network: ConsoleNetwork) -> None:
+    router = network.north
     before = router.config.read_text()
-    go(page, scene, "reload")
+    open_page(page, network, "reload")
     page.get_by_text("nothing would change").wait_for()
     router.config.write_text(before + "address {\n    name: new-one\n    prefix: new\n}\n")
     page.get_by_role("button", name="Look again").click()
@@ -212,8 +212,8 @@ def test_reload(page: Any, scene: Scene) -> None:
     router.config.write_text(before)
 
 
-def test_an_entity_is_changed_or_the_router_says_why_not(page: Any, scene: Scene) -> None:
-    go(page, scene, "entities/log")
+def test_entity_change_is_applied_or_refused_with_reason(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "entities/log")
     row(page, "log", "log/AGENT").click()
     page.get_by_role("button", name="Change …").click()
     field = page.get_by_role("dialog").locator("[name=enable]")
@@ -230,15 +230,15 @@ def test_an_entity_is_changed_or_the_router_says_why_not(page: Any, scene: Scene
     ("place", "title"),
     [("linkroutes", "Link routes"), ("autolinks", "Auto links"), ("vhosts", "Vhosts"), ("log", "Log")],
 )
-def test_other_tables(page: Any, scene: Scene, place: str, title: str) -> None:
-    go(page, scene, place)
+def test_tables_without_rows_explain_why(page: Any, network: ConsoleNetwork, place: str, title: str) -> None:
+    open_page(page, network, place)
     page.get_by_role("heading", name=title).wait_for()
-    said = re.compile("configured|policy is off|Link attached")
-    page.get_by_role("grid", name=title).get_by_text(said).first.wait_for()
+    content = re.compile("configured|policy is off|Link attached")
+    page.get_by_role("grid", name=title).get_by_text(content).first.wait_for()
 
 
-def test_keys(page: Any, scene: Scene) -> None:
-    go(page, scene, "connections")
+def test_keys_move_and_open_pages(page: Any, network: ConsoleNetwork) -> None:
+    open_page(page, network, "connections")
     row(page, "Connections", "shop-1").wait_for()
     page.keyboard.press("/")
     page.keyboard.type("shop")
@@ -254,19 +254,19 @@ def test_keys(page: Any, scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 800, 1360, 2200])
-def test_nothing_is_wider_than_the_screen(page: Any, scene: Scene, width: int) -> None:
+def test_pages_fit_the_width_of_the_screen(page: Any, network: ConsoleNetwork, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     for place in ("overview", "links", "connections", "charts", "entities", "topology", "explain?address=orders"):
-        go(page, scene, place)
+        open_page(page, network, place)
         page.locator(".grid, canvas, figure, .cards a, .way").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= width, place
 
 
-def test_a_router_fails_and_is_seen(page: Any, scene: Scene) -> None:
+def test_killed_router_is_reported_and_returns(page: Any, network: ConsoleNetwork) -> None:
     """Last test of the module, because it changes the network."""
-    go(page, scene, "overview")
+    open_page(page, network, "overview")
     row(page, "Routers", "West").wait_for()
-    west: Router = scene.routers["West"]
+    west: Router = network.routers["West"]
     west.kill()
     vanished = page.get_by_role("link", name="Router West has vanished")
     vanished.wait_for(timeout=60_000)
@@ -276,7 +276,7 @@ def test_a_router_fails_and_is_seen(page: Any, scene: Scene) -> None:
     page.get_by_label("Find").fill("West")
     page.keyboard.press("Enter")
     page.get_by_role("complementary", name="West").get_by_text("It was last seen").wait_for()
-    go(page, scene, "overview")
+    open_page(page, network, "overview")
     west.start()
     row(page, "Routers", "West").wait_for(timeout=60_000)
     page.get_by_role("link", name="Router West has vanished").wait_for(state="detached", timeout=60_000)

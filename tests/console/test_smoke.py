@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.console.conftest import BUILT
-from tests.console.scene import url, web
+from tests.console.network import url, web
 from tests.system.http import get
 from tests.system.network import ports
 from tests.system.router import Router, listener
@@ -38,13 +38,13 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     made.stop()
 
 
-def test_it_comes_up(page: Any, router: Router) -> None:
+def test_console_shows_its_router(page: Any, router: Router) -> None:
     page.goto(url(router))
     page.locator(".row", has_text="QDR").wait_for()
     page.get_by_text("Nothing. All routers answer").wait_for()
 
 
-def test_files(router: Router) -> None:
+def test_console_files_are_served(router: Router) -> None:
     if not BUILT.exists():
         reply = get(router.ports["web"], "/")
         assert (reply.status, b"make console" in reply.body) == (404, True)
@@ -64,13 +64,13 @@ def test_files(router: Router) -> None:
         assert get(router.ports["web"], path).status == 404
 
 
-def test_other_listeners_have_none(router: Router) -> None:
+def test_listeners_without_console_serve_no_files(router: Router) -> None:
     assert get(router.ports["bare"], "/").status == 404
     assert get(router.ports["own"], "/").body == b"mine"
     assert get(router.ports["own"], "/console.js").status == 404
 
 
-def test_the_log_and_the_command_say_where(router: Router) -> None:
+def test_console_address_is_in_the_log_and_the_command(router: Router) -> None:
     there = f"http://127.0.0.1:{router.ports['web']}/"
     assert re.search(rf"Listening on \S+ \(web\), console at {there}$", router.log, re.MULTILINE)
     assert len(re.findall("console at", router.log)) == 1
@@ -78,7 +78,7 @@ def test_the_log_and_the_command_say_where(router: Router) -> None:
     assert (done.code, done.out) == (0, there + "\n")
 
 
-def test_all_of_it_is_small() -> None:
+def test_console_files_are_small() -> None:
     if not BUILT.exists():
         pytest.skip("the console is not built: make console")
     folder = Path(BUILT).parent

@@ -24,7 +24,7 @@ def url(router: Router, page: str = "") -> str:
     return f"http://127.0.0.1:{router.ports[WEB]}/" + (f"#/{page}" if page else "")
 
 
-class Clients:
+class ClientsProcess:
     """Process of clients.py with connections to the given ports."""
 
     def __init__(self, *places: int) -> None:
@@ -37,7 +37,7 @@ class Clients:
         self._process.wait()
 
 
-class Scene:
+class ConsoleNetwork:
     """Routers North, South and West in a row, a link from West to North at a cost of 5, and edge router Kiosk at
     South."""
 
@@ -57,7 +57,7 @@ class Scene:
         ]  # fmt: skip
         self._start(folder, "Kiosk", edge, workers)
         View(self.north).wait_nodes(South=1, West=2)
-        self.clients = Clients(*(self.routers[name].port for name in ("North", "South", "Kiosk", "West")))
+        self.clients = ClientsProcess(*(self.routers[name].port for name in ("North", "South", "Kiosk", "West")))
 
     def _start(self, folder: Path, name: str, sections: list[Section], workers: int) -> None:
         (folder / name).mkdir()
