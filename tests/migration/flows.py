@@ -18,14 +18,14 @@ from proton.reactor import Backoff, Container
 from tests.system.router import poll
 
 TICK = 0.02  # seconds between two checks for messages that may be sent
-A_TICK = 4  # maximum messages of a sender per tick
+MOST_PER_TICK = 4  # maximum messages of a sender per tick
 WINDOW = 20  # maximum unsettled messages of a sender
 CREDIT = 50
-PATIENCE = 60.0  # seconds until flows make progress after a router has restarted
+PROGRESS_SECONDS = 60.0  # seconds until flows make progress after a router has restarted
 USER, PASSWORD = "alice", "secret"
 
 
-class Flow(NamedTuple):
+class MigrationFlow(NamedTuple):
     """Address with a sender at one router and a receiver at another, given by the ports of their listeners."""
 
     address: str
@@ -33,7 +33,7 @@ class Flow(NamedTuple):
     out: int
 
 
-class _Client(MessagingHandler):
+class _FlowClient(MessagingHandler):
     """Connection with one link that reconnects by itself."""
 
     def __init__(self, port: int, address: str, **options: Any) -> None:
@@ -42,7 +42,7 @@ class _Client(MessagingHandler):
         self.address = address
         self.link: Any = None
 
-    def begin(self, container: Container) -> None:
+    def connect(self, container: Container) -> None:
         """Connect and attach the link."""
         connection = container.connect(
             f"amqp://127.0.0.1:{self.port}", user=USER, password=PASSWORD, allowed_mechs="PLAIN",
@@ -55,27 +55,27 @@ class _Client(MessagingHandler):
         raise NotImplementedError
 
 
-class Sender(_Client):
-    """Sender of numbers. `again` holds numbers to resend, `repeats` counts resent messages."""
+class NumberSender(_FlowClient):
+    """Sender of numbers. `to_resend` holds numbers to resend, `repeats` counts resent messages."""
 
     def __init__(self, port: int, address: str) -> None:
         super().__init__(port, address, auto_settle=False)
         self.next = self.attempts = self.repeats = 0
-        self.again: deque[int] = deque()
-        self.under_way: dict[str, int] = {}
+        self.to_resend: deque[int] = deque()
+        self.unsettled: dict[str, int] = {}
         self.accepted: set[int] = set()
         self.outcomes: Counter[str] = Counter()
 
     def attach(self, container: Container, connection: Any) -> None:
         self.link = container.create_sender(connection, self.address, handler=self)
 
-    def pump(self, stopping: bool) -> None:
+    def send_due(self, stopping: bool) -> None:
         """Send the messages that are due in a tick."""
-        for _ in range(A_TICK):
-            if self.link.credit <= 0 or len(self.under_way) >= WINDOW:
+        for _ in range(MOST_PER_TICK):
+            if self.link.credit <= 0 or len(self.unsettled) >= WINDOW:
                 return
-            if self.again:
-                number = self.again.popleft()
+            if self.to_resend:
+                number = self.to_resend.popleft()
                 self.repeats += 1
             elif stopping:
                 return
@@ -83,7 +83,7 @@ class Sender(_Client):
                 number, self.next = self.next, self.next + 1
             self.attempts += 1
             tag = str(self.attempts)
-            self.under_way[tag] = number
+            self.unsettled[tag] = number
             self.link.send(Message(body=number), tag=tag)
 
     def on_delivery(self, event: Any) -> None:
@@ -91,7 +91,7 @@ class Sender(_Client):
         delivery = event.delivery
         if not delivery.updated or not delivery.remote_state:
             return
-        number = self.under_way.pop(str(delivery.tag), None)
+        number = self.unsettled.pop(str(delivery.tag), None)
         delivery.settle()
         if number is None:
             return
@@ -99,46 +99,46 @@ class Sender(_Client):
         if delivery.remote_state == Delivery.ACCEPTED:
             self.accepted.add(number)
         else:
-            self.again.append(number)
+            self.to_resend.append(number)
 
     def on_disconnected(self, event: Any) -> None:
         """Schedule all unsettled messages for resending, because their outcomes are unknown."""
-        self.again.extend(self.under_way.values())
-        self.under_way.clear()
+        self.to_resend.extend(self.unsettled.values())
+        self.unsettled.clear()
 
 
-class Receiver(_Client):
+class NumberReceiver(_FlowClient):
     """Receiver that accepts and counts all messages."""
 
     def __init__(self, port: int, address: str) -> None:
         super().__init__(port, address, prefetch=CREDIT)
-        self.came: Counter[int] = Counter()
+        self.received: Counter[int] = Counter()
 
     def attach(self, container: Container, connection: Any) -> None:
         self.link = container.create_receiver(connection, self.address, handler=self)
 
     def on_message(self, event: Any) -> None:
         """Count the message."""
-        self.came[event.message.body] += 1
+        self.received[event.message.body] += 1
 
 
-class Flows(MessagingHandler):
+class FlowClients(MessagingHandler):
     """Clients of all flows, from entry to exit of the context."""
 
-    def __init__(self, flows: Iterable[Flow]) -> None:
+    def __init__(self, flows: Iterable[MigrationFlow]) -> None:
         super().__init__()
-        self.pairs = [(Sender(flow.into, flow.address), Receiver(flow.out, flow.address)) for flow in flows]
+        self.pairs = [(NumberSender(flow.into, flow.address), NumberReceiver(flow.out, flow.address)) for flow in flows]
         self._stopping = self._leaving = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Flows:
+    def __enter__(self) -> FlowClients:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._leaving = True
-        self._thread.join(PATIENCE)
+        self._thread.join(PROGRESS_SECONDS)
 
     def _run(self) -> None:
         try:
@@ -150,14 +150,14 @@ class Flows(MessagingHandler):
     def on_start(self, event: Any) -> None:
         """Connect all clients."""
         for sender, receiver in self.pairs:
-            receiver.begin(event.container)
-            sender.begin(event.container)
+            receiver.connect(event.container)
+            sender.connect(event.container)
         event.container.schedule(TICK, self)
 
     def on_timer_task(self, event: Any) -> None:
         """Send the messages that are due, or stop when leaving."""
         for sender, _ in self.pairs:
-            sender.pump(self._stopping)
+            sender.send_due(self._stopping)
         if self._leaving:
             event.container.stop()
         else:
@@ -168,11 +168,11 @@ class Flows(MessagingHandler):
         goals = [(sender, len(sender.accepted) + count) for sender, _ in self.pairs]
         began = time.monotonic()
 
-        def gone_on() -> bool:
+        def progressed() -> bool:
             return self._error is not None or all(len(sender.accepted) >= goal for sender, goal in goals)
 
         try:
-            poll(gone_on, "all flows go on", PATIENCE)
+            poll(progressed, "all flows go on", PROGRESS_SECONDS)
         except AssertionError:
             stuck = [sender.address for sender, goal in goals if len(sender.accepted) < goal]
             raise AssertionError(f"no messages of {stuck} are accepted any more") from None
@@ -186,12 +186,12 @@ class Flows(MessagingHandler):
 
         def done() -> bool:
             return self._error is not None or all(
-                not sender.under_way and not sender.again and sender.accepted <= set(receiver.came)
+                not sender.unsettled and not sender.to_resend and sender.accepted <= set(receiver.received)
                 for sender, receiver in self.pairs
             )
 
-        poll(done, "all that was accepted comes", PATIENCE)
+        poll(done, "all that was accepted comes", PROGRESS_SECONDS)
         assert self._error is None, self._error
         for sender, receiver in self.pairs:
-            twice = sum(count - 1 for count in receiver.came.values())
+            twice = sum(count - 1 for count in receiver.received.values())
             assert twice <= sender.repeats, f"{sender.address}: {twice} came again, {sender.repeats} were sent again"

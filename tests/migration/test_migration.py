@@ -17,7 +17,7 @@ from proton import ConnectionException, Message, Timeout
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection, LinkDetached
 
-from tests.migration.flows import PASSWORD, USER, Flow, Flows
+from tests.migration.flows import PASSWORD, USER, FlowClients, MigrationFlow
 from tests.peer.pki import Pki, pki
 from tests.system.network import ports
 from tests.system.router import ROOT, Router, Section, command, listener, poll
@@ -42,10 +42,10 @@ RULES: dict[str, Any] = {
 ROUTERS: dict[str, Any] = {**RULES, "users": "*", "sources": "*", "targets": "*"}
 
 
-class Network:
+class MigrationNetwork:
     """Routers that run either of the two releases. Their ports do not change."""
 
-    def __init__(self, directory: Path, made: Pki, previous: Sequence[str], topology: str, workers: int) -> None:
+    def __init__(self, directory: Path, authority: Pki, previous: Sequence[str], topology: str, workers: int) -> None:
         self.directory = directory
         self.commands = {"previous": list(previous), "present": command()}
         self.interiors, self.edges = TOPOLOGIES[topology]
@@ -58,7 +58,7 @@ class Network:
         self.users = directory / "users"
         words = [*command(), "passwd", str(self.users), USER, "--iterations", "4096"]
         subprocess.run(words, input=f"{PASSWORD}\n", text=True, capture_output=True, timeout=60, check=True, cwd=ROOT)
-        self.made = made
+        self.made = authority
         self.routers: dict[str, Router] = {}
         for name in self.names:
             (directory / name).mkdir()
@@ -140,10 +140,10 @@ def _listener(name: str | None, port: int, **attributes: Any) -> Section:
 def network(
     request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, previous: list[str],
     workers: int,
-) -> Iterator[Network]:  # fmt: skip
+) -> Iterator[MigrationNetwork]:  # fmt: skip
     """Network in which all routers run the previous release."""
-    made = pki(tmp_path_factory.getbasetemp(), "migration")
-    network = Network(tmp_path, made, previous, request.param, workers)
+    authority = pki(tmp_path_factory.getbasetemp(), "migration")
+    network = MigrationNetwork(tmp_path, authority, previous, request.param, workers)
     request.node.routers = network.routers.values()
     try:
         yield network
@@ -153,16 +153,16 @@ def network(
 
 @pytest.fixture
 def workers(request: pytest.FixtureRequest) -> int:
-    """Of each router."""
+    """Number of workers of each router."""
     count: int = request.param
     return count
 
 
-def flows(network: Network) -> list[Flow]:
+def make_flows(network: MigrationNetwork) -> list[MigrationFlow]:
     """Return a flow from each router to the router two places further, each with its own address."""
     names = network.names
-    ways = [(name, names[(at + 2) % len(names)]) for at, name in enumerate(names)]
-    return [Flow(f"flow.{into}{out}", network.clients[into], network.clients[out]) for into, out in ways]
+    routes = [(name, names[(at + 2) % len(names)]) for at, name in enumerate(names)]
+    return [MigrationFlow(f"flow.{into}{out}", network.clients[into], network.clients[out]) for into, out in routes]
 
 
 def _message(body: str) -> Message:
@@ -178,7 +178,7 @@ def _received(receiver: Any, timeout: float) -> Message | None:
     return found
 
 
-def check_multicast(network: Network) -> None:
+def check_multicast(network: MigrationNetwork) -> None:
     """Check that a multicast message reaches each consumer once while the network is stable."""
     connections = {
         name: BlockingConnection(f"127.0.0.1:{port}", user=USER, password=PASSWORD, **_PLAIN)
@@ -191,7 +191,7 @@ def check_multicast(network: Network) -> None:
 
         def known() -> bool:
             """Return whether messages from all routers reach all consumers."""
-            heard = set()
+            reached = set()
             for connection in connections.values():
                 sender = connection.create_sender(address, options=AtMostOnce())
                 sender.send(_message("probe"))
@@ -201,10 +201,10 @@ def check_multicast(network: Network) -> None:
                     if _received(receiver, 0.3) is None:
                         break
                 else:
-                    heard.add(name)
+                    reached.add(name)
                 while _received(receiver, 0.1) is not None:
                     pass
-            return heard == set(connections)
+            return reached == set(connections)
 
         poll(known, "all routers know all consumers", CONVERGENCE)
         for connection in connections.values():
@@ -221,9 +221,9 @@ def check_multicast(network: Network) -> None:
             connection.close()
 
 
-def test_rolling_migration_and_kills(network: Network) -> None:
+def test_rolling_migration_with_kills_loses_no_message(network: MigrationNetwork) -> None:
     draw = random.Random(7)
-    with Flows(flows(network)) as running:
+    with FlowClients(make_flows(network)) as running:
         running.wait_progress()
         for release, names in (
             ("present", network.names),
