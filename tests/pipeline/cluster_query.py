@@ -8,7 +8,7 @@ import sys
 from pyspark.sql import SparkSession
 
 
-def place(batches):
+def import_path(batches):
     import pipeline.decode
     import pyarrow as pa
 
@@ -29,6 +29,6 @@ if __name__ == "__main__":
         .start(table)
     )
     query.awaitTermination()
-    places = spark.range(2).mapInArrow(place, "place string").distinct().collect()
+    places = spark.range(2).mapInArrow(import_path, "place string").distinct().collect()
     print("places:", *(row.place for row in places))
     spark.stop()

@@ -98,5 +98,5 @@ def url(_router: Router, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Landing:
-    """An empty landing folder."""
+    """Empty landing folder."""
     return Landing.create(str(tmp_path / "landing"))

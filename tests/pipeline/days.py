@@ -13,11 +13,11 @@ INTERVAL = 600  # seconds; long, so that a day has few rows
 BOOT = "b" * 32
 
 
-def us(when: datetime) -> int:
+def microseconds(when: datetime) -> int:
     return round(when.timestamp() * 1e6)
 
 
-class Day:
+class TelemetryDay:
     """Day of one router, with producers `sensor-N` (worker 0) and consumers `store-N` (worker 0 or 1)."""
 
     def __init__(self, path: Path, router: str, hours: int = 24, lines: bool = False) -> None:
@@ -35,7 +35,7 @@ class Day:
         row["boot_id"] = BOOT
         for name in ("interval_start", "ts", "valid_from"):
             if name in row:
-                row[name] = us(when)
+                row[name] = microseconds(when)
         if "interval_ms" in row and row["interval_ms"] is None:
             row["interval_ms"] = INTERVAL * 1000
         self._writer.add(table, [row])
@@ -56,13 +56,13 @@ class Day:
         return [START + timedelta(seconds=INTERVAL * n) for n in range(self.hours * 3600 // INTERVAL)]
 
 
-def usual(path: Path, router: str = "R", hours: int = 24, lines: bool = False) -> Day:
+def write_usual_day(path: Path, router: str = "R", hours: int = 24, lines: bool = False) -> TelemetryDay:
     """Write a day with two producers on worker 0.
 
     Each interval has 600 orders, 500 of them to worker 1 and 100 to worker 0, and 60 logs, all on worker 0, whose
     consumer withholds credit for half of the time. Load grows by a hundredth of a core in a day.
     """
-    day = Day(path, router, hours, lines)
+    day = TelemetryDay(path, router, hours, lines)
     day.connection(1, "sensor-17", 0, user="alice")
     day.connection(2, "sensor-18", 0, user="alice", host="10.0.0.2")
     day.connection(3, "store-1", 1, host="10.0.1.1")

@@ -26,7 +26,7 @@ def message(number: int) -> bytes:
     return HEAD + number.to_bytes(4, "big")
 
 
-class Lander:
+class LanderProcess:
     """Process of `sluice pipeline land …`."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Lander:
         assert match is not None, f"no line {pattern!r}:\n" + "\n".join(self.lines)
         return match
 
-    def ready(self) -> "Lander":
+    def ready(self) -> "LanderProcess":
         self.wait_line("^landing ")
         return self
 
@@ -88,7 +88,7 @@ class Lander:
         self.process.kill()
         self.wait()
 
-    def __enter__(self) -> "Lander":
+    def __enter__(self) -> "LanderProcess":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,7 +106,7 @@ def send_all(url: str, messages: Iterable[bytes], address: str = "balanced.a") -
             pending = [each for each, result in zip(pending, results, strict=True) if not isinstance(result, Accepted)]
 
 
-class Sending(threading.Thread):
+class SendingThread(threading.Thread):
     """Thread that runs `send_all`; `done` waits for it and raises its exception."""
 
     def __init__(self, url: str, messages: Iterable[bytes], address: str = "balanced.a") -> None:

@@ -14,7 +14,7 @@ from router.client.links import Delivery
 Settle = Callable[[Delivery], Any]
 
 
-class Consumer:
+class ReceivingThread:
     """Receiver in a thread, until exit of the context; `settle` decides the outcome of each delivery."""
 
     def __init__(self, url: str, address: str, settle: Settle = Delivery.accept, window: int = 250) -> None:
@@ -50,7 +50,7 @@ class Consumer:
             assert self.news.wait_for(lambda: len(self.messages) >= count, timeout), len(self.messages)
             return list(self.messages)
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> ReceivingThread:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline import stores
 from pipeline.cli import main
 
-LOOK = 0.05  # seconds between two checks for the file
+CHECK_INTERVAL = 0.05  # seconds between two checks for the file
 
 
 def wait_for(gate: Path) -> None:
@@ -15,7 +15,7 @@ def wait_for(gate: Path) -> None:
 
     def waiting_rename(self: stores.LocalStore, temporary: Path, final: Path) -> None:
         while final.suffix == ".parquet" and not gate.exists():
-            time.sleep(LOOK)
+            time.sleep(CHECK_INTERVAL)
         rename(self, temporary, final)
 
     stores.LocalStore.rename = waiting_rename  # type: ignore[method-assign]

@@ -32,7 +32,7 @@ PATIENCE = 90.0
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
-class Cluster:
+class SparkCluster:
     """Spark cluster with its processes. Owner: the fixture."""
 
     def __init__(self, folder: Path) -> None:
@@ -110,10 +110,10 @@ def _is_executor(process: psutil.Process) -> bool:
 
 
 @pytest.fixture
-def cluster(java_runs: None, tmp_path: Path) -> Iterator[Cluster]:
+def cluster(java_runs: None, tmp_path: Path) -> Iterator[SparkCluster]:
     folder = tmp_path / "cluster"
     folder.mkdir()
-    made = Cluster(folder)
+    made = SparkCluster(folder)
     try:
         made.start()
         yield made
@@ -121,7 +121,7 @@ def cluster(java_runs: None, tmp_path: Path) -> Iterator[Cluster]:
         made.stop()
 
 
-def landed(landing: Landing, segments: int) -> list[bytes]:
+def land_segments(landing: Landing, segments: int) -> list[bytes]:
     for number in range(segments):
         land(landing, Log("one", "a"), number, numbered(10 * number, 10))
     return [str(n).encode() for n in range(10 * segments)]
@@ -135,8 +135,8 @@ def bodies(table: Path) -> list[Any]:
 
 
 @pytest.mark.timeout(400)
-def test_a_program_on_two_workers(cluster: Cluster, landing: Landing, tmp_path: Path):
-    expected = landed(landing, 3)
+def test_program_on_two_workers_writes_all_messages(cluster: SparkCluster, landing: Landing, tmp_path: Path):
+    expected = land_segments(landing, 3)
     ran = cluster.submit(
         ROOT / "tests" / "pipeline" / "cluster_query.py", landing.url, tmp_path / "checkpoint", tmp_path / "table"
     )
@@ -149,8 +149,8 @@ def test_a_program_on_two_workers(cluster: Cluster, landing: Landing, tmp_path: 
 
 
 @pytest.mark.timeout(400)
-def test_an_executor_is_killed(cluster: Cluster, landing: Landing, tmp_path: Path):
-    expected = landed(landing, 20)
+def test_killed_executor_loses_and_repeats_nothing(cluster: SparkCluster, landing: Landing, tmp_path: Path):
+    expected = land_segments(landing, 20)
     table = tmp_path / "table"
     ran = cluster.submit(ROOT / "tests" / "pipeline" / "cluster_query.py", landing.url, tmp_path / "checkpoint", table)
     poll(lambda: list(table.glob("*.parquet")), "a first batch", 120)

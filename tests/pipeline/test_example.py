@@ -15,8 +15,8 @@ from pipeline.segments import Landing, Log
 from router.amqp.message import Message
 from router.client.blocking import connect
 from tests.pipeline.java import environment
-from tests.pipeline.landers import Lander
-from tests.pipeline.receiving import Consumer
+from tests.pipeline.landers import LanderProcess
+from tests.pipeline.receiving import ReceivingThread
 from tests.pipeline.segments import land, numbered
 from tests.system.router import ROOT, poll
 
@@ -30,7 +30,7 @@ TOTAL = SENSORS * READINGS
 PATIENCE = 120
 
 
-def example() -> str:
+def example_code() -> str:
     page = (ROOT / "docs" / "user" / "pipeline.md").read_text()
     match = re.search(r"^## Example: sensors$.*?^```python\n(.*?)^```$", page, re.S | re.M)
     assert match is not None
@@ -38,14 +38,14 @@ def example() -> str:
 
 
 @pytest.mark.timeout(300)
-def test_sensors(spark: SparkSession, url: str, tmp_path: Path):
+def test_sensors_example_computes_averages(spark: SparkSession, url: str, tmp_path: Path):
     landing, out = tmp_path / "landing", tmp_path / "out"
-    first, _, code = example().partition("\n")
+    first, _, code = example_code().partition("\n")
     assert first.startswith("landing, url, out = ")
     code, last_line, _ = code.rpartition("spark.streams.awaitAnyTermination()")
     assert last_line
     names: dict[str, Any] = {"landing": str(landing), "url": url, "out": str(out)}
-    with Lander(url, landing, address="sensors") as lander, Consumer(url, "averages") as consumer:
+    with LanderProcess(url, landing, address="sensors") as lander, ReceivingThread(url, "averages") as consumer:
         lander.ready()
         exec(compile(code, "docs/user/pipeline.md", "exec"), names)
         table, averages = names["table"], names["averages"]
@@ -85,7 +85,7 @@ def test_sensors(spark: SparkSession, url: str, tmp_path: Path):
     assert {row.celsius for row in rows} == set(map(float, range(READINGS)))
 
 
-def test_a_query_in_any_folder(java_runs: None, landing: Landing, tmp_path: Path):
+def test_query_runs_in_any_folder(java_runs: None, landing: Landing, tmp_path: Path):
     """Spark does not search the path of an editable installation, so the command must set it."""
     land(landing, Log("one", "a"), 0, numbered(0, 3))
     variables = {name: value for name, value in environment().items() if name != "PYTHONPATH"}

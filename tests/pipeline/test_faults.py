@@ -14,10 +14,10 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset as ds
 
 from pipeline.segments import Landing, Log
-from tests.pipeline.dying import mark, run
+from tests.pipeline.crashing_source import mark, run
 from tests.pipeline.java import environment
-from tests.pipeline.landers import Lander, Sending, rows
-from tests.pipeline.receiving import Consumer
+from tests.pipeline.landers import LanderProcess, SendingThread, rows
+from tests.pipeline.receiving import ReceivingThread
 from tests.pipeline.segments import land, numbered
 from tests.system.router import ROOT
 
@@ -38,14 +38,14 @@ def landed(landing: Landing) -> Landing:
     return landing
 
 
-def program(landing: Landing, checkpoint: Path, out: str) -> int:
+def run_driver(landing: Landing, checkpoint: Path, out: str) -> int:
     """Run a driver process, and return its exit code."""
-    words = [sys.executable, "-m", "tests.pipeline.dying", landing.url, str(checkpoint), out]
+    words = [sys.executable, "-m", "tests.pipeline.crashing_source", landing.url, str(checkpoint), out]
     ran = subprocess.run(words, env=environment(), cwd=ROOT, timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False)
     return ran.returncode
 
 
-def check_ids(consumer: Consumer) -> int:
+def check_ids(consumer: ReceivingThread) -> int:
     """Check that all bodies arrived with one id each; return the number of repeated messages."""
     assert {message.body for message in consumer.messages} == EXPECTED
     by_id: dict[object, set[bytes]] = {}
@@ -57,51 +57,53 @@ def check_ids(consumer: Consumer) -> int:
 
 
 @pytest.mark.parametrize("point", ["read", "before-write", "after-write"])
-def test_a_python_worker_is_killed(spark: SparkSession, url: str, landed: Landing, tmp_path: Path, point: str):
+def test_killed_python_worker_loses_nothing(spark: SparkSession, url: str, landed: Landing, tmp_path: Path, point: str):
     mark(tmp_path, point).touch()
-    with Consumer(url, f"balanced.{point}") as consumer:
+    with ReceivingThread(url, f"balanced.{point}") as consumer:
         run(spark, landed.url, str(tmp_path / "checkpoint"), f"{url}/balanced.{point}")
-        twice = check_ids(consumer)
+        repeated = check_ids(consumer)
     assert not mark(tmp_path, point).exists(), "it was killed"
-    assert twice == (ROWS if point == "after-write" else 0)
+    assert repeated == (ROWS if point == "after-write" else 0)
 
 
 @pytest.mark.parametrize("point", ["plan", "commit"])
 @pytest.mark.timeout(400)
-def test_the_driver_is_killed(java_runs: None, url: str, landed: Landing, tmp_path: Path, point: str):
+def test_killed_driver_repeats_only_the_uncommitted_batch(
+    java_runs: None, url: str, landed: Landing, tmp_path: Path, point: str
+):
     mark(tmp_path, point).touch()
     checkpoint = tmp_path / "checkpoint"
-    with Consumer(url, f"balanced.{point}") as consumer:
-        assert program(landed, checkpoint, f"{url}/balanced.{point}") != 0
+    with ReceivingThread(url, f"balanced.{point}") as consumer:
+        assert run_driver(landed, checkpoint, f"{url}/balanced.{point}") != 0
         assert not mark(tmp_path, point).exists(), "it was killed"
-        assert program(landed, checkpoint, f"{url}/balanced.{point}") == 0
-        twice = check_ids(consumer)
-    assert twice == (ROWS if point == "commit" else 0), "the batch whose commit was not written"
+        assert run_driver(landed, checkpoint, f"{url}/balanced.{point}") == 0
+        repeated = check_ids(consumer)
+    assert repeated == (ROWS if point == "commit" else 0), "the batch whose commit was not written"
 
 
 @pytest.mark.timeout(400)
-def test_a_table_is_exact_when_the_driver_is_killed(java_runs: None, landed: Landing, tmp_path: Path):
+def test_table_is_exact_after_a_killed_driver(java_runs: None, landed: Landing, tmp_path: Path):
     mark(tmp_path, "plan").touch()
     out = tmp_path / "table"
-    assert program(landed, tmp_path / "checkpoint", str(out)) != 0
-    assert program(landed, tmp_path / "checkpoint", str(out)) == 0
+    assert run_driver(landed, tmp_path / "checkpoint", str(out)) != 0
+    assert run_driver(landed, tmp_path / "checkpoint", str(out)) == 0
     names = [str(path) for path in out.glob("*.parquet")]
     bodies = ds.dataset(names).to_table(columns=["body"]).column("body").to_pylist()
     assert sorted(bodies) == sorted(EXPECTED)
 
 
-def test_a_table_has_each_message_once_when_the_lander_is_killed(spark: SparkSession, url: str, tmp_path: Path):
+def test_table_has_each_message_once_after_a_killed_lander(spark: SparkSession, url: str, tmp_path: Path):
     """A lander killed after a segment was published, before its messages were accepted, lands them twice with equal
     ids."""
     path, out = tmp_path / "landing", tmp_path / "table"
     sent = [message.encode() for message in numbered(0, 1500)]
     words = (url, path, "--id", "l", "--land-rows", "200")
-    command = (sys.executable, "-m", "tests.pipeline.dying_lander", "after-rename", "1")
-    with Lander(*words, command=command).ready() as lander:
-        sending = Sending(url, sent)
+    command = (sys.executable, "-m", "tests.pipeline.crashing_lander", "after-rename", "1")
+    with LanderProcess(*words, command=command).ready() as lander:
+        sending_thread = SendingThread(url, sent)
         assert lander.wait() == -signal.SIGKILL
-    with Lander(*words).ready() as lander:
-        sending.done()
+    with LanderProcess(*words).ready() as lander:
+        sending_thread.done()
         lander.stop()
     assert rows(path).num_rows > len(sent)
     query = (

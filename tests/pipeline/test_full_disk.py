@@ -28,7 +28,7 @@ LOG = Log("one", "a")
 
 
 @contextmanager
-def query(landing: Landing, tmp_path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def query_process(landing: Landing, tmp_path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Process of `sluice pipeline query` from the landing folder into a table."""
     where = ["--out", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint")]
     process = subprocess.Popen(
@@ -73,19 +73,19 @@ def bodies(tmp_path: Path) -> list[bytes]:
 
 @pytest.mark.long
 @pytest.mark.timeout(3 * PATIENCE)
-def test_a_full_disk_ends_a_query_and_loses_nothing(java_runs: None, landing: Landing, tmp_path: Path) -> None:
+def test_full_disk_ends_a_query_and_loses_nothing(java_runs: None, landing: Landing, tmp_path: Path) -> None:
     land(landing, LOG, 0, numbered(0, ROWS))
-    with query(landing, tmp_path) as first:
+    with query_process(landing, tmp_path) as first:
         wait_rows(tmp_path, ROWS, first)
         # No file of the process may grow further, neither the checkpoint's nor the table's.
         resource.prlimit(java_of(first), resource.RLIMIT_FSIZE, (1, 1))
         land(landing, LOG, 1, numbered(ROWS, ROWS))
-        _, said = first.communicate(timeout=PATIENCE)
+        _, output = first.communicate(timeout=PATIENCE)
     assert first.returncode == 1
-    (line,) = [each for each in said.splitlines() if each.startswith("sluice pipeline query: ")]
+    (line,) = [each for each in output.splitlines() if each.startswith("sluice pipeline query: ")]
     assert "File too large, for the checkpoint" in line
     land(landing, LOG, 2, numbered(2 * ROWS, ROWS))
-    with query(landing, tmp_path, "--once") as second:
-        _, said = second.communicate(timeout=PATIENCE)
-    assert second.returncode == 0, said
+    with query_process(landing, tmp_path, "--once") as second:
+        _, output = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, output
     assert sorted(bodies(tmp_path), key=int) == [str(n).encode() for n in range(3 * ROWS)]

@@ -11,7 +11,7 @@ from pipeline.cli import main
 from pipeline.commands.report import collect
 from pipeline.jobs import advice, capacity, demand, imbalance, latency, matrix, population, rollup, starvation, timeline
 from pipeline.telemetry.reader import Telemetry, TelemetryError
-from tests.pipeline.days import INTERVAL, START, Day, usual
+from tests.pipeline.days import INTERVAL, START, TelemetryDay, write_usual_day
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -21,17 +21,17 @@ INTERVALS = 144
 @pytest.fixture(scope="module")
 def rollups(spark, tmp_path_factory):
     path = tmp_path_factory.mktemp("telemetry")
-    usual(path)
+    write_usual_day(path)
     return rollup.Rollups.of(Telemetry(spark, str(path), START, START + DAY))
 
 
-def test_worker_matrix(rollups):
+def test_worker_matrix_sums_deliveries(rollups):
     (found,) = matrix.worker_matrices(rollups).values()
     assert found.cells == {("w0", "w1"): 500 * INTERVALS, ("w0", "w0"): 160 * INTERVALS}
     assert matrix.crossing(found) == pytest.approx(500 / 660)
 
 
-def test_client_matrix(rollups):
+def test_client_matrix_groups_clients(rollups):
     found = matrix.client_matrix(rollups)
     assert found.cells == {
         ("alice@sensor-*", "store-*"): 600 * INTERVALS,
@@ -41,11 +41,11 @@ def test_client_matrix(rollups):
     assert short.cells[matrix.OTHERS, matrix.OTHERS] == 60 * INTERVALS
 
 
-def test_router_matrix(rollups):
+def test_router_matrix_sums_deliveries(rollups):
     assert matrix.router_matrix(rollups).cells == {("R", "S"): 30 * INTERVALS, ("R", "R"): 630 * INTERVALS}
 
 
-def test_latency(rollups):
+def test_latency_is_computed_by_address(rollups):
     orders, logs = latency.by_address(rollups)
     assert (orders.address, orders.deliveries, logs.address) == ("orders", 600 * INTERVALS, "logs")
     assert (orders.outcomes["accepted"], orders.outcomes["rejected"]) == (594 * INTERVALS, 6 * INTERVALS)
@@ -54,9 +54,9 @@ def test_latency(rollups):
     assert (orders.rate(50), len(orders.hourly)) == (1.0, 24)
 
 
-def test_rates_of_a_router_that_ran_for_half_an_hour(spark, tmp_path):
+def test_rates_cover_the_running_time_only(spark, tmp_path):
     """Rates are computed over the time in which the router ran."""
-    day = Day(tmp_path, "R", hours=1)
+    day = TelemetryDay(tmp_path, "R", hours=1)
     for when in day.intervals()[:3]:
         day.add(
             "fact_link", when, worker=0, link_id=1, connection_id=1, dir="in", address="a", deliveries=6 * INTERVAL,
@@ -65,34 +65,34 @@ def test_rates_of_a_router_that_ran_for_half_an_hour(spark, tmp_path):
         day.add("fact_worker", when, worker=0, cpu_user_us=1, cpu_sys_us=0, ingress=6 * INTERVAL)
     day.write()
     found = rollup.Rollups.of(Telemetry(spark, str(tmp_path), START, START + DAY))
-    assert found.covered() == {("R", mine(START)): 1800.0}
+    assert found.covered() == {("R", as_collected(START)): 1800.0}
     (figures,) = latency.by_address(found)
     assert figures.hourly == [6.0]
     assert collect(found).seconds == 1800.0
 
 
-def mine(when):
+def as_collected(when):
     """Return a time as Spark collects it."""
     return when.astimezone().replace(tzinfo=None)
 
 
-def test_imbalance(rollups):
+def test_imbalance_of_workers_is_measured(rollups):
     (found,) = imbalance.by_router(rollups)
     assert found.skew == pytest.approx(0.305 / 0.2025, rel=0.01)
     assert found.gini == pytest.approx(0.25, rel=0.05)
     assert found.clients[0] == ("alice@sensor-*", 660 * INTERVALS)
 
 
-def test_who_withholds_credit(rollups):
+def test_starvation_names_the_client_withholding_credit(rollups):
     (found,) = starvation.starved(rollups)
     assert (found.client, found.address, found.undelivered, found.stuck) == ("logger", "logs", 7, 1)
     assert (found.without_seconds, found.share) == (43200, 0.5)
 
 
 @pytest.mark.long
-def test_consumers_that_are_needed(spark, tmp_path):
+def test_demand_computes_needed_consumers(spark, tmp_path):
     """A consumer receives 2/s while it has no credit; producers send 3/s and are held back half of the time."""
-    day = Day(tmp_path, "R", hours=2)
+    day = TelemetryDay(tmp_path, "R", hours=2)
     day.connection(1, "sensor-17", 0)
     day.connection(2, "store-1", 0)
     for when in day.intervals():
@@ -119,14 +119,14 @@ def test_consumers_that_are_needed(spark, tmp_path):
     assert capacity["evidence"]["client"] == "sensor-*"
 
 
-def test_capacity(rollups):
+def test_capacity_is_computed_by_router(rollups):
     (found,) = capacity.by_router(rollups)
     assert found.cpu_us_a_delivery == pytest.approx(0.405 * 600e6 / 660, rel=0.01)
     assert found.hourly[5][1] == pytest.approx(1.1)
     assert found.full_on is None  # the data covers a single day
 
 
-def test_forecast():
+def test_forecast_ignores_the_daily_pattern():
     """A daily pattern is not growth."""
 
     def load(days, growth):
@@ -139,7 +139,7 @@ def test_forecast():
     assert (found - START) / DAY == pytest.approx(40, abs=0.1)  # 0.3 in the busiest hour, growing by 0.01 a day
 
 
-def test_timelines(rollups):
+def test_timelines_list_topology_and_refusals(rollups):
     assert [(each.kind, each.text) for each in timeline.topology(rollups)] == [
         ("connection close", "S at 10.9.9.9:5672"),
         ("connection open", "S at 10.9.9.9:5672"),
@@ -152,9 +152,9 @@ def test_timelines(rollups):
 
 
 @pytest.mark.long
-def test_connections_of_users(spark, tmp_path):
+def test_population_counts_peak_connections_of_users(spark, tmp_path):
     """The peak includes connections opened before the period, and excludes those closed before it."""
-    day = Day(tmp_path, "R")
+    day = TelemetryDay(tmp_path, "R")
     for number, opens, closes in ((1, 0, None), (2, 0, 1), (3, 2, 5), (4, 3, 4), (5, 4, None)):
         user = {"connection_id": number, "worker": 0, "user": "alice", "vhost": "v", "role": "normal"}
         day.add("dim_connection", START + opens * HOUR, **user)
@@ -180,10 +180,10 @@ def test_connections_of_users(spark, tmp_path):
 
 
 @pytest.mark.long
-def test_a_period_and_lines_of_json(spark, tmp_path):
+def test_telemetry_of_a_period_includes_json_lines(spark, tmp_path):
     """Only rows that began in the period count, from two routers of which one wrote JSON."""
-    usual(tmp_path, "R", hours=4)
-    usual(tmp_path, "S", hours=4, lines=True)
+    write_usual_day(tmp_path, "R", hours=4)
+    write_usual_day(tmp_path, "S", hours=4, lines=True)
     found = Telemetry(spark, str(tmp_path), START + timedelta(hours=1), START + timedelta(hours=3))
     sums = {row[0]: row[1] for row in found.table("fact_flow").groupBy("router").sum("deliveries").collect()}
     assert sums == {"R": 660 * 12, "S": 660 * 12}
@@ -197,9 +197,9 @@ def test_a_period_and_lines_of_json(spark, tmp_path):
 
 
 @pytest.mark.long
-def test_a_period_in_another_zone(spark, tmp_path):
+def test_telemetry_period_in_another_zone_is_converted(spark, tmp_path):
     """Folders are named by hours in UTC."""
-    usual(tmp_path)
+    write_usual_day(tmp_path)
     west = timezone(timedelta(hours=-5))
     for first, last in ((0, 3), (5, 6), (22, 24)):
         start, end = ((START + n * HOUR).astimezone(west) for n in (first, last))
@@ -208,8 +208,8 @@ def test_a_period_in_another_zone(spark, tmp_path):
 
 
 @pytest.mark.long
-def test_rollups_replace_those_of_the_same_day(spark, tmp_path):
-    usual(tmp_path, hours=4)
+def test_rollups_replace_earlier_ones_of_the_day(spark, tmp_path):
+    write_usual_day(tmp_path, hours=4)
     telemetry = Telemetry(spark, str(tmp_path), START, START + DAY)
     first = rollup.write(telemetry, str(tmp_path))
     assert rollup.write(telemetry, str(tmp_path)) == first
@@ -225,9 +225,9 @@ def test_rollups_replace_those_of_the_same_day(spark, tmp_path):
 
 
 @pytest.mark.long
-def test_rollups_of_several_days(spark, tmp_path):
+def test_rollups_of_several_days_divide_rows_by_day(spark, tmp_path):
     """Rows of an hour's file that began on the next day belong to that day; clients are known from earlier days."""
-    usual(tmp_path, hours=50)
+    write_usual_day(tmp_path, hours=50)
     last = Telemetry(spark, str(tmp_path), START + DAY, START + 3 * DAY)
     assert rollup.write(last, str(tmp_path))["workers"] == 2 * 26
     flows = spark.read.parquet(f"{tmp_path}/rollup/v1/flows")
@@ -238,14 +238,14 @@ def test_rollups_of_several_days(spark, tmp_path):
     }
 
 
-def test_a_file_that_is_cut_short(spark, tmp_path, capsys):
-    usual(tmp_path, hours=2)
+def test_truncated_file_is_named(spark, tmp_path, capsys):
+    write_usual_day(tmp_path, hours=2)
     path = next(tmp_path.glob("v1/fact_flow/*/*/*/*.parquet"))
     path.write_bytes(path.read_bytes()[:-9])
     assert main(["rollup", "--telemetry", str(tmp_path), "--from", f"{START:%Y-%m-%d}"], "sluice pipeline") == 1
     assert capsys.readouterr().err.startswith(f"sluice pipeline rollup: {path} cannot be read: ")
 
 
-def test_a_folder_without_telemetry(spark, tmp_path):
+def test_folder_without_telemetry_is_refused(spark, tmp_path):
     with pytest.raises(TelemetryError, match="there is no telemetry"):
         Telemetry(spark, str(tmp_path), START, START + DAY)

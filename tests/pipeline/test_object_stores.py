@@ -14,7 +14,7 @@ from pipeline import stores
 from pipeline.errors import LandingError, LockedError
 from pipeline.segments import Group, Landing, Segment, collect
 from pipeline.stores import ArrowStore, open_store
-from tests.pipeline.landers import COMMAND, Lander, message, numbers, send_all
+from tests.pipeline.landers import COMMAND, LanderProcess, message, numbers, send_all
 from tests.system.router import SETTINGS, Router, listener
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
@@ -43,18 +43,18 @@ def bucket(server: str, request: pytest.FixtureRequest) -> str:
     return f"s3://a:b@{name}/landing?endpoint_override={server}&scheme=http"
 
 
-def test_messages_land_in_an_object_store(bucket, tmp_path):
+def test_messages_are_landed_in_an_object_store(bucket, tmp_path):
     router = Router(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
     router.start()
     url = f"amqp://127.0.0.1:{router.port}"
     try:
-        with Lander(url, bucket, "--id", "l").ready() as lander:
+        with LanderProcess(url, bucket, "--id", "l").ready() as lander:
             send_all(url, map(message, range(2000)))
             lander.stop()
         assert sorted(numbers(bucket)) == list(range(2000))
-        with Lander(url, bucket, "--id", "l").ready() as lander:  # the lock was released
+        with LanderProcess(url, bucket, "--id", "l").ready() as lander:  # the lock was released
             send_all(url, [message(2000)])
-            with Lander(url, bucket, "--id", "l", command=COMMAND) as second:
+            with LanderProcess(url, bucket, "--id", "l", command=COMMAND) as second:
                 assert second.wait() == 1
                 assert "lander 'l' runs already" in second.lines[-1]
             lander.stop()
@@ -68,22 +68,22 @@ def test_messages_land_in_an_object_store(bucket, tmp_path):
         router.stop()
 
 
-def test_a_server_that_fails_releases_and_landing_goes_on(bucket, server, tmp_path):
+def test_failing_store_releases_messages_until_it_returns(bucket, server, tmp_path):
     """A relay between lander and store can refuse connections."""
     router = Router(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
     router.start()
     url = f"amqp://127.0.0.1:{router.port}"
-    relay = Relay(server)
-    through = bucket.replace(server, f"127.0.0.1:{relay.port}")
+    relay = RefusingRelay(server)
+    relayed = bucket.replace(server, f"127.0.0.1:{relay.port}")
     try:
-        with Lander(url, through, "--id", "l").ready() as lander:
+        with LanderProcess(url, relayed, "--id", "l").ready() as lander:
             send_all(url, [message(0)])
             relay.refuse()
             done = threading.Thread(target=send_all, args=(url, [message(1)]), daemon=True)
             done.start()
             lander.wait_line("cannot land: .* released 1")
             assert numbers(bucket) == [0]
-            relay.pass_again()
+            relay.forward_again()
             done.join(90)
             assert not done.is_alive()
             lander.stop()
@@ -93,12 +93,12 @@ def test_a_server_that_fails_releases_and_landing_goes_on(bucket, server, tmp_pa
         router.stop()
 
 
-class Relay:
+class RefusingRelay:
     """Relay that forwards connections, or closes them at once."""
 
-    def __init__(self, beyond: str) -> None:
-        host, port = beyond.split(":")
-        self._beyond = (host, int(port))
+    def __init__(self, target: str) -> None:
+        host, port = target.split(":")
+        self._target = (host, int(port))
         self._refusing = False
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -114,7 +114,7 @@ class Relay:
             if self._refusing:
                 ours.close()
                 continue
-            theirs = socket.create_connection(self._beyond)
+            theirs = socket.create_connection(self._target)
             self._open += [ours, theirs]
             for one, other in ((ours, theirs), (theirs, ours)):
                 threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
@@ -136,7 +136,7 @@ class Relay:
                 continue  # the connection had ended
         self._open.clear()
 
-    def pass_again(self) -> None:
+    def forward_again(self) -> None:
         self._refusing = False
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Relay:
         self._listener.close()
 
 
-def test_a_store_of_arrow_behaves_as_a_disk(bucket):
+def test_arrow_store_behaves_like_a_disk(bucket):
     landing = Landing.create(bucket)
     assert isinstance(landing.store, ArrowStore)
     assert Landing.create(bucket).logs() == []
@@ -164,7 +164,7 @@ def test_a_store_of_arrow_behaves_as_a_disk(bucket):
         landing.store.open(one.path)
 
 
-def test_a_lease_is_lost_when_it_is_not_renewed(bucket, monkeypatch):
+def test_lease_expires_without_renewal(bucket, monkeypatch):
     monkeypatch.setattr(stores, "SETTLE", 0.0)
     store: Any = open_store(bucket)
     first = store.lock("l/.lock")
@@ -181,6 +181,6 @@ def test_a_lease_is_lost_when_it_is_not_renewed(bucket, monkeypatch):
     assert store.read("l/.lock") is None
 
 
-def test_a_bucket_that_is_not_there_is_said(server):
+def test_missing_bucket_is_reported(server):
     with pytest.raises((LandingError, OSError), match="no-such-bucket|bucket"):
         Landing.create(f"s3://a:b@no-such-bucket/x?endpoint_override={server}&scheme=http")

@@ -26,24 +26,24 @@ def pairs(count, workers, across=True):
     return [Flow(host(2 * n), host(2 * n + 1), n % workers, (n + across) % workers, 100 + n % 3) for n in range(count)]
 
 
-def test_pairs_come_together():
+def test_placement_joins_communicating_pairs():
     found = place(pairs(40, 4), 4)
     assert (found.share_before, found.share_after) == (1.0, 0.0)
     assert found.skew_after <= MOST_LOAD
     assert all(found.workers[host(2 * n)] == found.workers[host(2 * n + 1)] for n in range(40))
 
 
-def test_nothing_is_moved_for_little():
+def test_placement_without_gain_moves_nothing():
     assert placement_plan("R", pairs(40, 4, across=False), 4) == []
     assert placement_plan("R", pairs(40, 4), 1) == []
     assert placement_plan("R", [], 4) == []
 
 
-def test_one_worker_is_not_given_everything():
+def test_placement_does_not_load_a_single_worker():
     assert placement_plan("R", [Flow(host(1), host(2), 0, 1, 1000)], 2) == []
 
 
-def test_what_is_not_known_stays():
+def test_placement_leaves_unknown_clients():
     flows = [*pairs(20, 2), Flow(None, host(1), 0, 1, 1000)]
     found = place(flows, 2)
     assert found.share_after == pytest.approx(1000 / sum(flow.deliveries for flow in flows))
@@ -51,7 +51,7 @@ def test_what_is_not_known_stays():
 
 @settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 8))
-def test_no_worker_gets_much_more_than_its_part(seed, workers):
+def test_placement_keeps_workers_near_the_mean(seed, workers):
     """A worker may get more only if a single client exceeds its share."""
     source = random.Random(seed)
     flows = [
@@ -76,7 +76,7 @@ def plan_file(tmp_path, **changes):
     return str(path)
 
 
-def test_a_plan_is_read(tmp_path):
+def test_plan_file_is_read(tmp_path):
     plan = read_plan(plan_file(tmp_path), NOW)
     assert len(plan["rules"]) == len(plan["inverse"]) == 20
     assert plan["rules"][0]["gain"]["cross_worker_before"] == 1.0
@@ -91,12 +91,12 @@ def test_a_plan_is_read(tmp_path):
         ({"expires_at": 7}, NOW, "is no plan"),
     ],
 )
-def test_plans_that_are_refused(tmp_path, changes, when, text):
+def test_invalid_plan_file_is_refused(tmp_path, changes, when, text):
     with pytest.raises(PipelineError, match=text):
         read_plan(plan_file(tmp_path, **changes), when)
 
 
-def test_capacity_by_littles_law():
+def test_capacity_advice_follows_littles_law():
     assert recommend.capacity_advice(1250, 200_000, 250) == 376
     assert recommend.capacity_advice(100, 200_000, 250) is None
 
@@ -110,11 +110,11 @@ def test_capacity_by_littles_law():
         (1.0, 1.0, 1.0, 12),  # demand of producers without any credit is unknown: ten times the rate is assumed
     ],
 )
-def test_consumers_that_are_needed(rate, held_back, each, needed):
+def test_demand_gives_needed_consumers(rate, held_back, each, needed):
     assert recommend.Demand(rate, held_back, 1, each).needed == needed
 
 
-def test_a_limit_of_connections():
+def test_connections_advice_leaves_room():
     assert recommend.connections_advice(100, None) == 151
     assert recommend.connections_advice(1, 65_535) == 10
     assert recommend.connections_advice(100, 1000) is None
@@ -130,7 +130,7 @@ def test_percentiles_lie_in_their_bucket(histogram, percent):
     assert (0 if bucket == 0 else 2 ** (bucket - 1)) <= found <= 2**bucket
 
 
-def test_percentiles_of_nothing():
+def test_percentiles_without_values_are_empty():
     assert percentile({}, 50) is None
     assert of_rates([], 50) == 0.0
     assert (of_rates([3, 1, 2], 50), of_rates([3, 1, 2], 99)) == (2, 3)

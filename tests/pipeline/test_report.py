@@ -25,7 +25,7 @@ NASTY = "<script>alert('x')</script>&\""
 VOID = {"meta", "br"}
 
 
-class Balance(HTMLParser):
+class ElementBalance(HTMLParser):
     """Parser that checks that each element is closed in order."""
 
     def __init__(self):
@@ -63,17 +63,17 @@ def findings(empty=False):
     )
 
 
-def test_page_is_whole_and_needs_nothing_else():
+def test_page_is_complete_and_self_contained():
     for empty in (False, True):
         text = page(findings(empty))
-        balance = Balance()
+        balance = ElementBalance()
         balance.feed(text)
         assert balance.open == []
         assert not re.search(r"https?://|<script|<link|url\(|@import", text)
         assert "prefers-color-scheme: dark" in text
 
 
-def test_page_says_what_was_found():
+def test_page_shows_the_findings():
     text = page(findings())
     assert "1.0%" in text
     assert "from 80% to 10%" in text
@@ -82,7 +82,7 @@ def test_page_says_what_was_found():
     assert 'class="tile bad"' in text  # A worker uses 95% of a core
 
 
-def test_a_narrow_page_cuts_nothing(tmp_path):
+def test_page_on_narrow_screen_cuts_nothing(tmp_path):
     """Table rows become lists, and heat maps scroll on their own."""
     path = tmp_path / "report.html"
     wide = {(f"w{n}", f"w{m}"): 1 + n for n in range(12) for m in range(12)}
@@ -91,16 +91,16 @@ def test_a_narrow_page_cuts_nothing(tmp_path):
         shown = browser.new_page(viewport={"width": 400, "height": 900})
         shown.goto(path.as_uri())
 
-        def beyond(selector):
+        def overflow(selector):
             """Return the largest overflow in pixels of the selected boxes."""
             script = (
                 f"Math.max(...[...document.querySelectorAll('{selector}')].map(e => e.scrollWidth - e.clientWidth))"
             )
             return shown.evaluate(script)
 
-        assert beyond("html") == 0
-        assert beyond(".scroll:has(.rows)") == 0
-        assert beyond(".scroll:has(.heat)") > 0
+        assert overflow("html") == 0
+        assert overflow(".scroll:has(.rows)") == 0
+        assert overflow(".scroll:has(.heat)") > 0
         assert shown.locator(".rows td:visible").count() > 20
 
 
@@ -115,11 +115,11 @@ def chromium():
         browser.close()
 
 
-def test_numbers_as_people_read_them():
+def test_numbers_and_durations_are_readable():
     assert [number(value) for value in (0, 950, 12_345, 4_560_000, 0.25)] == ["0", "950", "12.3 k", "4.56 M", "0.25"]
     assert [duration(value) for value in (None, 0.5, 378, 1940, 2.5e6)] == ["–", "0.5 µs", "378 µs", "1.94 ms", "2.5 s"]
 
 
-def test_a_chart_of_one_point_and_of_none():
+def test_chart_of_one_point_or_none_is_drawn():
     assert "<circle" in lines("t", [("a", [(START, 0.0)])])
     assert "No figures" in lines("t", [("a", [])])

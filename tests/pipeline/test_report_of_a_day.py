@@ -26,7 +26,7 @@ def commands():
 
 
 @pytest.mark.timeout(400)
-def test_the_example(java_runs, tmp_path):
+def test_report_example_runs_as_written(java_runs, tmp_path):
     telemetry, router = tmp_path / "telemetry", None
     section = ("telemetry", {"path": telemetry, "interval": 1, "fileSeconds": 1})
     folder = tmp_path / "router"
@@ -40,7 +40,7 @@ def test_the_example(java_runs, tmp_path):
             number = sender.send(message.message("x"))
             receiver.next().settle()
             assert sender.outcome(number).name == "accepted"
-        said = []
+        outputs = []
         for words in commands():
             words = [str(telemetry) if word == "/var/lib/sluice/telemetry" else word for word in words]
             if "apply" in words:
@@ -52,7 +52,7 @@ def test_the_example(java_runs, tmp_path):
                 program, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300, check=False
             )
             assert done.returncode == 0, done.stderr
-            said.append(done.stdout)
+            outputs.append(done.stdout)
             if "recommend" in words:
                 router.start()
     finally:
@@ -63,5 +63,5 @@ def test_the_example(java_runs, tmp_path):
     plan = json.loads((tmp_path / "plan.json").read_text())
     # Sender and receiver are on one host, so no better placement exists.
     assert plan["rules"] == plan["inverse"] == []
-    assert len(said) == 5
-    assert "nothing for router QDR" in said[-1]
+    assert len(outputs) == 5
+    assert "nothing for router QDR" in outputs[-1]

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pipeline.segments import Landing, Log
 from router.amqp.message import Message
 from router.client.links import Delivery
-from tests.pipeline.receiving import Consumer
+from tests.pipeline.receiving import ReceivingThread
 from tests.pipeline.segments import land, numbered
 from tests.system.fixtures import Start
 from tests.system.router import SETTINGS, listener
@@ -37,7 +37,7 @@ def table(spark: SparkSession, rows: int = ROWS) -> DataFrame:
     return spark.range(rows).selectExpr("cast(cast(id as string) as binary) as body", "concat('m', id) as message_id")
 
 
-def test_all_fields(spark: SparkSession, url: str):
+def test_message_fields_come_from_columns(spark: SparkSession, url: str):
     frame = spark.sql(
         """select 'text' as body, 'ul:7' as message_id, 'uuid:01234567-89ab-cdef-0123-456789abcdef' as correlation_id,
         'balanced/elsewhere' as `to`, 's' as subject, 'r' as reply_to, 'text/plain' as content_type, 'g' as group_id,
@@ -45,7 +45,7 @@ def test_all_fields(spark: SparkSession, url: str):
         true as durable, map('a', 'x', 'b', null) as application_properties, map('x-opt-a', 1) as message_annotations,
         unhex('00ff') as user_id"""
     )
-    with Consumer(url, "balanced/fields") as consumer:
+    with ReceivingThread(url, "balanced/fields") as consumer:
         write(frame, url, "balanced/fields")
         (message,) = consumer.wait(1)
     assert str(message.correlation_id) == "01234567-89ab-cdef-0123-456789abcdef"
@@ -59,42 +59,42 @@ def test_all_fields(spark: SparkSession, url: str):
     )  # fmt: skip
 
 
-def test_all_rows_are_accepted(spark: SparkSession, url: str):
-    with Consumer(url, "balanced/all") as consumer:
+def test_rows_are_accepted_when_write_returns(spark: SparkSession, url: str):
+    with ReceivingThread(url, "balanced/all") as consumer:
         write(table(spark), url, "balanced/all", maxInFlight="100")
         assert sorted(int(message.body) for message in consumer.messages) == list(range(ROWS)), "when it returns"
 
 
-def test_settled(spark: SparkSession, url: str):
-    with Consumer(url, "balanced/settled", window=ROWS) as consumer:
+def test_settled_write_sends_all_rows(spark: SparkSession, url: str):
+    with ReceivingThread(url, "balanced/settled", window=ROWS) as consumer:
         write(table(spark), url, "balanced/settled", settlement="settled")
         assert sorted(int(message.body) for message in consumer.wait(ROWS)) == list(range(ROWS))
 
 
-def test_an_address_for_each_row(spark: SparkSession, url: str):
+def test_address_column_selects_the_address(spark: SparkSession, url: str):
     frame = table(spark).selectExpr("body", "if(int(string(body)) % 2 = 0, 'balanced/even', 'balanced/odd') as address")
-    with Consumer(url, "balanced/even") as even, Consumer(url, "balanced/odd") as odd:
+    with ReceivingThread(url, "balanced/even") as even, ReceivingThread(url, "balanced/odd") as odd:
         write(frame, url, None)
     assert sorted(int(message.body) for message in even.messages) == list(range(0, ROWS, 2))
     assert sorted(int(message.body) for message in odd.messages) == list(range(1, ROWS, 2))
 
 
-def test_ids_of_a_column(spark: SparkSession, url: str):
+def test_id_column_gives_the_message_ids(spark: SparkSession, url: str):
     frame = spark.range(5).selectExpr("id as number", "'x' as body")
-    with Consumer(url, "balanced/ids") as consumer:
+    with ReceivingThread(url, "balanced/ids") as consumer:
         write(frame, url, "balanced/ids", idColumn="number")
     assert sorted(message.message_id for message in consumer.messages) == ["0", "1", "2", "3", "4"]
 
 
-def test_whole_messages(spark: SparkSession, url: str):
+def test_message_column_is_sent_unchanged(spark: SparkSession, url: str):
     octets = Message({"a": 1}, subject="s").encode()
     frame = spark.createDataFrame([(octets,)], "message binary")
-    with Consumer(url, "balanced/whole") as consumer:
+    with ReceivingThread(url, "balanced/whole") as consumer:
         write(frame, url, "balanced/whole")
     assert [(message.body, message.subject) for message in consumer.messages] == [({"a": 1}, "s")]
 
 
-class Once:
+class FirstDelivery:
     """Settlement function that treats the first delivery of each message in a given way, and accepts later ones."""
 
     def __init__(self, first: Any) -> None:
@@ -111,9 +111,9 @@ class Once:
 
 
 @pytest.mark.parametrize("first", [Delivery.release, Delivery.modify], ids=["released", "modified"])
-def test_what_nobody_took_is_sent_again(spark: SparkSession, url: str, first: Any):
+def test_released_or_modified_message_is_sent_again(spark: SparkSession, url: str, first: Any):
     address = f"balanced/again-{first.__name__}"
-    with Consumer(url, address, Once(first)) as consumer:
+    with ReceivingThread(url, address, FirstDelivery(first)) as consumer:
         write(table(spark, 40), url, address)
     assert len(consumer.messages) == 80
 
@@ -125,42 +125,42 @@ def odd_rejected(delivery: Delivery) -> None:
         delivery.accept()
 
 
-def test_rejected_fails(spark: SparkSession, url: str):
+def test_rejected_message_fails_the_write(spark: SparkSession, url: str):
     with (
-        Consumer(url, "balanced/fail", odd_rejected),
+        ReceivingThread(url, "balanced/fail", odd_rejected),
         pytest.raises(PySparkException, match="'balanced/fail' was rejected: test:odd: not even"),
     ):
         write(table(spark, 10), url, "balanced/fail")
 
 
-def test_rejected_dropped(spark: SparkSession, url: str):
-    with Consumer(url, "balanced/drop", odd_rejected) as consumer:
+def test_rejected_message_is_dropped_on_request(spark: SparkSession, url: str):
+    with ReceivingThread(url, "balanced/drop", odd_rejected) as consumer:
         write(table(spark, 100), url, "balanced/drop", onReject="drop")
     assert len(consumer.messages) == 100
 
 
-def test_rejected_to_dead_letters(spark: SparkSession, url: str):
-    with Consumer(url, "balanced/live", odd_rejected), Consumer(url, "balanced/dead") as dead:
+def test_rejected_messages_go_to_dead_letters(spark: SparkSession, url: str):
+    with ReceivingThread(url, "balanced/live", odd_rejected), ReceivingThread(url, "balanced/dead") as dead:
         write(table(spark, 100), url, "balanced/live", onReject="deadletter", deadLetterAddress="balanced/dead")
     assert sorted(int(message.body) for message in dead.messages) == list(range(1, 100, 2))
 
 
-def test_nobody_receives(spark: SparkSession, url: str):
+def test_write_without_consumer_times_out(spark: SparkSession, url: str):
     with pytest.raises(PySparkException, match=r"no message to 'balanced/nobody' was settled within 1.5 s; \d+ are"):
         write(table(spark, 10), url, "balanced/nobody", sendTimeoutMs=SHORT)
 
 
-def test_no_router(spark: SparkSession):
+def test_write_without_router_fails(spark: SparkSession):
     with pytest.raises(PySparkException, match="amqp://127.0.0.1:1: no message .* Connection refused"):
         write(table(spark, 10), "amqp://127.0.0.1:1", "balanced/x", sendTimeoutMs=SHORT)
 
 
-def test_a_router_that_refuses_the_address(spark: SparkSession, url: str):
+def test_address_refused_by_router_fails_the_write(spark: SparkSession, url: str):
     with pytest.raises(PySparkException, match="the router refuses address 'unavailable/x'"):
         write(table(spark, 10), url, "unavailable/x")
 
 
-def test_a_policy_that_refuses_the_sink(spark: SparkSession, start: Start):
+def test_sink_refused_by_policy_fails_the_write(spark: SparkSession, start: Start):
     allowed = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "other"}
     router = start(
         [
@@ -175,7 +175,7 @@ def test_a_policy_that_refuses_the_sink(spark: SparkSession, start: Start):
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "said"),
+    ("rows", "options", "text"),
     [
         ("'x' as body, 1 as colour", {}, "column 'colour': a message has no such field"),
         ("1 as body", {}, "column 'body' is int; it can be binary or string"),
@@ -194,14 +194,16 @@ def test_a_policy_that_refuses_the_sink(spark: SparkSession, start: Start):
         ("'x' as body, -1L as ttl_ms", {}, "column 'ttl_ms': -1 is out of range"),
     ],
 )
-def test_bad_input(spark: SparkSession, url: str, rows: str, options: dict[str, Any], said: str):
+def test_invalid_columns_and_options_are_reported(
+    spark: SparkSession, url: str, rows: str, options: dict[str, Any], text: str
+):
     options = {"address": "balanced/bad", **options}
-    with pytest.raises(PySparkException, match=said):
+    with pytest.raises(PySparkException, match=text):
         write(spark.sql(f"select {rows}"), url, options.pop("address"), **options)
 
 
 @pytest.mark.long
-def test_a_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing, tmp_path: Path):
+def test_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing, tmp_path: Path):
     """A repeated batch has the same ids, although Spark does not tell a writer about the repetition."""
     for number in range(4):
         land(landing, Log("one", "a"), number, numbered(10 * number, 10))
@@ -215,7 +217,7 @@ def test_a_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing
         assert query.awaitTermination(60)
         return str(query.id)
 
-    with Consumer(url, "balanced/stream") as consumer:
+    with ReceivingThread(url, "balanced/stream") as consumer:
         query = run()
         first = {message.message_id: message.body for message in consumer.messages}
         assert len(first) == 40
@@ -230,20 +232,20 @@ def test_a_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing
 
 
 @pytest.mark.long
-def test_a_router_that_comes_back(spark: SparkSession, start: Start, tmp_path: Path):
+def test_restarted_router_gets_messages_again(spark: SparkSession, start: Start, tmp_path: Path):
     """The router restarts during a write; messages in flight are sent again."""
     router = start([listener(), *SETTINGS])
     port = router.port
     url = f"amqp://127.0.0.1:{port}"
     router.configure([listener(port=port), *SETTINGS])
-    consumer = Consumer(url, "balanced/back", window=10)
-    second: list[Consumer] = []
+    consumer = ReceivingThread(url, "balanced/back", window=10)
+    second: list[ReceivingThread] = []
 
     def restart() -> None:
         consumer.wait(500)
         router.kill()
         router.start()
-        second.append(Consumer(url, "balanced/back"))
+        second.append(ReceivingThread(url, "balanced/back"))
 
     # The writer stays in this thread, because Spark finds data sources by a thread's active session.
     restarting = threading.Thread(target=restart)
@@ -255,12 +257,12 @@ def test_a_router_that_comes_back(spark: SparkSession, start: Start, tmp_path: P
     assert seen == {f"m{n}" for n in range(20_000)}
 
 
-def test_the_whole_way(spark: SparkSession, url: str, landing: Landing):
+def test_messages_from_source_are_sent_unchanged(spark: SparkSession, url: str, landing: Landing):
     """The sink can send all that the source reads, and ids keep their types."""
     sent = [Message(b"x", message_id=name, properties={"n": "1"}) for name in ("ul:5", 5, b"\0", "s")]
     land(landing, Log("one", "a"), 0, sent)
     frame = spark.read.format("amqp").option("decode", "full").option("includeHeaders", "true").load(landing.url)
-    with Consumer(url, "balanced/way") as consumer:
+    with ReceivingThread(url, "balanced/way") as consumer:
         write(frame.select("body", "message_id", "application_properties"), url, "balanced/way")
     assert sorted(json.dumps(str(message.message_id)) for message in consumer.messages) == sorted(
         json.dumps(str(message.message_id)) for message in sent

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 A, B = Log("one", "a"), Log("two", "b/c")
 
 
-class Table:
+class TableQuery:
     """Streaming query from a landing folder into a Parquet table, with a checkpoint beside the table."""
 
     def __init__(self, spark: SparkSession, landing: Landing, folder: Path) -> None:
@@ -54,8 +54,8 @@ class Table:
 
 
 @pytest.fixture
-def table(spark: SparkSession, landing: Landing, tmp_path: Path) -> Table:
-    return Table(spark, landing, tmp_path)
+def table(spark: SparkSession, landing: Landing, tmp_path: Path) -> TableQuery:
+    return TableQuery(spark, landing, tmp_path)
 
 
 def read(spark: SparkSession, landing: Landing, **options: Any) -> DataFrame:
@@ -66,7 +66,7 @@ def bodies(frame: DataFrame) -> list[int]:
     return sorted(int(bytes(row.body)) for row in frame.select("body").collect())
 
 
-def ten(landing: Landing, segments: int = 2, log: Log = A) -> list[int]:
+def land_tens(landing: Landing, segments: int = 2, log: Log = A) -> list[int]:
     """Land segments of ten messages each, and return the numbers in their bodies."""
     for number in range(segments):
         land(landing, log, number, numbered(10 * number, 10), landed=1000 * (number + 1))
@@ -76,7 +76,7 @@ def ten(landing: Landing, segments: int = 2, log: Log = A) -> list[int]:
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_row(spark: SparkSession, landing: Landing):
+def test_row_has_fields_of_the_message(spark: SparkSession, landing: Landing):
     message = Message(b"x", message_id=5, subject="s", creation_time=1000, durable=True, properties={"a": 1, "b": None})
     land(landing, B, 0, [message], landed=2000)
     rows = read(spark, landing, decode="full", includeHeaders="true").collect()
@@ -92,7 +92,7 @@ def test_a_row(spark: SparkSession, landing: Landing):
 
 
 @pytest.mark.parametrize("mode", ["raw", "body", "full"])
-def test_columns_of_the_modes(spark: SparkSession, landing: Landing, mode: str):
+def test_decode_mode_selects_the_columns(spark: SparkSession, landing: Landing, mode: str):
     octets = Message(b"x", message_id="m").encode()
     land(landing, A, 0, [octets])
     frame = read(spark, landing, decode=mode)
@@ -101,7 +101,7 @@ def test_columns_of_the_modes(spark: SparkSession, landing: Landing, mode: str):
     assert bytes(row.message if mode == "raw" else row.body) == (octets if mode == "raw" else b"x")
 
 
-def test_a_schema_chooses_columns(spark: SparkSession, landing: Landing):
+def test_schema_of_reader_selects_columns(spark: SparkSession, landing: Landing):
     octets = Message(b"x", message_id="m").encode()
     land(landing, A, 0, [octets])
     frame = spark.read.format("amqp").schema("segment bigint, message_id string, message binary").load(landing.url)
@@ -109,11 +109,11 @@ def test_a_schema_chooses_columns(spark: SparkSession, landing: Landing):
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "text"),
     [("colour string", "there is no column 'colour'"), ("priority string", "column 'priority' is bigint, not string")],
 )
-def test_a_wrong_schema(spark: SparkSession, landing: Landing, schema: str, said: str):
-    with pytest.raises(PySparkException, match=said):
+def test_wrong_schema_is_reported(spark: SparkSession, landing: Landing, schema: str, text: str):
+    with pytest.raises(PySparkException, match=text):
         spark.read.format("amqp").schema(schema).load(landing.url).collect()
 
 
@@ -132,16 +132,16 @@ def test_a_wrong_schema(spark: SparkSession, landing: Landing, schema: str, said
         ({"minPartitions": "1"}, {0, 1, 2}),
     ],
 )
-def test_which_segments(spark: SparkSession, landing: Landing, options: dict[str, str], expected: set[int]):
-    ten(landing, 3)
+def test_options_select_segments(spark: SparkSession, landing: Landing, options: dict[str, str], expected: set[int]):
+    land_tens(landing, 3)
     assert {int(n / 10) for n in bodies(read(spark, landing, **options))} == expected
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_there_and_what_comes_later(table: Table):
-    expected = ten(table.landing)
+def test_stream_reads_present_and_later_segments(table: TableQuery):
+    expected = land_tens(table.landing)
     table.run()
     assert table.bodies() == expected
     land(table.landing, A, 2, numbered(20, 10))
@@ -151,8 +151,8 @@ def test_all_that_is_there_and_what_comes_later(table: Table):
 
 
 @pytest.mark.long
-def test_a_limit_of_records(table: Table):
-    ten(table.landing, 5)
+def test_record_limit_keeps_whole_segments(table: TableQuery):
+    land_tens(table.landing, 5)
     progress = table.run(maxRecordsPerTrigger="25")
     assert [each["numInputRows"] for each in progress] == [20, 20, 10], "whole segments"
     lag = progress[0]["sources"][0]["latestOffset"]
@@ -161,23 +161,23 @@ def test_a_limit_of_records(table: Table):
 
 
 @pytest.mark.long
-def test_a_limit_of_octets(table: Table):
-    ten(table.landing, 3)
+def test_octet_limit_reads_at_least_one_segment(table: TableQuery):
+    land_tens(table.landing, 3)
     progress = table.run(maxBytesPerTrigger="1")
     assert [each["numInputRows"] for each in progress] == [10, 10, 10], "one segment at least"
 
 
 @pytest.mark.long
-def test_logs_in_turn(table: Table):
-    ten(table.landing, 3)
-    ten(table.landing, 3, B)
+def test_logs_are_read_in_turn(table: TableQuery):
+    land_tens(table.landing, 3)
+    land_tens(table.landing, 3, B)
     progress = table.run(maxRecordsPerTrigger="20")
     assert progress[0]["sources"][0]["endOffset"] == {"one/a": 1, "two/b%2Fc": 1}
 
 
 @pytest.mark.long
-def test_only_what_is_new(table: Table):
-    ten(table.landing)
+def test_stream_from_latest_reads_new_segments_only(table: TableQuery):
+    land_tens(table.landing)
     table.run(startingOffsets="latest")
     land(table.landing, A, 2, numbered(20, 10))
     table.run(startingOffsets="latest")
@@ -185,8 +185,8 @@ def test_only_what_is_new(table: Table):
 
 
 @pytest.mark.long
-def test_a_hole_that_stays(table: Table):
-    ten(table.landing, 4)
+def test_hole_after_timeout_fails_or_is_skipped(table: TableQuery):
+    land_tens(table.landing, 4)
     listing = table.landing.listing(A.key)
     table.landing.store.delete(listing.segments[1].path)
     with pytest.raises(PySparkException, match="log one/a has no segments 1; the messages may be lost"):
@@ -196,8 +196,8 @@ def test_a_hole_that_stays(table: Table):
 
 
 @pytest.mark.long
-def test_a_hole_that_may_be_filled(table: Table):
-    ten(table.landing, 3)
+def test_hole_within_timeout_is_waited_for(table: TableQuery):
+    land_tens(table.landing, 3)
     listing = table.landing.listing(A.key)
     octets = table.landing.store.read(listing.segments[1].path)
     table.landing.store.delete(listing.segments[1].path)
@@ -209,19 +209,19 @@ def test_a_hole_that_may_be_filled(table: Table):
 
 
 @pytest.mark.long
-def test_a_folder_that_was_made_anew(table: Table):
-    ten(table.landing, 3)
+def test_recreated_folder_is_refused(table: TableQuery):
+    land_tens(table.landing, 3)
     table.run()
     for segment in table.landing.listing(A.key).segments:
         table.landing.store.delete(segment.path)
-    ten(table.landing, 1)
+    land_tens(table.landing, 1)
     with pytest.raises(PySparkException, match="was it made anew"):
         table.run()
 
 
 @pytest.mark.long
-def test_offsets_of_another_source(table: Table):
-    ten(table.landing)
+def test_offsets_of_another_source_are_refused(table: TableQuery):
+    land_tens(table.landing)
     table.run()
     last = sorted((table.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))[-1]
     last.write_text(last.read_text().rsplit("\n", 1)[0] + '\n{"partition-0": "x"}')
@@ -235,8 +235,8 @@ def test_offsets_of_another_source(table: Table):
 
 
 @pytest.mark.long
-def test_the_slowest_group_keeps_segments(table: Table):
-    ten(table.landing, 4)
+def test_slowest_group_keeps_segments(table: TableQuery):
+    land_tens(table.landing, 4)
     table.landing.commit(Group("slow", {A.key: 1}))
     table.run(maxRecordsPerTrigger="10", retentionMinutes="0", group="fast")
     found = {group.name: group.offsets for group in table.landing.groups()}
@@ -247,7 +247,7 @@ def test_the_slowest_group_keeps_segments(table: Table):
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"retentionMinutes": "0", "deleteOnCommit": "false"}])
-def test_nothing_is_deleted(table: Table, options: dict[str, str]):
+def test_segments_are_kept_without_retention(table: TableQuery, options: dict[str, str]):
     for number in range(4):
         land(table.landing, A, number, numbered(10 * number, 10), landed=now())
     table.run(maxRecordsPerTrigger="10", **options)
@@ -255,11 +255,11 @@ def test_nothing_is_deleted(table: Table, options: dict[str, str]):
 
 
 @pytest.mark.long
-def test_two_groups_read_all(spark: SparkSession, landing: Landing, tmp_path: Path):
+def test_groups_read_all_segments_each(spark: SparkSession, landing: Landing, tmp_path: Path):
     for number in range(3):
         land(landing, A, number, numbered(10 * number, 10), landed=now())
     for name in ("one", "two"):
-        table = Table(spark, landing, tmp_path / name)
+        table = TableQuery(spark, landing, tmp_path / name)
         table.run(group=name, maxRecordsPerTrigger="10", retentionMinutes="60")
         assert table.bodies() == list(range(30))
 
@@ -268,7 +268,7 @@ def test_two_groups_read_all(spark: SparkSession, landing: Landing, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         ({"subscribe": "a,,b"}, "option subscribe"),
         ({"subscribePattern": "("}, "option subscribePattern"),
@@ -292,16 +292,16 @@ def test_two_groups_read_all(spark: SparkSession, landing: Landing, tmp_path: Pa
         ({"maxRecordsPerTriger": "5"}, "is it maxRecordsPerTrigger?"),
     ],
 )
-def test_options_are_checked(options: dict[str, str], said: str):
+def test_invalid_options_are_reported(options: dict[str, str], text: str):
     from pipeline.errors import OptionError
     from pipeline.options import source_options
 
     with pytest.raises(OptionError) as caught:
         source_options({"path": "/landing", **options}, stream=False)
-    assert said in str(caught.value)
+    assert text in str(caught.value)
 
 
-def test_an_option_is_named_by_spark_too(spark: SparkSession, landing: Landing):
+def test_invalid_option_is_reported_by_spark(spark: SparkSession, landing: Landing):
     with pytest.raises(PySparkException, match="option decode: 'json' is none of raw, body, full"):
         read(spark, landing, decode="json")
     with pytest.raises(PySparkException, match="option path"):
@@ -309,18 +309,18 @@ def test_an_option_is_named_by_spark_too(spark: SparkSession, landing: Landing):
 
 
 @pytest.mark.long
-def test_a_stream_has_no_end(table: Table):
+def test_stream_with_ending_offsets_is_refused(table: TableQuery):
     with pytest.raises(PySparkException, match="option endingOffsets: a stream has no end"):
         table.run(endingOffsets="latest")
 
 
-def test_no_landing_folder(spark: SparkSession, tmp_path: Path):
+def test_folder_without_format_file_is_refused(spark: SparkSession, tmp_path: Path):
     with pytest.raises(PySparkException, match="is no landing folder"):
         spark.read.format("amqp").load(str(tmp_path)).collect()
 
 
-def test_foreign_files_are_none_of_ours(spark: SparkSession, landing: Landing):
-    expected = ten(landing)
+def test_foreign_files_are_ignored(spark: SparkSession, landing: Landing):
+    expected = land_tens(landing)
     root = Path(landing.url)
     (root / "notes.txt").write_text("x")
     (root / A.key / "part-0.parquet").write_text("x")
@@ -334,43 +334,43 @@ def damage(landing: Landing, change: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         (lambda octets: octets[:-20], "it is damaged"),
         (lambda octets: b"x" * len(octets), "is damaged"),
     ],
 )
-def test_damaged_segments(spark: SparkSession, landing: Landing, change: Any, said: str):
-    ten(landing)
+def test_damaged_segment_is_reported(spark: SparkSession, landing: Landing, change: Any, text: str):
+    land_tens(landing)
     damage(landing, change)
-    with pytest.raises(PySparkException, match=said):
+    with pytest.raises(PySparkException, match=text):
         read(spark, landing).collect()
 
 
 @pytest.mark.parametrize(
-    ("metadata", "said"),
+    ("metadata", "text"),
     [(None, "was not written by a lander"), ({FORMAT_KEY: b"2"}, "has format 2; this version reads 1")],
 )
-def test_segments_of_somebody_else(
-    spark: SparkSession, landing: Landing, metadata: dict[bytes, bytes] | None, said: str
+def test_segment_of_another_writer_is_refused(
+    spark: SparkSession, landing: Landing, metadata: dict[bytes, bytes] | None, text: str
 ):
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"message": [b""]}).replace_schema_metadata(metadata), sink)
     buffer = sink.getvalue()
     landing.store.make_folder(A.key)
     landing.store.publish(Segment(A.key, 0, 1_767_323_045_000, 1, buffer.size).path, buffer)
-    with pytest.raises(PySparkException, match=said):
+    with pytest.raises(PySparkException, match=text):
         read(spark, landing).collect()
 
 
-def test_a_changed_format(spark: SparkSession, landing: Landing):
-    ten(landing)
+def test_changed_format_is_refused(spark: SparkSession, landing: Landing):
+    land_tens(landing)
     (Path(landing.url) / "_sluice.json").write_text('{"format": 2}')
     with pytest.raises(PySparkException, match="has format 2; this version of the pipeline reads 1"):
         read(spark, landing).collect()
 
 
-def test_odd_messages(spark: SparkSession, landing: Landing):
+def test_undecodable_messages_are_kept(spark: SparkSession, landing: Landing):
     land(landing, A, 0, [b"", b"junk", Message({"a": [1]}).encode(), Message("text").encode()])
     rows = read(spark, landing, decode="full").select("body_kind", "body").collect()
     assert [(row.body_kind, row.body and bytes(row.body)) for row in rows] == [

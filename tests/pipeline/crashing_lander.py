@@ -1,4 +1,4 @@
-"""Lander that kills itself at a point: `python -m tests.pipeline.dying_lander POINT NUMBER land …`.
+"""Lander that kills itself at a point: `python -m tests.pipeline.crashing_lander POINT NUMBER land …`.
 
 Points before-rename and after-rename refer to segment NUMBER, before-disposition and after-disposition to the batch
 with that number.
@@ -15,7 +15,7 @@ from pipeline.cli import main
 from router.client.bulk import BulkState
 
 
-def die() -> None:
+def crash() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -23,29 +23,29 @@ def arm(point: str, number: int) -> None:
     rename, settle = stores.LocalStore.rename, BulkState.settle
     settled = 0
 
-    def dying_rename(self: stores.LocalStore, temporary: Path, final: Path) -> None:
+    def crashing_rename(self: stores.LocalStore, temporary: Path, final: Path) -> None:
         ours = final.name.startswith(f"{number:012}-")
         if ours and point == "before-rename":
-            die()
+            crash()
         rename(self, temporary, final)
         if ours and point == "after-rename":
-            die()
+            crash()
 
-    def dying_settle(self: BulkState, *arguments: Any) -> bool:
+    def crashing_settle(self: BulkState, *arguments: Any) -> bool:
         nonlocal settled
         ours = settled == number
         settled += 1
         if ours and point == "before-disposition":
-            die()
-        told = settle(self, *arguments)
+            crash()
+        accepted = settle(self, *arguments)
         if ours and point == "after-disposition":
-            die()
-        return told
+            crash()
+        return accepted
 
-    stores.LocalStore.rename = dying_rename  # type: ignore[method-assign]
-    BulkState.settle = dying_settle  # type: ignore[assignment, method-assign]
+    stores.LocalStore.rename = crashing_rename  # type: ignore[method-assign]
+    BulkState.settle = crashing_settle  # type: ignore[assignment, method-assign]
 
 
 if __name__ == "__main__":
     arm(sys.argv[1], int(sys.argv[2]))
-    sys.exit(main(sys.argv[3:], "dying"))
+    sys.exit(main(sys.argv[3:], "crashing"))

@@ -1,10 +1,10 @@
-"""Data source "dying": "amqp" with one process that is killed by SIGKILL at a given point, once.
+"""Data source "crashing": "amqp" with one process that is killed by SIGKILL at a given point, once.
 
-A test creates a file die-POINT beside the landing folder, or beside the checkpoint for points of a sink. The process
+A test creates a file crash-POINT beside the landing folder, or beside the checkpoint for points of a sink. The process
 that reaches the point removes the file and kills itself.
 
-As a program, `python -m tests.pipeline.dying LANDING CHECKPOINT OUT` writes all available messages to OUT: an AMQP URL
-with the address as its path, or the folder of a Parquet table.
+As a program, `python -m tests.pipeline.crashing_source LANDING CHECKPOINT OUT` writes all available messages to OUT:
+an AMQP URL with the address as its path, or the folder of a Parquet table.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PATIENCE = 120.0  # seconds for a query
 
 
 def mark(folder: Path, point: str) -> Path:
-    return folder / f"die-{point}"
+    return folder / f"crash-{point}"
 
 
-def here(folder: Path, point: str) -> bool:
+def reached(folder: Path, point: str) -> bool:
     try:
         mark(folder, point).unlink()
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def here(folder: Path, point: str) -> bool:
     return True
 
 
-def die() -> None:
+def crash() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -51,65 +51,65 @@ def kill_driver() -> None:
             process.kill()
             process.wait(30)
             break
-    die()
+    crash()
 
 
-class DyingReader(StreamReader):
+class CrashingReader(StreamReader):
     def folder(self) -> Path:
         return Path(self.options.path).parent
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
         found = super().partitions(start, end)
-        if here(self.folder(), "plan"):
+        if reached(self.folder(), "plan"):
             kill_driver()
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for batch in super().read(partition):
             yield batch
-            if here(self.folder(), "read"):
-                die()
+            if reached(self.folder(), "read"):
+                crash()
 
 
-class DyingWriter(StreamWriter):
+class CrashingWriter(StreamWriter):
     folder: Path
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        if here(self.folder, "before-write"):
-            die()
+        if reached(self.folder, "before-write"):
+            crash()
         message = super().write(iterator)
-        if here(self.folder, "after-write"):
-            die()
+        if reached(self.folder, "after-write"):
+            crash()
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        if here(self.folder, "commit"):
+        if reached(self.folder, "commit"):
             kill_driver()
         super().commit(messages, batchId)
 
 
-class Dying(Amqp):
+class CrashingSource(Amqp):
     @classmethod
     def name(cls) -> str:
-        return "dying"
+        return "crashing"
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return DyingReader(source_options(self.options, stream=True), _names(schema))
+        return CrashingReader(source_options(self.options, stream=True), _names(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        writer = DyingWriter(sink_options(self.options, overwrite), schema)
+        writer = CrashingWriter(sink_options(self.options, overwrite), schema)
         writer.folder = Path(self.options["checkpointlocation"]).parent
         return writer
 
 
 def run(spark: Any, landing: str, checkpoint: str, out: str) -> None:
     """Write all available messages, one segment in a batch."""
-    spark.dataSource.register(Dying)
-    stream = spark.readStream.format("dying").option("maxRecordsPerTrigger", "1").load(landing)
+    spark.dataSource.register(CrashingSource)
+    stream = spark.readStream.format("crashing").option("maxRecordsPerTrigger", "1").load(landing)
     if out.startswith("amqp:"):
         url, _, address = out.rpartition("/")
         options = {"amqp.url": url, "address": address, "sendTimeoutMs": "20000"}
-        writer = stream.select("body").writeStream.format("dying").options(**options)
+        writer = stream.select("body").writeStream.format("crashing").options(**options)
     else:
         writer = stream.writeStream.format("parquet").option("path", out)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
@@ -122,6 +122,6 @@ def run(spark: Any, landing: str, checkpoint: str, out: str) -> None:
 if __name__ == "__main__":
     from pipeline.env import session
 
-    made = session("dying", memory="512m", conf={"spark.master": "local[2,4]", "spark.log.level": "ERROR"})
+    made = session("crashing", memory="512m", conf={"spark.master": "local[2,4]", "spark.log.level": "ERROR"})
     run(made, *sys.argv[1:])
     made.stop()
