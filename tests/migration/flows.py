@@ -172,10 +172,10 @@ class FlowClients(MessagingHandler):
             return self._error is not None or all(len(sender.accepted) >= goal for sender, goal in goals)
 
         try:
-            poll(progressed, "all flows go on", PROGRESS_SECONDS)
+            poll(progressed, "all flows make progress", PROGRESS_SECONDS)
         except AssertionError:
             stuck = [sender.address for sender, goal in goals if len(sender.accepted) < goal]
-            raise AssertionError(f"no messages of {stuck} are accepted any more") from None
+            raise AssertionError(f"no more messages of {stuck} are accepted") from None
         assert self._error is None, self._error
         return time.monotonic() - began
 
@@ -190,8 +190,10 @@ class FlowClients(MessagingHandler):
                 for sender, receiver in self.pairs
             )
 
-        poll(done, "all that was accepted comes", PROGRESS_SECONDS)
+        poll(done, "all accepted messages are received", PROGRESS_SECONDS)
         assert self._error is None, self._error
         for sender, receiver in self.pairs:
             twice = sum(count - 1 for count in receiver.received.values())
-            assert twice <= sender.repeats, f"{sender.address}: {twice} came again, {sender.repeats} were sent again"
+            assert twice <= sender.repeats, (
+                f"{sender.address}: {twice} were received again, {sender.repeats} were resent"
+            )

@@ -62,7 +62,7 @@ def test_killed_python_worker_loses_nothing(spark: SparkSession, url: str, lande
     with ReceivingThread(url, f"balanced.{point}") as consumer:
         run(spark, landed.url, str(tmp_path / "checkpoint"), f"{url}/balanced.{point}")
         repeated = check_ids(consumer)
-    assert not mark(tmp_path, point).exists(), "it was killed"
+    assert not mark(tmp_path, point).exists(), "the process was killed"
     assert repeated == (ROWS if point == "after-write" else 0)
 
 
@@ -75,7 +75,7 @@ def test_killed_driver_repeats_only_the_uncommitted_batch(
     checkpoint = tmp_path / "checkpoint"
     with ReceivingThread(url, f"balanced.{point}") as consumer:
         assert run_driver(landed, checkpoint, f"{url}/balanced.{point}") != 0
-        assert not mark(tmp_path, point).exists(), "it was killed"
+        assert not mark(tmp_path, point).exists(), "the process was killed"
         assert run_driver(landed, checkpoint, f"{url}/balanced.{point}") == 0
         repeated = check_ids(consumer)
     assert repeated == (ROWS if point == "commit" else 0), "the batch whose commit was not written"

@@ -216,7 +216,7 @@ def test_slow_disk_leaves_messages_with_the_router(url, tmp_path):
         sending_thread = SendingThread(url, [body] * count)
         poll(lambda: _gauges(metrics_url)["credit"] == 0, "no credit")
         # Messages sent before the credit was taken back are in sockets.
-        settled = poll(lambda: _unchanged(metrics_url), "nothing comes any more")
+        settled = poll(lambda: _unchanged(metrics_url), "no more octets arrive")
         assert 4 * batch_octets <= settled < count * size / 2
         gate.touch()
         sending_thread.done()

@@ -202,7 +202,7 @@ def test_hole_within_timeout_is_waited_for(table: TableQuery):
     octets = table.landing.store.read(listing.segments[1].path)
     table.landing.store.delete(listing.segments[1].path)
     table.run()
-    assert table.bodies() == list(range(10)), "what is behind the hole waits"
+    assert table.bodies() == list(range(10)), "segments behind the hole wait"
     table.landing.store.publish(listing.segments[1].path, octets)
     table.run()
     assert table.bodies() == list(range(30))

@@ -46,9 +46,9 @@ def test_listener_created_and_deleted_keeps_its_connections(
             return True
         return False
 
-    poll(refused, "nobody listens any more")
+    poll(refused, "the listener is closed")
     peer.barrier()
-    assert receiver.name, "a connection of the old listener goes on"
+    assert receiver.name, "a connection of the deleted listener stays open"
     peer.close()
 
 

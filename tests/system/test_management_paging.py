@@ -50,7 +50,7 @@ def test_query_in_pages_returns_each_row_once(connect: Connect, management: Mana
     assert len({str(row[0]) for row in addresses}) == len(addresses)
     for peer in peers:
         peer.close()
-    poll(lambda: management.one("router")["linkCount"] == 2, "all are gone")
+    poll(lambda: management.one("router")["linkCount"] == 2, "all links are detached")
     assert len(management.query("router.link", "identity")) == 2
 
 

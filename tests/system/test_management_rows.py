@@ -205,7 +205,7 @@ def test_connection_closed_by_management_gets_an_error(
         assert victim.expect_close() == ("amqp:connection:forced", "Connection forced-closed by management request")
         poll(
             lambda: identity_of(victim) not in {row["identity"] for row in management.query("connection", "identity")},  # noqa: B023
-            "it is gone",
+            "the connection is closed",
         )
         by = identity_of(management.peer)
         router.wait_log(rf"\[C{identity_of(victim)}\] Connection force-closed by request from connection \[C{by}\]")
@@ -226,7 +226,10 @@ def test_policy_row_counts_connections(connect: Connect, management: Management)
     assert after["connectionsCurrent"] - before["connectionsCurrent"] == 1
     assert (after["connectionsDenied"], after["totalDenials"], after["maxConnections"]) == (0, 0, 65535)
     peer.close()
-    poll(lambda: management.one("policy")["connectionsCurrent"] == before["connectionsCurrent"], "it is gone")
+    poll(
+        lambda: management.one("policy")["connectionsCurrent"] == before["connectionsCurrent"],
+        "the connection is closed",
+    )
 
 
 def test_worker_rows_sum_to_the_totals(router: Router, management: Management) -> None:

@@ -33,7 +33,7 @@ def test_memory_of_idle_worker_is_returned(start: Start, peers: list[Peer]) -> N
     before = resident()
     body = message.message(bytes(OCTETS))
     sent = {sender: [sender.send(body) for _ in range(CAPACITY)] for sender in senders}
-    poll(lambda: resident() - before > SENDERS * CAPACITY * OCTETS * 0.9, "all is in the worker")
+    poll(lambda: resident() - before > SENDERS * CAPACITY * OCTETS * 0.9, "all messages are stored in the worker")
     receiver.flow(SENDERS * CAPACITY)
     for delivery in receiver.receive(SENDERS * CAPACITY):
         delivery.settle()

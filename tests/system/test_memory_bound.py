@@ -28,8 +28,8 @@ EVICTION_SECONDS = 30.0
 
 def test_connection_at_its_bound_loses_only_the_filling_link(connect: Connect, fresh: Fresh, router: Router) -> None:
     stuck, alive = fresh(), fresh()
-    deaf = connect()
-    deaf.begin(incoming_window=0).receiver(stuck, credit=5)
+    silent = connect()
+    silent.begin(incoming_window=0).receiver(stuck, credit=5)
     receiver = connect().receiver(alive, 5)
     peer = connect("bounded")
     filling, sender = peer.sender(stuck), peer.sender(alive)
@@ -72,9 +72,9 @@ def test_worker_at_its_bound_evicts_only_the_filling_link(start: Start, workers:
     )
     placed = WorkerConnections(router, peers)
     crowded, other = placed.all[0], placed.all[-1]
-    deaf = placed.connect(crowded).begin(incoming_window=0)
-    consumers = [deaf.receiver(f"deaf{number}", credit=5) for number in range(len(MESSAGES_PER_PRODUCER))]
-    deaf.receiver("little", credit=5)
+    silent = placed.connect(crowded).begin(incoming_window=0)
+    consumers = [silent.receiver(f"deaf{number}", credit=5) for number in range(len(MESSAGES_PER_PRODUCER))]
+    silent.receiver("little", credit=5)
     receiver = placed.connect(crowded).receiver("taken", 5)
     innocent = placed.connect(crowded, "small")
     little, sender = innocent.sender("little"), innocent.sender("taken")
@@ -91,7 +91,7 @@ def test_worker_at_its_bound_evicts_only_the_filling_link(start: Start, workers:
     condition = ended.wait_detached()
     assert condition is not None
     assert condition[0] == "amqp:resource-limit-exceeded"
-    page = wait_page(web, "one link was given up", sluice_worker_given_up_total=1, sluice_worker_windows_shut=0)
+    page = wait_page(web, "one link is evicted", sluice_worker_given_up_total=1, sluice_worker_windows_shut=0)
     assert page.sum("sluice_worker_buffered_bytes") < LIMIT
     for link in [little, sender, *producers[1:], *consumers[1:]]:
         link.session.peer.read_available()

@@ -62,7 +62,9 @@ def test_outcomes_are_counted_by_name(router: Router, connect: Connect, fresh: F
     grown = {f"qdr_{name}_deliveries_total": count for name, count in counts.items()}
     grown |= {"qdr_deliveries_ingress_total": 14, "qdr_deliveries_egress_total": 14}
     grown |= {"sluice_deliveries_ended_total": 14, "sluice_delivery_seconds_count": 9}
-    after = wait_page(web, "what was sent", **{name: before.sum(name) + count for name, count in grown.items()})
+    after = wait_page(
+        web, "the sent deliveries are counted", **{name: before.sum(name) + count for name, count in grown.items()}
+    )
     for outcome, count in counts.items():
         name = "sluice_deliveries_ended_total"
         assert after.sum(name, outcome=outcome) - before.sum(name, outcome=outcome) == count, outcome
@@ -84,12 +86,12 @@ def test_ingress_equals_ended_plus_dropped_plus_unsettled(router: Router, connec
     connect().sender(None).send(message.message("x", to=fresh()), settled=True)
     names = ("sluice_deliveries_ended_total", "sluice_deliveries_dropped_total", "sluice_presettled_dropped_total")
     came = before.sum("sluice_deliveries_total", direction="ingress") + 6
-    page = wait_page(web, "all have come", qdr_deliveries_ingress_total=came)
+    page = wait_page(web, "all deliveries are counted", qdr_deliveries_ingress_total=came)
     assert [page.sum(name) - before.sum(name) for name in names] == [4, 1, 1]  # the third delivery is unsettled
     receiver.detach()
     assert sender.outcome(numbers[2]).name == "modified"
     ended = before.sum("sluice_deliveries_ended_total") + 5
-    page = wait_page(web, "nothing is on its way", sluice_deliveries_ended_total=ended)
+    page = wait_page(web, "all deliveries have ended", sluice_deliveries_ended_total=ended)
     assert [page.sum(name) - before.sum(name) for name in names] == [5, 1, 1]
 
 

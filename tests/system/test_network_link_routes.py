@@ -122,11 +122,11 @@ def test_attach_fields_cross_routers_unchanged(shared: Network) -> None:
     )  # fmt: skip
     broker.session_begun()
     end = broker.link_attached(answer=False)
-    asked = end.remote
-    assert asked is not None
-    assert asked.fields["name"] == "sub@client"
-    assert (asked.snd_settle_mode, asked.rcv_settle_mode, asked.properties) == (0, 1, {"key": "value"})
-    assert (asked.source.value[7], asked.desired_capabilities) == (filters, ["shared"])
+    attach = end.remote
+    assert attach is not None
+    assert attach.fields["name"] == "sub@client"
+    assert (attach.snd_settle_mode, attach.rcv_settle_mode, attach.properties) == (0, 1, {"key": "value"})
+    assert (attach.source.value[7], attach.desired_capabilities) == (filters, ["shared"])
     receiver.session.peer.barrier()
     assert receiver.remote is None
     accept(end, offered_capabilities=[Symbol("shared")], max_message_size=1000, properties={Symbol("a"): 1})
@@ -150,12 +150,12 @@ def test_flow_drain_detach_and_refusal_cross_routers(shared: Network) -> None:
         broker.until(partial(drains, end), "the drain")
         end.send(message.message("one"), settled=True)
         end.session.flow(handle=end.handle, delivery_count=3, link_credit=0, drain=True)
-        client.until(partial(len, receiver.flows), "what is left of the credit")
+        client.until(partial(len, receiver.flows), "the drained credit")
         assert (receiver.flows[-1].delivery_count, receiver.flows[-1].link_credit) == (3, 0)
         assert len(receiver.deliveries) == 1
         receiver.send_detach()
         end.wait_detached()
-        assert not receiver.detached, "it is answered when the container answers"
+        assert not receiver.detached, "the detach is answered after the container answers"
         end.send_detach()
         receiver.wait_detached()
         refused = client.sender("q.full", wait=False)
@@ -227,8 +227,8 @@ def test_dynamic_node_of_tenant_has_the_tenant_prefix(network: Network) -> None:
     broker = network.broker("B")
     network.wait_announced("A", "Cacme.com", "B")
     network.wait_announced("A", "Dacme.com", "B")
-    asked = Map([(Symbol("x-opt-qd.address"), "new"), (Symbol("other"), 1)])
-    node = [None, None, None, None, True, asked]
+    properties = Map([(Symbol("x-opt-qd.address"), "new"), (Symbol("other"), 1)])
+    node = [None, None, None, None, True, properties]
     for code, field in ((0x28, "source"), (0x29, "target")):
         client = Peer.opened(network.routers["A"].ports["tenants"], hostname="acme.com")
         network.peers.append(client)
@@ -261,7 +261,7 @@ def test_link_route_is_announced_while_a_container_is_connected(network: Network
     network.chain("ABC", {"A": [link_route("in", "p", pattern="p.*.x")], "C": BOTH})
     wait_link_routes(network, "A")
     message_routed = network.client("A").sender("q.a", wait=False)
-    assert message_routed.wait_attached().target is not None, "nobody has announced a link route"
+    assert message_routed.wait_attached().target is not None, "no link route is announced"
     first, second = network.broker("C"), network.broker("C")
     wait_link_routes(network, "AB", "C")
     other = network.broker("A")

@@ -115,7 +115,7 @@ def test_tools_of_dispatch_see_all_addresses_of_other_routers(two: Two) -> None:
 
     poll(lambda: seen() >= wanted, "A shows all addresses of B")
     peer.close()
-    poll(lambda: not seen() & wanted, "they are gone")
+    poll(lambda: not seen() & wanted, "the addresses are removed")
 
 
 def test_built_in_addresses_have_rows(two: Two) -> None:

@@ -37,7 +37,7 @@ def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def router19_loop() -> Iterator[World]:
     """Event loop of the routers of 1.19."""
     opened = World()
     yield opened
@@ -199,9 +199,9 @@ def context_of_19(authority: Pki, purpose: ssl.Purpose) -> ssl.SSLContext:
     return context
 
 
-def test_router_of_dispatch_connects_over_tls(start: Start, workers: int, authority: Pki, world: World) -> None:
+def test_router_of_dispatch_connects_over_tls(start: Start, workers: int, authority: Pki, router19_loop: World) -> None:
     a = start(secured_interior("A", certificate(authority, "A"), authority.trusted), workers)
-    other = Router19(world, "N")
+    other = Router19(router19_loop, "N")
     try:
         other.connect(a.ports["net"], tls=context_of_19(authority, ssl.Purpose.SERVER_AUTH))
         _exchange(a, other)
@@ -212,9 +212,9 @@ def test_router_of_dispatch_connects_over_tls(start: Start, workers: int, author
 
 
 def test_connector_to_router_of_dispatch_works_over_tls(
-    start: Start, workers: int, authority: Pki, world: World
+    start: Start, workers: int, authority: Pki, router19_loop: World
 ) -> None:
-    other = Router19(world, "N")
+    other = Router19(router19_loop, "N")
     try:
         port = other.listen(tls=context_of_19(authority, ssl.Purpose.CLIENT_AUTH))
         a = start(secured_interior("A", certificate(authority, "A"), authority.trusted, to=[port]), workers)

@@ -45,7 +45,7 @@ def test_waypoint_at_another_router_stores_and_returns(network: Network) -> None
     for client in network.clients("A"):
         sender = client.sender("q.1", credit=False)
         client.barrier()
-        assert sender.credit == 0, "nobody to send to"
+        assert sender.credit == 0, "no consumer"
         broker = network.broker("C")
         found = links(broker)
         found["out"].flow(100)
@@ -127,7 +127,7 @@ def test_broker_gets_credit_for_consumers_of_other_routers(network: Network) -> 
     send_through(sender, first, "soon")
     first.send_detach()
     sender.peer.until(lambda: sender.credit == 0, "the credit is taken back")
-    assert sender.request(message.message("early")).name == "released", "it was on its way"
+    assert sender.request(message.message("early")).name == "released", "the message was in flight"
     receiver = network.client("A").receiver("q.1", credit=1)
     send_through(sender, receiver, "late")
 

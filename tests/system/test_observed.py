@@ -59,7 +59,7 @@ def test_stuck_deliveries_and_blocked_links_are_counted_and_logged(
         poll(lambda: counters.totals_of("blocked") == 0, "credit has come", SCAN_SECONDS)
         for delivery in deliveries:
             delivery.settle()
-        poll(lambda: counters.totals_of("stuck") == 0, "all have finished", SCAN_SECONDS)
+        poll(lambda: counters.totals_of("stuck") == 0, "all deliveries are settled", SCAN_SECONDS)
         assert [link["accepted"] for link in counters.links()] == [3, 3]
     lost = router_with_hooks.lines
     sender.detach()

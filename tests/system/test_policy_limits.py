@@ -103,7 +103,7 @@ def test_connections_opened_at_once_keep_the_limit(router_with_policy: Router, n
             row = management.one("vhostStats", hostname=name)
             return row if row["connectionsApproved"] + row["connectionsDenied"] == AT_ONCE else None
 
-        row = poll(decided, "all are judged")
+        row = poll(decided, "all opens are decided")
         assert (row["connectionsCurrent"], row["connectionsDenied"]) == (most, AT_ONCE - most)
 
 

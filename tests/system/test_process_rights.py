@@ -107,7 +107,7 @@ def test_workers_have_a_filter_of_system_calls(start: Start) -> None:
     os.kill(first[0], 9)
     poll(
         lambda: first[0] not in processes_by_kind(router)["worker"] and len(processes_by_kind(router)["worker"]) == 2,
-        "it is replaced",
+        "the worker is replaced",
         30.0,
     )
     for pid in processes_by_kind(router)["worker"]:
@@ -169,10 +169,10 @@ def test_workers_with_keys_are_not_dumpable(start: Start, authority: Pki) -> Non
     management = Management(peer)
     files = {"certFile": str(authority.server.certificate), "privateKeyFile": str(authority.server.key)}
     management.create("sslProfile", "p", **files)
-    poll(lambda: try_memory(pids) == {"closed"}, "no worker can be looked into")
+    poll(lambda: try_memory(pids) == {"closed"}, "the memory of no worker can be opened")
     os.kill(pids[0], 9)
-    poll(lambda: pids[0] not in router.worker_pids() and len(router.worker_pids()) == 2, "it is replaced", 30.0)
-    poll(lambda: try_memory(router.worker_pids()) == {"closed"}, "nor can the new one")
+    poll(lambda: pids[0] not in router.worker_pids() and len(router.worker_pids()) == 2, "the worker is replaced", 30.0)
+    poll(lambda: try_memory(router.worker_pids()) == {"closed"}, "the new worker cannot be opened either")
     assert try_memory([router.pid]) == {"closed"}
     peer.drop()
     own = Peer.opened(router.port)

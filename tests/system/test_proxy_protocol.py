@@ -151,7 +151,7 @@ def test_proxy_with_invalid_header_is_closed(router: Router, name: str, octets: 
 
 def test_proxy_without_header_is_closed_after_timeout(router: Router) -> None:
     opened = dial(router, "plain")
-    poll(lambda: "no header within 5 seconds" in router.log, "it is closed", 10)
+    poll(lambda: "no header within 5 seconds" in router.log, "the connection is closed", 10)
     assert _ended(opened)
 
 

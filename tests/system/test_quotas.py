@@ -246,7 +246,7 @@ def test_buffered_octets_of_all_connections_share_the_bound(
     for receiver in receivers:
         for delivery in list(receiver.deliveries):
             delivery.settle()
-    poll(lambda: stats_of(management, "buffered")["bufferedOctets"] == 0, "nothing is held")
+    poll(lambda: stats_of(management, "buffered")["bufferedOctets"] == 0, "no octets are held")
     for sender in senders:
         sender.wait_credit()
 
@@ -306,7 +306,7 @@ def test_killed_worker_releases_its_buffered_octets(start: Start) -> None:
         poll(lambda: stats_of(management, "buffered")["bufferedOctets"] > 150_000, "octets are held")
         for peer in peers:
             peer.drop()
-        poll(lambda: stats_of(management, "buffered")["bufferedOctets"] == 0, "nothing is held", 30.0)
+        poll(lambda: stats_of(management, "buffered")["bufferedOctets"] == 0, "no octets are held", 30.0)
 
 
 def test_incomplete_messages_at_the_bound_are_completed(connect: Connect, fresh: Fresh, management: Management) -> None:

@@ -171,7 +171,7 @@ def test_refused_login_is_logged_and_counted(
     counted = before.sum(by_host) + 1
     # The supervisor is notified of a login that a worker refused by itself, later than the client is.
     after = poll(
-        lambda: (found := scrape(login_router.ports["web"])).sum(by_host) >= counted and found, "it is counted"
+        lambda: (found := scrape(login_router.ports["web"])).sum(by_host) >= counted and found, "the failure is counted"
     )
     assert after.sum(by_host) == counted
     assert after.sum("sluice_logins_failed_total", listener=name) >= 1
@@ -305,11 +305,11 @@ def test_changed_user_file_is_used(login_router: Router, dial_in: Any, folder: P
         assert not works("guest", "secret")
         (folder / "users").write_text("broken\n")
         text = f"[+] saslUsers people-file: {folder / 'users'}: line 1: the user has no verifier; what was read before"
-        poll(lambda: text in get(login_router.ports["web"], "/readyz").text, "it is told", 30)
+        poll(lambda: text in get(login_router.ports["web"], "/readyz").text, "the page shows the error", 30)
         assert works("other", "new")
     finally:
         write_users(folder / "users", guest="secret")
-        poll(lambda: works("guest", "secret"), "the user is back", 60)
+        poll(lambda: works("guest", "secret"), "the former user can log in", 60)
 
 
 def test_entity_rows_contain_no_passwords(login_router: Router) -> None:

@@ -192,7 +192,7 @@ def test_missing_consumer_is_the_stall_reason(
     assert (done.code, "no consumer" in done.out) == (UNREACHABLE, True)
 
 
-def fill(sender: Sender, size: int) -> None:
+def fill_window(sender: Sender, size: int) -> None:
     """Send messages of one frame each until the router's session window is closed."""
     client, session = sender.peer, sender.session
     for _ in range(CAPACITY):
@@ -213,7 +213,7 @@ def test_memory_bound_is_the_stall_reason(
     both = connect_as(connect, "fills", "bounded")
     receiver = both.receiver(address, name=f"{address}.out", credit=0)
     sender = both.sender(address, name=f"{address}.in", credit=True)
-    fill(sender, 15_000)
+    fill_window(sender, 15_000)
     check_tools_agree(router, address, wait_stall(management, sender, "memory"), "client 'fills'", code=UNREACHABLE)
     wait_stall(management, receiver, "credit")
 
@@ -224,7 +224,7 @@ def test_quota_reached_is_the_stall_reason(
     address = fresh()
     connect_as(connect, "frugal", hostname="quota").receiver(address, name=f"{address}.out", credit=0)
     sender = connect_as(connect, "fills", hostname="quota").sender(address, name=f"{address}.in", credit=True)
-    fill(sender, 15_000)
+    fill_window(sender, 15_000)
     check_tools_agree(router, address, wait_stall(management, sender, "quota"), "client 'fills'", code=UNREACHABLE)
 
 

@@ -185,7 +185,7 @@ def test_hanging_worker_gets_no_connections_and_is_replaced(start: Start, peers:
     for _ in range(6):
         peers.append(Peer.opened(router.port))
         assert router.worker_of(local_port(peers[-1])) != victim
-    poll(lambda: victim not in router.worker_pids(), "it is killed", REPLACED_WITHIN)
+    poll(lambda: victim not in router.worker_pids(), "the worker is killed", REPLACED_WITHIN)
     poll(lambda: get(web, "/readyz").status == 200, "ready again")
     router.wait_log(rf"SERVER \(error\) Worker \d \(process {victim}\) has not responded for 10 seconds and is killed")
     for peer in others:

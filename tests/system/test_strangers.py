@@ -28,7 +28,7 @@ def test_silent_host_at_the_limit_is_evicted_for_others(start: Start, workers: i
     router = start([("policy", {"maxConnections": LIMIT}), listener(initialHandshakeTimeoutSeconds=0)], workers)
     with ExitStack() as stack:
         silent = [stack.enter_context(dial(router.port, HOSTILE)) for _ in range(LIMIT)]
-        poll(lambda: router.log.count("Accepted connection") == LIMIT, "all are taken")
+        poll(lambda: router.log.count("Accepted connection") == LIMIT, "all connections are accepted")
         peers = []
         for number in range(LIMIT - 1):
             peer = stack.enter_context(Peer(dial(router.port, f"127.0.0.{number + 2}")))

@@ -184,7 +184,7 @@ def test_replaced_certificate_is_used_for_new_connections(
     new = tls(router)
     assert certificate_of(new) == second.certificate.read_bytes().strip()
     assert certificate_of(old) == authority.server.certificate.read_bytes().strip()
-    assert Management(old).query("connection"), "it stays"
+    assert Management(old).query("connection"), "the old connection stays open"
 
 
 def test_broken_key_file_keeps_the_credentials(
@@ -212,7 +212,7 @@ def test_connections_with_old_credentials_are_retired(
     for peer in old:
         assert peer.expect_close() == ("amqp:connection:forced", text)
     assert certificate_of(tls(router)) == second.certificate.read_bytes().strip()
-    assert Management(plain).query("connection"), "it has no credentials"
+    assert Management(plain).query("connection"), "the connection without TLS stays open"
     plain.drop()
 
 
@@ -245,7 +245,10 @@ def test_profile_is_created_changed_and_deleted_by_management(
     files = {"certFile": str(second.certificate), "privateKeyFile": str(second.key)}
     management.call("UPDATE", files, name="p")
     router.wait_log("new credentials are in use")
-    router.wait(lambda: certificate_of(tls(router, late)) == second.certificate.read_bytes().strip(), "it is used")
+    router.wait(
+        lambda: certificate_of(tls(router, late)) == second.certificate.read_bytes().strip(),
+        "the new certificate is used",
+    )
     management.call("DELETE", name="p")
     assert management.query(PROFILE) == []
     assert certificate_of(tls(router, late)) == second.certificate.read_bytes().strip(), "the listener keeps it"
@@ -288,14 +291,14 @@ def test_connector_verifies_the_host_name(start: Start, authority: Pki) -> None:
 def test_connector_sends_server_name_and_certificate(start: Start, authority: Pki) -> None:
     """The connector sends its configured host as server name (security.md T-15), and its certificate."""
     context = authority.server_context(authority.server, wants_client=True)
-    asked: list[str | None] = []
-    context.sni_callback = lambda _, name, __: asked.append(name)
+    server_names: list[str | None] = []
+    context.sni_callback = lambda _, name, __: server_names.append(name)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
         place = {"host": "localhost", "port": server.getsockname()[1], "sslProfile": "p", "role": "route-container"}
         start([profile(authority, authority.client), ("connector", place), listener()])
         with context.wrap_socket(server.accept()[0], server_side=True) as secured:
-            assert asked == ["localhost"]
+            assert server_names == ["localhost"]
             subject = (secured.getpeercert() or {})["subject"]
             assert (("commonName", "127.0.0.1"),) in subject
             assert secured.recv(4) == b"AMQP"
@@ -365,7 +368,7 @@ def test_root_rights_are_dropped(start: Start, tls: Tls, authority: Pki) -> None
         assert re.search(r"Max core file size +1 +1 ", limits)
     victim = router.worker_pids()[0]
     os.kill(victim, signal.SIGKILL)
-    router.wait(lambda: victim not in router.worker_pids() and len(router.worker_pids()) == 2, "it is replaced")
+    router.wait(lambda: victim not in router.worker_pids() and len(router.worker_pids()) == 2, "the worker is replaced")
     tls(router)
 
 

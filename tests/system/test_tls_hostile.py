@@ -132,7 +132,7 @@ def test_dribbled_handshake_gets_no_extra_time(start: Start, authority: Pki) -> 
         wait_end(slow)
         ended.set()
         thread.join()
-    assert next(octets, None) is not None, "it was ended before the greeting was complete"
+    assert next(octets, None) is not None, "the connection is closed before the greeting is complete"
     check_serves(router, authority)
 
 
@@ -385,7 +385,11 @@ def test_session_of_expired_certificate_is_not_resumed(start: Start, authority: 
     again = open_over_tls(router, authority, "mutual", authority.client, context=context, session=session)
     assert isinstance(again.socket, ssl.SSLSocket)
     assert again.socket.session_reused
-    poll(lambda: datetime.now(tz=UTC) > until + timedelta(seconds=1), "it has expired", 2.0 * LIFETIME_SECONDS)
+    poll(
+        lambda: datetime.now(tz=UTC) > until + timedelta(seconds=1),
+        "the certificate has expired",
+        2.0 * LIFETIME_SECONDS,
+    )
     with pytest.raises(REFUSED):
         open_over_tls(router, authority, "mutual", authority.client, context=context, session=session)
     router.wait_log("SSL Failure: certificate has expired")
@@ -403,7 +407,7 @@ def test_worker_killed_during_handshake_is_replaced(start: Start, authority: Pki
         assert victim in router.worker_pids()
         os.kill(victim, signal.SIGKILL)
         wait_end(shaking)
-    poll(lambda: victim not in router.worker_pids() and len(router.worker_pids()) == 3, "it is replaced")
+    poll(lambda: victim not in router.worker_pids() and len(router.worker_pids()) == 3, "the worker is replaced")
     peers: list[Peer] = []
 
     def all_serve() -> bool:

@@ -273,7 +273,7 @@ def test_killed_worker_is_replaced_for_websocket(start: Start, over: Over) -> No
     (victim,) = router.worker_pids()
     os.kill(victim, signal.SIGKILL)
     assert peer.socket.recv(100) in (b"",)
-    router.wait(lambda: router.worker_pids() and victim not in router.worker_pids(), "it is replaced")
+    router.wait(lambda: router.worker_pids() and victim not in router.worker_pids(), "the worker is replaced")
     poll(lambda: _upgrades(router), "WebSocket is taken again")
     receiver = over(router).receiver("after", 1)
     pass_one(over(router).sender("after"), receiver)

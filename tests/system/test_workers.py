@@ -79,7 +79,7 @@ def test_idle_router_does_not_wake_periodically(router: Router, connect: Connect
         return sum(sum(process.cpu_times()[:2]) for process in router.family())
 
     with Counters(router) as counters:
-        counters.wait_gauges("nothing is on its way", connections=None, links=None)
+        counters.wait_gauges("no delivery is in flight", connections=None, links=None)
 
         def wakes() -> list[int]:
             return [counters.worker(index)["wakes"] for index in range(router.workers)]
