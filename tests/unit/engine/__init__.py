@@ -1,1 +1,1 @@
-"""The engine, tables and decisions of a whole router in one process, without sockets and without time."""
+"""In-process router for tests: engine, tables and supervisor decisions, without sockets and without real time."""

@@ -1,13 +1,14 @@
-"""Clients and a broker that keep to AMQP's flow control, in a router in this process.
+"""AMQP actors, clients or a broker, that obey flow control against an in-process router.
 
-An actor sends only within the window and the credit that it was told, and says everything in one order, as clients have
-one output queue: credit that it grants stands behind the transfers that it has written. Nothing moves by itself:
+An actor sends only within the session window and the link credit that it has received. All its frames leave in one
+order, as from a client with one output queue: a flow that grants credit stands behind the transfers written before it.
+Nothing moves by itself:
 
-    actor.act()          write what may be written
-    actor.feed(octets)   so much of what is written reaches the router, cut anywhere
-    actor.hear()         take what the router has said
+    actor.act()          queue the frames that may be written
+    actor.feed(octets)   deliver that many queued octets to the router, cut anywhere
+    actor.hear()         read the router's frames
 
-What it sends, and what it has heard, is kept by link.
+Each link keeps the messages that it has sent and received.
 """
 
 from collections import deque
@@ -21,40 +22,40 @@ from tests.unit.engine.talk import MANY, message, say
 SERIAL = 1 << 32
 HALF = 1 << 31
 PART = 16000  # octets of payload in a frame
-FIRST = 100  # channel of the first session that the router began
-ROUNDS = 600  # of `quiet`: more is a standstill
+FIRST = 100  # channel of the first session that the router begins
+ROUNDS = 600  # most iterations of `run`; more is a standstill
 
 
 def numbered(producer: str, number: int, size: int) -> bytes:
-    """A message that says whose it is, of about so many octets."""
+    """Return a message of about `size` octets that names its producer and number."""
     head = b"<%s:%d>" % (producer.encode(), number)
     octets: bytes = message(head + b"x" * max(size - len(head), 0))
     return octets
 
 
 class SendingLink:
-    """A link on which the actor sends."""
+    """Link on which the actor sends."""
 
     def __init__(self, session: "ActorSession", handle: int, name: str) -> None:
         self.session = session
         self.handle = handle
         self.name = name
         self.attached = False
-        self.ended: Any = None  # the router's detach
+        self.ended: Any = None  # the router's detach, or "detached" after the actor's own
         self.delivery_count = 0
         self.credit = 0
         self.drain = False
-        self.capacity = 0  # the most credit that it has had
+        self.capacity = 0  # the highest credit so far
         self.waiting: deque[tuple[bytes, bool]] = deque()  # (message, settled)
         self.current: tuple[int, bytes, int, bool] | None = None  # delivery-id, message, octets written, settled
         self.sent: list[bytes] = []
-        self.count = 0  # messages that it was to send
+        self.count = 0  # number of messages given to `send`
         self.outcomes: dict[int, Any] = {}  # by delivery-id
         self.unsettled: set[int] = set()
         self.given_back = 0
-        self.frames_at_once = 0  # transfers before the next link has its turn, 0: as many as may be
-        self.empty_frames = False  # writes a frame without payload behind each
-        self.stops_at = 0  # octets of a message after which it writes no more of it, 0: all of it
+        self.frames_at_once = 0  # transfers before the next link may write; 0: no limit
+        self.empty_frames = False  # send an empty frame after each partial transfer
+        self.stops_at = 0  # octets of a message after which it stalls; 0: never
 
     def send(self, octets: bytes, *, settled: bool = False) -> None:
         self.count += 1
@@ -66,21 +67,21 @@ class SendingLink:
 
     @property
     def idle(self) -> bool:
-        """Everything is sent and has its outcome."""
+        """True if everything is sent and has its outcome."""
         return not self.waiting and self.current is None and not self.unsettled
 
     def on_flow(self, frame: Frame) -> None:
         count = frame.delivery_count or 0
         left = (count + frame.link_credit - self.delivery_count) % SERIAL
         if (count - self.delivery_count) % SERIAL >= HALF:
-            # As of earlier transfers: those on their way count.
+            # The flow was written before the last transfers arrived: subtract those under way.
             left = max(frame.link_credit - (self.delivery_count - count) % SERIAL, 0)
         self.credit = left
         self.capacity = max(self.capacity, left)
         self.drain = bool(frame.drain)
 
     def write(self) -> bool:
-        """One transfer, if there is one and it may go. True: it went."""
+        """Write one transfer if there is one and it is allowed. Return True if one was written."""
         session = self.session
         if self.ended is not None or not self.attached or session.remote_window <= 0:
             return False
@@ -109,7 +110,7 @@ class SendingLink:
         return True
 
     def write_drain(self) -> None:
-        """What it was asked to give back, when nothing is left to be sent."""
+        """Give the remaining credit back if the router drains and nothing is left to send."""
         if self.drain and self.current is None and (not self.waiting or not self.credit) and self.ended is None:
             self.drain = False
             self.given_back += self.credit
@@ -119,7 +120,7 @@ class SendingLink:
 
 
 class ReceivingLink:
-    """A link on which the actor receives. pattern: the credit that it grants at a time; 0: none by itself."""
+    """Link on which the actor receives. pattern: credit granted at a time; 0: none automatically."""
 
     def __init__(self, session: "ActorSession", handle: int, name: str, pattern: int) -> None:
         self.session = session
@@ -128,7 +129,7 @@ class ReceivingLink:
         self.pattern = pattern
         self.attached = False
         self.ended: Any = None
-        self.deaf = False  # grants nothing more
+        self.deaf = False  # grants no further credit
         self.late = False  # settles nothing
         self.delivery_count = 0
         self.limit = 0  # delivery-count up to which the sender may send
@@ -147,7 +148,7 @@ class ReceivingLink:
         return self.limit - self.delivery_count
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
-        """So much, and no more than that."""
+        """Set the link's credit to `credit`."""
         self.limit = self.delivery_count + credit
         self.draining = drain
         self.session.flow(self.handle, self.delivery_count % SERIAL, credit, drain=drain)
@@ -189,23 +190,23 @@ class ReceivingLink:
 
 
 class ActorSession:
-    """A session: windows of both sides, delivery-ids, links by handle."""
+    """Session with both windows, delivery-ids, and links by handle."""
 
     def __init__(self, actor: "Actor", channel: int, window: int) -> None:
         self.actor = actor
         self.channel = channel
-        self.window = window  # frames, each time that it opens
-        self.shut = False  # it does not open any more
-        self.left = window  # of it
+        self.window = window  # incoming window in frames, set by each flow
+        self.shut = False  # the incoming window is not opened again
+        self.left = window  # frames left in the incoming window
         self.next_incoming_id = 0
         self.next_outgoing_id = 0
-        self.remote_window = 0  # before a flow nobody may send
+        self.remote_window = 0  # 0 before the first flow: sending is not allowed
         self.remote_limit = 0
         self.next_delivery_id = 0
         self.owners: dict[int, SendingLink] = {}
         self.senders: list[SendingLink] = []
         self.receivers: list[ReceivingLink] = []
-        self.theirs: dict[int, Any] = {}  # by the router's handle
+        self.theirs: dict[int, Any] = {}  # links by the router's handle
         self.seen: set[int] = set()
         self.remote_channel: int | None = None
         self.turn = 0
@@ -284,7 +285,7 @@ class ActorSession:
         self.answer(frame)
 
     def answer(self, frame: Frame) -> None:
-        """The router attaches: a link of a client whose other end the actor is."""
+        """Attach the other end of a link that the router attaches for a client."""
         handle = len(self.senders) + len(self.receivers)
         fields = {"source": frame.source, "target": frame.target}
         link: Any
@@ -312,12 +313,12 @@ class ActorSession:
             if frame.settled:
                 link.unsettled.discard(number)
             elif frame.state is not None and number in link.unsettled:
-                # A receiver that does not settle first: it is for us to do so.
+                # The router does not settle first here: settle as sender.
                 link.unsettled.discard(number)
                 self.put("disposition", role=False, first=number, settled=True)
 
     def act(self, frames: int) -> None:
-        """What may be written now, at most so many transfers, link by link."""
+        """Queue everything that may be written now, at most `frames` transfers, link by link."""
         for receiver in self.receivers:
             receiver.act()
         if self.left <= self.window // 2 and not self.shut:
@@ -334,7 +335,7 @@ class ActorSession:
 
 
 class Actor:
-    """A connection. It is heard by `worker`."""
+    """Connection to worker number `worker` of an in-process router."""
 
     def __init__(self, router: Router, name: str, worker: int = 0, listener: str = "main", **fields: Any) -> None:
         self.router = router
@@ -342,11 +343,12 @@ class Actor:
         self.peer: Peer = router.connect(worker, listener)
         self.out = bytearray(AMQP_HEADER + say("open", container_id=name, **fields))
         self.heard = b""
-        self.sessions: dict[int, ActorSession] = {}  # by our channel
+        self.sessions: dict[int, ActorSession] = {}  # by the actor's channel
         self.by_theirs: dict[int, ActorSession] = {}
-        self.window = 2048  # of sessions that the router begins
-        self.pattern = 100  # credit on links that it attaches
-        self.attached: Callable[[ReceivingLink], None] = lambda link: None  # … of which somebody may be told
+        self.window = 2048  # incoming window of sessions that the router begins
+        self.pattern = 100  # credit on links that the router attaches
+        # called for each receiving link that the router attaches
+        self.attached: Callable[[ReceivingLink], None] = lambda link: None
         self.closed: Any = None
         self.stopped = False  # neither reads nor writes
         self.may_close = False  # the router may close the connection
@@ -366,11 +368,11 @@ class Actor:
         return [link for session in self.sessions.values() for link in session.receivers]
 
     def stop(self, stopped: bool = True) -> None:
-        """Neither reads nor writes, as a process that is held up."""
+        """Stop or resume reading and writing, like a suspended process."""
         self.stopped = self.peer.blocked = stopped
 
     def feed(self, octets: int | None = None) -> int:
-        """So many octets of what was written reach the router; how many there were."""
+        """Deliver at most `octets` queued octets to the router. Return their number."""
         part = bytes(self.out if octets is None else self.out[:octets])
         del self.out[: len(part)]
         if part:
@@ -378,7 +380,7 @@ class Actor:
         return len(part)
 
     def hear(self) -> int:
-        """Take what the router has said; how many frames."""
+        """Read the router's octets and handle complete frames. Return the number of frames."""
         self.heard += self.peer.take()
         at = frames = 0
         while len(self.heard) - at >= FRAME_HEADER:
@@ -419,14 +421,14 @@ class Actor:
         self.by_theirs[frame.channel] = session
 
     def act(self, frames: int = 64) -> None:
-        """Write what may be written: at most so many transfers for each session."""
+        """Queue everything that may be written, at most `frames` transfers per session."""
         for session in list(self.sessions.values()):
             if session.remote_channel is not None:
                 session.act(frames)
 
 
 def step(router: Router, actors: Iterable[Actor], frames: int = 64, octets: int | None = None) -> bool:
-    """Everybody that is not stopped acts once. True: something happened."""
+    """Let each actor that is not stopped act once. Return True if any octets moved."""
     moved = False
     for actor in actors:
         if actor.stopped:
@@ -439,7 +441,7 @@ def step(router: Router, actors: Iterable[Actor], frames: int = 64, octets: int 
 
 
 def run(router: Router, actors: list[Actor], frames: int = 64, rounds: int = ROUNDS) -> int:
-    """Until nothing moves; how many rounds it took."""
+    """Step until nothing moves. Return the number of iterations."""
     for number in range(rounds):
         if not step(router, actors, frames):
             return number

@@ -1,8 +1,9 @@
-"""`PYTHONMALLOC=malloc python -m tests.unit.engine.amplification`: what one octet of each frame type can cause.
+"""Cost of the frame types: memory, output and deliveries that one octet of input can cause.
 
-Prints a line of JSON: for each row of `dear_frames` the frame type, the octets sent, the octets of memory that the
-router holds after them while nobody reads, the octets that it writes to all peers while they do, and the number of
-deliveries or copies that the frames make or release.
+Usage: `PYTHONMALLOC=malloc python -m tests.unit.engine.amplification`. It prints one line of JSON. For each row of
+`dear_frames` it gives the frame type, the octets sent, the octets of memory that the router holds afterwards while no
+peer reads, the octets that it writes to all peers while they read, and the number of deliveries or copies that the
+frames make or release.
 """
 
 import ctypes
@@ -29,7 +30,7 @@ class _Mallinfo(ctypes.Structure):
 
 @dataclass
 class Caused:
-    """frame: its type; deliveries: a number; the others: octets."""
+    """Measured cost of one row. frame: frame type; deliveries: a count; other fields: octets."""
 
     frame: str
     sent: int
@@ -39,7 +40,7 @@ class Caused:
 
 
 def allocated() -> int:
-    """Return the octets that this process has allocated; with PYTHONMALLOC=malloc objects of Python are among them."""
+    """Return the octets that this process has allocated. With PYTHONMALLOC=malloc, Python objects are included."""
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = _Mallinfo
@@ -61,7 +62,7 @@ def _finish(router: Router) -> None:
 
 
 def measure(row: Row) -> Caused:
-    """Play a row twice: with peers that read, and with peers that do not."""
+    """Play a row twice: once with peers that read, once with peers that do not."""
     router, peer = _prepared(row)
     peers = list(router.peers)
     peer.feed(row.octets)

@@ -1,20 +1,20 @@
-"""A neighbour's answers to the sessions and links that the router begins on its own: those for streams."""
+"""Neighbour's answers to the sessions and links that the router begins for streams."""
 
 from tests.peer.frames import Frame, source, target
 from tests.unit.engine.talk import MANY, say
 
-FIRST = 100  # channel of the first answer: above those that the neighbour begins itself
+FIRST = 100  # channel of the first answer, above the channels that the neighbour begins itself
 CREDIT = 250
 
 
 class Answers:
-    """Of one connection."""
+    """Answers on one connection."""
 
     def __init__(self) -> None:
-        self.channels: dict[int, int] = {}  # the router's -> ours, of sessions that it began
+        self.channels: dict[int, int] = {}  # local channel by the router's channel, for sessions that the router began
 
     def to(self, frame: Frame) -> bytes:
-        """What is to be said to it, perhaps nothing."""
+        """Return the answer to a frame; empty if none is needed."""
         performative = frame.performative
         if frame.name == "begin" and performative is not None and performative.remote_channel is None:
             ours = self.channels[frame.channel] = FIRST + len(self.channels)

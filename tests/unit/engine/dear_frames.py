@@ -1,4 +1,4 @@
-"""Rows of frames with expensive legal arguments: the router they are for, what prepares it, and their octets."""
+"""Rows of frames with expensive but legal arguments: the router configuration, the preparation, and the octets sent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ from tests.unit.engine.talk import (
 
 MOST: Final = 0xFFFFFFFF
 FRAMES: Final = 2000
-COPIES: Final = 197  # of a multicast message
-#: Handles of the links that rows of clients start with.
+COPIES: Final = 197  # consumers, and so copies, of a multicast message
+#: Handles of the links that client rows start with.
 SENDING, RECEIVING, CROWD = 0, 1, 2
-#: Text that makes a long frame, and states that are dear to keep or to decode.
+#: Long description for an error, and delivery states that are expensive to keep or to decode.
 LONG: Final = rejected("amqp:internal-error", "x" * 8000)
 MAP: Final = rejected("amqp:internal-error", "x", {str(number): number for number in range(700)})
-SECTION: Final = b"\x00\x53\x72\xd1\x00\xff\xff\xff\x00\x00\x00\x02"  # annotations that claim 16 MB
+SECTION: Final = b"\x00\x53\x72\xd1\x00\xff\xff\xff\x00\x00\x00\x02"  # annotations section that claims 16 MB
 OPEN: Final = AMQP_HEADER + say("open", container_id="test")
 LINKS: Final = (
     start()
@@ -47,8 +47,9 @@ Prepare = Callable[[Router], Peer]
 
 @dataclass(frozen=True)
 class Row:
-    """frame: type of the frames in `octets`. prepare: connects the peer that sends them. text: the router's
-    configuration. deliveries: that the frames make, copies included, or whose messages or outcomes they release."""
+    """Frames to measure. frame: type of the frames in `octets`. prepare: connects the peer that sends them. text: the
+    router's configuration. deliveries: number of deliveries that the frames make, copies included, or whose messages
+    or outcomes they release."""
 
     frame: str
     prepare: Prepare
@@ -57,11 +58,11 @@ class Row:
     deliveries: int = 0
 
     def router(self, routers: Callable[..., Router]) -> Router:
-        """Return a new router of one worker."""
+        """Return a new router with one worker."""
         return routers(1, self.text)
 
 
-# -- who sends ---------------------------------------------------------------------------------------------------------
+# -- senders ----------------------------------------------------------------------------------------------------------
 
 
 def connected(router: Router, listener: str, octets: bytes) -> Peer:
@@ -74,7 +75,7 @@ def connected(router: Router, listener: str, octets: bytes) -> Peer:
 
 
 def connected_to(listener: str, before: bytes = b"") -> Prepare:
-    """A peer of a listener, which has sent `before`."""
+    """Return a function that connects a peer to `listener` and lets it send `before`."""
     return lambda router: connected(router, listener, before)
 
 
@@ -83,7 +84,7 @@ def terminus(kind: Any, capability: str) -> Any:
 
 
 def between(handle: int, capability: str, *, receives: bool) -> bytes:
-    """Attach a link between routers, on the first session."""
+    """Encode the attach of a link between routers on the first session."""
     attach = say(
         "attach",
         name=f"b{handle}",
@@ -99,7 +100,8 @@ def between(handle: int, capability: str, *, receives: bool) -> bytes:
 
 
 def neighbour(before: bytes = b"", others: bytes = b"") -> Prepare:
-    """Another interior router, which sends by handle SENDING and has sent `before`; a client has sent `others`."""
+    """Prepare another interior router, which sends on handle SENDING and has sent `before`. A client has sent
+    `others`."""
     opened = start(properties=properties())
     links = between(8, CONTROL, receives=True) + between(9, CONTROL, receives=False)
     links += between(SENDING, DATA, receives=False) + between(RECEIVING, DATA, receives=True)
@@ -112,7 +114,7 @@ def neighbour(before: bytes = b"", others: bytes = b"") -> Prepare:
 
 
 def other_edge(before: bytes = b"", others: bytes = b"") -> Prepare:
-    """Another edge router, which has sent `before`; a client has sent `others`."""
+    """Prepare another edge router, which has sent `before`. A client has sent `others`."""
     known: dict[str, Any] = {"sluice.edge": f"{1:016x}", "sluice.inter-edge": 1, "sluice.edge-checks": 1}
     opened = start(properties=properties(**known))
 
@@ -124,7 +126,8 @@ def other_edge(before: bytes = b"", others: bytes = b"") -> Prepare:
 
 
 def routed(after: bytes = b"", *, broker_sends: bytes = b"", receives: bool = True) -> Prepare:
-    """A client with a routed link of handle SENDING or RECEIVING that has sent `after`; its broker: `broker_sends`."""
+    """Prepare a client with a routed link on handle SENDING or RECEIVING. The client has sent `after`, its broker
+    `broker_sends`."""
 
     def prepare(router: Router) -> Peer:
         broker = connected(router, "broker", start())
@@ -154,17 +157,17 @@ def routed(after: bytes = b"", *, broker_sends: bytes = b"", receives: bool = Tr
     return prepare
 
 
-# -- what is sent ------------------------------------------------------------------------------------------------------
+# -- frames -----------------------------------------------------------------------------------------------------------
 
 
 def send(count: int, handle: int = SENDING, payload: bytes | None = None, **fields: Any) -> bytes:
-    """Deliveries of small messages."""
+    """Encode `count` deliveries of small messages."""
     octets = message(b"x") if payload is None else payload
     return b"".join(transfer(handle, number, octets, **fields) for number in range(count))
 
 
 def for_router(to: str, trace: int = 1) -> bytes:
-    """A message with the annotations of routers."""
+    """Encode a message with router annotations."""
     passed = [f"0/N{number}" for number in range(trace)]
     pairs = (("to", to), ("ingress", "0/N0"), ("trace", passed))
     octets: bytes = message(b"x", annotations=[(Symbol(f"x-opt-qd.{name}"), value) for name, value in pairs])
@@ -172,7 +175,7 @@ def for_router(to: str, trace: int = 1) -> bytes:
 
 
 def crowd(count: int, address: str = "multicast", credit: int = 0) -> bytes:
-    """Consumers, by handles from 3 on."""
+    """Encode the attaches of `count` consumers, with handles from 3."""
     return b"".join(consumer(handle, address, credit) for handle in range(3, 3 + count))
 
 
@@ -185,7 +188,7 @@ ANONYMOUS: Final = SASL_HEADER + sasl(INIT, Symbol("ANONYMOUS"), b"")
 
 
 def rows_of_clients(listener: str) -> dict[str, Row]:
-    """Rows of clients, or of route containers, without routed links."""
+    """Return the rows of clients, or of route containers, without routed links."""
 
     def client(before: bytes = LINKS) -> Prepare:
         return connected_to(listener, before)
@@ -296,7 +299,7 @@ def rows_of_clients(listener: str) -> dict[str, Row]:
     }
 
 
-#: Of clients that log in; the second row's mechanism is none that the router offers.
+#: Rows of clients that log in. The router does not offer the mechanism of the second row.
 LOGINS: Final = {
     "SASL header": Row("sasl", connected_to(LISTENER), SASL_HEADER),
     "SASL init": Row(
@@ -309,7 +312,7 @@ LOGINS: Final = {
     "header after SASL": Row("header", connected_to(LISTENER, ANONYMOUS), AMQP_HEADER),
 }
 
-#: Of a client with a routed link.
+#: Rows of a client with a routed link.
 ROUTED: Final = {
     "routed flows with properties": Row(
         "flow", routed(), flow(RECEIVING, 1, properties={Symbol("x"): "y" * 12_000}) * 200
@@ -343,7 +346,7 @@ ROUTED: Final = {
 NEAR = consumer(RECEIVING, "balanced.cost")
 NEAR_CROWD = crowd(COPIES)
 
-#: Of another interior router.
+#: Rows of another interior router.
 ROUTERS: Final = {
     "transfers of a router": Row(
         "transfer",
@@ -381,7 +384,7 @@ ROUTERS: Final = {
     ),
 }
 
-#: Of another edge router, whose receivers are for its clients.
+#: Rows of another edge router, whose receivers serve its clients.
 EDGES: Final = {
     "consumers of an edge router": Row(
         "attach", other_edge(), b"".join(consumer(h, f"balanced.{h}", MOST) for h in range(200)), EDGE_TO_EDGE

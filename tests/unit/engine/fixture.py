@@ -1,4 +1,4 @@
-"""Routers without sockets for the tests of the engine."""
+"""Fixtures for in-process routers without sockets."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.engine.network import Network
 
 @pytest.fixture
 def routers():
-    """Makes routers; afterwards everybody leaves them, and nothing may be left behind."""
+    """Return a factory of routers. At the end all peers disconnect and nothing may be left behind."""
     before = engine.alive()
     made = []
 
@@ -30,7 +30,7 @@ def routers():
 
 @pytest.fixture
 def networks(monkeypatch):
-    """Makes networks of routers; afterwards nothing may be left behind."""
+    """Return a factory of router networks. At the end nothing may be left behind."""
     made = []
 
     def make(*arguments, **options):

@@ -1,4 +1,4 @@
-"""Scenarios of flow control: routers that are left empty, consumers that take nothing, and who was served."""
+"""Helpers for flow-control tests: checked routers, blocked consumers, and checks that producers were served."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ MEGABYTE = 1 << 20
 
 @contextmanager
 def one_router(listener: str = "", workers: int = 1, content_limit: int | None = None) -> Iterator[Router]:
-    """Nothing may be left behind in it."""
+    """Yield a router. At the end nothing may be left behind."""
     before = engine.alive()
     router = Router(workers, configuration(listener=listener), content_limit=content_limit)
     yield router
@@ -28,7 +28,7 @@ def one_router(listener: str = "", workers: int = 1, content_limit: int | None =
 
 
 def deaf(actor: Actor, address: str, window: int = 2) -> ReceivingLink:
-    """A consumer in a session of its own whose window does not open a second time."""
+    """Return a consumer in its own session, whose window never opens again."""
     session = actor.session(window)
     link = session.receiver(address)
     session.shut = True
@@ -36,7 +36,7 @@ def deaf(actor: Actor, address: str, window: int = 2) -> ReceivingLink:
 
 
 def told(octets: bytes) -> tuple[str, int]:
-    """(producer, number) of a message."""
+    """Return producer and number of a message."""
     found = re.search(rb"<([^<:]+):(\d+)>", octets)
     assert found is not None
     return found[1].decode(), int(found[2])
@@ -50,7 +50,8 @@ def send(link: SendingLink, sizes: list[int], *, settled: bool = False, first: i
 def check_served(
     sender: SendingLink, receivers: list[ReceivingLink], *, everyone: bool = False, ordered: bool = True
 ) -> None:
-    """Each of its messages has its outcome and arrived once, in order; everyone: at each receiver."""
+    """Check that each of the sender's messages has its outcome and arrived once, in order. everyone: at each
+    receiver."""
     name = sender.name.lower()
     assert sender.idle, (
         f"{name}: {len(sender.waiting)} wait, {sender.unsettled} unsettled, credit {sender.credit}, "

@@ -1,8 +1,8 @@
-"""A router in this process: workers with their event loops and the supervisor's core are the real ones. Time, the
-octets of connections, and what workers and the supervisor say to each other are in memory.
+"""Router in this process, with the real worker event loops and the real core of the supervisor.
 
-A loop runs until it would sleep, and again when it would be woken: by an event, by another worker, by a timer. Nothing
-here waits: `Router.settle` goes on until all loops sleep and the supervisor has nothing to say.
+Time, the octets of connections, and the messages between workers and supervisor are in memory. A loop runs until it
+would sleep, and again when an event, another worker or a timer would wake it. Nothing here blocks: `Router.settle`
+runs until all loops sleep and the supervisor has no more messages.
 """
 
 import contextlib
@@ -36,8 +36,9 @@ RING_OCTETS = 1 << 18
 LINKS = 256
 ADDRESSES = 256
 MS = 1_000_000  # nanoseconds
-ROUNDS = 10_000  # of one `settle`: more is a conversation without end
-FIRST_DESCRIPTOR = 20_000  # of connections in memory: nothing is open by such a number; a loop has a table up to it
+ROUNDS = 10_000  # most iterations of one `settle`; more is an endless conversation
+# First number of in-memory connections. No open descriptor is that high; a loop's table has entries up to it.
+FIRST_DESCRIPTOR = 20_000
 LISTENER = "main"
 CONFIGURATION = """
 router { mode: standalone; id: QDR }
@@ -62,13 +63,13 @@ binding { name: b2; exchangeName: ex; bindingKey: a/#; nextHopAddress: multicast
 
 
 def configuration(listener: str = "", more: str = "") -> str:
-    """The configuration's text: `listener` attributes for the first listener, `more` sections."""
+    """Return the configuration's text. listener: attributes of the first listener; more: further sections."""
     text = CONFIGURATION % {"listener": listener, "more": more}
     return text.replace("; ", "\n").replace(" {", " {\n").replace(" }", "\n}")
 
 
 def facts(identity: str = "QDR", mode: str = "standalone", *, test_hooks: bool = False) -> RouterFacts:
-    """What workers of a test know of their router."""
+    """Return the router facts that a test's workers receive."""
     return RouterFacts(
         id=identity,
         mode=mode,
@@ -85,11 +86,12 @@ def facts(identity: str = "QDR", mode: str = "standalone", *, test_hooks: bool =
 
 
 class FaultError(AssertionError):
-    """The engine ended a connection by a fault of the router."""
+    """Raised when the engine closed a connection after an internal error."""
 
 
 class MemoryChannels:
-    """Between a worker and the supervisor: what is said is encoded, as on the wire, and kept until it is taken."""
+    """Channels between a worker and the supervisor. Messages are encoded as on the wire and kept until they are
+    taken."""
 
     def __init__(self) -> None:
         self.announcer = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -114,7 +116,7 @@ class MemoryChannels:
         self.given.append((encode_handover(message), [descriptor]))
         os.eventfd_write(self.handover, 1)
 
-    # -- the worker's end: what its Control asks of channels -----------------------------------------------------------
+    # -- the worker's end: the channel interface of its Control -------------------------------------------------------
 
     def announcers(self) -> list[int]:
         return [self.announcer]
@@ -156,21 +158,21 @@ class MemoryChannels:
 
     @staticmethod
     def _empty(descriptor: int, kept: object) -> None:
-        """It announces no more when nothing is kept."""
+        """Clear the eventfd once the queue is empty."""
         if not kept:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(descriptor)
 
 
 class InProcessWorker(Worker):
-    """A worker without process and sockets."""
+    """Worker without a process and sockets."""
 
     transport = MemoryTransport
 
     def __init__(self, router: "Router", number: int) -> None:
         workers = len(router.eventfds)
         self.faults: list[BaseException] = []
-        self.awake = False  # it is between two wakes
+        self.awake = False  # true between two wakes
         self.poller = self.make_poller()
         self.channels = MemoryChannels()
         setup = WorkerSetup(
@@ -192,7 +194,7 @@ class InProcessWorker(Worker):
         super().__init__(setup, self.poller, self.channels)
 
     def make_poller(self) -> Any:
-        """Where events and time come from."""
+        """Return the source of events and time."""
         return MemoryPoller()
 
     @property
@@ -210,7 +212,7 @@ class InProcessWorker(Worker):
 
 
 class Peer:
-    """The other end of a connection of the router."""
+    """Remote end of a connection of the router."""
 
     def __init__(self, router: "Router", worker: InProcessWorker, known: Any) -> None:
         self.host = router
@@ -221,18 +223,18 @@ class Peer:
         self.transport = worker.poller.memory[FIRST_DESCRIPTOR + known.number]
 
     def put(self, octets: bytes) -> None:
-        """Octets arrive, and lie there until the worker wakes."""
+        """Queue octets without waking the worker."""
         self.transport.put(bytes(octets))
 
     def feed(self, octets: bytes) -> None:
-        """Octets arrive, and wake the worker; what it does not take now it takes later."""
+        """Queue octets and wake the worker until it has read them all."""
         self.put(octets)
         self.host.wake(self.worker)
         while self.transport.readable_now():
             self.host.wake(self.worker)
 
     def lose(self) -> None:
-        """The connection is reset: nothing is read any more."""
+        """Reset the connection: nothing more is read."""
         if not self.gone:
             self.transport.lose()
             self.host.wake(self.worker)
@@ -244,7 +246,7 @@ class Peer:
 
     @property
     def blocked(self) -> bool:
-        """It does not read: nothing leaves the router."""
+        """True if the peer does not read, so that nothing leaves the router."""
         return bool(self.transport.blocked)
 
     @blocked.setter
@@ -252,13 +254,14 @@ class Peer:
         self.transport.blocked = blocked
 
     def take(self) -> bytes:
-        """What has come since the last call."""
+        """Return the octets received since the last call."""
         octets: bytes = self.transport.take()
         return octets
 
 
 class Router:
-    """A whole router. It holds descriptors: one that a test has not closed is abandoned at the end of the test."""
+    """Whole router in memory. It holds descriptors: a router that a test leaves open is abandoned at the end of the
+    test."""
 
     all_open: ClassVar[set["Router"]] = set()
 
@@ -278,9 +281,9 @@ class Router:
         content_limit: int | None = None,
         slots: int | None = None,
     ) -> None:
-        """worker_types: of the first workers, where they are others. content_limit: octets of messages that this
-        process may hold, where the configuration cannot say so little. slots: of workers in shared memory; behind those
-        that are more than `workers` nobody is, and to the workers they are live peers that are quiet."""
+        """worker_types: types of the first workers, where they differ from `worker_type`. content_limit: octets of
+        messages that this process may hold, where the configuration's unit is too coarse. slots: number of worker
+        slots in shared memory. Slots beyond `workers` have no worker; the workers see them as live, quiet peers."""
         slots = slots or workers
         self.log = Log(log)
         self.links = links
@@ -325,7 +328,7 @@ class Router:
             os.close(descriptor)
 
     def abandon(self) -> None:
-        """A worker has ended by a fault: nobody takes apart what it leaves."""
+        """Drop a router whose worker ended by an internal error, without tidying up after the worker."""
         Router.all_open.remove(self)
         count_in(None)
         for worker in self.workers:
@@ -334,13 +337,13 @@ class Router:
             os.close(descriptor)
 
     def connect(self, worker: int = 0, listener: str = LISTENER) -> Peer:
-        """A new connection to a worker."""
+        """Connect a new client to a worker."""
         known = self.core.workers[worker]
         adopted = self.core.connections.adopt(known, self.listeners[listener], "127.0.0.1:0", "127.0.0.1:1")
         return self.hand_over(worker, Handover(adopted.number, listener, adopted.peer), adopted)
 
     def initiate(self, worker: int, config: Any, watching: Any) -> Peer:
-        """A connection that the router opens from a worker, of a connector. watching: who hears what becomes of it."""
+        """Open a connection of a connector from a worker. watching: the observer of the connection."""
         offer, _ = self.core.profiles.add(config)
         self.settle()
         to = Initiate(config.host, None)
@@ -360,14 +363,14 @@ class Router:
         return peer
 
     def lose_worker(self, index: int = -1) -> None:
-        """A worker dies, the last one if no other is named, and its connections with it."""
+        """Simulate the exit of a worker (the last one by default), which loses its connections."""
         worker = self.workers.pop(index)
         worker.channels.close()
         self.peers = [peer for peer in self.peers if peer.worker is not worker]
         self.core.lost(self.core.workers[worker.setup.worker], lambda: None)
 
     def enter(self, worker: InProcessWorker | None = None) -> None:
-        """What compiled code keeps for a process is that of this worker from now on."""
+        """Switch the per-process state of compiled code to this worker."""
         worker = worker or self.workers[0]
         use_node(f"0/{self.identity}")
         set_tag_space(worker.setup.worker)
@@ -376,20 +379,20 @@ class Router:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def wake(self, worker: InProcessWorker) -> None:
-        """One wake of a worker, whether it has a reason or not."""
+        """Run one wake of a worker, needed or not."""
         self.enter(worker)
         worker.awake = True
         worker.loop.step()
 
     def run(self, worker: InProcessWorker) -> None:
-        """Until the worker would sleep."""
+        """Run a worker until it would sleep."""
         self.enter(worker)
         worker.awake = False
         with contextlib.suppress(Asleep):
             worker.loop.run()
 
     def settle(self) -> None:
-        """Until nothing moves. Raises FaultError."""
+        """Run until nothing moves. Raises FaultError."""
         self.settle_with_faults()
         self._check_faults()
 
@@ -399,10 +402,10 @@ class Router:
                 raise FaultError(f"worker {worker.setup.worker}: {worker.faults[0]!r}") from worker.faults[0]
 
     def settle_with_faults(self) -> None:
-        """The same where faults are expected: they are kept by the worker that reported them."""
+        """Run until nothing moves; faults are kept by the worker that reported them."""
         for worker in self.workers:
             if not worker.awake and not worker.poller.awaited():
-                self.wake(worker)  # the test may have done something behind its back
+                self.wake(worker)  # the test may have changed it directly
         self._run_all()
 
     def _run_all(self) -> None:
@@ -419,7 +422,8 @@ class Router:
         self.peers = [peer for peer in self.peers if not peer.gone]
 
     def decide(self) -> bool:
-        """The supervisor's turn, and workers hear at once what it says. True: something was said."""
+        """Let the supervisor act and let workers read its messages at once. Return True if any message was
+        exchanged."""
         moved = self.supervise()
         for worker in self.workers:
             self.enter(worker)
@@ -428,7 +432,8 @@ class Router:
         return moved
 
     def supervise(self, only: int | None = None) -> bool:
-        """The supervisor takes what workers have said, and answers. True: something was said. only: of one worker."""
+        """Let the supervisor take and answer the workers' messages. Return True if there were any. only: of one
+        worker."""
         moved = False
         corrupt: list[Known] = []
         for worker in self.workers:
@@ -436,7 +441,7 @@ class Router:
                 continue
             known = self.core.workers[worker.setup.worker]
             events = worker.channels.events
-            if worker.control.pending:  # in company, some day
+            if worker.control.pending:  # the worker would send these with its next batch
                 worker.control.send()
             while events:
                 encoded, *octets = events.popleft()
@@ -470,7 +475,7 @@ class Router:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def pass_time(self, milliseconds: int) -> None:
-        """Time passes from one timer of a worker to the next."""
+        """Advance time from one worker timer to the next."""
         self.settle()
         now = self.workers[0].poller.time_ns
         end = now + milliseconds * MS
@@ -483,13 +488,13 @@ class Router:
             self._check_faults()
 
     def pause_reasons(self, peer: Peer) -> RouterPause:
-        """Why the peer's frames wait."""
+        """Return the reasons why the peer's frames wait."""
         return RouterPause(peer.connection.paused)
 
-    # -- what must hold ------------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def check_empty(self) -> None:
-        """Nothing is left of what was on its way; to be called when every connection is gone and all is settled."""
+        """Check that nothing in flight is left. Call it when every connection is gone and all is settled."""
         for worker in self.workers:
             number = worker.setup.worker
             assert not worker.clients, f"worker {number} keeps clients"
@@ -505,7 +510,7 @@ class Router:
         assert not used, f"addresses keep consumers: {used}"
 
     def check_quiet(self) -> None:
-        """Lists, counts and gauges of everything that lives fit together."""
+        """Check that lists, counts and gauges of all live objects agree."""
         for worker in self.workers:
             for client in worker.clients.values():
                 for record in client.links.values():

@@ -1,10 +1,10 @@
-"""Calls that the supervisor has scheduled, for a router whose time passes on demand."""
+"""Scheduler for a router whose time passes on demand."""
 
 from collections.abc import Callable
 
 
 class ScheduledCall:
-    """A call that is due at a time of its scheduler."""
+    """Call that is due at a given time of its scheduler."""
 
     def __init__(self, due: float, function: Callable[[], object]) -> None:
         self.due = due
@@ -12,7 +12,7 @@ class ScheduledCall:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Leave the call out."""
+        """Cancel the call."""
         self.cancelled = True
 
 
@@ -30,7 +30,7 @@ class Scheduler:
         return call
 
     def pass_time(self, seconds: float) -> None:
-        """Make the calls that become due. Calls that they schedule wait for the next time."""
+        """Run the calls that become due. Calls that they schedule wait for the next `pass_time`."""
         self._now += seconds
         due = sorted((call for call in self._calls if call.due <= self._now), key=lambda call: call.due)
         self._calls = [call for call in self._calls if call.due > self._now]

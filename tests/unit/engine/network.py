@@ -1,5 +1,6 @@
-"""Several routers in this process, joined by inter-router connections: engines, cores and the routers' protocol are
-real; octets are moved by hand, and time is what the test says.
+"""Several routers in this process, joined by inter-router connections.
+
+Engines, cores and the inter-router protocol are the real ones. Octets are moved by hand, and the test sets the time.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from tests.unit.engine.host import FaultError, Peer, Router
 from tests.unit.engine.talk import frames, start
 
 ROUNDS = 1000
-SECONDS = 60  # until a network must know itself
+SECONDS = 60  # most seconds that a network may take to converge
 CONFIGURATION = """
 router {
     mode: interior
@@ -91,7 +92,7 @@ address {
 
 
 class VirtualTime:
-    """In the place of the module `time`, for the protocol between routers."""
+    """Replacement for the module `time` in the inter-router protocol."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -104,7 +105,7 @@ class VirtualTime:
 
 
 class Quiet:
-    """Nobody cares what becomes of a connection."""
+    """Connection observer that ignores all events."""
 
     def opened(self, connection: Any) -> None:
         pass
@@ -114,15 +115,15 @@ class Quiet:
 
 
 class Joint:
-    """A connection between two routers: what one says the other hears."""
+    """Connection between two routers, which moves the octets of each to the other."""
 
     def __init__(self, network: "Network", first: Peer, second: Peer) -> None:
         self.network = network
         self.ends = (first, second)
-        self.held = False  # nothing gets through
+        self.held = False  # True: nothing passes
 
     def move(self) -> bool:
-        """Let what was said be heard. True: there was something."""
+        """Move the waiting octets. Return True if there were any."""
         moved = False
         if self.held:
             return False
@@ -139,20 +140,21 @@ class Joint:
         return moved
 
     def cut(self) -> None:
-        """The socket is gone, for both."""
+        """Reset the connection at both ends."""
         for end in self.ends:
             end.lose()
 
 
 class Network:
-    """Routers by id. `close` it."""
+    """In-process routers by id. Call `close` at the end."""
 
     def __init__(
         self, ids: str, workers: int = 1, *, monkeypatch: Any, slots: int | None = None, **options: str
     ) -> None:
-        """slots: of workers, see Router."""
+        """slots: number of worker slots, see Router."""
         self.time = VirtualTime()
-        self.on_octets: Callable[[Router, bytes], None] | None = None  # what a router says to another one
+        # receives the octets that a router sends to another router
+        self.on_octets: Callable[[Router, bytes], None] | None = None
         monkeypatch.setattr(supervisor.network.adapter, "time", self.time)
         fields = {"listener": "", "between": "", "more": "", **options}
         self.before = engine.alive()
@@ -163,7 +165,7 @@ class Network:
         return self.routers[router_id]
 
     def join(self, first: str, second: str, *, workers: tuple[int, int] = (0, 0), connector: str = "to") -> Joint:
-        """A connection from `first` to `second`, on these workers of theirs."""
+        """Connect `first` to `second`, on the workers with these numbers."""
         a, b = self[first], self[second]
         config = next(one for one in a.configuration.connectors if one.name == connector)
         joint = Joint(self, a.initiate(workers[0], config, Quiet()), b.connect(workers[1], "between"))
@@ -172,7 +174,7 @@ class Network:
         return joint
 
     def settle(self) -> None:
-        """Until nothing moves. Raises FaultError."""
+        """Run until nothing moves. Raises FaultError."""
         for _ in range(ROUNDS):
             for router in self.routers.values():
                 router.settle()
@@ -183,13 +185,13 @@ class Network:
         self.joints = [joint for joint in self.joints if not all(end.gone for end in joint.ends)]
 
     def pass_seconds(self, seconds: int) -> None:
-        """Let so much time pass for the protocol, and be done with what it says."""
+        """Let seconds pass for the inter-router protocol and settle after each."""
         for _ in range(seconds):
             self.time.now += 1
             self.settle()
 
     def until(self, what: Callable[[], object]) -> None:
-        """Let time pass until that is so. Raises FaultError."""
+        """Let time pass until the condition holds. Raises FaultError."""
         for _ in range(SECONDS):
             if what():
                 return
@@ -197,12 +199,12 @@ class Network:
         raise FaultError(f"{what} is not so after {SECONDS} s")
 
     def converge(self) -> None:
-        """Until each router knows a way to each other one."""
+        """Wait until each router can reach all other routers."""
         others = len(self.routers) - 1
         self.until(lambda: all(protocol(router).reachable == others for router in self.routers.values()))
 
     def known(self, key: str, *at: str) -> None:
-        """Until every other router knows that those have destinations of an address."""
+        """Wait until every other router knows that the routers `at` have destinations of an address."""
 
         def all_know() -> bool:
             return all(remotes(router, key) == {*at} - {one} for one, router in self.routers.items())
@@ -210,7 +212,7 @@ class Network:
         self.until(all_know)
 
     def close(self) -> None:
-        """Everybody leaves, and nothing may be left behind."""
+        """Disconnect all peers and check that nothing is left behind."""
         for router in self.routers.values():
             router.check_quiet()
         for router in self.routers.values():
@@ -225,19 +227,19 @@ class Network:
 
 
 def protocol(router: Router) -> Any:
-    """Its end of the protocol between routers."""
+    """Return the router's end of the inter-router protocol."""
     return router.core.routers
 
 
 def remotes(router: Router, key: str) -> set[str]:
-    """Ids of the other routers that an address of this one has as destinations."""
+    """Return the ids of the remote routers that are destinations of an address."""
     record = router.core.table.records.get(key)
     found = record.remotes if record is not None else None
     return {protocol(router).id_of(index) for index in found or ()}
 
 
 def client(network: Network, router_id: str, *octets: bytes, worker: int = 0, listener: str = "main") -> Peer:
-    """A client that says this at once."""
+    """Connect a client that sends these frames at once."""
     peer = network[router_id].connect(worker, listener)
     peer.feed(start() + b"".join(octets))
     network.settle()

@@ -1,4 +1,4 @@
-"""Ops in the form that they have on the wire: lists that begin with a name."""
+"""Table ops in their wire form: lists that begin with a name."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,11 +9,11 @@ from router.control.ops import Op
 
 
 def wire(ops: Iterable[Op]) -> list[list[Any]]:
-    """As they are sent; fields that are left out have their defaults."""
+    """Return ops as they are sent. Omitted fields have their defaults."""
     found: list[list[Any]] = msgspec.to_builtins(list(ops))
     return found
 
 
 def from_wire(*ops: Any) -> list[Op]:
-    """As they are received. Raises msgspec.ValidationError."""
+    """Return ops as they are received. Raises msgspec.ValidationError."""
     return msgspec.convert(list(ops), list[Op])

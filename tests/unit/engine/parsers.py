@@ -1,5 +1,6 @@
-"""Everything that reads octets or text from outside, as functions of the octets: what they may raise is swallowed here,
-anything else is a fault. Cases: `{"octets": hex}`.
+"""Fuzz targets for everything that parses octets or text from outside.
+
+Each target swallows the errors that its parser may raise; any other exception is a fault. Cases: `{"octets": hex}`.
 """
 
 from array import array
@@ -24,7 +25,7 @@ from tests.unit.router.policy.naive import listed, matched
 from workers.links.terminus import Terminus
 
 Case = dict[str, Any]
-ANNOTATED = 2  # SCAN_TRUNCATED: results above are refusals
+ANNOTATED = 2  # SCAN_TRUNCATED; higher results are refusals
 
 
 def octets_of(case: Case) -> bytes:
@@ -64,13 +65,13 @@ def message(case: Case) -> None:
             assert 0 <= found["at"] <= found["end"] <= len(octets) or result >= ANNOTATED
     for router in (False, True):
         out = rewritten(octets, router=router, honour=True, to=b"\xa1\x01x", phase=1)
-        if out is not None and router:  # else a second section of annotations may have come to light
+        if out is not None and router:  # otherwise a second annotations section may have appeared
             again = rewritten(out, router=False, honour=True)
             assert again is not None, f"what we wrote cannot be read: {out.hex()}"
 
 
 def columns(case: Case) -> None:
-    """The octets, and parts of them, as messages of a table."""
+    """Decode the octets, and parts of them, as messages of a table."""
     octets = octets_of(case)
     size = len(octets)
     ends = array("i", [0, size // 3, size // 3, size])
@@ -120,7 +121,7 @@ def address(case: Case) -> None:
 
 
 def policy(case: Case) -> None:
-    """What is compiled says what the rules say, read one by one; hosts that cannot be used are refused."""
+    """Check that compiled name rules agree with the naive ones. Hosts that are invalid are refused."""
     user, address, *items = [*octets_of(case).decode("utf-8", "replace").split("\n"), "", ""]
     assert NameList(items).permits(address, user) == listed(items, address, user)
     assert NamePatterns(items).permits(address, user) == matched(items, address, user)

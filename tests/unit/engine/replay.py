@@ -1,16 +1,20 @@
-"""A conversation with the router as plain events, so that one that found a fault can be kept and run again.
+"""Conversations with the router as plain events, so that a failing one can be stored and run again.
 
-An event is a list: ["open", connection, worker, listener], ["feed", connection, hex], ["lose", connection],
-["block", connection] and ["unblock", connection] (its socket takes nothing), ["time", ms], ["settle"],
-["spoiled", connection] (from here on its octets are not what AMQP allows: what it sent is not looked at),
-["put", connection, hex] (as feed, but the worker does not wake for it), ["wake", worker], ["supervise", worker] (the
-supervisor takes what this worker has said, and answers; no worker wakes for it), ["order", worker, number] (of the
-events that a wake of this worker finds, the one it handles first).
+An event is a list:
 
-With "network" the router is an interior one, of which other routers are told by hand: ["router", connection, index,
-cost, origins] (a neighbour, behind an inter-router connection), ["announce", index, key], ["withdraw", index, key].
-With "edge" it is an edge router, to which other edge routers connect. "spread": from so many consumers on multicast
-copies are spread over turns.
+- ["open", connection, worker, listener], ["feed", connection, hex], ["lose", connection]
+- ["block", connection] and ["unblock", connection]: the peer stops or resumes reading
+- ["time", ms], ["settle"]
+- ["spoiled", connection]: its octets violate AMQP from here on; its messages are not checked
+- ["put", connection, hex]: as feed, but the worker does not wake
+- ["wake", worker]
+- ["supervise", worker]: the supervisor takes and answers this worker's messages; no worker wakes
+- ["order", worker, number]: the event that the worker handles first in a wake
+
+With "network" the router is an interior one whose remote routers are injected: ["router", connection, index, cost,
+origins] (a neighbour, behind an inter-router connection), ["announce", index, key], ["withdraw", index, key]. With
+"edge" it is an edge router, to which other edge routers connect. "spread": number of multicast consumers from which
+copies are spread over wakes.
 """
 
 import math
@@ -34,7 +38,7 @@ EDGE_TO_EDGE = INTERIOR.replace("mode: interior", "mode: edge").replace("role: i
 
 
 class Play:
-    """One conversation being played."""
+    """Conversation being replayed."""
 
     def __init__(self, workers: int, ring_octets: int, network: bool = False, edge: bool = False) -> None:
         self.before = engine.alive()
@@ -45,7 +49,7 @@ class Play:
         self.scheduler = Scheduler()
         self.router.core.waker.connect(self.scheduler, self._no_wake)  # type: ignore[arg-type] # few of its methods
         if network:
-            # The network is what the events say; the router's own protocol never begins.
+            # The events describe the network; the router's own protocol never starts.
             assert self.router.core.routers is not None
             self.router.core.routers._begins = math.inf
         self.answers: dict[int, Answers] = {}
@@ -54,7 +58,7 @@ class Play:
         self.spoiled: set[int] = set()
 
     def _no_wake(self) -> None:
-        """The events decide when the supervisor works."""
+        """Do nothing: the events decide when the supervisor works."""
 
     def step(self, event: Event) -> None:
         kind, *rest = event
@@ -88,7 +92,7 @@ class Play:
         assert not lost, f"workers that the supervisor has ended, since a record was malformed: {lost}"
 
     def announce(self, there: bool, index: int, key: str) -> None:
-        """A router has got destinations of an address, or has none any more."""
+        """Add or remove a remote router as destination of an address."""
         table = self.router.core.table
         record = table.records.get(key)
         if record is None:
@@ -124,7 +128,7 @@ class Play:
                 self.peers[number].feed(self.answers[number].to(frame))
 
     def end(self) -> None:
-        """Everybody leaves: nothing may stay behind."""
+        """Disconnect all peers and check that nothing is left behind."""
         for peer in self.peers.values():
             peer.blocked = False
         self.settle()
@@ -136,7 +140,7 @@ class Play:
 
 
 def play(case: dict[str, Any]) -> None:
-    """Run `{"workers": n, "ring": octets, "events": [...]}`. Raises AssertionError for what must not happen."""
+    """Run `{"workers": n, "ring": octets, "events": [...]}`. Raises AssertionError for a violation."""
     engine.use_spread(case.get("spread", 0))
     playing = Play(case["workers"], case["ring"], case.get("network", False), case.get("edge", False))
     try:

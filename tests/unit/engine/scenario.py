@@ -1,4 +1,6 @@
-"""Random scenarios: producers and consumers that do all that clients may do. What each peer heard is kept."""
+"""Random scenarios: producers and consumers that do everything a client may do. The octets that each peer receives are
+kept.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,11 +18,11 @@ HEADER = 0x70
 OUTCOMES = [
     ACCEPTED, ACCEPTED, ACCEPTED, RELEASED, REJECTED, modified(True, False), rejected("a:b", "c" * 30), None,
 ]  # fmt: skip
-#: Fields of a worker's slot that say when, how often it woke up, or which process.
+#: Fields of a worker's slot that differ between runs.
 OF_ONE_RUN = ("pid", "heartbeat", "heard", "wakes")
 CONSUMERS = 3
 PRODUCERS = 2
-#: Message-annotations: none, those of users (another value in each message, or the same), those of routers.
+#: Message-annotations: none, users' (different or equal in each message), routers', both.
 ANNOTATIONS: dict[str, Callable[[int], Any]] = {
     "none": lambda number: None,
     "others": lambda number: [(key("x-user"), number)],
@@ -76,8 +78,8 @@ class Scenario:
     def __init__(
         self, routers: Sequence[Router], quiet: Callable[[], object], consuming: Sequence[Peer], sending: Sequence[Peer]
     ) -> None:
-        """quiet: returns when nothing moves in these routers. At most CONSUMERS and PRODUCERS peers, each of which has
-        attached one link."""
+        """At most CONSUMERS and PRODUCERS peers, each with one attached link. quiet: returns when nothing moves in
+        these routers."""
         self.routers = routers
         self.quiet = quiet
         self.consuming: list[Peer | None] = [*consuming, *[None] * (CONSUMERS - len(consuming))]
@@ -116,7 +118,7 @@ class Scenario:
             self.settled[who] += count + 1
 
     def state(self, who: int, after: int, outcome: Any) -> None:
-        """The consumer says an outcome, and settles later."""
+        """Report an outcome as the consumer; it is settled later."""
         peer = self.consuming[who]
         if peer is not None and outcome is not None:
             first = self.settled[who] + after
@@ -126,7 +128,7 @@ class Scenario:
         self.settled[who] += count
 
     def update(self, who: int, back: int, settled: bool) -> None:
-        """The producer says something of what it has sent."""
+        """Report a state as the producer, for a delivery already sent."""
         peer = self.sending[who]
         if peer is not None and self.sent[who] > back:
             first = self.sent[who] - 1 - back
@@ -158,8 +160,8 @@ class Scenario:
 
 
 def spread(octets: bytes) -> Iterator[Any]:
-    """Frames, each as its octets; of dispositions what they say of each delivery. (The short way may say in one frame
-    what is the same for several.)"""
+    """Yield frames as octets, and dispositions as one report per delivery: the router may merge equal reports into one
+    frame."""
     at = 0
     while at < len(octets):
         if octets.startswith(b"AMQP", at):
@@ -176,7 +178,7 @@ def spread(octets: bytes) -> Iterator[Any]:
 
 
 def counted(router: Router, *but: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
-    """What each worker of a router has counted: of itself, but for these counters, of links, and of addresses."""
+    """Return the counters of a router: of each worker without the counters `but`, of links, and of addresses."""
     workers = range(len(router.workers))
     counters = [router.region.worker_counters(worker) for worker in workers]
     for of_worker in counters:

@@ -1,4 +1,4 @@
-"""What a client says, as octets, and what it hears, as frames and messages."""
+"""Frames that a client sends, as octets, and the frames and messages that it receives."""
 
 from typing import Any, Protocol
 
@@ -6,20 +6,20 @@ from tests.peer.codec import decode, encode
 from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, Frame, Performative, frame_octets, parse_frame, source, target
 from tests.peer.types import Described, Map, Symbol, ULong
 
-MANY = 0x7FFFFFFF  # a window, or credit, that never matters
-PART = 16000  # octets of payload in one frame: below the 16384 that the router takes
+MANY = 0x7FFFFFFF  # a window or credit that never runs out
+PART = 16000  # octets of payload in one frame, below the router's maximum of 16384
 ANNOTATIONS = 0x72
 PROPERTIES = 0x73
 DATA = 0x75
 
 
 def say(performative: str, /, *, channel: int = 0, payload: bytes = b"", **fields: Any) -> bytes:
-    """One frame."""
+    """Encode one frame."""
     return frame_octets(Performative(performative, **fields).encode() + payload, channel)
 
 
 def start(window: int = MANY, next_outgoing_id: int = 0, **fields: Any) -> bytes:
-    """Header, open and a first session on channel 0."""
+    """Encode header, open and a first session on channel 0."""
     return AMQP_HEADER + say("open", container_id="test", **fields) + begin(0, window, next_outgoing_id)
 
 
@@ -30,7 +30,7 @@ def begin(channel: int, window: int = MANY, next_outgoing_id: int = 0) -> bytes:
 
 
 def consumer(handle: int, address: str, credit: int = MANY, **fields: Any) -> bytes:
-    """Attach as a receiver, and grant credit."""
+    """Encode the attach of a receiver and a flow that grants credit."""
     attach = say(
         "attach", name=f"c{handle}", handle=handle, role=True, source=source(address), target=target(), **fields
     )
@@ -38,7 +38,7 @@ def consumer(handle: int, address: str, credit: int = MANY, **fields: Any) -> by
 
 
 def producer(handle: int, address: str | None, **fields: Any) -> bytes:
-    """Attach as a sender; without an address messages name theirs."""
+    """Encode the attach of a sender. Without an address each message names its own."""
     fields = {"initial_delivery_count": 0, **fields}
     return say(
         "attach", name=f"p{handle}", handle=handle, role=False, source=source(), target=target(address), **fields
@@ -62,7 +62,7 @@ def flow(
 
 
 def transfer(handle: int, number: int, message: bytes, part: int = PART, **fields: Any) -> bytes:
-    """One delivery, in as many frames as it needs."""
+    """Encode one delivery, in as many frames as it needs."""
     parts = [message[at : at + part] for at in range(0, len(message), part)] or [b""]
     return b"".join(
         say(
@@ -91,7 +91,7 @@ def message(
     subject: str | None = None,
     annotations: list[tuple[Any, Any]] | None = None,
 ):
-    """An encoded message."""
+    """Encode a message."""
     sections = b""
     if annotations is not None:
         sections += encode(Described(ULong(ANNOTATIONS), Map(annotations)))
@@ -105,7 +105,7 @@ def key(text: str) -> Symbol:
 
 
 def sections(octets: bytes) -> list[tuple[int, Any]]:
-    """(descriptor, value) of each section of a message."""
+    """Return (descriptor, value) of each section of a message."""
     found, at = [], 0
     while at < len(octets):
         value, at = decode(octets, at)
@@ -114,13 +114,13 @@ def sections(octets: bytes) -> list[tuple[int, Any]]:
 
 
 class Hearing(Protocol):
-    """The end of a connection that a test has."""
+    """Test's end of a connection."""
 
     def take(self) -> bytes: ...
 
 
 def frames(peer: Hearing) -> list[Frame]:
-    """What came since the last call, protocol headers left out."""
+    """Return the frames received since the last call, without protocol headers."""
     octets, at, found = peer.take(), 0, []
     while len(octets) - at >= FRAME_HEADER:
         if octets.startswith(b"AMQP", at):
@@ -133,7 +133,7 @@ def frames(peer: Hearing) -> list[Frame]:
 
 
 def messages(heard: list[Frame]) -> list[bytes]:
-    """Whole messages among the frames, in the order of their last frames; aborted ones are left out."""
+    """Return the whole messages in the frames, in the order of their last frames, without aborted ones."""
     partial: dict[tuple[int, int], bytes] = {}
     whole = []
     for frame in heard:

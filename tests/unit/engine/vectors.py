@@ -1,4 +1,6 @@
-"""Cases that once failed, and some of each kind: tests/vectors/TARGET/NAME.json, as the fuzz harness writes them."""
+"""Stored cases that once failed, and some of each kind: tests/vectors/TARGET/NAME.json, as written by the fuzz
+harness.
+"""
 
 import json
 from collections.abc import Callable
@@ -30,11 +32,11 @@ RUN: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
 
 
 def names() -> list[str]:
-    """All vectors, as TARGET/NAME."""
+    """Return all vectors, as TARGET/NAME."""
     return sorted(f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.json"))
 
 
 def replay(name: str) -> None:
-    """Run one again. Raises what it raised when it was found, if that is back."""
+    """Run a vector again. Raises the error for which it was stored if that has come back."""
     target = name.split("/", 1)[0]
     RUN[target](json.loads((FOLDER / f"{name}.json").read_text()))

@@ -1,7 +1,7 @@
-"""Looks at everything the router says on one connection: whether it is AMQP, and whether messages came through whole.
+"""Watcher of the router's output on one connection: valid AMQP, and messages complete.
 
-Messages made by `mark` name who sent them; the watcher knows them again, checks every octet by a checksum, and their
-order and number on each link.
+Messages made by `mark` name their producer. The watcher recognises them, compares every octet with a checksum, and
+checks order and number on each link.
 """
 
 import struct
@@ -15,18 +15,19 @@ MARK = b"\xf5Mark"
 HEAD = struct.Struct(">5sBHII")  # mark, connection, link, number, checksum of the rest
 DATA = 0x75
 PROPERTIES, CORRELATION_ID = 0x73, 5
-ECHOED = "echoed"  # correlation-id of messages that may come by way of the router itself: not in order with others
+# Correlation-id of messages that may return through the router itself, and so not in order with others.
+ECHOED = "echoed"
 PROTOCOL_HEADER = b"AMQP"
 
 
 def mark(connection: int, link: int, number: int, size: int) -> bytes:
-    """The body of a message, `size` octets behind its head."""
+    """Return the body of a message with `size` octets behind its head."""
     rest = (struct.pack(">III", connection, link, number) * (size // 12 + 1))[:size]
     return HEAD.pack(MARK, connection, link, number, zlib.crc32(rest)) + rest
 
 
 class Watcher:
-    """One connection, as its client sees it. `spoiled`: connections whose messages may be damaged."""
+    """Watcher of one connection, from its client's side. spoiled: connections whose messages may be damaged."""
 
     def __init__(self, number: int, spoiled: set[int]) -> None:
         self.number = number
@@ -41,7 +42,7 @@ class Watcher:
         self.heard: list[Frame] = []
 
     def take(self, octets: bytes) -> list[Frame]:
-        """What came since the last call. Raises AssertionError, or what the codec raises."""
+        """Check the octets and return their frames. Raises AssertionError, or the codec's errors."""
         data = self.rest + octets
         at = 0
         while len(data) - at >= FRAME_HEADER:
@@ -63,7 +64,7 @@ class Watcher:
         try:
             parsed = parse_frame(frame)
         except (CodecError, UnicodeError, IndexError):
-            if not self.spoiled:  # else what was relayed may be what cannot be read
+            if not self.spoiled:  # otherwise the router may have relayed unreadable octets
                 raise
         else:
             self.frame(parsed)
@@ -103,7 +104,7 @@ class Watcher:
             self.message(link, bytes(message))
 
     def message(self, link: tuple[int, int], octets: bytes) -> None:
-        """A whole message: its sections, and what its producer marked it with."""
+        """Check the sections of a whole message and its mark."""
         at = octets.find(MARK)
         if at < 0:
             return

@@ -1,1 +1,1 @@
-"""Random conversations about deliveries, with a model of what each end has to receive."""
+"""Random conversations about deliveries, with a model of the reports that each end must receive."""

@@ -1,6 +1,7 @@
-"""`python -m tests.unit.engine.deliveries settlement --rounds 5000 --seed 1`: random conversations, each with a seed.
+"""Run random conversations, each with its own seed.
 
-Exit status: 0 passed; 1 a conversation failed, which is printed in a form that was shortened.
+Usage: `python -m tests.unit.engine.deliveries settlement --rounds 5000 --seed 1`. Exit status: 0 if all passed; 1 if a
+conversation failed. A shortened form of the first failing one is printed.
 """
 
 import argparse
@@ -15,12 +16,12 @@ from tests.fuzz.harness import HANG_SECONDS, in_process, shorten
 from tests.unit.engine.deliveries.conversation import TARGETS, run
 from tests.unit.engine.host import Router
 
-#: Rounds in one process.
+#: Conversations per process.
 BATCH = 100
 
 
 def play(name: str, first: int, count: int) -> None:
-    """Play conversations in this process. Raises AssertionError with the seed."""
+    """Play `count` conversations in this process. Raises AssertionError with the seed."""
     for seed in range(first, first + count):
         try:
             run(TARGETS[name](Random(f"{name} {seed}")))

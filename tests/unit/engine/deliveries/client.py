@@ -1,4 +1,4 @@
-"""A client in a random conversation: sessions with windows, links with credit, delivery-ids that wrap."""
+"""Client in a random conversation: sessions with windows, links with credit, delivery-ids that wrap."""
 
 import re
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ FIRST: Final = 0  # rcv-settle-mode
 PART: Final = 14_000  # octets of payload in a frame
 LIST8: Final = 0xC0
 DESCRIPTOR: Final = 3  # octets of a performative's descriptor
-#: A data section with the number of a message.
+#: Data section with the number of a message.
 MESSAGE: Final = re.compile(rb"\x00\x53\x75(?:\xa0.|\xb0.{4})(\d+);", re.DOTALL)
 STATE_AT: Final = {"transfer": 7, "disposition": 4}
 
 
 def frames_of(octets: bytes) -> Iterator[tuple[Frame, bytes | None]]:
-    """Return frames, each with the octets of its delivery state."""
+    """Yield each frame with the encoded octets of its delivery state."""
     at = 0
     while at < len(octets):
         if octets.startswith(b"AMQP", at):
@@ -38,7 +38,7 @@ def frames_of(octets: bytes) -> Iterator[tuple[Frame, bytes | None]]:
 
 
 def field_octets(octets: bytes, index: int) -> bytes:
-    """Return the octets of a field of a list."""
+    """Return the encoded field number `index` of a list."""
     at = 3 if octets[0] == LIST8 else 9
     for _ in range(index):
         at = decode(octets, at)[1]
@@ -50,7 +50,7 @@ def raw(state: bytes | None) -> Raw | None:
 
 
 class ClientLink:
-    """A link of a client."""
+    """Link of a client."""
 
     def __init__(self, session: "ClientSession", handle: int, name: str, sends: bool) -> None:
         self.session = session
@@ -60,10 +60,10 @@ class ClientLink:
         self.mode = FIRST
         self.attached = False
         self.ended = False
-        self.count = 0  # its delivery-count
-        self.limit = 0  # the delivery-count at which its credit ends
+        self.count = 0  # delivery-count
+        self.limit = 0  # delivery-count at which the credit ends
         self.deliveries: list[Delivery] = []
-        self.coming: Delivery | None = None  # its first frame has come, its last one has not
+        self.coming: Delivery | None = None  # delivery whose first frame has arrived and whose last has not
         self.coming_settled = False
 
     @property
@@ -76,10 +76,10 @@ class ClientLink:
 
 
 class ClientSession:
-    """A session of a client."""
+    """Session of a client."""
 
     def __init__(self, client: "Client", channel: int, window: int, first_id: int) -> None:
-        """first_id: of the first delivery that the client sends, and of the first transfer of both ends."""
+        """first_id: delivery-id of the client's first delivery, and transfer-id of both ends' first transfer."""
         self.client = client
         self.channel = channel
         self.window = self.left = window
@@ -131,7 +131,7 @@ class ClientSession:
         return link
 
     def send(self, link: ClientLink, delivery: Delivery, size: int, state: bytes | None) -> None:
-        """Send a delivery whose message is its number; frames as its octets need."""
+        """Send a delivery whose message contains its number, in as many frames as the octets need."""
         head = b"%d;" % delivery.number
         octets = message(head + b"x" * max(size - len(head), 0))
         parts = [octets[at : at + PART] for at in range(0, len(octets), PART)]
@@ -152,7 +152,7 @@ class ClientSession:
     def disposition(
         self, role: bool, first: int, count: int, state: bytes | None, settled: bool, batchable: bool
     ) -> None:
-        """Say this of deliveries `first` to `first + count - 1`."""
+        """Send a disposition for deliveries `first` to `first + count - 1` and update the model."""
         last = (first + count - 1) % SERIAL
         self.put(
             "disposition", role=role, first=first, last=last if count > 1 else None, settled=settled or None,
@@ -169,10 +169,10 @@ class ClientSession:
 
 
 class Client:
-    """A connection whose frames the conversation's model follows."""
+    """Connection whose frames the conversation's model follows."""
 
     def __init__(self, peer: Peer, name: str, deliveries: dict[int, Delivery], *, routed: bool) -> None:
-        """routed: its links are those of a link route, which their other ends attach and detach."""
+        """routed: the links belong to a link route; the other ends attach and detach them."""
         self.peer = peer
         self.name = name
         self.deliveries = deliveries
@@ -180,7 +180,7 @@ class Client:
         self.sessions: list[ClientSession] = []
         self.by_theirs: dict[int, ClientSession] = {}
         self.gone = False
-        self.window = 2048  # of sessions that the router begins
+        self.window = 2048  # incoming window of sessions that the router begins
         self.routed = routed
         self.answered: list[ClientLink] = []
 
@@ -191,14 +191,14 @@ class Client:
         return session
 
     def write(self) -> bool:
-        """Have the router read what the client says."""
+        """Deliver the queued octets to the router. Return True if there were any."""
         octets, self.out = bytes(self.out), bytearray()
         if octets and not self.gone:
             self.peer.feed(octets)
         return bool(octets)
 
     def read(self) -> bool:
-        """Take what has come, and open windows again. True: there was something."""
+        """Read the router's frames and reopen windows. Return True if there were any."""
         octets = self.peer.take()
         for frame, state in frames_of(octets):
             self.on_frame(frame, state)
@@ -306,7 +306,7 @@ class Client:
 
 
 def number_in(payload: bytes) -> int:
-    """Return the number of the message whose first frame has this payload."""
+    """Return the message number in the payload of a first frame."""
     found = MESSAGE.search(payload)
     assert found is not None
     return int(found[1])

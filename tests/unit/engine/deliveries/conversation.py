@@ -1,6 +1,7 @@
-"""Random conversations of producers and consumers, and how one is played against its model.
+"""Random conversations of producers and consumers, played against a model.
 
-A case is plain JSON and every event stands for itself, so that tests/fuzz/harness.py can shorten one that fails.
+A case is plain JSON, and each event is independent of the others, so that tests/fuzz/harness.py can shorten a failing
+case.
 """
 
 from collections.abc import Callable
@@ -18,8 +19,8 @@ Case = dict[str, Any]
 Event = list[Any]
 
 PLACES: Final = ("router", "router", "hop", "edge", "routed")
-PUMPS: Final = 10_000  # of one rest; more is a conversation without end, whatever the windows
-#: Octets of states that one event causes: less than those of which a session keeps the kinds alone.
+PUMPS: Final = 10_000  # most iterations of one `rest`; more is an endless conversation, whatever the windows
+#: Octets of states that one event causes, below the bound above which a session keeps only the kinds of states.
 STATE_OCTETS: Final = 200_000
 FIRST_IDS: Final = (0, 1000, SERIAL - 1, SERIAL - 5, SERIAL - 300, SERIAL // 2 - 10)
 WINDOWS: Final = (3, 20, 2048, 2048)
@@ -30,7 +31,7 @@ SIZES: Final = (10, 10, 10, 300, 40_000)
 
 
 def conversation(rng: Random, *, many: bool, describe: Callable[[Random], bytes], events: int) -> Case:
-    """Return a random case. many: thousands of deliveries are in flight. describe: makes an encoded state."""
+    """Return a random case. many: thousands of deliveries are in flight. describe: returns an encoded state."""
     found: list[Event] = []
     case = {
         "place": rng.choice(PLACES),
@@ -62,7 +63,7 @@ def end(rng: Random) -> dict[str, Any]:
 
 
 def random_events(rng: Random, many: bool, describe: Callable[[Random], bytes]) -> list[Event]:
-    """Return one event, or a few of one client that the router reads at once."""
+    """Return one event, or a few events of one client that the router reads in one batch."""
     count = rng.choice((1, 5, 50, 400, 1500)) if many else rng.choice((1, 1, 2, 5, 20))
     which = rng.randrange(12)
     choice = rng.random()
@@ -84,7 +85,7 @@ def random_events(rng: Random, many: bool, describe: Callable[[Random], bytes]) 
 
 
 def report(rng: Random, which: int, many: bool, describe: Callable[[Random], bytes]) -> Event:
-    """Return a disposition over a range that ends `back` ids before the last delivery of its session."""
+    """Return a disposition for a range that ends `back` ids before the last delivery of its session."""
     back = rng.choice((0, 1, 2, 7, 30, rng.randrange(2000 if many else 40)))
     count = rng.choice((1, 1, 2, 3, 10, 64, 65, 300, rng.randrange(1, 4000 if many else 60), 1 << 30))
     state = describe(rng).hex() if rng.random() < 0.85 else None
@@ -96,14 +97,14 @@ def report(rng: Random, which: int, many: bool, describe: Callable[[Random], byt
 
 
 class Play:
-    """A conversation at its place."""
+    """Conversation on its routers."""
 
     def __init__(self, where: Place, case: Case) -> None:
         self.place = where
         self.deliveries: dict[int, Delivery] = {}
         self.address = "routed.a" if where.routed else "closest.a" if len(case["consumers"]) % 2 else "balanced.a"
         self.clients: list[Client] = []
-        self.pending: Client | None = None  # the client whose frames the router has not read
+        self.pending: Client | None = None  # client whose frames the router has not read
         self.consumers: list[ClientLink] = []
         self.producers: list[ClientLink] = []
         self.container: Client | None = None
@@ -124,7 +125,7 @@ class Play:
         return client
 
     def add(self, described: dict[str, Any], name: str, *, sends: bool) -> list[ClientLink]:
-        """Connect a client; returns its links, or those of the container at their other ends."""
+        """Connect a client. Return its links, or the container's links at their other ends."""
         client = self.connect(described, name)
         grants: list[tuple[ClientLink, int]] = []
         for each in described["sessions"]:
@@ -157,8 +158,7 @@ class Play:
         getattr(self, f"on_{name}")(*arguments)
 
     def link(self, links: list[ClientLink], which: int) -> ClientLink | None:
-        """Return one of the links that are there. The router comes to rest before another client than the last one
-        speaks."""
+        """Return one of the live links. The routers come to rest first if another client was the last to write."""
         alive = [link for link in links if not link.ended]
         if not alive:
             return None
@@ -180,7 +180,7 @@ class Play:
             delivery.settled_by_router = link.mode == FIRST
             self.deliveries[delivery.number] = delivery
             if any(each.ended for each in self.consumers):
-                # There is none, or another router does not know yet that its own have gone.
+                # Either there is no consumer, or another router does not know yet that its own consumers have gone.
                 delivery.may_end = LOSSES
             link.session.send(link, delivery, size, octets)
 
@@ -268,7 +268,7 @@ class Play:
         self.rest()
 
     def lose(self, links: list[ClientLink]) -> None:
-        """The router learns that these links have ended."""
+        """Tell the model that the router has seen the end of these links."""
         for link in links:
             if link.ended:
                 continue
@@ -287,7 +287,7 @@ class Play:
                         delivery.may_end = LOSSES
 
     def leave_out(self, link: ClientLink) -> None:
-        """An end of a routed link has gone: the model says nothing of its deliveries any more."""
+        """Exclude the deliveries of a routed link from the model, since one end of the link has gone."""
         for delivery in link.deliveries:
             delivery.left_out = True
         for delivery in self.deliveries.values():
@@ -297,7 +297,7 @@ class Play:
     # -- rest ----------------------------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """Have routers read all that is said, and clients all that comes; then everybody knows everything."""
+        """Let routers and clients read until nothing moves, then check that every report has arrived."""
         self.pending = None
         for _ in range(PUMPS):
             moved = False
@@ -329,7 +329,7 @@ class Play:
         self.place.check_quiet()
 
     def finish(self) -> None:
-        """Let all deliveries end, and compare what the routers have counted."""
+        """Let all deliveries end, and check that each of them has ended."""
         self.rest()
         for client in self.clients:
             if not client.gone:
@@ -347,7 +347,7 @@ class Play:
                 assert ended, f"{delivery.where} does not end"
 
     def take_all(self) -> bool:
-        """Have consumers settle what they have, and grant credit for the rest. True: there was something."""
+        """Let consumers settle all open deliveries and grant credit for the rest. Return True if there were any."""
         links = [link for link in self.consumers if not link.ended]
         open_ids = [
             (link.session, number)

@@ -1,7 +1,7 @@
 """Exact model of the reports about a delivery (routing-semantics.md 9, brokers-and-edge.md LR-24).
 
-Each end of a delivery says states and settles. The other end has to receive them in their order; it may miss unsettled
-states before a later report, never the last one, and receives one settlement at most.
+Each end of a delivery reports states and settles. The other end must receive the reports in order. It may miss
+unsettled states that a later report follows, but never the last report, and it receives at most one settlement.
 """
 
 from dataclasses import dataclass, field
@@ -9,20 +9,20 @@ from typing import Final
 
 from tests.unit.engine.deliveries.states import ACCEPTED, LOST, RELEASED, is_outcome
 
-#: A state, None for none, and whether it settles.
+#: (state or None, settled).
 Report = tuple[bytes | None, bool]
-#: Outcomes of messages that a lost consumer had not received: queued ones are released, written ones modified.
+#: Outcomes for messages that a lost consumer had not fully received: queued ones are released, written ones modified.
 LOSSES: Final = frozenset((RELEASED, LOST))
 
 
 @dataclass(eq=False)
 class Reports:
-    """What one end of a delivery says to the other one."""
+    """Reports from one end of a delivery to the other."""
 
     said: list[Report] = field(default_factory=list)
-    at: int = -1  # index of the last one that was received
+    at: int = -1  # index of the last report received
     settled: bool = False  # the settlement was received
-    needless: bool = False  # nobody is left to receive the rest
+    needless: bool = False  # the receiving end is gone or has settled: further reports are not required
     carried: bytes | None = None  # state in the transfer
 
     @property
@@ -40,7 +40,7 @@ class Reports:
         return ", ".join(shown(report) for report in self.said[self.at + 1 :]) or "nothing"
 
     def check_complete(self, where: str) -> None:
-        """Raise AssertionError unless the last report was received, or is one that the end knows already."""
+        """Raise AssertionError unless the last report was received or tells the end nothing new."""
         last = len(self.said) - 1
         if self.needless or self.settled or self.at == last:
             return
@@ -51,23 +51,23 @@ class Reports:
 
 @dataclass(eq=False)
 class Delivery:
-    """A message from a producer to at most one consumer."""
+    """Message from a producer to at most one consumer."""
 
     number: int
-    routed: bool  # over a link route: states pass as they are
+    routed: bool  # over a link route: states pass unchanged
     presettled: bool
-    first_states: list[bytes | None]  # those that its first transfer may have
+    first_states: list[bytes | None]  # states that its first transfer may carry
     settled_by_router: bool = False  # its producer's link has rcv-settle-mode first
-    router_settles: bool = False  # … and its consumer has given an outcome without settlement
+    router_settles: bool = False  # as settled_by_router, and the consumer has given an outcome without settling
     to_producer: Reports = field(default_factory=Reports)
     to_consumer: Reports = field(default_factory=Reports)
-    begun: bool = False  # its first frame has come to a consumer
-    received: bool = False  # all of it has come to a consumer
-    may_end: frozenset[bytes] = frozenset()  # outcomes that it may have because a consumer was lost
+    begun: bool = False  # its first frame has reached a consumer
+    received: bool = False  # all of it has reached a consumer
+    may_end: frozenset[bytes] = frozenset()  # outcomes allowed because a consumer was lost
     over: bool = False  # settled by one end, or by the router
     producer_lost: bool = False
     consumer_lost: bool = False
-    left_out: bool = False  # an end of a routed link has gone: what comes of it is not modelled
+    left_out: bool = False  # excluded from the model: an end of its routed link has gone
 
     @property
     def where(self) -> str:
@@ -90,15 +90,16 @@ class Delivery:
         elif self.awaits_settlement(state) and (self.settled_by_router or self.producer_lost):
             self.over = self.router_settles = True
             said.said.append((state, True))
-            # Its own router leaves out what is longer than accepted and released are; another one gives it back.
+            # The consumer's own router omits states that are longer than accepted and released. Another router returns
+            # them.
             self.to_consumer.said += [(None, True), (state, True)]
 
     def awaits_settlement(self, state: bytes | None) -> bool:
-        """Whether a consumer that has given this state waits for the settlement."""
+        """Return True if a consumer that has given this state waits for the settlement."""
         return is_outcome(state) and not self.routed and not self.presettled
 
     def says_again(self, state: bytes | None, settled: bool) -> None:
-        """The consumer follows an outcome by another report. Between routers it may take the place of the first one."""
+        """Record a further report after the consumer's outcome. Between routers it may replace the first one."""
         kept = self.to_producer.state if state is None else state
         ends = settled or is_outcome(state)
         self.to_producer.said.append((kept, ends))
@@ -119,32 +120,32 @@ class Delivery:
             self.first_states.append(state)
 
     def begin(self, state: bytes | None) -> None:
-        """The first frame of the message has come, with this state."""
+        """Record that the message's first frame has arrived with this state."""
         assert not self.begun, f"{self.where} has come twice"
         self.begun = True
         known = state in self.first_states or self.left_out
         assert known, f"{self.where}: {shown((state, False))} in its transfer, sent {self.first_states}"
         if state is not None:
-            # The transfer reports what the producer said until then, and no settlement. It may have been sent with a
-            # state that was said again: nobody knows.
+            # The transfer reports the producer's latest state, and no settlement. If the same state was reported
+            # twice, the transfer may carry either report: assume the later one.
             reports = self.to_consumer
             reports.carried = state
             if state != self.first_states[0]:
                 reports.at = max((at for at, one in enumerate(reports.said) if one == (state, False)), default=-1)
 
     def begin_late(self) -> None:
-        """The first frame of the message has come on a link that the consumer has detached."""
+        """Record that the message's first frame has arrived on a link that the consumer has detached."""
         assert not self.begun, f"{self.where} has come twice"
         self.begun = self.consumer_lost = self.to_consumer.needless = True
 
     def come(self, settled: bool) -> None:
-        """All of the message has come. settled: as its transfers say."""
+        """Record that all of the message has arrived. settled: the settled flag of its transfers."""
         self.received = True
         if self.presettled:
             assert settled, f"{self.where} was settled"
         elif settled and not self.left_out:
             reports = self.to_consumer
-            # The last frame of a routed link settles again what a disposition has settled with a state.
+            # The last frame of a routed link may repeat a settlement that a disposition has reported with a state.
             assert self.over, f"{self.where} is settled in its transfer, its producer has not settled"
             assert self.routed or not reports.settled, f"{self.where} is settled again in its transfer"
             reports.at = len(reports.said) - 1
@@ -160,7 +161,7 @@ class Delivery:
         reports.receive(report, where)
 
     def lose_consumer(self) -> None:
-        """A consumer, which has received the message or some of it, has gone."""
+        """Record the loss of a consumer that has received all or part of the message."""
         if not self.received:
             self.may_end = LOSSES
         if not self.over:

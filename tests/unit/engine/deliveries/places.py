@@ -1,4 +1,4 @@
-"""Routers of a random conversation: where producers and consumers connect, and how they come to rest."""
+"""Routers of a random conversation: the connection points of producers and consumers, and how the routers settle."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,21 +14,21 @@ from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTEN
 
 CAPACITY: Final = 4000
 LIMITS: Final = f"linkCapacity: {CAPACITY}; maxSessionFrames: {2 * CAPACITY}"
-#: Until routers know of consumers.
+#: Seconds until routers know all consumers.
 WAIT_SECONDS: Final = 3
 
 
 @dataclass
 class Place:
-    """Routers, and the one of producers first."""
+    """Routers of one conversation; the producers' router is the first."""
 
     routers: list[Router]
     settle: Callable[[], None]
-    learn: Callable[[], None]  # until all routers know of all consumers
+    learn: Callable[[], None]  # wait until all routers know all consumers
     routed: bool = False
 
     def connect(self, router: int, worker: int, listener: str = "main") -> Peer:
-        """Connect to a worker of a router, of those that there are."""
+        """Connect to a worker of a router; both numbers wrap around."""
         to = self.routers[router % len(self.routers)]
         return to.connect(worker % len(to.workers), listener)
 
@@ -37,7 +37,7 @@ class Place:
             router.check_quiet()
 
     def ended(self) -> dict[str, int]:
-        """Return how the deliveries of clients have ended, as the routers have counted it."""
+        """Return the counters of the outcomes of clients' deliveries, summed over the routers."""
         found: dict[str, int] = {}
         for router in self.routers:
             for name, count in router.region.router_totals().items():
@@ -61,7 +61,7 @@ def alone(workers: int, *, routed: bool = False) -> Iterator[Place]:
 
 @contextmanager
 def network(workers: int, *, edge: bool) -> Iterator[Place]:
-    """Two interior routers, or an interior and an edge router."""
+    """Yield two interior routers, or an interior and an edge router."""
     limits = LIMITS.replace("; ", "\n    ")
     with pytest.MonkeyPatch.context() as patch:
         made = Network("A" if edge else "AB", workers, monkeypatch=patch, listener=limits, more=EDGE_LISTENER)
@@ -79,7 +79,7 @@ def network(workers: int, *, edge: bool) -> Iterator[Place]:
 
 @contextmanager
 def place(name: str, workers: int) -> Iterator[Place]:
-    """A place by its name: `router`, `hop`, `edge` or `routed`."""
+    """Yield the topology called `name`: `router`, `hop`, `edge` or `routed`."""
     if name in ("hop", "edge"):
         with network(workers, edge=name == "edge") as found:
             yield found

@@ -7,11 +7,11 @@ from typing import Final
 
 ACCEPTED: Final = bytes.fromhex("00532445")
 RELEASED: Final = bytes.fromhex("00532645")
-#: The state of deliveries that a consumer had when it was lost (routing-semantics.md 9.3).
+#: State of deliveries that a consumer held when it was lost (routing-semantics.md 9.3).
 LOST: Final = bytes.fromhex("005327c003024142")
 NULL: Final = b"\x40"
 DEEPEST: Final = 2
-#: States up to this length are kept whole in any number (REPORT_SHORT).
+#: Length up to which any number of states is kept whole (REPORT_SHORT).
 SHORT_OCTETS: Final = 64
 
 RECEIVED_CODE: Final = 0x23
@@ -43,13 +43,13 @@ FIXED: Final = {
     8: (0x80, 0x81, 0x82, 0x83, 0x84),
     16: (0x94, 0x98),
 }
-#: Rejected, modified and a state of nobody without fields, modified with a null field, modified by the router.
+#: Rejected, modified and a custom state without fields; modified with a null field; the router's own modified.
 SHORT: Final = (*(bytes.fromhex(each) for each in ("00532545", "00532745", "00539945", "005327c0020140")), LOST)
 CONSTANTS: Final = tuple(bytes((code,)) for code in (0x40, 0x41, 0x42, 0x43, 0x44, 0x45))
 
 
 def variable(rng: Random, code8: int, data: bytes) -> bytes:
-    """Encode a binary, string or symbol, `code8` in its short form, in one of its forms."""
+    """Encode a binary, string or symbol in a random form. code8: format code of the short form."""
     if len(data) < 256 and rng.random() < 0.7:
         return bytes((code8, len(data))) + data
     return bytes((code8 | 0x10,)) + struct.pack("!I", len(data)) + data
@@ -65,7 +65,7 @@ def symbol(rng: Random, name: str) -> bytes:
 
 
 def compound(rng: Random, code8: int, items: Sequence[bytes]) -> bytes:
-    """Encode a list (0xC0) or map (0xC1) in one of its forms."""
+    """Encode a list (0xC0) or map (0xC1) in a random form."""
     body = b"".join(items)
     if code8 == 0xC0 and not items and rng.random() < 0.5:
         return b"\x45"
@@ -122,7 +122,7 @@ def mapping(rng: Random, depth: int = 0) -> bytes:
 
 
 def descriptor(rng: Random, code: int) -> bytes:
-    """Encode a descriptor as a small or large ulong, or as the symbol that AMQP has for it."""
+    """Encode a descriptor as a small or large ulong, or as AMQP's symbolic descriptor."""
     choice = rng.random()
     if choice < 0.2:
         return symbol(rng, NAMES.get(code, f"example:state-{code}:list"))
@@ -132,7 +132,7 @@ def descriptor(rng: Random, code: int) -> bytes:
 
 
 def composite(rng: Random, code: int, fields: Sequence[bytes]) -> bytes:
-    """Encode a described list. Nulls at its end are left out or not."""
+    """Encode a described list. Trailing nulls are left out at random."""
     kept = list(fields)
     while kept and kept[-1] == NULL and rng.random() < 0.7:
         kept.pop()
@@ -176,12 +176,12 @@ def state(rng: Random) -> bytes:
 
 
 def siblings(rng: Random, count: int) -> list[bytes]:
-    """Encode states of one length that differ in their last octets: of transactions."""
+    """Encode transactional states of one length that differ only in their last octets."""
     return [bytes.fromhex("005334c00b01a008") + rng.randbytes(8) for _ in range(count)]
 
 
 def plain_state(rng: Random) -> bytes:
-    """Encode a short state: mostly one that routers keep by its kind alone."""
+    """Encode a short state, mostly one that routers keep by its kind alone."""
     choice = rng.random()
     if choice < 0.5:
         return ACCEPTED
@@ -191,14 +191,14 @@ def plain_state(rng: Random) -> bytes:
 
 
 def is_outcome(state: bytes | None) -> bool:
-    """Return True for accepted, rejected, released and modified, however the descriptor is encoded."""
+    """Return True for accepted, rejected, released and modified, in any encoding of the descriptor."""
     if state is None:
         return False
     return any(state.startswith(beginning) for code in OUTCOMES for beginning in descriptors(code))
 
 
 def descriptors(code: int) -> tuple[bytes, ...]:
-    """Return the encodings of a descriptor, each behind the octet of a described type."""
+    """Return the encodings of a descriptor, each after the octet of a described type."""
     name = NAMES[code].encode()
     forms = (
         b"\x53" + bytes((code,)),
