@@ -1,4 +1,4 @@
-"""Both ends of an AMQP connection in one process, with handlers that only take notes."""
+"""Both ends of an AMQP connection in one process, with handlers that only record events."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ ROLE_RECEIVER = b"\x41"
 
 
 def attach_items(name: str, handle: int, receiver: bool, address: str) -> list[bytes]:
-    """Encoded fields of an attach."""
+    """Return the encoded fields of an attach."""
     return [
         codec.encode_string(name),
         codec.encode_uint(handle),
@@ -33,7 +33,7 @@ def attach_items(name: str, handle: int, receiver: bool, address: str) -> list[b
 
 
 class Stub:
-    """One end: the handler of its connection, sessions and links. `notes` says what happened, in order."""
+    """Recording handler of one end: of its connection, sessions and links. `notes` lists the events in order."""
 
     def __init__(self, initiator: bool = False, **options: Any) -> None:
         self.notes: list[tuple[Any, ...]] = []
@@ -44,7 +44,7 @@ class Stub:
         self.connection = Connection(self.scheduler, self, initiator=initiator, **options)
         self.rest = b""
 
-    # -- of the connection
+    # -- connection handler
 
     def authenticator(self) -> Any:
         if self.connection.initiator:
@@ -83,7 +83,7 @@ class Stub:
     def on_fault(self, connection: Connection, fault: BaseException) -> None:
         raise fault
 
-    # -- of sessions
+    # -- session handler
 
     def on_begun(self, session: Session) -> None:
         self.notes.append(("begun",))
@@ -92,7 +92,7 @@ class Stub:
         self.notes.append(("miscounted", next_id, sent))
 
     def on_attach(self, session: Session, items: list[bytes]) -> Any:
-        """A link of the other role."""
+        """Answer an attach with a link of the other role."""
         name, handle, receiver = (codec.decode_one(item) for item in items[:3])
         link = Sender(self) if receiver else Receiver(self, initial_delivery_count=codec.decode_one(items[9]))
         session.add_link(link, name, handle, not receiver)
@@ -110,7 +110,7 @@ class Stub:
         self.notes.append(("detached", link.name, link.detach_error))
         return False
 
-    # -- of links
+    # -- link handler
 
     def on_credit(self, sender: Sender) -> None:
         self.notes.append(("credit", sender.credit))
@@ -135,7 +135,7 @@ class Stub:
         self.rest = self.rest[self.connection.feed(self.rest) :]
 
     def attach(self, session: Session, name: str, link: Any) -> Any:
-        """Attach from this side."""
+        """Attach a link from this end."""
         session.add_link(link, name, None, isinstance(link, Receiver))
         session.send_attach(attach_items(name, link.handle, isinstance(link, Receiver), name))
         self.links.append(link)
@@ -143,7 +143,7 @@ class Stub:
 
 
 class Pair:
-    """A client and a server; `pieces` cuts what goes from one to the other."""
+    """Connected client and server. pieces: splits the octets that one sends to the other."""
 
     def __init__(self, pieces: Callable[[bytes], list[bytes]] = lambda octets: [octets], **options: Any) -> None:
         self.pieces = pieces
@@ -151,7 +151,7 @@ class Pair:
         self.server = Stub(**options)
 
     def run(self) -> None:
-        """Until neither has anything to say."""
+        """Exchange octets until neither end has output."""
         moved = True
         while moved:
             moved = False
@@ -162,7 +162,7 @@ class Pair:
                 moved |= bool(octets)
 
     def session(self) -> Session:
-        """An open connection, and a session that the client has begun."""
+        """Return a session that the client has begun on the opened connection."""
         self.client.connection.start()
         self.run()
         session = Session(self.client.connection, None, None, self.client)

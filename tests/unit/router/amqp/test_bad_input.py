@@ -1,4 +1,4 @@
-"""What a client may say that once was not taken as it should be."""
+"""Invalid and extreme input from clients: regression tests."""
 
 import itertools
 
@@ -17,7 +17,7 @@ LONG = 300_000  # octets: streamed, more than all buffers between two connection
 
 
 def closed_with(routers, *octets):
-    """The condition of the close that answers; a fault of the router would raise."""
+    """Return the condition of the router's close. An error of the router itself would raise."""
     router = routers()
     peer = router.connect()
     for piece in octets:
@@ -61,7 +61,7 @@ def test_attach_at_handle_max_is_taken(routers):
 @pytest.mark.parametrize("handle", [HANDLE_MAX + 1, 0xFFFFFFFF])
 @pytest.mark.parametrize("attach", [consumer, producer])
 def test_attach_above_handle_max_closes_connection(routers, handle, attach):
-    """2.7.2: the condition is that of a channel above channel-max."""
+    """AMQP 2.7.2: the condition is the same as for a channel above channel-max."""
     assert closed_with(routers, start() + attach(handle, "balanced.a")) == "amqp:connection:framing-error"
 
 
@@ -84,7 +84,7 @@ def test_an_open_with_impossible_numbers_closes(routers, field, value):
 
 @pytest.mark.parametrize("idle", [1, 99])
 def test_heartbeats_that_would_cost_too_much_are_refused(routers, idle):
-    """2.4.5: an idle time-out that is not supported is answered by a close that says so, behind an open."""
+    """AMQP 2.4.5: an idle time-out that is too short is answered by an open and a close with an error."""
     peer = routers().connect()
     peer.feed(AMQP_HEADER + say("open", container_id="c", idle_time_out=idle))
     peer.host.settle()
@@ -216,7 +216,8 @@ def test_a_state_that_cannot_be_read_is_not_passed_on(routers):
     consuming.feed(settle(0, state=Described(ULong(0x27), [Raw(b"\xc0\x02\x05\xff")])))
     router.settle()
     assert frames(consuming)[-1].name == "close"
-    assert [frame.state.descriptor for frame in of(frames(peer), "disposition")] == [0x27]  # modified: it is gone
+    # modified: the delivery is gone
+    assert [frame.state.descriptor for frame in of(frames(peer), "disposition")] == [0x27]
 
 
 @pytest.mark.parametrize("constructor", [0x00, 0x40, 0x41, 0x45, 0x01])
@@ -227,7 +228,7 @@ def test_arrays_whose_items_have_no_octets_are_bounded(constructor):
 
 
 def test_an_array_never_reads_past_its_octets():
-    """With any octets after it, its value and its end are the same."""
+    """Value and end are the same whatever octets follow the array."""
     taken = 0
     for constructor, size, more in itertools.product(range(256), range(4), (0, 1)):
         body = bytes((constructor,)) + bytes(size)

@@ -1,4 +1,4 @@
-"""The end of a connection whose links are lost in several turns."""
+"""End of a connection whose links are ended over several turns."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from router.amqp.sender import Sender
 
 from tests.unit.router.amqp.stub import Pair, Stub
 
-LINKS = 100  # more than a turn ends
+LINKS = 100  # more than one turn ends
 
 
 class Server(Stub):
-    """Notes that the peer closes, or fails then."""
+    """Handler that records the peer's close, and optionally fails while doing so."""
 
     fails = False
 
@@ -26,7 +26,7 @@ class Server(Stub):
         self.notes.append(("fault", str(fault)))
 
     def go_on(self) -> None:
-        """All turns that its links wait for."""
+        """Take all turns that links are waiting for."""
         while self.scheduler.go_on():
             self.feed(b"")
 
@@ -44,7 +44,7 @@ def test_the_peer_closes(gone: bool, fails: bool) -> None:
     server.notes.clear()
     pair.client.connection.close("a:b", "because")
     server.feed(pair.client.connection.take_output())
-    assert ("closing", ("a:b", "because")) not in server.notes  # there are links
+    assert ("closing", ("a:b", "because")) not in server.notes  # links remain
     if gone:
         server.connection.transport_lost()
         server.connection.release()

@@ -1,5 +1,7 @@
-"""Deliveries that wait for an outcome count in the bounds of memory (docs/internals/credit.md, "Octets"). A producer is
-slowed at the bound of its connection; at that of the process the receivers that do not settle lose their connection.
+"""Unsettled deliveries count towards the memory bounds (docs/internals/credit.md, "Octets").
+
+A producer is slowed down at the bound of its connection. At the bound of the process, receivers that do not settle
+lose their connection.
 """
 
 import pytest
@@ -9,27 +11,27 @@ from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, run
 from tests.unit.engine.flows import MEGABYTE, check_served, pass_time, send
 from tests.unit.engine.host import Router, configuration
 
-DELIVERY = 512  # octets that one with one copy counts
-LEAST = 1 << 20  # octets that a connection may hold, whatever others hold
+DELIVERY = 512  # octets counted for a delivery with one copy
+LEAST = 1 << 20  # octets that a connection may always hold, regardless of other connections
 CAPACITY = 250
 EXCEEDED = "amqp:resource-limit-exceeded"
 
 
 def late(actor: Actor, address: str, credit: int = 1_000_000) -> ReceivingLink:
-    """A receiver that settles nothing."""
+    """Return a receiver that settles nothing."""
     link = actor.session(1_000_000).receiver(address, credit)
     link.late = True
     return link
 
 
 def in_flight() -> int:
-    """Octets that the live deliveries of this process count."""
+    """Return the octets counted for the live deliveries of this process."""
     incoming, outgoing = engine.alive()[:2]
     return (incoming + outgoing) * DELIVERY // 2
 
 
 class Pair:
-    """An innocent producer and its consumer."""
+    """Bystanders: a producer and its consumer."""
 
     def __init__(self, router: Router) -> None:
         self.producer, self.consumer = Actor(router, "p"), Actor(router, "g")
@@ -48,13 +50,13 @@ class Pair:
 
 
 def many_senders(actor: Actor, address: str, count: int) -> list[SendingLink]:
-    """`count` links in ten sessions."""
+    """Return `count` senders, spread over ten sessions."""
     sessions = [actor.session() for _ in range(10)]
     return [sessions[number % 10].sender(address) for number in range(count)]
 
 
 def test_a_producer_is_slowed_at_the_bound_of_its_connection(routers):
-    """Its receivers settle late: nothing ends, and all arrives."""
+    """Receivers settle late: no link ends, and everything arrives."""
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
     pair = Pair(router)
     worker, gateway = Actor(router, "worker"), Actor(router, "gateway")
@@ -80,7 +82,7 @@ def test_a_producer_is_slowed_at_the_bound_of_its_connection(routers):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_receivers_that_settle_nothing_lose_their_connection_at_the_bound_of_the_process(routers, workers):
-    """Their producers come again and again: no credit of theirs bounds what such a receiver holds."""
+    """Its producers detach and attach again, so their credit does not bound the receiver's deliveries."""
     limit = 4 * MEGABYTE
     router = routers(workers=workers, text=configuration(), content_limit=limit)
     pair = Pair(router)
@@ -104,8 +106,8 @@ def test_receivers_that_settle_nothing_lose_their_connection_at_the_bound_of_the
         router.pass_time(100)
     assert hoarder.closed is not None
     assert hoarder.closed.error.value[0] == EXCEEDED
-    assert most <= limit * 3 // 2  # of both workers: they share a process here
-    assert len(receiver.got) * DELIVERY // 2 > limit // (2 * workers)  # not sooner than memory demands it
+    assert most <= limit * 3 // 2  # sum over both workers, which share a process here
+    assert len(receiver.got) * DELIVERY // 2 > limit // (2 * workers)  # not before the memory is needed
     run(router, [gateway, *pair.actors])
     pair.check()
     assert not gateway.peer.gone
@@ -114,7 +116,7 @@ def test_receivers_that_settle_nothing_lose_their_connection_at_the_bound_of_the
 
 
 def test_little_is_taken_from_nobody(routers):
-    """Messages fill the process, and a receiver has some deliveries that it has not settled: it stays."""
+    """A receiver with few unsettled deliveries stays when messages fill the process."""
     limit = 4 * MEGABYTE
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=limit)
     pair = Pair(router)
@@ -140,8 +142,8 @@ def test_little_is_taken_from_nobody(routers):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_receiver_of_a_routed_link_loses_its_connection_not_the_broker(routers, workers):
-    """Its credit alone bounds what a broker sends: other clients of the broker go on. Where the broker's worker is
-    another one, which is full first, the broker has no window for that receiver."""
+    """Only the receiver's credit bounds the broker's deliveries. The broker's other clients continue. If the broker's
+    worker is another one, and is full first, it closes the broker's window for that receiver."""
     limit = 4 * MEGABYTE
     router = routers(workers=workers, text=configuration(), content_limit=limit)
     broker = Actor(router, "broker", workers - 1, "broker")
@@ -174,7 +176,7 @@ def test_a_receiver_of_a_routed_link_loses_its_connection_not_the_broker(routers
 
 
 def test_a_receiver_at_another_router_loses_its_connection_there(networks):
-    """The link between the routers, and who else uses it, go on."""
+    """The link between the routers, and its other users, continue."""
     network = networks("AB", 1)
     network.join("A", "B", workers=(0, 0))
     network.converge()

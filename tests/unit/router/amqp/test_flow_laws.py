@@ -1,5 +1,7 @@
-"""The laws of flow control (docs/internals/credit.md): nothing waits for what waits for it, no neighbour pays, turns
-are by octets, memory is bounded, no credit is lost. Everybody keeps to the protocol; scenarios are drawn from a seed.
+"""Laws of flow control (docs/internals/credit.md).
+
+There are no circular waits, a slow consumer costs only its own producers, turns are measured in octets, memory is
+bounded and no credit is lost. All actors obey the protocol; scenarios are drawn from a seed.
 """
 
 from collections import defaultdict
@@ -23,7 +25,7 @@ BIG = (1 << 31, (1 << 32) - 1)
 SIZES = (10, 10, 1000, 15000, 40000, 140_000, 300_000)
 
 
-# -- no circle --------------------------------------------------------------------------------------------------------
+# -- no circular waits ------------------------------------------------------------------------------------------------
 
 
 class Scenario:
@@ -55,7 +57,7 @@ class Scenario:
         return self.random.choice(list(self.random.choice(self.clients).sessions.values()))
 
     def attached(self, link: ReceivingLink) -> None:
-        """The broker receives."""
+        """Record a link that the router attaches to the broker as receiver."""
         self.by["routed.d"].append(link)
 
     def add(self, address: str) -> None:
@@ -72,7 +74,7 @@ class Scenario:
             self.by[address].append(receiver)
 
     def misbehave(self, steps: int) -> None:
-        """Within the protocol."""
+        """Let actors stop, drain and split their output at random, all within the protocol."""
         random = self.random
         for _ in range(steps):
             actor = random.choice(self.actors)
@@ -140,7 +142,8 @@ def test_credit_that_comes_opens_a_window_that_was_shut_because_there_was_none(r
     receiver.late = True
     send(later, [10] * (CAPACITY + 1))
     run(router, [producer, bad, good])
-    assert len(receiver.got) == CAPACITY  # all its credit; when that comes back, so must the window
+    # The consumer's whole credit is used. When credit returns, the window must open again.
+    assert len(receiver.got) == CAPACITY
     receiver.late = False
     run(router, [producer, bad, good])
     check_served(later, [receiver])
@@ -148,7 +151,7 @@ def test_credit_that_comes_opens_a_window_that_was_shut_because_there_was_none(r
 
 
 def test_a_window_follows_the_length_of_frames(routers):
-    """Where the configuration names none: short messages are held back by credit only, long ones by octets."""
+    """Default window: short messages are limited only by credit, long ones by octets."""
     router = routers(text=configuration(listener="linkCapacity: 1000"))
     producer, consumer = Actor(router, "p"), Actor(router, "c")
     session = producer.session()
@@ -184,7 +187,8 @@ def test_an_empty_frame_does_not_hide_that_a_reader_waits(routers, window):
     sender = producer.session().sender("balanced.x")
     send(sender, [300_000])
     run(router, [producer, bad])
-    assert len(sender.sent) == 1  # it holds what the first consumer does not take; the next one goes to another
+    # its credit is used up by what the first consumer does not read; the next message goes to another consumer
+    assert len(sender.sent) == 1
     receiver = good.session(window).receiver("balanced.x")
     run(router, [good])
     sender.empty_frames = True
@@ -208,15 +212,15 @@ def test_a_stream_whose_consumer_has_gone_comes_to_its_end(routers, monkeypatch)
     assert sender.idle
 
 
-# -- no neighbour pays ------------------------------------------------------------------------------------------------
+# -- isolation of slow consumers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @given(seed=SEEDS)
 @settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_all_others_are_served(workers: int, seed: int) -> None:
-    """One consumer grants nothing, keeps its window shut or is held up, for ever. With a bound of 1 MiB its producers
-    use up the bound, and the others are served when the router has given up what stands still."""
+    """One consumer forever grants no credit, keeps its window shut or is stopped. With a bound of 1 MiB its producers
+    exhaust the bound, and the other links are served once the router has dropped the stalled messages."""
     random = Random(seed)
     frames = random.choice(("", "maxSessionFrames: 2", "maxSessionFrames: 10", "maxBufferedMegabytes: 1"))
     with one_router(frames, workers) as router:
@@ -228,7 +232,7 @@ def test_all_others_are_served(workers: int, seed: int) -> None:
         held_at_broker = random.random() < 0.5
 
         def attached(link: ReceivingLink) -> None:
-            # By the names of the router's links, which end with the client's.
+            # Links are recognised by the router's link names, which end with the client's link name.
             if held_at_broker and link.name.startswith("bad"):
                 link.session.shut = True
             else:
@@ -294,7 +298,7 @@ def test_a_link_that_holds_nothing_any_more_has_its_credit_at_the_bound(routers)
 
 
 def neighbours(networks, workers: int):
-    """Two routers, a producer at one and consumers at the other."""
+    """Return two connected routers (network, near, far): producers attach at the first, consumers at the second."""
     network = networks("AB", workers)
     network.join("A", "B", workers=(workers - 1, 0))
     network.converge()
@@ -322,7 +326,8 @@ def test_a_slow_consumer_behind_another_router_costs_only_its_own_producers(netw
         if not (step(far, [good, bad]) or moved):
             break
         network.settle()
-    check_served(served, [receiver], ordered=False)  # streams have links of their own between routers
+    # streams use separate links between the routers, so order is not kept
+    check_served(served, [receiver], ordered=False)
 
 
 # -- fair turns -------------------------------------------------------------------------------------------------------
@@ -330,7 +335,7 @@ def test_a_slow_consumer_behind_another_router_costs_only_its_own_producers(netw
 
 @pytest.mark.parametrize("window", [1, 2, 5, 10])
 def test_links_and_sessions_have_turns_by_octets(routers, window):
-    """Two sessions of one connection with three streams each; a link with small messages beside them."""
+    """Two sessions of one connection, each with three streams, and a link with small messages."""
     router = routers(text=configuration())
     producer, consumer = Actor(router, "p"), Actor(router, "c")
     sessions = [consumer.session(window) for _ in range(2)]
@@ -356,7 +361,7 @@ def test_links_and_sessions_have_turns_by_octets(routers, window):
             octets = [link.octets - before[link] for link in session.receivers if link is not small]
             assert max(octets) - min(octets) <= 3 * QUANTUM, octets
         if max(link.octets for link in streams) > 4 * window * QUANTUM + 40 * QUANTUM:
-            assert len(small.got) == 40  # it takes no more than a turn for each
+            assert len(small.got) == 40  # the small messages need at most one turn each
     each = [sum(link.octets for link in session.receivers) for session in sessions]
     assert abs(each[0] - each[1]) <= 10 * max(window, 4) * QUANTUM, each
     run(router, [producer, consumer])
@@ -369,7 +374,7 @@ def test_links_and_sessions_have_turns_by_octets(routers, window):
 @given(seed=SEEDS)
 @settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_memory_is_bounded_and_nothing_stands_still_at_the_bound(seed: int) -> None:
-    """Consumers that take nothing have producers of all kinds; time passes; who has another consumer is served."""
+    """Producers of all kinds send to consumers that read nothing. Producers with a responsive consumer are served."""
     random = Random(seed)
     frames = random.choice((10, 50, 200))
     with one_router(f"maxBufferedMegabytes: 1; maxSessionFrames: {frames}") as router:
@@ -404,7 +409,7 @@ def test_memory_is_bounded_and_nothing_stands_still_at_the_bound(seed: int) -> N
 
 
 def held_up(routers, frames: int = 20):
-    """(router, its actors, a producer's session, a consumer that takes, messages that it has not): at the bound."""
+    """Return (router, its actors, the producer's session, a consumer that reads), for tests at the memory bound."""
     router = routers(text=configuration(listener=f"maxBufferedMegabytes: 1; maxSessionFrames: {frames}"))
     producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
     deaf(bad, "balanced.x")
@@ -447,7 +452,7 @@ def test_neighbours_that_are_served_do_not_keep_the_last_resort_away(routers):
 
 
 def test_the_last_resort_ends_the_link_that_fills_the_connection(routers):
-    """Not one of the session that waits."""
+    """The link of the waiting session survives."""
     router, actors, session, receiver = held_up(routers, 100)
     other = actors[0].session()
     filling, waiting, little = session.sender("balanced.x"), other.sender("balanced.y"), other.sender("balanced.z")
@@ -492,7 +497,7 @@ def test_a_peer_that_is_behind_may_use_the_window_that_it_was_told(routers, list
     for _ in range(4):
         producer.feed(2_000_000)
         router.settle()
-    producer.hear()  # it would be told an error
+    producer.hear()  # raises if the router has reported an error
 
 
 # -- credit -----------------------------------------------------------------------------------------------------------
@@ -539,7 +544,7 @@ def test_no_credit_is_lost_when_consumers_come_and_go_and_drain(workers: int, se
 @given(seed=SEEDS)
 @settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_both_ends_of_a_routed_link_agree_on_its_credit(workers: int, seed: int) -> None:
-    """Whatever drains cross deliveries that wait in the router."""
+    """Credit agrees for every interleaving of drains with deliveries that wait in the router."""
     random = Random(seed)
     with one_router(workers=workers) as router:
         broker = Actor(router, "broker", random.randrange(workers), "broker")

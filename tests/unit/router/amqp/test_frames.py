@@ -1,4 +1,4 @@
-"""Transfer, flow and disposition: the fast path says what the general codec says."""
+"""Transfer, flow and disposition: the fast codec agrees with the general codec."""
 
 import itertools
 
@@ -141,6 +141,6 @@ def test_every_way_to_write_a_transfer_means_the_same(handle, delivery_id, tag):
             field[1] for field in fields[:4]
         ]
         assert (found["settled"], found["more"], found["payload"]) == (settled[1], more[1], b"payload")
-    for end in range(len(encoded)):  # a list that ends too early, with as many fields as it says it has or fewer
+    for end in range(len(encoded)):  # a list that is too short for its field count or its size
         with pytest.raises(RemoteError):
             transfer_dict(bytes([0xC0, end + 1, 6]) + encoded[:end])

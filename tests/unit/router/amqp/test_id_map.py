@@ -1,11 +1,11 @@
-"""The map from delivery ids to deliveries, against a dict."""
+"""Map from delivery-ids to deliveries, compared with a dict."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from router.testing.engine import TestMap as IdMap
 
-# Few distinct keys, near each other and far apart, so that clusters form, wrap and are taken apart again.
+# Few distinct keys, close together and far apart, so that clusters form, wrap and are dissolved again.
 KEYS = st.one_of(
     st.integers(0, 40),
     st.integers(0xFFFFFFF0, 0xFFFFFFFF),
@@ -56,7 +56,7 @@ def test_a_window_of_consecutive_ids_that_moves_on():
 
 
 def test_slots_follow_what_is_used():
-    """A range of ids that are not there is looked up slot by slot: after a peak there are few again."""
+    """A range of absent ids is looked up slot by slot, so the number of slots must shrink after a peak."""
     ours = IdMap()
     for key in range(100_000):
         ours.put(key, key + 1)

@@ -1,4 +1,4 @@
-"""What a handler answers later: SASL, an open, a begin. Meanwhile the peer's frames wait, and nothing else does."""
+"""Deferred answers of a handler: SASL, open and begin. Only the peer's frames wait in the meantime."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SECOND = 1000 * MS
 
 
 class Asked(sasl.Mechanism):
-    """A mechanism of which somebody else knows the answers."""
+    """SASL mechanism whose answers come later, from elsewhere."""
 
     def __init__(self, notes: list[Any]) -> None:
         self.notes = notes
@@ -26,7 +26,7 @@ class Asked(sasl.Mechanism):
 
 
 class Server(Stub):
-    """Nothing is answered at once."""
+    """Server handler that defers its answers."""
 
     opens: bool = True
     begins: bool = True
@@ -51,7 +51,7 @@ class Server(Stub):
         return None
 
     def go_on(self) -> None:
-        """What the event loop does with a connection that is resumed."""
+        """Continue, as the event loop does with a resumed connection."""
         self.feed(b"")
 
     def authenticate(self, user: str | None) -> None:
@@ -85,7 +85,7 @@ def test_a_mechanism_that_is_answered_later(pair, challenges):
     pair.run()
     assert pair.server.notes == [("asked", b"anonymous@here")]
     assert pair.client.notes == []
-    if challenges:  # which our own client does not expect
+    if challenges:  # the client does not expect a challenge
         pair.server.connection.answer_sasl(pair.server.sasl.answer(b"who?", None))
         pair.server.go_on()
         pair.run()
@@ -116,7 +116,7 @@ def test_the_time_of_a_handshake_goes_on_meanwhile(pair):
     pair.server.scheduler.set_time(3 * SECOND)
     pair.server.connection.tick(pair.server.scheduler.now)
     assert pair.server.notes[-1] == ("closed", None)
-    pair.server.authenticate("ann")  # nobody is there any more
+    pair.server.authenticate("ann")  # the connection is closed
     assert pair.server.notes[-1] == ("closed", None)
 
 
@@ -125,7 +125,7 @@ SILENCE = "local-idle-timeout expired before the peer's "
 
 @pytest.mark.parametrize(("idle", "limit", "ends_at"), [(500, 2000, 600), (0, 500, 600), (3000, 500, 600)])
 def test_initiator_ends_a_handshake_in_which_the_peer_is_silent(pair, idle, limit, ends_at):
-    """After the idle time or the time of a handshake, whichever is shorter."""
+    """The shorter of idle time and handshake time counts."""
     client = pair.client
     client.connection.local_idle = idle
     client.connection.limit_handshake(limit)
@@ -152,7 +152,7 @@ def test_initiator_counts_silence_from_the_last_octet(pair):
 
 
 def opening(pair):
-    """The client has sent open, begin and attach at once; the server waits with its open."""
+    """Let the client send open, begin and attach at once; the server holds its open back."""
     pair.server.opens = False
     pair.client.connection.start()
     pair.run()
@@ -187,7 +187,7 @@ def test_an_open_that_is_refused_later(pair):
 
 
 def test_a_close_before_the_open_was_answered(pair):
-    """From our side: the peer gets an open first, as any close has one before it."""
+    """The router closes: the peer receives an open first, since every close needs an open before it."""
     opening(pair)
     pair.server.connection.close("amqp:connection:forced", "the router stops")
     pair.run()

@@ -1,4 +1,4 @@
-"""Life of a link: every pair of state and event is played against the engine and compared with its table."""
+"""Life of a link: every pair of state and event is played against the engine and compared with its transition table."""
 
 import os
 import signal
@@ -75,7 +75,7 @@ def test_every_state_is_reached_and_left_but_the_last() -> None:
 
 
 def row(state: LinkLife) -> str:
-    """A row of the table in the document."""
+    """Return a row of the table in the document."""
     events = sorted(TRANSITIONS[state].items())
     return f"| {short(state)} | {'; '.join(f'{short(event)} → {short(after)}' for event, after in events)} |"
 
@@ -94,7 +94,7 @@ def test_document_has_the_table() -> None:
 
 
 def settled(state: LinkLife, event: LifeEvent, *, later: bool) -> LinkLife:
-    """The state after an event and what the engine does by itself then. later: the handler holds the answer back."""
+    """Return the state after an event and the engine's own subsequent events. later: the handler defers its answer."""
     after = TRANSITIONS[state][event]
     if after in {LinkLife.LIFE_LEFT, LinkLife.LIFE_LEAVING, LinkLife.LIFE_LOST, LinkLife.LIFE_ROUTE_CLOSED}:
         after = TRANSITIONS[after][LifeEvent.ON_NOTIFIED]
@@ -104,7 +104,7 @@ def settled(state: LinkLife, event: LifeEvent, *, later: bool) -> LinkLife:
 
 
 class Context:
-    """What the worker does for a routed link: it writes attaches."""
+    """Stand-in for the worker's part of a routed link, which writes attaches."""
 
     def __init__(self, link: Any) -> None:
         self.link = link
@@ -124,7 +124,7 @@ class Context:
 
 
 class Server(Stub):
-    """The engine as a server whose peer is written octet by octet. Attaches stay pending until the test decides."""
+    """Engine as a server whose peer is written by hand. Attaches stay pending until the test decides."""
 
     def __init__(self, *, consumer: bool = True) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Server(Stub):
         return octets
 
     def heard(self) -> list[str]:
-        """Names of the frames that were written, but for flows and the filler."""
+        """Return the names of the written frames, without flows and the filler."""
         found = []
         for frame in frames(self):
             if frame.name != "flow" and frame.size < FILLER:
@@ -172,7 +172,7 @@ class Server(Stub):
         return found
 
     def settle(self) -> None:
-        """Take all turns that work waits for."""
+        """Take all turns that work is waiting for."""
         while self.scheduler.go_on():
             self.feed(b"")
 
@@ -195,7 +195,7 @@ class Server(Stub):
 
 
 class Played:
-    """A link that was brought into a state, its server, and for a routed one the other end on another connection."""
+    """Link in a given state with its server, and for a routed link its other end on another connection."""
 
     def __init__(self, state: LinkLife, *, consumer: bool, routed: bool = False) -> None:
         self.server = Server(consumer=consumer)
@@ -206,10 +206,10 @@ class Played:
         (self._reach_routed if routed else self._reach)(state)
         assert self.link.life == state
         self.before = self.server.ends
-        if "DUE" not in state.name:  # else the write buffer is to stay full
+        if "DUE" not in state.name:  # otherwise the write buffer must stay full
             self.server.heard()
 
-    # -- links that are not routed
+    # -- ordinary links
 
     def _reach(self, state: LinkLife) -> None:
         server = self.server
@@ -297,7 +297,7 @@ PLAIN_EVENTS: dict[LifeEvent, Callable[[Played], object]] = {
 
 
 def plain_frames(state: LinkLife, event: LifeEvent, *, later: bool) -> list[str]:
-    """Frames that the engine writes for an event that can come."""
+    """Return the frames that the engine writes for an allowed event."""
     if event == LifeEvent.ON_DETACH:
         return [DETACH]
     if event == LifeEvent.ON_PEER_DETACH:
@@ -311,8 +311,9 @@ def plain_frames(state: LinkLife, event: LifeEvent, *, later: bool) -> list[str]
 
 
 def skipped(state: LinkLife, event: LifeEvent) -> bool:
-    """Pairs in which the peer's frame is about no link of this state: the handle is new, or the session is gone. And
-    confirmations that nobody waits for, which only the router could cause: the debug flavour aborts."""
+    """Return True for pairs that cannot be played: the peer's frame would concern no link in this state, since the
+    handle is new or the session is gone. Unexpected confirmations are excluded, too: only the router could cause them,
+    and the debug flavour aborts."""
     if event == LifeEvent.ON_CONFIRMED:
         return event not in TRANSITIONS[state]
     if state == LinkLife.LIFE_OWED:
@@ -333,7 +334,7 @@ def test_engine_follows_the_table(state: LinkLife, event: LifeEvent, consumer: b
     heard = played.server.heard()
     after = TRANSITIONS[state].get(event)
     if after is None:
-        # The peer speaks of a handle that it does not have; an order of the router is not obeyed twice.
+        # The peer used a handle that it does not have. A repeated order of the router is ignored.
         ended = event in PEERS
         assert heard == (["close"] if ended else [])
         assert ended or played.link.life == state
@@ -382,7 +383,7 @@ def test_attach_that_crosses_our_detach_is_not_reported(consumer: bool) -> None:
 
 
 def test_link_closed_after_its_session_has_ended_still_holds_the_end_back() -> None:
-    """The router closes a link of a session that the peer has ended, before the link is lost in its turn."""
+    """The router closes a link of a session that the peer has ended, before the link is ended in its turn."""
     server = Server()
     server.later = True
     many = 100
@@ -414,11 +415,11 @@ def detach_waits(played: Played) -> None:
 
 
 def detach_written(played: Played) -> list[str]:
-    """The other end has detached, and there is room for our detach. Returns the frames."""
+    """Let the other end detach, make room for the router's detach, and return the frames."""
     if "DUE" not in played.state.name:
         played.other_detach()
     else:
-        played.server.take()  # the peer has read what filled the write buffer
+        played.server.take()  # the peer reads the octets that filled the write buffer
     return played.server.heard()
 
 
@@ -434,7 +435,7 @@ ROUTED_EVENTS: dict[LifeEvent, Callable[[Played], object]] = {
 
 
 def routed_frames(state: LinkLife, event: LifeEvent) -> list[str]:
-    """Frames that the engine writes for an event that can come, when the write buffer has room."""
+    """Return the frames that the engine writes for an allowed event while the write buffer has room."""
     due, asked = "DUE" in state.name, "ASKED" in state.name
     if event == LifeEvent.ON_ROUTE_WRITTEN:
         return [WRITTEN_ATTACH]
@@ -447,7 +448,7 @@ def routed_frames(state: LinkLife, event: LifeEvent) -> list[str]:
 
 
 def due_in_full_buffer(played: Played, event: LifeEvent) -> bool:
-    """True if the detach that waits is written as soon as the test takes what was written."""
+    """Return True if the waiting detach is written as soon as the test reads the output."""
     waits: bool = "DUE" in LinkLife(played.link.life).name
     return waits and event != LifeEvent.ON_SESSION_LOST
 
@@ -462,11 +463,11 @@ def test_routed_link_follows_the_table(state: LinkLife, event: LifeEvent, consum
     made = "MADE" in state.name
     if event in {LifeEvent.ON_ROUTE_WITHDRAWN, LifeEvent.ON_ROUTE_DETACH} and \
             made != (event == LifeEvent.ON_ROUTE_WITHDRAWN):  # fmt: skip
-        return  # a detach is written for each link whose attach is, or is asked for, and for no other
+        return  # a detach is written exactly for links whose attach is written or requested
     if event == LifeEvent.ON_PEER_ATTACH and after is None and not made:
-        return  # the handle, or the name, is in use: no event of this link
+        return  # the handle or the name is in use: no event of this link
     if event == LifeEvent.ON_PEER_ATTACH and state == LinkLife.LIFE_ROUTE_HALF:
-        return  # this one was attached by the peer: see below
+        return  # the peer attached this link: see below
     written = ROUTED_EVENTS[event](played)
     if after is None:
         if event in PEERS:
@@ -504,7 +505,7 @@ def test_attach_that_crosses_the_detach_of_a_routed_link_is_not_reported() -> No
 
 
 def test_answer_to_an_attach_that_was_not_written_ends_the_connection() -> None:
-    """A peer that guesses the name of a link that the router is about to attach."""
+    """The peer guesses the name of a link that the router is about to attach."""
     played = Played(LinkLife.LIFE_ROUTE_MADE, consumer=True, routed=True)
     played.server.peer_attach()
     (close,) = frames(played.server)

@@ -1,4 +1,4 @@
-"""Settlements with a state that has words of its own leave as ranges, in the order in which they were said."""
+"""Settlements with long states leave as ranges, in the order in which they were reported."""
 
 from tests.peer.frames import ACCEPTED
 from tests.peer.types import Described, Symbol, ULong
@@ -12,7 +12,7 @@ def rejected(text):
 
 
 def outcomes(routers, *settlements, workers=1):
-    """What a producer hears when a consumer says this of its messages: (first, last, state)."""
+    """Return (first, last, state) of each disposition that the producer receives for the consumer's settlements."""
     router = routers(workers) if workers > 1 else routers()
     consuming, sending = router.connect(), router.connect()
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -30,7 +30,7 @@ def outcomes(routers, *settlements, workers=1):
 
 
 def spread(found):
-    """The state of each delivery."""
+    """Return the state of each delivery."""
     return {
         number: state for first, last, state in found for number in range(first, (first if last is None else last) + 1)
     }

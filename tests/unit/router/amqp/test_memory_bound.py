@@ -1,5 +1,7 @@
-"""The bounds of memory, of a connection and of the process (docs/internals/credit.md): nothing stands still there, the
-link that fills it ends, nobody else does, and who waits for room goes on as soon as there is some.
+"""Memory bounds of a connection and of the process (docs/internals/credit.md).
+
+Links make progress at a bound: the link that fills it ends, no other link does, and links that wait for room continue
+as soon as there is some.
 """
 
 from random import Random
@@ -19,20 +21,20 @@ from workers.connections.handler import ConnectionHandler
 SEEDS = st.integers(0, 1 << 32)
 LITTLE = 150_000  # octets: enough to shut its session's window at a bound
 LIMIT = 4 * MEGABYTE
-LENGTH = 60_000  # octets of each message of those that fill the sessions of a connection
-ROOM = 65_400  # … and of the chunk that holds it
+LENGTH = 60_000  # octets of each message on the links that fill a connection's sessions
+ROOM = 65_400  # octets of the chunk that holds such a message
 UNFINISHED = 131_072  # octets of a message that is not streamed yet
-LEAST = 1 << 20  # octets that the sessions of a connection may hold together, whatever others hold
+LEAST = 1 << 20  # octets that the sessions of a connection may always hold together, regardless of other connections
 EXCEEDED = "amqp:resource-limit-exceeded"
 
 
 def condition(link: SendingLink | ReceivingLink) -> str | None:
-    """Why the router ended the link; None: it did not."""
+    """Return the condition with which the router ended the link; None if it did not."""
     return None if link.ended is None else link.ended.error.value[0]
 
 
 def filled(router: Router, connections: int = 5, *, producers: int = 0) -> tuple[list[Actor], list[SendingLink]]:
-    """Connections that hold 0.9 MiB each, of messages whose consumers take nothing. producers: their worker."""
+    """Return connections that hold 0.9 MiB each, of messages whose consumers read nothing. producers: their worker."""
     consumers, senders, actors = Actor(router, "deaf"), [], []
     for number in range(connections):
         deaf(consumers, f"balanced.deaf{number}")
@@ -48,7 +50,7 @@ def filled(router: Router, connections: int = 5, *, producers: int = 0) -> tuple
 
 
 class Innocent:
-    """A session with a link that holds little, and one whose consumer takes all."""
+    """Bystander session: one link that holds little, and one whose consumer reads everything."""
 
     def __init__(self, router: Router) -> None:
         self.producer, self.bad, self.good = (Actor(router, name) for name in ("p", "b", "g"))
@@ -75,11 +77,11 @@ def held() -> int:
 
 
 def counted(router, what):
-    """What the worker has counted, as metrics show it."""
+    """Return a counter of the first worker."""
     return router.region.worker_counters(0)[what]
 
 
-# -- the process ------------------------------------------------------------------------------------------------------
+# -- bound of the process ---------------------------------------------------------------------------------------------
 
 
 def test_the_link_that_ends_is_one_that_fills_the_process_not_one_that_waits(routers):
@@ -109,7 +111,7 @@ def test_nobody_ends_where_nobody_waits(routers):
 
 
 def test_nobody_ends_while_those_that_fill_the_process_are_served(routers):
-    """The link that holds little is the only one of which nothing is taken."""
+    """Nothing is read only from the link that holds little."""
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
     innocent = Innocent(router)
     actors, filling = filled(router)
@@ -137,7 +139,7 @@ def test_nobody_ends_while_those_that_fill_the_process_are_served(routers):
 def test_a_link_that_holds_little_has_its_credit_when_the_process_is_full(routers):
     router = routers(text=configuration(), content_limit=LIMIT)
     innocent = Innocent(router)
-    sender = innocent.producer.session().sender(None)  # to anybody
+    sender = innocent.producer.session().sender(None)  # anonymous sender
     filled(router)
     assert router.workers[0].loop.scheduler.memory.crowded
     run(router, innocent.actors)
@@ -169,14 +171,14 @@ def test_a_fault_of_the_last_resort_ends_the_connection_of_the_link_that_was_to_
     assert not innocent.producer.peer.gone
 
 
-@pytest.mark.timeout(900)  # under the sanitizers, on a machine that others use, too
+@pytest.mark.timeout(900)  # for runs under the sanitizers on a shared machine
 @given(seed=SEEDS)
 @settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_memory_of_the_process_is_bounded_and_nothing_stands_still(seed: int) -> None:
-    """Consumers that take nothing have producers of all kinds on several connections; who has another consumer is
-    served, and does not end. Where several producers share that consumer, one may wait behind the unfinished message of
-    another, whose window is shut: then it may have to end. So it may where the unfinished messages of all links are a
-    quarter of the bound."""
+    """Producers of all kinds, on several connections, send to consumers that read nothing. Producers with a responsive
+    consumer are served and do not end. There are two exceptions: producers that share that consumer may wait behind
+    the unfinished message of another one whose window is shut, and the unfinished messages of all links may be a
+    quarter of the bound. Then a link may have to end."""
     random = Random(seed)
     frames = random.choice((10, 50, 200))
     limit = random.choice((1, 2, 8)) * MEGABYTE
@@ -220,7 +222,7 @@ def test_memory_of_the_process_is_bounded_and_nothing_stands_still(seed: int) ->
 
 
 def filling_sessions(router: Router, connections: int, sessions: int) -> tuple[list[Actor], list[SendingLink]]:
-    """Each session sends 2.4 MB, within its windows and its credit, to a consumer that takes nothing."""
+    """Return actors whose sessions each send 2.4 MB, within window and credit, to a consumer that reads nothing."""
     consumer = Actor(router, "deaf")
     deaf(consumer, "balanced.deaf")
     run(router, [consumer])
@@ -233,7 +235,7 @@ def filling_sessions(router: Router, connections: int, sessions: int) -> tuple[l
 
 
 def most_held(router: Router, actors: list[Actor], frames: int = 64) -> int:
-    """Return the most octets of messages that the router held while the actors sent so many frames in each step."""
+    """Return the most octets of messages that the router held while actors sent at most `frames` frames per step."""
     most = 0
     for _ in range(400):
         step(router, actors, frames=frames)
@@ -241,14 +243,14 @@ def most_held(router: Router, actors: list[Actor], frames: int = 64) -> int:
     return most * LENGTH // ROOM
 
 
-@pytest.mark.parametrize("frames", [64, 10_000], ids=["soon", "late"])  # how soon producers see what windows there are
+@pytest.mark.parametrize("frames", [64, 10_000], ids=["soon", "late"])  # ^How soon producers see the current windows
 @pytest.mark.parametrize("listener", ["", "; maxSessionFrames: 500"], ids=["any", "frames"])
 def test_sessions_of_a_connection_together_keep_to_its_bound(routers, listener, frames):
     limit = 4 * MEGABYTE
     router = routers(text=configuration(listener=f"maxBufferedMegabytes: 4{listener}"))
     actors, senders = filling_sessions(router, connections=1, sessions=20)
     most = most_held(router, actors, frames)
-    # Each session has an unfinished message, whose chunk has room for the whole.
+    # Each session has an unfinished message, whose chunk has room for the whole message.
     assert limit * 9 // 10 <= most <= limit + limit // 4 + LEAST + 20 * ROOM
     assert [sender.ended for sender in senders] == [None] * 20
     assert not actors[1].peer.gone
@@ -279,7 +281,7 @@ def test_a_window_that_was_shortened_is_long_again_when_there_is_room(routers):
     assert min(sender.session.remote_window for sender in senders) > 20
 
 
-# -- messages of links that are gone ----------------------------------------------------------------------------------
+# -- messages of links that have ended --------------------------------------------------------------------------------
 
 
 def test_a_consumer_ends_for_what_producers_left_behind_that_are_gone(routers):
@@ -322,12 +324,12 @@ def test_a_consumer_ends_for_what_links_left_behind_that_fill_their_connection(r
 
 
 def test_a_consumer_ends_whose_messages_from_another_worker_fill_the_process(routers):
-    """What it does not take is of no link of its worker."""
+    """The unread messages belong to no link of the consumer's worker."""
     router = routers(workers=2, text=configuration(), content_limit=9 * LIMIT // 8)
     actors, filling = filled(router, producers=1)
     consumers = list(actors[0].receivers)
     pass_time(router, actors)
-    assert [link.ended for link in consumers] == [None] * len(consumers)  # nobody waits
+    assert [link.ended for link in consumers] == [None] * len(consumers)  # no link waits for room
     innocent = Innocent(router)
     send(innocent.served, [12_000_000])
     everybody = [*actors, *innocent.actors]
@@ -364,7 +366,7 @@ def test_a_link_to_another_router_gives_up_what_waits_and_stays(networks):
     producers = [Actor(near, f"p{n}", 1) for n in range(8)]
     senders = [producer.session().sender("closest.far") for producer in producers]
     run(near, producers)
-    network.joints[0].ends[0].blocked = True  # its socket takes nothing
+    network.joints[0].ends[0].blocked = True  # the peer reads nothing
     for sender in senders:
         send(sender, [9_500] * 100)
     run(near, producers)
@@ -385,12 +387,12 @@ def test_a_link_to_another_router_gives_up_what_waits_and_stays(networks):
     assert all(sender.idle for sender in senders)
 
 
-# -- room again -------------------------------------------------------------------------------------------------------
+# -- room becomes available -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bound", ["connection", "process"])
 def test_a_window_opens_as_soon_as_there_is_room(routers, bound):
-    """No time passes."""
+    """The window opens without a timer."""
     listener = "maxSessionFrames: 20; maxBufferedMegabytes: 1" if bound == "connection" else "maxSessionFrames: 20"
     router = routers(text=configuration(listener=listener), content_limit=MEGABYTE if bound == "process" else None)
     innocent = Innocent(router)

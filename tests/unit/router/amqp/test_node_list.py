@@ -1,4 +1,4 @@
-"""Lists by borrowed pointers: an object deallocated within one leaves it; the debug flavour aborts."""
+"""Lists of borrowed pointers: an object deallocated while listed leaves its list; the debug flavour aborts."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from tests.conftest import FLAVOUR
 
 
 def in_child() -> int:
-    """Return the wait status of a process that deallocates an object within a list; it exits with what is left."""
+    """Return the wait status of a child that deallocates a listed object and exits with the list's remaining length."""
     pid = os.fork()
     if pid == 0:
         os._exit(deallocate_in_list())

@@ -1,4 +1,4 @@
-"""Table of channels and handles: compared with a dict, and its memory with the number of objects."""
+"""Table of channels and handles, compared with a dict; its memory follows the number of objects."""
 
 from random import Random
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from router.amqp.object_table import ObjectTable
 
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(0, 65535))
-PLACES_FOR_EACH = 4  # of the list, at most
-SLACK = 32  # places that the list may have besides
+PLACES_FOR_EACH = 4  # most list entries per object
+SLACK = 32  # list entries allowed on top
 
 
 def check_length(table, objects):
@@ -52,7 +52,7 @@ def test_table_with_rising_numbers_of_one_object_stays_short(step):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_table_that_grows_and_shrinks_equals_dict_and_stays_short(seed):
-    """Thousands of objects come, nearly all of them go, again and again. Numbers rise, or are the lowest free ones."""
+    """Thousands of objects are added and nearly all removed, repeatedly. Numbers rise, or are the lowest free ones."""
     random, table = Random(seed), ObjectTable()
     model: dict[int, object] = {}
     following = 0

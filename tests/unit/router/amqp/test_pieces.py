@@ -1,4 +1,4 @@
-"""The octets of a conversation may come in any pieces: the router says the same."""
+"""Input split at any octet: the router's answers are the same."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ from tests.peer.types import Described, Symbol, ULong
 from tests.unit.engine.talk import begin, consumer, flow, message, producer, say, settle, start, transfer
 
 SASL = SASL_HEADER + frame_octets(encode(Described(ULong(0x41), [Symbol("ANONYMOUS"), b"x"])), kind=1)
-# Each of several turns: the client waits for what the router says before it goes on.
+# Batches of each conversation: the client waits for the router's answers before it sends the next one.
 CONVERSATIONS = {
     "sasl": [SASL + start()],
     "links": [start() + consumer(0, "balanced.a", 10) + producer(1, "balanced.a")],
@@ -34,7 +34,7 @@ CONVERSATIONS = {
 
 
 def heard(router, turns):
-    """All that the router says; each turn is a list of pieces."""
+    """Return the router's frames. turns: batches, each a list of pieces."""
     peer = router.connect()
     for pieces in turns:
         for piece in pieces:
@@ -68,7 +68,8 @@ def test_any_pieces(routers, name):
 
 
 def sorted_frames(octets):
-    """Which frames came, by name and number; flows apart, because their number depends on when credit is told."""
+    """Return the frames sorted as text. Flows are left out: their number depends on the time at which credit is
+    granted."""
     at, found = 0, []
     while len(octets) - at >= FRAME_HEADER:
         if octets.startswith(b"AMQP", at):

@@ -9,8 +9,8 @@ from tests.unit.engine.talk import consumer, frames, message, of, producer, say,
 
 
 def reported(routers, states, order):
-    """(first, last, state) of each disposition that the producer gets when deliveries with these outcomes are settled
-    one by one, in this order, in one wake."""
+    """Return (first, last, state) of each disposition that the producer receives when deliveries with these outcomes
+    are settled one by one, in this order, in one wake."""
     router = routers()
     receiving = router.connect()
     receiving.feed(start() + consumer(0, "balanced.a"))
@@ -48,7 +48,7 @@ def test_every_other_one_and_then_the_others(routers):
 
 @pytest.mark.parametrize("first", [0, 2**32 - 1500])
 def test_ids_that_are_far_from_each_other(routers, first):
-    """Those within 2,048 are collected; what is farther away is written after them."""
+    """Settlements within 2,048 ids are collected; others are written after them."""
     router = routers()
     receiving = router.connect()
     receiving.feed(start() + consumer(0, "balanced.a"))
@@ -60,7 +60,7 @@ def test_ids_that_are_far_from_each_other(routers, first):
     for at in range(0, 3000, 200):
         sending.feed(b"".join(transfer(0, number, message(b"x")) for number in numbers[at : at + 200]))
         if at < 2800:
-            # The producer settles most itself: their credit comes back.
+            # The producer settles most itself, so that their credit returns.
             kept = 10 if at == 0 else 0
             sending.feed(settle(numbers[at + kept], numbers[at + 199], role=False))
         router.settle()
@@ -72,7 +72,7 @@ def test_ids_that_are_far_from_each_other(routers, first):
 
 
 def test_what_a_lost_session_had_collected_is_told_to_nobody_else(routers):
-    """Its memory is used again."""
+    """Its memory is reused."""
     router = routers()
     worker = router.workers[0]
     receiving = router.connect()

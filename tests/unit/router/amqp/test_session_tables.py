@@ -1,4 +1,4 @@
-"""Memory of a session's tables: it follows the links that are attached, not those that have been."""
+"""Memory of a session's tables, which follows the links attached at present, not all links ever attached."""
 
 import gc
 import sys
@@ -12,11 +12,11 @@ from tests.unit.engine.talk import consumer, frames, of, say
 from tests.unit.router.amqp.stub import Pair
 
 MANY = 3000
-LITTLE = 12_000  # octets of tables that a session with a few links may have
+LITTLE = 12_000  # octets of tables allowed for a session with a few links
 
 
 class ServerSession:
-    """A session whose client chooses the handles."""
+    """Session whose client chooses the handles."""
 
     def __init__(self) -> None:
         self.pair = Pair()
@@ -29,12 +29,12 @@ class ServerSession:
         return octets
 
     def feed(self, octets: bytes) -> None:
-        """Pass frames to the server, each in a wake of its own."""
+        """Pass frames to the server in a separate wake."""
         self.server.scheduler.go_on()
         self.server.feed(octets)
 
     def attach(self, handle: int) -> Any:
-        """Attach a link; returns the server's attach."""
+        """Attach a link. Return the server's attach."""
         self.feed(consumer(handle, "a", credit=0))
         (answer,) = of(frames(self), "attach")
         return answer
@@ -44,7 +44,7 @@ class ServerSession:
         assert of(frames(self), "detach")
 
     def table_octets(self) -> int:
-        """Octets of the lists, dicts and sets of the session, without the objects in them."""
+        """Return the octets of the session's lists, dicts and sets, without the objects in them."""
         session: Session = self.server.links[0].session
         found, left = 0, [session]
         while left:

@@ -1,4 +1,4 @@
-"""A connection without a router: both sides of the protocol with handlers that only take notes."""
+"""Connection without a router: both sides of the protocol with recording handlers."""
 
 import pytest
 from router.amqp.receiver import Receiver
@@ -23,7 +23,7 @@ def notes(stub, *kinds):
 
 
 def sending(pair, **options):
-    """The client sends, the server receives: (sender, receiver)."""
+    """Let the client attach a sender. Return (sender, receiver)."""
     session = pair.session()
     sender = pair.client.attach(session, "out", Sender(pair.client, **options))
     pair.run()
@@ -31,7 +31,7 @@ def sending(pair, **options):
 
 
 def receiving(pair, **options):
-    """The server sends, the client receives: (sender, receiver)."""
+    """Let the client attach a receiver. Return (sender, receiver)."""
     session = pair.session()
     receiver = pair.client.attach(session, "in", Receiver(pair.client, **options))
     pair.run()
@@ -65,7 +65,7 @@ def test_open_begin_attach_send_settle_close(pieces):
 
 
 def test_at_every_offset():
-    """What a client hears in one exchange, cut in two everywhere."""
+    """The client's side of one exchange is split in two at every offset."""
 
     def exchange(at):
         cut = {"left": at}
@@ -185,7 +185,8 @@ def test_a_message_that_is_too_long_ends_its_link():
 
 
 def test_a_settlement_ends_what_is_not_written_yet():
-    """The receiver's session takes no more frames; it settles what it has seen the beginning of."""
+    """The receiver's session takes no more frames; the receiver settles a delivery of which it has seen the first
+    part."""
     pair = Pair(max_frame=512)
     sender, receiver = receiving(pair)
     receiver.flow(1)

@@ -1,11 +1,13 @@
-"""Inputs that once made the engine or a parser fail, or that show what a fuzz target does; and its first cases."""
+"""Stored inputs: some once made the engine or a parser fail, others show the use of a fuzz target. Also the first
+cases of each target.
+"""
 
 import pytest
 
 from tests.fuzz.targets import PARSERS, TARGETS, case
 from tests.unit.engine.vectors import FOLDER, RUN, names, replay
 
-#: Cases of each target in which fuzzing begins (tests/fuzz): a parser's take microseconds, a conversation's 0.05 s.
+#: First cases of each target in fuzzing (tests/fuzz). A parser's case takes microseconds, a conversation's 0.05 s.
 FIRST = {name: 100 if name in PARSERS else 6 for name in TARGETS}
 
 
@@ -16,7 +18,7 @@ def test_once_failed(name):
 
 @pytest.mark.parametrize("target", RUN)
 def test_each_target_has_vectors(target):
-    """Both what is taken and what is refused."""
+    """Accepted and refused input are both represented."""
     assert len(list((FOLDER / target).glob("*.json"))) >= 2
 
 

@@ -1,4 +1,4 @@
-"""Frames and messages as lines of text: the form of Proton and Dispatch, and whatever octets a peer may send."""
+"""Frames and messages as lines of text in the form of Proton and Dispatch, for any octets from a peer."""
 
 import uuid
 
@@ -131,7 +131,8 @@ def variable(octets: bytes) -> st.SearchStrategy[bytes]:
 
 
 def compound(items: list[bytes]) -> st.SearchStrategy[bytes]:
-    """A list or map of these items, its count right or wrong; in an array, of the first item's constructor."""
+    """Return a list or map of these items with a right or wrong count, or an array with the first item's
+    constructor."""
     body = b"".join(items)
     counts = st.just(len(items)) | st.integers(0, 2**32 - 1)
     wide = st.sampled_from([0xD0, 0xD1, 0xF0])
@@ -142,7 +143,7 @@ def compound(items: list[bytes]) -> st.SearchStrategy[bytes]:
     return st.builds(made, wide, counts)
 
 
-#: Encoded values of every type and nesting, also those that no text can hold.
+#: Encoded values of every type and nesting, including values that no text can represent.
 VALUES = st.recursive(
     st.sampled_from([bytes([code]) for code in range(0x40, 0x46)])
     | st.sampled_from(sorted(FIXED)).flatmap(fixed)
@@ -178,7 +179,7 @@ PERFORMATIVES = ["open", "begin", "attach", "flow", "transfer", "disposition", "
 
 
 def performative(code: int, fields: list[bytes]) -> bytes:
-    """A frame on channel 1: a list of encoded values under a descriptor."""
+    """Return a frame on channel 1: a list of encoded values under a descriptor."""
     items = b"".join(fields)
     head = b"\0\x53" + bytes([code]) + b"\xd0" + (len(items) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big")
     return frame_octets(head + items, 1)

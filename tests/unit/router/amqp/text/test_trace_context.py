@@ -1,4 +1,4 @@
-"""The trace context of a message: where senders put it, and what is none."""
+"""Trace context of a message: the places where senders put it, and invalid contexts."""
 
 import pytest
 from hypothesis import given
