@@ -1,4 +1,4 @@
-"""Binding keys against the documented table and a naive matcher (routing-semantics.md X-3)."""
+"""Binding keys, compared with the documented table and a naive matcher (routing-semantics.md X-3)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Patterns against the documented cases and against a naive matcher (routing-semantics.md 14)."""
+"""Address patterns, compared with the documented cases and a naive matcher (routing-semantics.md 14)."""
 
 import pytest
 from hypothesis import given
@@ -124,7 +124,7 @@ ADDRESSES = st.lists(TOKENS, max_size=7).map(".".join)
 
 
 def naive(pattern, tokens):
-    """Ranks of the choices of the best way in which a pattern matches, or None; smaller is better."""
+    """Return the ranks of the choices in a pattern's best match, or None. A smaller result is better."""
     if not pattern:
         return None if tokens else ()
     head, rest = pattern[0], pattern[1:]
@@ -158,11 +158,11 @@ def test_against_a_naive_matcher(patterns, address):
     if found is None:
         return
     assert found in matching
-    # Without a `#` in play the first choice from the left decides, token by token.
+    # Among patterns without `#` the first choice from the left decides, token by token.
     exact = {pattern: naive(kept[pattern], tokens) for pattern in matching if "#" not in kept[pattern]}
     if exact and len(exact) == len(matching):
         assert exact[found] == min(exact.values())
-    # A `#` never beats, at the first token where they part, a literal or `*`.
+    # At the first token where two patterns differ, `#` never beats a literal or `*`.
     for other in matching:
         for mine, theirs in zip(kept[found], kept[other], strict=False):
             if mine != theirs:

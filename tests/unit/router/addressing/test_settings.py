@@ -1,4 +1,4 @@
-"""Address settings."""
+"""Settings of addresses by pattern."""
 
 import pytest
 

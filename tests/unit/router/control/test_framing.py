@@ -1,4 +1,4 @@
-"""Frames of the control channel: whole, split anywhere, and with lengths that nobody would send."""
+"""Frames of the control channel: whole, split anywhere, and with excessive lengths."""
 
 import struct
 

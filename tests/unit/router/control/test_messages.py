@@ -1,4 +1,4 @@
-"""Control messages: what is encoded is decoded; what is malformed is refused by message and field."""
+"""Control messages: encoded messages are decoded unchanged; malformed ones are refused by message and field."""
 
 import json
 from typing import get_args
@@ -147,7 +147,7 @@ def test_what_json_cannot_say_is_not_encoded() -> None:
 
 
 class Text(str):
-    """As the symbols of AMQP."""
+    """Subclass of str, like AMQP symbols."""
 
 
 def test_text_of_amqp_is_text() -> None:
@@ -155,7 +155,7 @@ def test_text_of_amqp_is_text() -> None:
     assert codec.decode_events(codec.encode([message])) == [messages.Log("SERVER", "info", "")]
 
 
-ANY_TEXT = st.text(st.characters(exclude_categories=()))  # halves of surrogate pairs, too
+ANY_TEXT = st.text(st.characters(exclude_categories=()))  # includes halves of surrogate pairs
 SAID = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | ANY_TEXT,
     lambda values: st.lists(values, max_size=3) | st.dictionaries(ANY_TEXT, values, max_size=3),

@@ -1,11 +1,12 @@
-"""Two routers that are neighbours."""
+"""Fixture of two neighbouring routers."""
 
 import pytest
 
 
 @pytest.fixture(params=[(1, (0, 0)), (2, (1, 0))], ids=["one-worker", "two-workers"])
 def pair(request, networks):
-    """Two routers, A and B. With two workers each, clients of A are on another worker than the connection."""
+    """Return a network of two routers, A and B. With two workers each, A's clients and the connection to B are on
+    different workers."""
     workers, ends = request.param
     network = networks("AB", workers)
     network.join("A", "B", workers=ends)

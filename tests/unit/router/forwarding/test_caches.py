@@ -1,4 +1,4 @@
-"""What is remembered by keys that clients choose takes no more memory the longer they are."""
+"""Caches with keys chosen by clients: their memory does not grow with the length of the keys."""
 
 import tracemalloc
 
@@ -46,9 +46,9 @@ def test_long_keys_are_not_kept(routers, target, fields):
 
 
 def test_links_do_not_keep_long_addresses(routers):
-    """Each anonymous link remembers the last address that it found."""
+    """Each anonymous link remembers its last address."""
     router = routers()
-    length = 12_000  # an attach has to fit a frame
+    length = 12_000  # an attach must fit a frame
     long = "balanced/" + "x" * length
     consuming, sending = router.connect(), router.connect()
     consuming.feed(start() + consumer(0, long))

@@ -1,4 +1,6 @@
-"""`balanced` with many consumers: idle ones have their turns; of others two that chance picks are compared."""
+"""`balanced` with many consumers: idle consumers take turns; among busy ones, the less loaded of two random picks is
+chosen.
+"""
 
 from collections import Counter
 
@@ -9,13 +11,13 @@ from tests.unit.engine.host import Router, configuration
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
 
 CROWD = 64
-EACH = 16  # deliveries of a consumer, on average
-LOOKED_AT = 16  # consumers beside the two, where both are full
-FULL = 4  # unsettled deliveries, of the listener "kept"
+EACH = 16  # deliveries per consumer, on average
+LOOKED_AT = 16  # consumers examined in addition to two full picks
+FULL = 4  # unsettled deliveries of a full consumer of the listener "kept"
 
 
 class Crowd:
-    """Consumers of one address, each a link of the first connection of its worker, and a producer."""
+    """Producer and many consumers of one address. Each consumer is a link of its worker's first connection."""
 
     def __init__(self, router: Router, workers: int, listener: str = "main") -> None:
         self.router = router
@@ -32,7 +34,7 @@ class Crowd:
         self.shares: Counter[tuple[int, int]] = Counter()
 
     def send(self, count: int, *, accept: bool) -> list[tuple[tuple[int, int], int]]:
-        """One after the other; (consumer, delivery-id) of each, a consumer by its worker and its handle."""
+        """Send messages one by one. Return (consumer, delivery-id) of each, where a consumer is (worker, handle)."""
         got = []
         for _ in range(count):
             self.sending.feed(transfer(0, self.sent, message(b"x")))
@@ -63,7 +65,7 @@ def test_unsettled_deliveries_are_spread_nearly_evenly(routers, workers):
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_idle_consumers_have_their_turns(routers, workers):
-    """Messages that are settled before the next one comes."""
+    """Each message is settled before the next one is sent."""
     crowd = made(routers, workers)
     crowd.send(CROWD * EACH, accept=True)
     assert len(crowd.shares) == CROWD

@@ -1,4 +1,4 @@
-"""Who gets a delivery, against the rules written down naively (routing-semantics.md 8.2 to 8.4)."""
+"""Choice of consumers, compared with a naive implementation of the rules (routing-semantics.md 8.2 to 8.4)."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,12 +8,12 @@ from tests.peer.frames import ACCEPTED, REJECTED, RELEASED, modified
 from tests.unit.engine.host import Router
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
 
-RANK = {0x26: 1, 0x27: 2, 0x24: 3, 0x25: 4}  # of outcomes: the highest of several is told
-CAPACITY = 4  # of the listener "kept"
+RANK = {0x26: 1, 0x27: 2, 0x24: 3, 0x25: 4}  # rank of outcomes: the highest is reported
+CAPACITY = 4  # capacity of links of the listener "kept"
 
 
 def make(router, address, consumers):
-    """Consumers in their order, and a producer."""
+    """Connect consumers in order, and a producer."""
     peers = [router.connect(listener="kept") for _ in range(consumers)]
     for peer in peers:
         peer.feed(start() + consumer(0, address))
@@ -45,7 +45,7 @@ def test_closest_takes_turns(routers, consumers):
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(1, 4), st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=25))
 def test_balanced_takes_the_least_loaded(consumers, steps):
-    """None: a delivery is sent; n: consumer n settles its oldest."""
+    """Steps: None sends a delivery; n lets consumer n settle its oldest delivery."""
     router = Router()
     try:
         peers, sending = make(router, "balanced.a", consumers)

@@ -1,4 +1,4 @@
-"""Delivery states and lists of served edge routers in one record between the workers of an edge router."""
+"""Delivery states and lists of served edge routers in one ring record, between the workers of an edge router."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from tests.unit.engine.network import Joint, Quiet
 from tests.unit.engine.talk import consumer, frames, message, messages, of, producer, say, settle, start
 
 TRANSACTIONAL = Described(ULong(0x34), [b"txn" * 5])
-SIZE = 200_000  # octets: a stream, of which more comes in the read that begins it
+SIZE = 200_000  # octets: a stream of which more arrives in the read that begins it
 PART = 15_000
-STATE_FROM = 150_000  # octets: behind the place where the stream begins to leave
+STATE_FROM = 150_000  # octets: after the position at which the stream begins to leave
 SHARED = """
 router {
     mode: edge
@@ -73,7 +73,7 @@ def client(network, router, worker, *octets):
 
 
 def stream(body, state):
-    """One delivery in many frames, of which the last ones have a state."""
+    """Encode one delivery in many frames, the last of which have a state."""
     parts = [body[at : at + PART] for at in range(0, len(body), PART)]
     first: dict[str, Any] = {"delivery_id": 0, "delivery_tag": b"t", "message_format": 0}
     return b"".join(

@@ -1,6 +1,7 @@
-"""Lists that grow with what clients do: copies of a multicast, or that may be dropped, links with something to send.
+"""Lists that grow with clients' actions: copies of a multicast, droppable copies, and links with output.
 
-`check_quiet` compares each list with what is there; `loadtests.costs` measures that a step does not walk through them.
+`check_quiet` compares each list with the live objects. `loadtests.costs` measures that no step walks through a whole
+list.
 """
 
 import random
@@ -28,7 +29,7 @@ from tests.unit.engine.talk import (
 
 CONSUMERS = 60
 OUTCOMES = [ACCEPTED, REJECTED, RELEASED, modified(True, False)]
-STARVED_MS = 1100  # after which a full queue drops
+STARVED_MS = 1100  # time without credit after which a full queue drops messages
 
 
 def client(router, octets, worker=0, listener="main"):
@@ -77,12 +78,12 @@ def test_copies_of_a_multicast_end_in_any_order(routers, workers, seed):
 
 
 def bodies(peer):
-    """What the messages say that have come since the last call."""
+    """Return the bodies of the messages received since the last call."""
     return [sections(octets)[-1][1] for octets in messages(frames(peer))]
 
 
 def ended(peer):
-    """Deliveries that have been settled since the last call."""
+    """Return the delivery-ids settled since the last call."""
     settled = [frame for frame in of(frames(peer), "disposition") if frame.settled]
     return [int(number) for f in settled for number in range(f.first, (f.first if f.last is None else f.last) + 1)]
 
@@ -107,14 +108,15 @@ def test_a_producer_of_a_multicast_ends_first(routers, last):
     assert len(ended(receiver)) == (0 if last == "aborts" else CONSUMERS - 1)
 
 
-# send: a presettled message, or an unsettled one; part, rest: of a stream; late: the oldest unsettled one is settled
+# Steps: presettled, unsettled: send a message. part, rest, abort: of a stream. late: the producer settles its oldest
+# unsettled delivery.
 STEPS = ["presettled", "unsettled", "part", "rest", "late", "credit", "time", "abort"]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["oldest.a", "balanced.a", "block.a"]), st.lists(st.sampled_from(STEPS), max_size=40))
 def test_a_full_queue(address, steps):
-    """Whatever comes, in whatever order: the link's list has the copies that may be dropped, and no others."""
+    """After any sequence of steps the link's list has exactly the droppable copies."""
     router = Router()
     try:
         receiver = client(router, consumer(0, address, 0), listener="kept")  # four deliveries are its capacity
@@ -157,7 +159,7 @@ def test_a_full_queue(address, steps):
 
 
 def part(number, octets):
-    """The first octets of a presettled delivery, in as many frames as they need."""
+    """Encode the first octets of a presettled delivery, in as many frames as they need."""
     parts = [octets[at : at + 16000] for at in range(0, len(octets), 16000)]
     return b"".join(
         say("transfer", payload=payload, handle=0, delivery_id=number, delivery_tag=b"%d" % number, message_format=0,
@@ -167,7 +169,7 @@ def part(number, octets):
 
 
 def test_the_oldest_go_first_and_the_first_stays(routers):
-    """Where the queue is full of presettled messages behind one that is not."""
+    """The queue is full of presettled messages behind an unsettled one."""
     router = routers()
     receiver = client(router, consumer(0, "oldest.a", 0), listener="kept")
     sender = client(router, producer(0, "oldest.a"))
@@ -194,7 +196,7 @@ def test_a_starved_consumer_keeps_the_newest(routers):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_links_that_have_something_to_send_leave_in_any_order(routers, seed):
-    """In the wake in which they got credit; what remains gets what is its own."""
+    """The links end in the wake in which they got credit. The remaining links receive their own messages."""
     router = routers()
     choose = random.Random(seed)
     receiver = client(router, b"".join(consumer(handle, f"balanced.{handle}", 0) for handle in range(CONSUMERS)))
@@ -202,7 +204,7 @@ def test_links_that_have_something_to_send_leave_in_any_order(routers, seed):
     sender.feed(b"".join(transfer(handle, handle, message(b"%d" % handle)) for handle in range(CONSUMERS)))
     router.settle()
     granted = choose.sample(range(CONSUMERS), CONSUMERS)
-    router.workers[0].poller.time_ns += 1_000_000_000  # nobody is heard lately: all detaches have their turn at once
+    router.workers[0].poller.time_ns += 1_000_000_000  # ^No client is active, so all detaches are handled in one turn
     receiver.put(b"".join(flow(handle, 10) for handle in granted))
     gone = set(choose.sample(range(CONSUMERS), CONSUMERS // 2))
     leaving = choose.sample(sorted(gone), len(gone))

@@ -1,4 +1,4 @@
-"""Memory of what waits for consumers of one worker and came from another; copies of multicast messages."""
+"""Memory of messages from one worker that wait for another worker's consumers, and of multicast copies."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from tests.unit.engine.host import configuration
 from tests.unit.engine.talk import consumer, flow, frames, key, message, messages, of, producer, settle, start, transfer
 
 MEGABYTE = 1 << 20
-DELIVERY_OCTETS = 512  # what a delivery with one copy counts (router/amqp/meter.pxd)
-COPY_OCTETS = 256  # what a queued copy counts (router/message/content.pxd)
-SHARE = 8  # copies of messages from other workers take 1/SHARE of the process's bound (UNCHARGED_SHARE)
-LEAST = 16  # copies that each consumer may have waiting in any case (UNCHARGED_LEAST)
+DELIVERY_OCTETS = 512  # octets counted for a delivery with one copy (router/amqp/meter.pxd)
+COPY_OCTETS = 256  # octets counted for a queued copy (router/message/content.pxd)
+SHARE = 8  # copies of messages from other workers may use 1/SHARE of the process's bound (UNCHARGED_SHARE)
+LEAST = 16  # copies that each consumer may always have waiting (UNCHARGED_LEAST)
 DEAF = 40
 MESSAGES = 100
 
@@ -60,7 +60,7 @@ def test_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(router
 
 
 def test_unsettled_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(routers: Any) -> None:
-    """Consumers take what they get and settle nothing."""
+    """Consumers read every message and settle none."""
     router = routers(2, content_limit=MEGABYTE)
     client(router, 1, *(consumer(handle, "multicast.a") for handle in range(DEAF)))
     sending = client(router, 0, producer(0, "multicast.a"))
@@ -101,7 +101,7 @@ def test_a_copy_that_is_refused_ends_as_released_where_no_other_has_an_outcome(r
         for frame in of(frames(sending), "disposition")
         for number in range(frame.first, (frame.last or frame.first) + 1)
     }
-    assert released  # those of which every consumer refused its copy
+    assert released  # messages of which every consumer refused its copy
     deaf.feed(flow(0, MESSAGES))
     router.settle()
     got = messages(frames(deaf))

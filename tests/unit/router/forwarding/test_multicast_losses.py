@@ -1,4 +1,4 @@
-"""A producer that is lost: what consumers of its multicast deliveries get, on its worker and on others (9.5)."""
+"""Loss of a multicast producer: the reports to consumers on its worker and on others (9.5)."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def leave(peer: Any, way: str) -> None:
 def test_multicast_copies_of_a_lost_producer_are_the_same_on_each_worker(
     routers: Any, workers: int, way: str, size: int, each: int
 ) -> None:
-    """A queued copy leaves unsettled; the consumer of a sent one gets modified."""
+    """A queued copy leaves unsettled; the consumer of a sent copy receives modified."""
     router = routers(workers)
 
     def client(worker: int, *octets: bytes) -> Any:

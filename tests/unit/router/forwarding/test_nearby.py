@@ -7,7 +7,7 @@ from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import Router
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
 
-#: Of all edge connections.
+#: Index of all edge connections.
 EDGE = 77
 UPLINK = Way(EDGE, 3)
 
@@ -18,7 +18,7 @@ def peer(cost, mark="m"):
 
 @pytest.fixture(params=[(1, (0, 0)), (2, (0, 1))], ids=["one-worker", "two-workers"])
 def made(request, routers):
-    """made(address, ways): the router, one consumer for each way, and a producer."""
+    """Return a function that makes the router, one consumer for each way, and a producer."""
     workers, (here, there) = request.param
 
     def make(address, ways):

@@ -1,4 +1,4 @@
-"""What a neighbour router sends, well made or not (inter-router.md 10.2, 10.4, 11.1)."""
+"""Input from a neighbour router, valid and malformed (inter-router.md 10.2, 10.4, 11.1)."""
 
 from random import Random
 
@@ -45,7 +45,7 @@ def router(networks):
 
 
 def neighbour(network):
-    """Another router, by hand: control links, and one pair of data links on channel 1, handles 0 (in) and 1 (out)."""
+    """Connect a scripted router with control links, and data links on channel 1 with handles 0 (in) and 1 (out)."""
     peer = network["A"].connect(0, "between")
     octets = start()
     for channel, capability in ((0, CONTROL), (1, DATA)):
@@ -59,14 +59,14 @@ def neighbour(network):
 
 
 def sent(peer, network, number, octets, **fields):
-    """A delivery on the data link; what is said about it."""
+    """Send a delivery on the data link. Return the dispositions for it."""
     peer.feed(on_channel(transfer(1, number, octets, **fields), 1))
     network.settle()
     return of(frames(peer), "disposition")
 
 
 def on_channel(octets, channel):
-    """Frames of channel 0 on another one."""
+    """Move frames from channel 0 to another channel."""
     moved, at = bytearray(octets), 0
     while at < len(moved):
         moved[at + 6 : at + 8] = channel.to_bytes(2, "big")
@@ -75,7 +75,7 @@ def on_channel(octets, channel):
 
 
 def routed(body, **pairs):
-    """A message with router annotations."""
+    """Return a message with router annotations."""
     return message(body, annotations=[(Symbol(f"x-opt-qd.{key}"), value) for key, value in pairs.items()])
 
 
@@ -133,7 +133,7 @@ def test_no_destination_is_released(router):
 
 
 def test_a_message_that_goes_in_circles_is_released(router, receiving):
-    """More entries in the trace than the radius and one: this router knows of no other, so its radius is 0."""
+    """The trace has more entries than radius + 1. This router knows no other, so its radius is 0."""
     peer = neighbour(router)
     assert not sent(peer, router, 0, routed(b"x", to="balanced.a", ingress="0/B", trace=["0/B"]))
     (report,) = sent(peer, router, 1, routed(b"y", to="balanced.a", ingress="0/C", trace=["0/C", "0/B"]))
@@ -149,7 +149,7 @@ def test_what_is_no_message_is_rejected(router, octets):
 
 
 def test_many_addresses_on_one_link(router):
-    """Each message finds its own, again and again, and after the table has changed."""
+    """Each message finds its own address, repeatedly, and also after table changes."""
     peers = [router["A"].connect() for _ in range(40)]
     for number, one in enumerate(peers):
         one.feed(start() + consumer(0, f"balanced.{number}"))
@@ -166,7 +166,7 @@ def test_many_addresses_on_one_link(router):
 
 
 def test_a_stream_goes_on_as_it_comes(router, receiving):
-    """Links behind the first ten are for streams: nothing waits for 128 KiB."""
+    """Links after the first ten carry streams: their messages do not wait for 128 KiB."""
     peer = neighbour(router)
     for handle in range(2, 12):
         peer.feed(attach(1, handle, DATA, receives=False))
@@ -223,6 +223,6 @@ def test_messages_that_begin_as_the_last_one_go_as_if_each_were_read(router, rec
         number += 1
     other.lose()
     router.settle()
-    frames(peer)  # what became of its deliveries
+    frames(peer)  # drop the reports about its deliveries
     (report,), got = result(peer, number, REPEATED[1])
     assert (report, got) == ((True, RELEASED), [[]])

@@ -1,4 +1,4 @@
-"""Deliveries between routers: who gets them, how they look, and what becomes of them (inter-router.md 10, 11)."""
+"""Deliveries between routers: their consumers, their annotations and their outcomes (inter-router.md 10, 11)."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from tests.unit.engine.talk import (
 
 
 def parsed(octets):
-    """Frames."""
+    """Return the frames in these octets."""
     found, at = [], 0
     while len(octets) - at >= FRAME_HEADER:
         size = int.from_bytes(octets[at : at + 4], "big")
@@ -61,7 +61,7 @@ def test_presettled_stays_presettled(pair):
 
 
 def test_three_way_settlement(pair):
-    """The consumer's state, the producer's settlement, each by itself."""
+    """The consumer's state and the producer's settlement are separate."""
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a", rcv_settle_mode=UByte(1)))
@@ -78,7 +78,7 @@ def test_three_way_settlement(pair):
 
 
 def test_annotations_as_dispatch_writes_them(networks):
-    """The first of the vectors of inter-router.md 16.10, octet by octet."""
+    """First of the vectors in inter-router.md 16.10, octet by octet."""
     network = networks("BA")
     network.join("B", "A")
     network.converge()
@@ -102,7 +102,7 @@ def test_annotations_as_dispatch_writes_them(networks):
 
 
 def annotations(octets):
-    """Router annotations of a message, by name."""
+    """Return a message's router annotations by name."""
     return {
         str(key).removeprefix("x-opt-qd."): value
         for code, section in sections(octets)
@@ -114,7 +114,7 @@ def annotations(octets):
 def test_the_trace_names_each_router_once(networks):
     network = networks("ABC", 2)
     network.join("A", "B", workers=(0, 1))
-    network.join("B", "C", workers=(0, 1))  # through B the message crosses from one worker to the other
+    network.join("B", "C", workers=(0, 1))  # through B, messages cross from one worker to the other
     network.converge()
     receiving = client(network, "C", consumer(0, "balanced.a"), listener="open")
     network.known("M0balanced.a", "C")
@@ -137,7 +137,7 @@ def test_an_anonymous_producer_is_routed_by_its_messages(pair):
 
 @pytest.mark.parametrize(("address", "channel"), [("balanced.a", 5), ("urgent.a", 9)])
 def test_the_link_of_its_priority(networks, address, channel):
-    """Default 4, or what the address is configured to be; each priority has a session of its own."""
+    """The priority is 4 by default, or configured for the address. Each priority has its own session."""
     network = networks("AB")
     network.join("A", "B")
     network.converge()
@@ -229,7 +229,7 @@ def spread(network, receiving, sender, count):
 
 @pytest.mark.parametrize(("at", "expected"), [("ABC", [55, 33, 12]), ("AC", [65, 35])])
 def test_balanced_weighs_distance_against_what_is_unsettled(networks, at, expected):
-    """Nobody settles: A - B - C with costs 10 and 20 (routing-semantics.md F-12)."""
+    """No delivery is settled: A - B - C with costs 10 and 20 (routing-semantics.md F-12)."""
     network = networks("ABC", 2)
     network.join("A", "B", connector="dear", workers=(1, 0))
     network.join("B", "C", connector="dearer", workers=(1, 0))
@@ -262,7 +262,7 @@ def test_a_remote_consumer_gives_credit(pair):
 
 
 def test_a_consumer_that_has_just_gone_releases(pair):
-    """The other router has not heard of it yet."""
+    """The other router does not know of the loss yet."""
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))
@@ -275,7 +275,7 @@ def test_a_consumer_that_has_just_gone_releases(pair):
 
 
 def test_a_lost_connection_settles_what_it_carried(pair):
-    """What was sent may have been delivered; what was not, was not."""
+    """Deliveries that were sent may have arrived; unsent ones have not."""
     client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))
@@ -299,7 +299,7 @@ def test_a_lost_connection_settles_what_it_carried(pair):
 
 
 def test_more_unsettled_than_the_credit_of_a_router_link(pair):
-    """What is unsettled holds no credit between routers."""
+    """Unsettled deliveries hold no credit between routers."""
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     for _ in range(3):
@@ -311,7 +311,7 @@ def test_more_unsettled_than_the_credit_of_a_router_link(pair):
 
 
 def test_presettled_deliveries_wait_for_a_consumer_that_grants_credit(pair):
-    """Nothing is lost: the producer waits, over the hop too."""
+    """Nothing is lost: the producer waits, even across a router hop."""
     receiving = client(pair, "B", consumer(0, "balanced.a", credit=1))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))
@@ -361,7 +361,7 @@ def test_the_fallback_is_at_another_router(pair):
 
 
 def test_a_bundle_keeps_the_order_of_each_producer(networks):
-    """Two connections to one neighbour are both used; a producer keeps to one of them."""
+    """Both connections to one neighbour are used; each producer keeps to one of them."""
     network = networks("AB", 2)
     first = network.join("A", "B", workers=(0, 0))
     network.join("A", "B", workers=(1, 1))
@@ -369,7 +369,7 @@ def test_a_bundle_keeps_the_order_of_each_producer(networks):
     network.pass_seconds(3)
     receiving = client(network, "B", consumer(0, "balanced.a"))
     network.known("M0balanced.a", "B")
-    # So many that no row of their numbers chooses one connection only: that is by hash.
+    # The connection is chosen by hash of the producer. Sixteen producers are enough to hit both.
     peers = [client(network, "A", producer(0, "balanced.a"), worker=number % 2) for number in range(16)]
 
     def send(numbers):
@@ -392,7 +392,7 @@ def test_a_bundle_keeps_the_order_of_each_producer(networks):
 
 
 def outgoing(router, worker):
-    """Counters of the data links of a worker to other routers."""
+    """Return the counters of a worker's data links to other routers."""
     links = router.workers[worker].links
     return [
         router.region.link_counters(worker, index)

@@ -1,4 +1,4 @@
-"""Large messages between routers: links of their own, and their end (inter-router.md 10)."""
+"""Large messages between routers: their separate links, and the end of those links (inter-router.md 10)."""
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from tests.unit.engine.talk import consumer, flow, frames, message, messages, of
 
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_large_message_holds_up_no_small_one(pair, settled):
-    """It has a link of its own, and its consumer takes it when it likes."""
+    """The large message has its own link, and its consumer reads it later."""
     slow = client(pair, "B", consumer(0, "balanced.slow", credit=0))
     quick = client(pair, "B", consumer(0, "balanced.quick"))
     pair.known("M0balanced.slow", "B")
@@ -48,12 +48,12 @@ def test_streaming_links_are_used_again(pair):
         pair.settle()
         assert messages(frames(receiving)) == [large]
     links = pair["A"].workers[pair.joints[0].ends[0].worker.setup.worker].links
-    assert len(links) == 1 + 10 + 1  # control, ten priorities, one for streams
+    assert len(links) == 1 + 10 + 1  # control, ten priorities, one stream
 
 
 @pytest.mark.parametrize(("kept", "seconds"), [(2, 5), (3, 30)])
 def test_idle_streaming_links_are_closed_but_some(networks, kept, seconds):
-    """With option -T few are kept, so that their end can be seen."""
+    """With option -T only a few are kept, so that tests can see links close."""
     network = networks("AB")
     for one in network.routers.values():
         one.workers[0].router = replace(one.workers[0].router, streams_kept=kept, scrub_seconds=seconds)
@@ -86,7 +86,7 @@ def test_idle_streaming_links_are_closed_but_some(networks, kept, seconds):
 
 
 def test_streaming_links_whose_messages_are_with_consumers_stay(networks):
-    """Their outcomes would be lost with them."""
+    """Closing the links would lose the outcomes."""
     network = networks("AB")
     for one in network.routers.values():
         one.workers[0].router = replace(one.workers[0].router, streams_kept=2, scrub_seconds=5)

@@ -1,4 +1,6 @@
-"""Consumers with a max-message-size among others: who gets messages of which length (routing-semantics.md 8.11)."""
+"""Consumers with and without max-message-size: the choice of consumers by message length (routing-semantics.md
+8.11).
+"""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +11,7 @@ from tests.peer.types import ULong
 from tests.unit.engine.talk import consumer, frames, message, messages, of, producer, say, start, transfer
 
 LIMITS = (0, 0, 30, 100, 1000, 100_000)
-#: The last one streams: it is routed when so much is here that no limit allows it.
+#: Octets of bodies. The last one streams: it is routed when the octets received exceed every limit.
 SIZES = (0, 20, 21, 70, 100, 990, 991, 5000, 99_900, 140_000)
 CONSUMERS = 5
 

@@ -1,4 +1,4 @@
-"""Multicast copies for very many consumers of one worker: made in turns, by records from the worker to itself."""
+"""Multicast copies for very many consumers of one worker, made in batches by records from the worker to itself."""
 
 from collections.abc import Iterator
 from random import Random
@@ -28,15 +28,15 @@ from tests.unit.engine.talk import (
 
 ADDRESS = "multicast.crowd"
 CROWD = 10_000
-#: Consumers from which on copies are spread; copies of one turn, at most.
+#: Number of consumers from which copies are spread, and most copies of one turn.
 LEAST = 2048
-#: Units of a wake: a copy is charged at least one where it is made at once.
+#: Cost units of a wake. A copy made at once is charged at least one unit.
 UNITS_A_WAKE = 2 * 2 * Work.WORK_A_SLICE
 
 
 @pytest.fixture
 def few() -> Iterator[None]:
-    """Copies are spread from three consumers on."""
+    """Spread copies from three consumers on."""
     engine.use_spread(3)
     yield
     engine.use_spread()
@@ -81,7 +81,7 @@ def test_a_delivery_for_ten_thousand_consumers_is_the_work_of_many_wakes(routers
 
 
 def test_copies_for_many_addresses_of_an_exchange_are_the_work_of_many_wakes(routers: Any) -> None:
-    """Each of them has few consumers."""
+    """Each address has few consumers."""
     hops, each = 30, 1000
     bindings = "".join(
         f"binding {{ name: h{hop}; exchangeName: ex; bindingKey: many; nextHopAddress: multicast.{hop} }}\n"
@@ -133,7 +133,7 @@ def test_every_consumer_gets_each_message_once_and_in_order(
 
 @pytest.mark.parametrize("seed", range(10))
 def test_order_holds_when_consumers_become_fewer(routers: Any, few: None, seed: int) -> None:
-    """Copies in the ring arrive before those that are given at once."""
+    """Copies in the ring arrive before copies made directly."""
     choose = Random(seed)
     router = routers(1)
     staying = connected(router, consumer(0, ADDRESS))

@@ -1,4 +1,4 @@
-"""The table that workers route by: deltas, snapshots, and what does not fit."""
+"""Replicated address table of workers: deltas, snapshots and inconsistent ops."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -84,7 +84,7 @@ def test_like_lists(table, steps):
             continue
         table.apply(epoch, from_wire([op, number, *who, 250] if op == "+c" else [op, number, *who]))
         (model[number].append if op == "+c" else model[number].remove)(who)
-    for number, expected in model.items():  # the list turns: it begins anywhere
+    for number, expected in model.items():  # the list rotates: it may begin anywhere
         found = table.describe()[f"M0{number}"]
         turns = [expected[at:] + expected[:at] for at in range(len(expected) or 1)]
         assert found in turns
@@ -119,7 +119,7 @@ def test_a_link_of_ours_is_dropped_wherever_it_is_bound():
         bound = [["+c", table.by_name(f"M0balanced.{n}").id, 0, slot.index, slot.generation, 250] for n in (0, 2)]
         table.apply(table.epoch + 1, from_wire(*bound))
         assert [len(table.describe()[f"M0balanced.{n}"]) for n in range(3)] == [2, 1, 2]
-        table.drop_consumer(slot.index, slot.generation + 1)  # of one that had the slot before
+        table.drop_consumer(slot.index, slot.generation + 1)  # an earlier generation of the slot
         assert [len(table.describe()[f"M0balanced.{n}"]) for n in range(3)] == [2, 1, 2]
         table.drop_consumer(slot.index, slot.generation)
         assert [len(table.describe()[f"M0balanced.{n}"]) for n in range(3)] == [1, 0, 1]
@@ -130,7 +130,7 @@ def test_a_link_of_ours_is_dropped_wherever_it_is_bound():
 
 
 def test_an_address_that_goes_takes_its_consumers_along(table):
-    """The supervisor says so of each before; if it did not, nothing would be left."""
+    """The supervisor removes each consumer first. If it did not, nothing would be left behind."""
     table.apply(1, from_wire(address(1, "M0a"), address(2, "M0b"), ["+c", 1, 1, 5, 9, 250], ["+c", 2, 1, 5, 9, 250]))
     table.apply(2, from_wire(["-addr", 1]))
     assert table.describe() == {"M0b": [(1, 5, 9)]}
@@ -141,7 +141,8 @@ def test_an_address_that_goes_takes_its_consumers_along(table):
 
 
 def test_producers_wait_for_a_consumer_each_in_its_way():
-    """Of an address without consumers: those who came before any, whose deliveries were released, and who has left."""
+    """Producers of an address without consumers: attached before any consumer, with released deliveries, and already
+    lost."""
     router = Router()
     try:
         sending, leaving, consuming = (router.connect() for _ in range(3))

@@ -1,4 +1,4 @@
-"""A state that the producer puts into a transfer goes on in the transfers to consumers (routing-semantics.md D-4)."""
+"""Delivery states in a producer's transfers are relayed in the transfers to consumers (routing-semantics.md D-4)."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ SIZES = [10, 40_000, 300_000]  # octets of one frame, of several, of a stream
 
 @pytest.fixture(params=[1, 2])
 def world(request, routers):
-    """A router with clients on its first and on its last worker."""
+    """Return a router and a function that connects clients to its first or last worker."""
     router = routers(request.param)
 
     def client(last, *octets, max_frame=16384):
@@ -39,7 +39,7 @@ def world(request, routers):
 
 
 def states(heard):
-    """What the first transfer of each delivery says, and that no other one says anything."""
+    """Return the state in the first transfer of each delivery. No other transfer may have one."""
     found: dict[Any, Any] = {}
     for frame in of(heard, "transfer"):
         if frame.delivery_id in (None, *found):
@@ -101,7 +101,8 @@ def part(number, payload, **fields):
 
 
 def test_a_state_in_a_later_transfer(world):
-    """A message that is forwarded whole says it from the beginning; of one that has begun to leave it is told."""
+    """A message forwarded whole has the state in its first transfer. A message that has begun to leave gets a
+    disposition."""
     router, client = world
     receiving, sending = client(False, consumer(0, "balanced.a")), client(True, producer(0, "balanced.a"))
     body = message(b"x" * 20_000)
@@ -125,7 +126,7 @@ def test_a_state_in_a_later_transfer(world):
 
 
 def test_what_the_producer_says_of_a_message_that_waits(world):
-    """Its disposition is in the transfer."""
+    """The producer's disposition becomes part of the transfer."""
     router, client = world
     receiving, sending = client(False, consumer(0, "balanced.a", 0)), client(True, producer(0, "balanced.a"))
     sending.feed(transfer(0, 0, message(b"x")) + transfer(0, 1, message(b"y"), state=received(0, 0)))

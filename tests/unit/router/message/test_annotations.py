@@ -1,4 +1,4 @@
-"""Scan of the first sections, and annotations on their way out, against a decoder of everything."""
+"""Scan of the leading sections and rewriting of annotations, compared with a full decoder."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def made(head, delivery, annotations, properties, body):
 
 
 def kept(annotations):
-    """The pairs of users, in their order."""
+    """Return the users' pairs in their order."""
     return [(key, value) for key, value in annotations or [] if not key.startswith(ROUTER)]
 
 
@@ -108,7 +108,7 @@ SERVED = "x-opt-sluice.served"
 
 
 def test_served_edge_routers():
-    """docs/internals/edge.md"""
+    """See docs/internals/edge.md."""
     message = made(None, None, [(Symbol("a"), 1), (Symbol(SERVED), ["one"])], None, b"x")
     result, found = scan_dict(message)
     assert (result, found["served"], found["pairs"], found["rewrite"]) == (0, encode(["one"]), 1, True)

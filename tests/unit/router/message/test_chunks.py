@@ -1,4 +1,4 @@
-"""Memory of the chunks of a message: it follows the octets that came."""
+"""Memory of a message's chunks, which follows the octets received."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.unit.engine.talk import producer, say, start
 
 
 def test_unfinished_messages_of_few_octets_take_little_memory(routers):
-    """The room of a chunk follows what came: the meter counts octets."""
+    """A chunk's capacity follows the octets received: the meter counts octets."""
     router = routers()
     peer = router.connect()
     peer.feed(start())

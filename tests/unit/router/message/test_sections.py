@@ -1,4 +1,4 @@
-"""Number of octets that a scan of a message's first sections needs, compared with scans of all beginnings."""
+"""Octets needed to scan a message's leading sections, compared with scans of all prefixes."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ LONG_MAP = b"\0\x53\x72\xd1\x00\x08\x00\x00\x00\x00\x00\x02"  # annotations of 5
 
 
 def is_short(octets: bytes, properties: bool) -> bool:
-    """True if a scan of these octets finds too few."""
+    """Return True if a scan finds these octets incomplete."""
     return bool(scan_dict(octets, properties)[0] in (MORE, TRUNCATED))
 
 
