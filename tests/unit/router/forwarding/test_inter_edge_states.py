@@ -53,7 +53,7 @@ connector {
 
 @pytest.fixture(params=[1, 3], ids=["one-worker", "three-workers"])
 def edges(request, networks):
-    """Two edge routers, A and B, joined by an inter-edge connection. A has several workers, or one."""
+    """Return a network of two edge routers, A and B, with an inter-edge connection. A has one or three workers."""
     network = networks("")
     network.routers["A"] = Router(request.param, SHARED % {"id": "A", "more": LISTENER})
     network.routers["B"] = Router(1, SHARED % {"id": "B", "more": CONNECTOR})

@@ -1,4 +1,4 @@
-"""Doorbells: who rings is heard, whatever the two do in between, and nobody else is looked at."""
+"""Doorbells: a ring is never lost, whatever the interleaving, and only the bells that rang are serviced."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ from router.testing.interworker import Doorbell, RingEnd, Sleeper, drain, pour, 
 READER = 0
 RING = 4096
 ROUNDS = 60_000
-PATIENCE_MS = 5_000  # far beyond what a wake-up can take
+PATIENCE_MS = 5_000  # far longer than any wake-up takes
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_worker_that_is_replaced_hears_nothing_of_before(region: Region) -> No
 
 
 class Writer:
-    """Peer `number`, which writes so many records: one access to shared memory in each step."""
+    """Peer `number`, which writes `records` records. Each step makes one access to shared memory."""
 
     def __init__(self, region: Region, number: int, records: int) -> None:
         self.number = number
@@ -96,7 +96,7 @@ class Writer:
 
 
 class Reader:
-    """The worker: it takes what it was told of, and blocks."""
+    """Worker that reads the rings whose bells rang, and blocks. Each step makes one access to shared memory."""
 
     def __init__(self, region: Region, writers: list[Writer]) -> None:
         self.bells = Doorbell(region, READER)
@@ -120,7 +120,7 @@ class Reader:
         self.step = self.wake
 
     def wake(self) -> None:
-        """The edge of a signal is gone with the wait that it ends, also with one that did not block."""
+        """The wait consumes the edge of a signal, even if it did not block."""
         if self.blocked and not self.signalled():
             return
         for writer in self.writers:
@@ -155,7 +155,7 @@ def test_nothing_is_left_lying_in_whatever_order_they_do_what(counts: list[int],
     for at in order:
         actors[at % len(actors)].step()
     turns = cycle(actors)
-    for _ in range(100 * sum(counts)):  # whoever is not blocked goes on, until all is done
+    for _ in range(100 * sum(counts)):  # let the actors take turns until all is done
         next(turns).step()
     assert all(writer.done for writer in writers)
     assert reader.taken == sum(counts), f"a record lies in a ring, and the reader is {reader.step.__name__}"
@@ -176,7 +176,7 @@ def write(region: Region, worker: int, eventfds: list[int]) -> None:
 
 @pytest.mark.starts
 def test_no_bell_is_lost_between_processes(region: Region) -> None:
-    """Three write to one, into small rings that are full now and then; nobody reads an eventfd."""
+    """Three processes write to one, into small rings that fill up now and then. No process reads an eventfd."""
     eventfds = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(4)]
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=write, args=(region, worker, eventfds)) for worker in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""The table of links by slot: a link that is freed is not in it any more, whatever its owner forgot."""
+"""Table of links by slot: a freed link leaves it, even if its owner forgot to remove it."""
 
 import pytest
 from router.interworker.link_table import LinkTable

@@ -1,4 +1,4 @@
-"""Records between workers: what a decoder reads is what the encoder wrote, and never octets beyond the record."""
+"""Ring records between workers: the decoder reads what the encoder wrote, and never octets beyond the record."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ STATED = 8  # F_STATE of a TRANSFER
 SERVED = 64  # K_SERVED
 CONTINUE, UPDATE, WINDOW = 2, 3, 6
 LINK_TRANSFER, LINK_TOLD = 16, 22
-#: Most significant octet of a changed length first: any of them reaches far beyond the record, or a little.
+#: Little-endian words to write over lengths, which then reach far beyond the record, or a little.
 LENGTHS = st.sampled_from([0, 1, 3, 4, 5, 8, 64, 255, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF0, 0xFFFFFFFF])
 OCTET, WORD, KEY = st.integers(0, 0xFF), st.integers(0, 0xFFFFFFFF), st.integers(0, 2**64 - 1)
 PART = st.binary(max_size=40)
@@ -23,7 +23,7 @@ TOLD = st.tuples(st.just(LINK_TOLD), OCTET, OCTET, WORD, WORD, KEY, st.just(b"")
 STATES_OF_LINKS = st.tuples(
     st.integers(LINK_TRANSFER + 1, LINK_TOLD - 1), OCTET, OCTET, WORD, WORD, KEY, st.just(b""), PART, st.just(b"")
 )
-#: Octets of the head in which lengths and flags are, and what is written over them.
+#: Positions in the head, where lengths and flags are, and the words written there.
 CHANGES = st.lists(st.tuples(st.integers(0, 60), st.one_of(LENGTHS, WORD)), max_size=3)
 
 
@@ -44,7 +44,7 @@ def check_within(record: bytes, fields: dict[str, Any]) -> None:
 
 
 def changed(record: bytes, changes: list[tuple[int, int]], end: int) -> bytes:
-    """The record with other octets in some places, and cut."""
+    """Return the record cut at `end`, with other octets at some positions."""
     octets = bytearray(record)
     for at, value in changes:
         if at + 4 <= len(octets):

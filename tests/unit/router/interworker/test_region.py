@@ -1,4 +1,4 @@
-"""The shared memory region: making, mapping, refusing, reading, resetting."""
+"""Shared-memory region: creation, mapping, refusals, reading and resetting."""
 
 import errno
 import os
@@ -17,9 +17,9 @@ WORKERS = 3
 LINKS = 100
 ADDRESSES = 20
 RING = 4096
-BLOCK = 512  # octets, unit of st_blocks
+BLOCK = 512  # octets, the unit of st_blocks
 
-# Offsets of the header's fields, in octets.
+# Offsets of header fields, in octets.
 VERSION_AT = 8
 WORKERS_AT = 12
 RING_OCTETS_AT = 24
@@ -63,7 +63,7 @@ def test_what_one_mapping_writes_the_other_reads(region: Region) -> None:
 
 
 def test_nothing_overlaps(region: Region) -> None:
-    """Fill every slot and ring with what is its own; then each still holds it."""
+    """Fill every slot and ring with a distinct value and check that each still holds its own."""
     for worker in range(WORKERS):
         set_worker(region, worker, ingress=worker + 1, latency=[worker + 1] * 32)
         for index in range(LINKS):
@@ -162,7 +162,7 @@ def test_create_too_large_for_a_file_is_an_error() -> None:
 
 
 def copy_of(region: Region, *changes: tuple[int, str, int], size: int | None = None) -> int:
-    """A descriptor with the octets of a region's header, changed at (offset, struct format, value)."""
+    """Return a descriptor with the octets of a region's header, changed at (offset, struct format, value)."""
     header = bytearray(os.pread(region.fd, 4096, 0))
     for at, form, value in changes:
         struct.pack_into(form, header, at, value)
@@ -187,7 +187,7 @@ def test_attach_refuses_another_header(region: Region, change: tuple[int, str, i
     fd = copy_of(region, change)
     with pytest.raises(RegionError, match=text):
         Region.attach(fd)
-    os.close(fd)  # still ours
+    os.close(fd)  # still owned by the test
 
 
 def test_attach_refuses_another_size(region: Region) -> None:
@@ -306,7 +306,7 @@ def test_reset_worker_forgets_only_that_worker(region: Region) -> None:
     assert [reset[name] for name in ("connections", "links", "buffered", "heartbeat", "sleeping")] == [0] * 5
     assert (reset["ingress"], reset["links_used_high"]) == (5, 0)
     assert region.link_counters(1, 0) is None
-    claim_link(region, 1, 60, 13)  # raises the mark over the slots that were reset
+    claim_link(region, 1, 60, 13)  # raises the high-water mark beyond the slots that were reset
     assert region.link_counters(1, 0) is None
     assert region.link_counters(1, 40) is None
     for producer in range(WORKERS):

@@ -1,4 +1,4 @@
-"""The ring against a naive queue, and between two processes."""
+"""Ring compared with a naive queue, and used between two processes."""
 
 import contextlib
 import multiprocessing
@@ -22,7 +22,7 @@ RECORD_HEADER = 8
 RING_HEADER = 128
 RING_STRIDE = 8192  # header and data, rounded up to pages
 RECORDS = 200_000
-PATIENCE = 30.0  # seconds: far beyond what a wake-up can take
+PATIENCE = 30.0  # seconds, far longer than any wake-up takes
 
 SIZES = st.one_of(st.sampled_from([0, 1, 7, 8, 9, LARGEST - 1, LARGEST]), st.integers(0, LARGEST))
 STEPS = st.lists(st.tuples(st.sampled_from(["write", "write", "read", "reserve"]), SIZES), max_size=300)
@@ -36,7 +36,8 @@ def region() -> Iterator[Region]:
 
 
 def slack_of_ring_0_to_1(region: Region) -> bytes:
-    """What lies between the data of the ring and the next ring. The ring is the second of four at the region's end."""
+    """Return the octets between the ring's data and the next ring. The ring is the second of four at the region's
+    end."""
     at = region.size - 3 * RING_STRIDE + RING_HEADER + RING
     return os.pread(region.fd, RING_STRIDE - RING_HEADER - RING, at)
 
@@ -138,7 +139,7 @@ def test_a_full_ring_has_room_again_once_read(region: Region) -> None:
 @pytest.mark.parametrize("octets", range(0, 248, 8))
 def test_what_is_left_is_used_and_no_more(region: Region, octets: int) -> None:
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
-    for _ in range(8):  # to the middle, so that what is left does not end where the data ends
+    for _ in range(8):  # advance to the middle, so that the remaining room does not end at the end of the data
         assert producer.write(bytes(248))
         assert consumer.read() == bytes(248)
     for _ in range(15):
@@ -168,7 +169,7 @@ def test_a_consumer_opened_later_goes_on_where_the_ring_was_read(region: Region)
 
 
 def record_number(number: int, content: random.Random) -> bytes:
-    """Its number, content of random length, a checksum of both."""
+    """Return a record: its number, random content, and a checksum of both."""
     body = number.to_bytes(4, "little") + content.randbytes(content.choice((0, 3, 40, 200)))
     return body + zlib.crc32(body).to_bytes(4, "little")
 
@@ -192,7 +193,7 @@ def poller_of(eventfd: int) -> select.epoll:
 
 
 def produce(region: Region, eventfds: list[int]) -> None:
-    """Worker 0: send all records, waiting for room where there is none."""
+    """Run worker 0: write all records, waiting for room if necessary."""
     ring, peer, poller = RingEnd(region, 0, 1), Sleeper(region, 1), poller_of(eventfds[0])
     content = random.Random(1)
     for number in range(RECORDS):
@@ -209,7 +210,7 @@ def produce(region: Region, eventfds: list[int]) -> None:
 
 
 def consume(region: Region, eventfds: list[int]) -> None:
-    """Worker 1: take and check all records, sleeping where there is none."""
+    """Run worker 1: read and check all records, sleeping while there are none."""
     ring, own, poller = RingEnd(region, 0, 1), Sleeper(region, 1), poller_of(eventfds[1])
     for number in range(RECORDS):
         while (record := ring.read()) is None:
@@ -224,7 +225,7 @@ def consume(region: Region, eventfds: list[int]) -> None:
 
 
 def run_processes(*bodies: Callable[[], None]) -> None:
-    """Fork a process for each and let all end well."""
+    """Fork a process for each body and check that all exit with 0."""
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=body) for body in bodies]
     for process in processes:

@@ -1,4 +1,4 @@
-"""Sleeping and waking: no wake-up is lost, none is sent to a worker that is awake."""
+"""Sleeping and waking of workers: wake-ups are never lost, and never sent to a worker that is awake."""
 
 import multiprocessing
 import os
@@ -10,8 +10,8 @@ import pytest
 from router.interworker.region import Region
 from router.testing.interworker import RingEnd, Sleeper, ping_pong, wake_worker
 
-ROUNDS = 100_000  # without one of the fences, a wake-up is lost every 500 to 90,000 rounds on x86
-PATIENCE_MS = 5_000  # far beyond what a wake-up can take
+ROUNDS = 100_000  # if a fence is missing, a wake-up is lost every 500 to 90,000 rounds on x86
+PATIENCE_MS = 5_000  # far longer than any wake-up takes
 
 
 @pytest.fixture

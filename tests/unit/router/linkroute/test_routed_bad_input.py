@@ -1,4 +1,4 @@
-"""What a peer of a routed link says wrongly ends that peer's connection; the worker of the other one goes on."""
+"""Invalid input from a peer of a routed link closes that peer's connection; the other peer's worker continues."""
 
 import pytest
 
@@ -22,7 +22,7 @@ CROOKED_ERRORS = {
     "other list": Described(ULong(0x28), ["x" * 600]),
     "left over": Raw(b"\x00\x53\x1d\xc0\x06\x01\xa3\x01x\x40\x40"),
 }
-# Errors that are none of the container's making, and must fit the frames of any client.
+# Errors that the peer may send, and that must be shortened for clients with small frames.
 LONG_ERRORS = {
     "long description": Described(ULong(0x1D), [Symbol("x:y"), "e" * 600]),
     "long condition": Described(ULong(0x1D), [Symbol("x" * 600)]),
@@ -34,7 +34,7 @@ LONG_ERRORS = {
 
 @pytest.fixture(params=[1, 2], ids=["1-worker", "2-workers"])
 def world(routers, request):
-    """(router, container, client): the client takes frames of 512 octets."""
+    """Return (router, container, client). The client accepts frames of 512 octets."""
     router = routers(request.param)
     router.core.link_routes.replace((link_route("in"), link_route("out")))
     container = Container(router, request.param - 1)
@@ -46,7 +46,7 @@ def world(routers, request):
 
 
 def alive(router, peer, channel=5):
-    """The connection answers."""
+    """Return True if the peer's connection still answers."""
     peer.feed(begin(channel))
     router.settle()
     return bool(of(frames(peer), "begin"))
@@ -125,7 +125,7 @@ def test_an_answer_with_a_terminus_that_is_none_ends_the_container(routers, work
 
 
 def heard_of(container):
-    """What the container hears, after it has answered the router's begin."""
+    """Answer the router's begin as the container. Return the frames received before."""
     container.router.settle()
     heard = frames(container.peer)
     (opened,) = of(heard, "begin")

@@ -1,4 +1,4 @@
-"""Routed links that come from other routers or go to them, in the engine (inter-router.md 12; decision 0012)."""
+"""Routed links from and to other routers, in the engine (inter-router.md 12; decision 0012)."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ NO_ROUTE = "No route to the destination node"
 
 
 class Neighbour:
-    """Another router: channel 0 has its control links, channel 1 its routed ones; what it says there is its own."""
+    """Scripted router. Channel 0 has its control links, channel 1 its routed links. `say` sends frames on channel 1."""
 
     def __init__(self, router, worker, name, ours):
         self.router = router
@@ -88,7 +88,7 @@ class World:
         self.others = {}
 
     def place(self):
-        """The connections of a test are at different workers, where there are several."""
+        """Return a worker number, so that the connections of a test are on different workers if there are several."""
         self.count += 1
         return (self.count - 1) % self.workers
 
@@ -100,7 +100,7 @@ class World:
         return Neighbour(self.router, self.place(), name, ours)
 
     def announce(self, neighbour, index, *keys):
-        """The neighbour has these keys."""
+        """Announce the keys of link routes as the neighbour's."""
         routers = self.core.routers
         self.others[index] = neighbour
         routers.id_of = lambda number: self.others[number].name
@@ -322,7 +322,7 @@ def test_a_way_of_a_client_is_not_believed(world):
 
 
 def test_what_is_too_long_for_the_next_connection(world):
-    """The router's peer takes frames of 512 octets."""
+    """The router's peer accepts frames of 512 octets."""
     container = world.container()
     client = world.router.connect(world.place())
     client.feed(start(max_frame_size=512) + say("attach", name="c0", handle=0, role=True, source=source("queue.a"),

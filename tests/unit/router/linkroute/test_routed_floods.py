@@ -1,5 +1,7 @@
-"""Floods by one end of a link route for a peer that does not read: its write buffer stays within its bound, and it
-receives the latest state when it reads again."""
+"""Floods from one end of a link route while the other end does not read.
+
+The write buffer stays within its bound, and the peer receives the latest state when it reads again.
+"""
 
 from typing import Any
 
@@ -26,20 +28,20 @@ from tests.unit.engine.talk import (
 )
 from tests.unit.router.linkroute.test_routed_links import ROUTED, Container, link_route, transfer_out
 
-OUTPUT_HIGH = 131_072  # octets of a write buffer above which nothing more is put into it (router/amqp/endpoint.pxd)
+OUTPUT_HIGH = 131_072  # octets in a write buffer above which nothing more is added (router/amqp/endpoint.pxd)
 FRAME = 16_384  # octets of the longest frame
 UNSENT_MOST = 16_777_216  # octets above which routed attaches are refused (ROUTED_UNSENT_MOST)
-HANDLE = 40  # of the container's link
+HANDLE = 40  # handle of the container's link
 FLOWS = 2_000
 PADDING = "y" * 12_000
 CREDIT = 500
 
 
 class Pair:
-    """A client and a container with one routed link, and an innocent client with another one to its own container."""
+    """Client and container with one routed link. Both link routes exist, and a second pair for bystanders."""
 
     def __init__(self, router: Router, *, sends: bool, link: bool = True) -> None:
-        """sends: the client sends to the container. link: the client attaches one."""
+        """sends: the client sends to the container. link: the client attaches a link."""
         self.router = router
         router.core.link_routes.replace(
             (link_route("in"), link_route("out"), link_route("in", "other"), link_route("out", "other"))
@@ -69,12 +71,12 @@ class Pair:
         return self.client if reader == "client" else self.container.peer
 
     def flood(self, reader: str, octets: bytes) -> None:
-        """Have the other end of `reader` send."""
+        """Send octets from the other end of `reader`."""
         (self.container.peer if reader == "client" else self.client).feed(octets)
         self.router.settle()
 
     def flow(self, reader: str, credit: int, count: int = 0, **fields: Any) -> bytes:
-        """A flow of the other end of `reader`."""
+        """Return a flow from the other end of `reader`."""
         if reader == "client":
             return flow(HANDLE, credit, delivery_count=count, channel=ROUTED, **fields)
         return flow(0, credit, delivery_count=count, **fields)
@@ -87,7 +89,7 @@ class Pair:
 
 
 def fill(pair: Pair, reader: str) -> None:
-    """Fill the write buffer of a reader to its bound: it gets messages that it does not read."""
+    """Fill a reader's write buffer to its bound with messages that it does not read."""
     size = 2 * OUTPUT_HIGH // 8_000
     if reader == "client":
         pair.client.feed(flow(0, size))
@@ -130,7 +132,7 @@ def test_flows_for_a_peer_that_does_not_read_become_one(routers, workers, reader
             fields: dict[str, Any] = dict(KINDS[kind])
             if "properties" in fields:
                 fields["properties"] = {Symbol("x"): PADDING, Symbol("n"): number}
-            # One frame, one wake: a flow in each wake was written.
+            # One flow per wake, since each wake writes its flows.
             pair.flood(reader, pair.flow(reader, 1 + number, **fields))
         bounded(stopped)
     pair.flood(reader, pair.flow(reader, CREDIT))
@@ -184,7 +186,7 @@ def test_properties_for_a_peer_that_reads_are_all_passed_on(routers, workers, re
 @pytest.mark.parametrize("asked", [{"echo": True}, {"drain": True}], ids=["echo", "drain"])
 def test_request_behind_a_full_buffer_stays_until_it_is_written(routers, workers, asked) -> None:
     pair = Pair(routers(workers), sends=False)
-    # The container sends, and the client's other link is what fills the container's buffer.
+    # The container sends. The client's other link fills the container's write buffer.
     other = producer(1, "queue.b")
     pair.client.feed(other)
     attach = pair.container.accept()
@@ -212,7 +214,7 @@ def test_request_behind_a_full_buffer_stays_until_it_is_written(routers, workers
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("reader", ["client", "container"])
 def test_credit_is_right_after_a_flood(routers, workers, reader) -> None:
-    """The link sends towards the reader: what it gets is counted, in order with the flows."""
+    """The link sends to the reader; the deliveries are counted, in order with the flows."""
     pair = Pair(routers(workers), sends=reader == "container")
     stopped = pair.end(reader)
     stopped.blocked = True
@@ -236,7 +238,7 @@ def test_credit_is_right_after_a_flood(routers, workers, reader) -> None:
 @pytest.mark.parametrize("reader", ["client", "container"])
 @pytest.mark.parametrize("settled", [False, True], ids=["states", "outcomes"])
 def test_dispositions_for_a_peer_that_does_not_read(routers, workers, reader, settled) -> None:
-    """Unsettled states are the latest one of each delivery. Outcomes replace them."""
+    """The reader gets the latest unsettled state of each delivery; outcomes replace states."""
     pair = Pair(routers(workers), sends=reader == "client")
     if reader == "client":
         pair.container.flow(HANDLE, MANY)
@@ -294,11 +296,11 @@ def test_detaches_for_a_peer_that_does_not_read_wait_and_keep_their_error(router
     stopped.blocked = True
     error = Described(ULong(0x1D), [Symbol("a:b"), "e" * 12_000])
     for handle in handles:
-        # A flow that waits for a link that is detached is dropped.
+        # A flow that waits for a detached link is dropped.
         pair.container.flow(handle, 1, properties={Symbol("x"): PADDING})
         pair.container.say("detach", handle=handle, closed=True, error=error)
         bounded(stopped)
-    # Its own detaches cross those that wait.
+    # The reader's own detaches cross the waiting ones.
     stopped.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(30, 60)))
     pair.router.settle()
     bounded(stopped)
@@ -318,7 +320,7 @@ def test_detaches_for_a_peer_that_does_not_read_wait_and_keep_their_error(router
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_attaches_for_a_container_that_does_not_read_are_refused(routers, workers) -> None:
-    """Clients attach and detach, with long properties, until the container's connection has too much to send."""
+    """Clients attach and detach, with long properties, until too much output waits for the container."""
     router = routers(workers, links=4_096)
     pair = Pair(router, sends=True)
     stopped = pair.container.peer
@@ -335,7 +337,7 @@ def test_attaches_for_a_container_that_does_not_read_are_refused(routers, worker
         assert octets_waiting(stopped.connection) <= UNSENT_MOST + FRAME
     assert refused[0].error.value[0] == "amqp:resource-limit-exceeded"
     assert "does not read" in refused[0].error.value[1]
-    # The container reads again: it receives the attaches and their detaches, and the next attach is passed on.
+    # The container reads again: it receives the attaches and their detaches, and the next attach is relayed.
     stopped.blocked = False
     router.settle()
     received = frames(stopped)
@@ -351,7 +353,7 @@ def test_innocent_pair_goes_on_during_a_flood(routers, workers) -> None:
     router = routers(workers)
     pair = Pair(router, sends=False)
     innocent = Container(router, len(router.workers) - 1)
-    # The next attach goes to the container that has fewer: until one is there both are asked in turn.
+    # The next attach goes to the container with fewer links. Until a link exists the containers take turns.
     sender = pair.connect(0)
     for number in range(2):
         sender.feed(producer(number, "queue.i"))
@@ -387,7 +389,7 @@ FLOW = st.tuples(
 @given(st.lists(FLOW, min_size=1, max_size=20), st.integers(0, 20))
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_stopped_reader_ends_in_the_state_of_one_that_reads(routers, workers, reader, flows, full_at) -> None:
-    """Random flows; from one of them on the reader does not read, and its buffer is full."""
+    """Flows are random. From one of them on the reader does not read and its buffer is full."""
     router = routers(workers)
     results = []
     for stops in (False, True):
@@ -420,7 +422,7 @@ def test_stopped_reader_ends_in_the_state_of_one_that_reads(routers, workers, re
 
 
 def test_settlement_by_a_sender_waits_with_queued_deliveries(routers) -> None:
-    """The sender settles what its receiver, which does not read, has not got yet."""
+    """The sender settles deliveries that its receiver has not read yet."""
     pair = Pair(routers(1), sends=False)
     pair.client.feed(flow(0, MANY))
     pair.router.settle()

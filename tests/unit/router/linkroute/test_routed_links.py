@@ -1,4 +1,4 @@
-"""Routed links: client and container, each with its own end, on one worker and on two."""
+"""Routed links between client and container, with both ends on one worker or on two."""
 
 import gc
 
@@ -40,7 +40,7 @@ def link_route(direction, prefix="queue", **more):
 
 
 class Container:
-    """The broker's end of everything."""
+    """Scripted broker to which link routes lead."""
 
     def __init__(self, router, worker):
         self.router = router
@@ -50,7 +50,7 @@ class Container:
         frames(self.peer)
 
     def accept(self, **fields):
-        """Answer the router's begin (if it is new) and its attach; returns the attach."""
+        """Answer the router's begin, if it is new, and its attach. Return the attach."""
         self.router.settle()
         heard = frames(self.peer)
         begins = of(heard, "begin")
@@ -81,7 +81,7 @@ class Container:
 
 @pytest.fixture(params=["near", "far"])
 def world(request, routers):
-    """(router, container, client), on one worker or on two."""
+    """Return (router, container, client), on one worker or on two."""
     far = request.param == "far"
     router = routers(workers=2 if far else 1)
     router.core.link_routes.replace((link_route("in"), link_route("out")))
@@ -94,7 +94,7 @@ def world(request, routers):
 
 
 def sending(world, credit=10, **fields):
-    """A client that sends to the container; the handles are 0 (client) and 40 (container)."""
+    """Attach a client's sender to the container. The handles are 0 (client) and 40 (container)."""
     router, container, client = world
     client.feed(producer(0, "queue.a", **fields))
     attach = container.accept()
@@ -105,7 +105,7 @@ def sending(world, credit=10, **fields):
 
 @pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
 def test_transfer_for_the_slot_of_a_replaced_link_is_released(routers, settled):
-    """A record names the consumer that had the slot before the client's link of a link route, which was replaced."""
+    """The record names a consumer whose slot has since been reused for the client's routed link."""
     router = routers(workers=2)
     router.core.link_routes.replace((link_route("out"),))
     container = Container(router, 1)
@@ -116,7 +116,7 @@ def test_transfer_for_the_slot_of_a_replaced_link_is_released(routers, settled):
     router.settle()
     (slot,) = router.workers[0].links
     frames(sender)
-    # The record is in the ring when the consumer goes, and its worker reads it when the slot is another link's.
+    # The record is in the ring when the consumer detaches. Its worker reads it when the slot belongs to another link.
     engine.hold_ring(router.workers[0].ports[1], True)
     sender.feed(transfer(0, 0, message(b"x"), settled=settled))
     client.feed(say("detach", handle=0, closed=True))
@@ -339,7 +339,7 @@ def test_a_client_that_goes_in_the_middle_of_a_message_aborts_it(world):
 
 
 def empty(number, **fields):
-    """A frame without payload."""
+    """Return a transfer frame without payload."""
     return say("transfer", handle=0, delivery_id=number, delivery_tag=b"e%d" % number, message_format=number, **fields)
 
 
@@ -422,7 +422,7 @@ def test_what_ends_before_its_first_octet_was_never_there(world, how):
 
 
 def test_a_delivery_that_is_resumed_may_be_empty(world):
-    """Nothing of it is missing: the frame says what became of it."""
+    """A resumed delivery is not incomplete: the frame only reports its outcome."""
     router, container, client = world
     sending(world)
     frames(container.peer)
@@ -508,7 +508,8 @@ def test_attaches_take_turns_over_containers(world):
     router.settle()
     for each in (container, other):
         heard = frames(each.peer)
-        assert len(of(heard, "attach")) == 1  # for all the router knows, the container allows one
+        # the router knows no channel-max of the container yet, so it sends one attach
+        assert len(of(heard, "attach")) == 1
         (opened,) = of(heard, "begin")
         each.say("begin", remote_channel=opened.channel, next_outgoing_id=0, incoming_window=9, outgoing_window=9)
         assert len(of(frames(each.peer), "attach")) == 1
@@ -555,7 +556,7 @@ def test_a_worker_that_dies_ends_the_other_end(routers):
 
 
 class LateWorker(InProcessWorker):
-    """A worker whose deltas come behind the messages that rely on them: they have a socket of their own."""
+    """Worker whose deltas arrive after the messages that rely on them, since deltas have their own socket."""
 
     def __init__(self, router, number):
         super().__init__(router, number)

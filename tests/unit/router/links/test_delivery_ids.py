@@ -1,4 +1,4 @@
-"""Delivery-ids that come round while a delivery is unsettled: the connection ends, and no stale pointer is left."""
+"""Delivery-ids that wrap around to a delivery still unsettled: the connection closes, and no stale pointer is left."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def session_of(peer: Any) -> Any:
 
 
 def pair(router: Any, workers: int) -> tuple[Any, Any]:
-    """A consumer on the first worker, a producer on the last one."""
+    """Connect a consumer to the first worker and a producer to the last one."""
     receiving, sending = router.connect(0), router.connect(workers - 1)
     receiving.feed(start() + consumer(0, "balanced.a"))
     router.settle()
@@ -57,7 +57,7 @@ def test_delivery_ids_that_wrap_with_all_settled_go_on(routers: Any, workers: in
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("size", [10, 40_000], ids=["one-frame", "several-frames"])
 def test_outgoing_delivery_id_in_use_ends_the_consumer(routers: Any, workers: int, size: int) -> None:
-    """Its deliveries are modified, as those of any consumer that is lost; the producer goes on."""
+    """The consumer's deliveries are modified, as for any lost consumer. The producer continues."""
     router = routers(workers)
     receiving, sending = pair(router, workers)
     sending.feed(transfer(0, 0, message(b"x" * size)) + transfer(0, 1, message(b"x" * size)))

@@ -1,4 +1,4 @@
-"""What must not be lost when links end, credit crosses a return, or a number is at its limit."""
+"""Deliveries and credit that must survive the end of links, crossing flows, and wrapping numbers."""
 
 import pytest
 
@@ -27,7 +27,7 @@ PARTS = 30_000  # octets: two frames
 
 
 def outcomes(peer):
-    """(delivery, state, settled) of each that the peer has heard of."""
+    """Return (delivery-id, state, settled) of each delivery that the peer has received a disposition for."""
     return [
         (number, told.state, bool(told.settled))
         for told in of(frames(peer), "disposition")
@@ -37,7 +37,8 @@ def outcomes(peer):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_lost_consumer_with_a_backlog_takes_no_delivery_of_another(routers, workers):
-    """Delivery 0 of a session is with one consumer; what waits for another one of the session has no id yet."""
+    """Delivery 0 of a session is with one consumer. A delivery that waits for another consumer of the session has no
+    id yet."""
     router = routers(workers)
     receiver = router.connect(0)
     receiver.feed(start() + consumer(0, "balanced.a", 10) + consumer(1, "balanced.b", 0))
@@ -72,7 +73,7 @@ def test_the_answer_to_a_drain_that_is_called_off_loses_no_credit(routers):
     router.settle()
     granted = of(frames(sender), "flow")[-1]
     assert (granted.delivery_count, granted.link_credit) == (1, CAPACITY)
-    sender.feed(flow(0, 0, delivery_count=CAPACITY, drain=True))  # as one says it who has not read on
+    sender.feed(flow(0, 0, delivery_count=CAPACITY, drain=True))  # the peer has not read the second flow yet
     router.settle()
     granted = of(frames(sender), "flow")[-1]
     assert (granted.delivery_count, granted.link_credit) == (CAPACITY, CAPACITY)
@@ -94,7 +95,7 @@ def test_a_consumer_may_grant_any_credit(routers, credit):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_modified_without_fields_stays_so(routers, workers):
-    """Encoded as an empty list, as some clients do; the plain one of the router has delivery-failed."""
+    """Modified is encoded as an empty list, as by some clients. The router's own short form has delivery-failed."""
     empty = Raw(bytes.fromhex("00532745"))
     router = routers(workers)
     receiver, sender = router.connect(0), router.connect(workers - 1)
@@ -112,7 +113,7 @@ def test_modified_without_fields_stays_so(routers, workers):
 
 @pytest.mark.parametrize("end", ["end", "close", "lost"])
 def test_settled_messages_before_the_end_of_a_session_arrive(world, end):
-    """What waits for the container's window is more than what may be with its worker."""
+    """More messages wait for the container's window than its worker may hold."""
     router, container, client = world
     sending(world, credit=100)
     container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=MANY)
@@ -163,4 +164,4 @@ def test_a_drains_answer_behind_waiting_deliveries_keeps_its_count(world):
     router.settle()
     heard = frames(client)
     assert len(messages(heard)) == 7
-    assert of(heard, "flow")[-1].delivery_count == 10  # eight came, two were given back
+    assert of(heard, "flow")[-1].delivery_count == 10  # eight arrived, two were given back

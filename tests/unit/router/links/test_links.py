@@ -1,4 +1,4 @@
-"""Credit, windows, delivery-ids and dispositions of links and sessions, where numbers are large or wrap."""
+"""Credit, windows, delivery-ids and dispositions of links and sessions, with large and wrapping numbers."""
 
 import time
 
@@ -24,12 +24,12 @@ from tests.unit.engine.talk import (
 )
 
 NEAR_WRAP = 0xFFFFFFF0
-FAST = 2.0  # seconds, sanitizers included, for what must not walk 2**31 ids
-CAPACITY = 4  # of the listener "kept"
+FAST = 2.0  # seconds, sanitizers included, for work that must not visit 2**31 ids
+CAPACITY = 4  # capacity of links of the listener "kept"
 
 
 def pair(router, credit=0x7FFFFFFF, address="balanced.a", listener="main", **producing):
-    """A consumer and a producer on connections of their own."""
+    """Connect a consumer and a producer."""
     consuming, sending = router.connect(listener=listener), router.connect(listener=listener)
     consuming.feed(start() + consumer(0, address, credit))
     router.settle()

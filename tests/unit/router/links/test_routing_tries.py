@@ -1,4 +1,4 @@
-"""Work for a message whose first sections come in many frames: it follows the octets, not the frames."""
+"""Cost of routing a message whose leading sections arrive in many frames: proportional to octets, not frames."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from tests.peer.types import Described, Map, Symbol, ULong
 from tests.unit.engine.talk import consumer, frames, of, producer, say, start
 from tests.unit.engine.talk import messages as whole_messages
 
-STREAM_AT = 131072  # octets with which an incomplete message is routed
-TRIES_MOST = 12  # to route one message
+STREAM_AT = 131072  # octets after which an incomplete message is routed
+TRIES_MOST = 12  # attempts to route one message
 FEW = 64  # octets of a frame
 REJECTED = 0x25
 
 
 class Sender:
-    """A client whose link has a handler that counts, and a consumer of the same worker."""
+    """Client whose link has a counting handler, and a consumer on the same worker."""
 
     def __init__(self, router: Any, address: str | None, listener: str = "main") -> None:
         self.router = router
@@ -44,7 +44,7 @@ class Sender:
         return say("transfer", payload=part, handle=0, more=more or None, **fields)
 
     def received(self) -> int:
-        """Octets of the message that have come at the consumer since the last call."""
+        """Return the octets of the message that the consumer has received since the last call."""
         return sum(len(frame.payload) for frame in of(frames(self.receiver), "transfer"))
 
     def check_work(self) -> None:
@@ -54,7 +54,7 @@ class Sender:
 
 
 def annotations(size: int) -> bytes:
-    """A section of annotations of about so many octets."""
+    """Return an annotations section of about `size` octets."""
     pairs = Map([(Symbol(f"key{number}"), "v" * 100) for number in range(size // 110)])
     return encode(Described(ULong(0x72), pairs))
 
@@ -110,7 +110,7 @@ def test_annotations_in_small_frames_are_looked_at_once_for_streams(routers):
 
 
 def test_stream_annotation_in_small_frames_is_found_when_its_section_is_complete(routers):
-    """Octets that are known to be a stream leave before there are STREAM_AT of them."""
+    """Octets known to be a stream leave before STREAM_AT of them have arrived."""
     sender = Sender(routers(), "balanced.a", "kept")
     pairs = Map([*((Symbol(f"k{n}"), "v" * 10) for n in range(20)), (Symbol("x-opt-qd.stream"), 1)])
     octets = encode(Described(ULong(0x72), pairs)) + b"\0\x53\x75\xb0" + (1 << 16).to_bytes(4, "big")

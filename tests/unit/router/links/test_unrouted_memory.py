@@ -1,4 +1,4 @@
-"""Memory of messages that are coming in and not routed yet: it counts like that of others, from the first octet."""
+"""Memory of incomplete messages that are not routed yet: it counts like other memory, from the first octet."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ from tests.unit.engine.talk import begin, consumer, frames, message, messages, o
 
 RELEASED = 0x26
 EXCEEDED = "amqp:resource-limit-exceeded"
-PIECE = 7 * PART  # octets of an unfinished message: fewer than what is streamed
+PIECE = 7 * PART  # octets of an unfinished message, too few to be streamed
 WHOLE = 200_000
 LITTLE = 200_000  # octets: enough to shut its session's window when memory is full
-FRAMES = 20  # of a window
+FRAMES = 20  # frames of a window
 WINDOW = FRAMES * PART
-SLACK = 1.5  # room of chunks that is not filled, and what is on its way
+SLACK = 1.5  # allowance for unused chunk room and octets under way
 
 
 def unfinished(session, links: int, address: str = "balanced.good") -> list[SendingLink]:
-    """Links that are to send a part of a message each."""
+    """Return links that each send only part of a message."""
     senders = [session.sender(address) for _ in range(links)]
     for sender in senders:
         sender.stops_at = PIECE
@@ -30,12 +30,12 @@ def unfinished(session, links: int, address: str = "balanced.good") -> list[Send
 
 
 def ended_by(links: list[SendingLink]) -> list[str]:
-    """Conditions of the links that the router has ended."""
+    """Return the conditions of the links that the router has ended."""
     return [link.ended.error.value[0] for link in links if link.ended is not None]
 
 
 class Pair:
-    """A client with a consumer, and one that sends to it small messages and large ones."""
+    """Client with a consumer, and client that sends small and large messages to it."""
 
     def __init__(self, router: Router, worker: int = 0) -> None:
         self.router = router
@@ -48,7 +48,7 @@ class Pair:
         run(router, self.actors)
 
     def hold(self) -> None:
-        """Send what nobody takes, so that the session needs memory for its window."""
+        """Send a message that is not read, so that the session needs memory for its window."""
         deaf(self.consumer, "balanced.little")
         run(self.router, self.actors)
         little = self.producer.sessions[0].sender("balanced.little")
@@ -92,7 +92,7 @@ def test_unfinished_messages_of_many_links_stay_within_limit_of_connection(worke
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_unfinished_messages_at_the_limit_are_finished_by_links_that_are_left(workers):
-    """Only links of the connection end, and no more than make room; all others finish what they have begun."""
+    """Only links of the connection end, and no more than needed. All others finish their messages."""
     with one_router(f"maxBufferedMegabytes: 1; maxSessionFrames: {FRAMES}", workers) as router:
         pair = Pair(router, workers - 1)
         client = Actor(router, "h")

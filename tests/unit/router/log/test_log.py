@@ -1,4 +1,4 @@
-"""The log: format of lines, levels, sinks, live changes, counters, kept lines, and several processes in one file."""
+"""Log: line format, levels, sinks, live changes, counters, kept lines, and several processes sharing a file."""
 
 import contextlib
 import os
@@ -46,7 +46,7 @@ INFO_AND_ABOVE = INFO | NOTICE | WARNING | ERROR | CRITICAL
 
 @pytest.fixture
 def make_log(tmp_path):
-    """Return a function that makes a log writing to a file: (log, function that returns the file's lines)."""
+    """Return a function that opens a log to a file. It returns the log and a function that reads the file's lines."""
     opened: list[Log] = []
 
     def make(timestamp=False, **settings):
@@ -380,7 +380,7 @@ def test_a_fifo_that_is_not_read_fast_enough_loses_lines(make_log, tmp_path):
 
 @pytest.fixture
 def daemon(tmp_path, monkeypatch):
-    """The socket of a daemon for the system's log."""
+    """Yield the socket of a fake syslog daemon."""
     path = str(tmp_path / "syslog")
     monkeypatch.setattr("router.log.sinks.SYSLOG_PATH", path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
@@ -493,7 +493,7 @@ def test_lost_lines_are_told_when_writing_works_again(tmp_path, capfd):
 
 
 def test_lines_are_held_until_they_are_released(tmp_path):
-    """Not those of errors, before which all that is held is written, nor more than a pipe takes in one piece."""
+    """Error lines flush all held lines first, and no more is held than a pipe takes in one write."""
     path = tmp_path / "log"
     log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
     log.hold()
@@ -554,13 +554,13 @@ def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):
     run()
     assert lines()[3:] == ["SERVER (error) 4 more of this kind in 10 seconds, the last: a 4"]
     log.repeated(ERROR, "SERVER", "a", "a 5")
-    log.repeated(CRITICAL, "SERVER", "b", "b again")  # its first for ten seconds
+    log.repeated(CRITICAL, "SERVER", "b", "b again")  # the first of its kind for ten seconds
     run()
     run()
     run()
     assert lines()[4:] == ["SERVER (critical) b again",
                                   "SERVER (error) 1 more of this kind in 10 seconds, the last: a 5"]  # fmt: skip
-    assert not later  # nobody wakes up for what has ended
+    assert not later  # no timer is left for a kind that has ended
     log.repeated(ERROR, "SERVER", "a", "a 6")
     assert lines()[-1] == "SERVER (error) a 6"
     assert log.counters()["SERVER"]["error"] == 7
@@ -568,7 +568,7 @@ def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):
 
 @pytest.mark.parametrize("module", ["SERVER", "DEFAULT"])
 def test_change_of_a_module_lets_its_failures_be_seen_again(make_log, module):
-    """Whoever changes the level or the file of a module looks for its next failure there; other modules go on."""
+    """After a change of a module's settings its next failure is logged again. Other modules are unaffected."""
     log, lines = make_log()
     for _ in range(3):
         log.repeated(ERROR, "SERVER", "a", "server")
@@ -596,7 +596,7 @@ def test_kinds_of_what_comes_again_are_bounded(make_log):
     log.repeated(ERROR, "SERVER", "kind 0", "text 0 again")
     assert len(lines()) == MOST_REPEATS + 1
     log.close()
-    assert len(lines()) == MOST_REPEATS + 3  # what was counted is told at the end
+    assert len(lines()) == MOST_REPEATS + 3  # the counts are logged at the end
 
 
 def test_syslog_has_no_timestamp(daemon):

@@ -1,4 +1,4 @@
-"""Quantiles of a histogram by powers of two of a microsecond."""
+"""Quantiles of a histogram with buckets at powers of two of a microsecond."""
 
 import pytest
 

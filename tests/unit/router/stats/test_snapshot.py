@@ -1,4 +1,4 @@
-"""What a reader of links sees: each change once, of each link that had the slot."""
+"""Reader of link counters: it reports each change once, for each link that used the slot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def region() -> Iterator[Region]:
 
 
 def deliveries(reader: LinkReader) -> list[tuple[int, int, bool, int]]:
-    """Slot, generation, whether it is there, and what `deliveries` has grown by."""
+    """Return (slot, generation, present, growth of `deliveries`) of each reported link."""
     return [(row[0], row[1], row[2], row[11][LINK_COUNTERS.index("deliveries")]) for row in reader.look()]
 
 
@@ -29,7 +29,7 @@ def test_only_growth_is_seen(region: Region) -> None:
     reader = LinkReader(region, 1)
     assert reader.look() == []
     claim_link(region, 1, 0, 7, taken=(1, 0, 2), direction=2, deliveries=5, accepted=4)
-    claim_link(region, 0, 0, 8, deliveries=99)  # another worker's
+    claim_link(region, 0, 0, 8, deliveries=99)  # counters of another worker
     (row,) = reader.look()
     assert (row[3], row[11][:2], row[12], sum(row[13])) == (False, [5, 4], [1, 0, 2], 0)
     assert reader.look() == []
@@ -78,7 +78,7 @@ def test_slots_of_a_worker_that_died_begin_anew(region: Region) -> None:
     reader.look()
     region.reset_worker(0)
     assert reader.look() == []
-    claim_link(region, 0, 0, 7, deliveries=2)  # a generation that comes again
+    claim_link(region, 0, 0, 7, deliveries=2)  # a generation that is reused
     assert deliveries(reader) == [(0, 7, True, 2)]
 
 
@@ -108,13 +108,13 @@ def test_each_sample_is_seen_once(region: Region) -> None:
     reader = SampleReader(region, 1)
     assert reader.look() == []
     write_sample(region, 1, at=5, octets=7, link=3, generation=9, latency=11, settle=13, kind=0x24, every=1024)
-    write_sample(region, 0, at=6)  # another worker's
+    write_sample(region, 0, at=6)  # sample of another worker
     assert reader.look() == [(5, 7, 3, 9, 11, 13, 0x24, 1024)]
     write_sample(region, 1, latency=NO_TIME, settle=NO_TIME)
     (row,) = reader.look()
     assert row[4:6] == (None, None)
     assert reader.look() == []
-    assert SampleReader(region, 1, reader.seen).look() == []  # another process goes on there
+    assert SampleReader(region, 1, reader.seen).look() == []  # another process continues from this state
 
 
 def test_of_too_many_samples_the_last_are_seen(region: Region) -> None:
@@ -123,5 +123,5 @@ def test_of_too_many_samples_the_last_are_seen(region: Region) -> None:
     assert len(reader.look()) == 1
     for number in range(SAMPLES + 10):
         write_sample(region, 0, at=number)
-    # One less than there is room for: the oldest may be being written over.
+    # One sample less than the buffer holds: the oldest may be overwritten during the read.
     assert [row[0] for row in reader.look()] == list(range(11, SAMPLES + 10))

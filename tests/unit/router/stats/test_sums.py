@@ -1,4 +1,4 @@
-"""Sums over many slots: equal to what the accessors of single slots say."""
+"""Sums over many slots, compared with the accessors of single slots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def region() -> Iterator[Region]:
 
 
 def count(region: Region, address: int, worker: int, start: int) -> None:
-    """Give the counters of an address in a worker the values start, start + 1 and so on."""
+    """Set the counters of an address in a worker to start, start + 1 and so on."""
     set_address(region, worker, address, **{name: start + number for number, name in enumerate(ADDRESS_SUMS)})
 
 
@@ -84,14 +84,14 @@ def numbers(*values: int) -> array[int]:
 
 
 def test_links_are_summed_by_group_and_address(region: Region) -> None:
-    # Of the three that have a place at the producer one was settled when it came.
+    # One of the three deliveries with a place at the producer arrived settled.
     claim_link(region, 1, 0, 9, direction=1, credit=5, undelivered=1, unsettled=3, deliveries=8, finished=6)
     claim_link(region, 1, 1, 9, direction=2, credit=0, undelivered=10, unsettled=20)
     claim_link(region, 1, 2, 9, direction=2, credit=-1, undelivered=100, unsettled=200, blocked=1, stuck=9)
     claim_link(region, 1, 3, 9, direction=2, credit=1, undelivered=1000)
     free_link(region, 1, 3)
     sums, undelivered = array("Q", [0] * 2 * len(LINK_SUMS)), array("Q", [0] * ADDRESSES)
-    # The slots 3 and 40 are free, the latter was never used.
+    # Slots 3 and 40 are free; slot 40 was never used.
     add_links(region, 1, numbers(0, 1, 2, 3, 40), numbers(0, 1, 1, 1, 1), numbers(0, 7, 7, 7, 7), sums, undelivered)
     assert dict(zip(LINK_SUMS, sums[: len(LINK_SUMS)], strict=True)) == {
         "links": 1,

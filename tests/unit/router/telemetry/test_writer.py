@@ -1,4 +1,4 @@
-"""Files of telemetry: whole or not there, kept to a quota, none twice."""
+"""Telemetry files: complete or absent, kept within a quota, never written twice."""
 
 import json
 
@@ -126,7 +126,7 @@ def test_hidden_files_of_another_boot_are_forgotten(tmp_path, clock):
         made.add("fact_worker", [row(clock)])
         made.publish(number, b"state %d" % number)
     for file in files(tmp_path)[1:]:
-        file.rename(file.with_name(f".{file.name}.tmp"))  # as after a crash
+        file.rename(file.with_name(f".{file.name}.tmp"))  # the state after a crash
     (tmp_path / "v1/fact_worker/router=a%2Fb/date=2026-03-01/hour=00/.part.tmp").write_text("{")
     again = writer(tmp_path, clock)
     assert again.load() == b"state 3"
