@@ -1,4 +1,4 @@
-"""A scripted AMQP 1.0 peer for tests: full control of every frame, no dependency, blocking sockets.
+"""Scripted AMQP 1.0 peer for tests: full control of every frame, no dependencies, blocking sockets.
 
-It shares no code with the router, on purpose: what one side misreads the other must not misread too.
+The peer deliberately shares no code with the router, so that an error in one is not repeated in the other.
 """

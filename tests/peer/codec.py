@@ -27,16 +27,16 @@ from tests.peer.types import (
     UShort,
 )
 
-#: Largest value of the one-octet sizes and counts (vbin8, str8, list8, ...).
+#: Largest value of one-octet sizes and counts (vbin8, str8, list8, ...).
 MAX_8 = 0xFF
 
 
 class CodecError(ValueError):
-    """The octets are not an AMQP value; the text names the offset."""
+    """Raised for octets that are not an AMQP value. The text names the offset."""
 
 
 def encode(value: Any) -> bytes:
-    """Encode `value` in the shortest form of its type. Raises TypeError for what AMQP has no type for."""
+    """Encode `value` in the shortest form of its type. Raises TypeError for values without an AMQP type."""
     if isinstance(value, Raw):
         return bytes(value)
     if value is None:
@@ -50,7 +50,7 @@ def encode(value: Any) -> bytes:
 
 
 def _small(zero: bytes | None, small: int, low: int, high: int, code: int, fmt: str) -> Callable[[Any], bytes]:
-    """Encoder of an integer type with a zero form, a one-octet form for [low, high] and a full form."""
+    """Return the encoder of an integer type with a zero form, a one-octet form for [low, high] and a full form."""
 
     def encoder(value: Any) -> bytes:
         number = int(value)
@@ -84,7 +84,7 @@ def _map(value: dict[Any, Any]) -> bytes:
     return _compound(0xC1, 0xD1, 2 * len(pairs), b"".join(encode(k) + encode(v) for k, v in pairs))
 
 
-#: Codes that array elements use: one fixed form per type, wide enough for every value.
+#: Type codes of array elements: one fixed form per type, wide enough for every value.
 _ARRAY_FORMS: list[tuple[type, int, Callable[[Any], bytes]]] = [
     (Symbol, 0xB3, lambda v: struct.pack("!I", len(v)) + v.encode("ascii")),
     (UByte, 0x50, lambda v: struct.pack("!B", v)),
@@ -193,7 +193,7 @@ _VARIABLE: dict[int, Callable[[bytes], Any]] = {
 
 
 def decode(octets: bytes, at: int = 0) -> tuple[Any, int]:
-    """Decode the value at offset `at`; gives it and the offset behind it. Raises CodecError."""
+    """Decode the value at offset `at`. Return the value and the offset behind it. Raises CodecError."""
     try:
         return _value(octets, at)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
@@ -220,7 +220,7 @@ def _value(octets: bytes, at: int) -> tuple[Any, int]:
 
 
 def _body(code: int, octets: bytes, at: int) -> tuple[Any, int]:
-    """The value of type `code` whose body begins at `at`."""
+    """Return the value of type `code` whose body begins at `at`, and the offset behind it."""
     if code in _FIXED:
         fmt, make = _FIXED[code]
         if fmt is None:

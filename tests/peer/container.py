@@ -1,4 +1,4 @@
-"""The other end of a connector, under the test's control: a listening socket, and a peer that answers.
+"""Scripted remote end of a connector: a listening socket, and a peer that answers.
 
 Sessions and links that the router begins are answered only by calls of the test.
 """
@@ -17,26 +17,27 @@ from tests.peer.peer import WIDE, Peer, Receiver, Sender, Session
 from tests.peer.types import Array, Symbol
 from tests.peer.wire import TIMEOUT
 
-#: Default fields of an answering open.
+#: Default container-id of an answering open.
 NAME = "broker"
 
 
 class Container(Peer):
-    """An accepted connection."""
+    """Accepted connection."""
 
-    #: the router's sasl-init
+    #: The router's sasl-init.
     init: Frame
-    #: sessions that the test has begun itself
+    #: Number of sessions that the test has begun itself.
     own = 0
 
     def serve(self, mechanisms: Sequence[str] = ("ANONYMOUS",), code: int = 0, **fields: Any) -> Container:
-        """Headers, SASL and open as a broker does them; a `code` other than 0 refuses. Keywords are open fields."""
+        """Exchange headers, SASL and open as a broker. A `code` other than 0 refuses the login. Keywords are open
+        fields."""
         self.offer(mechanisms)
         self.frame("sasl-outcome", code=code)
         return self if code else self.let_in(**fields)
 
     def let_in(self, **fields: Any) -> Container:
-        """Header and open, after SASL. Keywords are open fields."""
+        """Exchange header and open, after SASL. Keywords are open fields."""
         self._expect_header(AMQP_HEADER)
         self.raw(AMQP_HEADER)
         self.remote_open = self.expect("open")
@@ -44,7 +45,7 @@ class Container(Peer):
         return self
 
     def offer(self, mechanisms: Sequence[str] = ("ANONYMOUS",)) -> None:
-        """The SASL header, mechanisms, and the router's choice."""
+        """Send SASL header and mechanisms, and read the router's choice."""
         self._expect_header(SASL_HEADER)
         self.raw(SASL_HEADER)
         self.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol(name) for name in mechanisms]))
@@ -62,8 +63,8 @@ class Container(Peer):
         return session
 
     def link_attached(self, answer: bool = True, timeout: float = TIMEOUT, **where: Any) -> Sender | Receiver:
-        """Wait for a link that the router attaches, and answer with its own termini (unless `accept` is false). A
-        session that it begins for the link is answered first."""
+        """Wait for a link that the router attaches, and answer with its own termini, unless `answer` is false. If the
+        router begins a session for the link, answer the session first."""
         attach = self.expect("attach", timeout, **where)
         if any(frame.name == "begin" and frame.channel == attach.channel for frame in self.inbox):
             self.session_begun(timeout, attach.channel)
@@ -78,7 +79,7 @@ class Container(Peer):
 
 
 def accept(link: Sender | Receiver, **fields: Any) -> None:
-    """Answer the router's attach; keywords are attach fields, those of the router's stand for what is not given."""
+    """Answer the router's attach. Keywords are attach fields; the defaults are those of the router's attach."""
     asked = link.remote
     assert asked is not None
     given = {
@@ -97,10 +98,10 @@ def refuse(link: Sender | Receiver, condition: str, description: str) -> None:
 
 
 class Broker:
-    """A listening socket where a connector may come. It can be closed and opened again on the same port."""
+    """Listening socket for connectors. It can be closed, and opened again on the same port."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        """tls: each connection begins with it."""
+        """tls: context for all connections; None: no TLS."""
         self.port = 0
         self.accepted: list[Container] = []
         self._socket: socket.socket | None = None
@@ -108,18 +109,18 @@ class Broker:
         self.listen()
 
     def listen(self) -> None:
-        """Take connections (again)."""
+        """Start to listen, on the same port if called again."""
         self._socket = socket.create_server(("127.0.0.1", self.port), backlog=8)
         self.port = self._socket.getsockname()[1]
 
     def refuse(self) -> None:
-        """Take no connections any more; the port stays ours to use."""
+        """Stop accepting connections. `listen` reuses the port."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def accept(self, timeout: float = TIMEOUT) -> Container:
-        """The next connection, before any output. Raises TimeoutError, and what TLS does."""
+        """Accept the next connection, before any output. Raises TimeoutError and TLS errors."""
         assert self._socket is not None
         self._socket.settimeout(timeout)
         transport = self._socket.accept()[0]
@@ -131,11 +132,11 @@ class Broker:
         return container
 
     def serve(self, timeout: float = TIMEOUT, **fields: Any) -> Container:
-        """The next connection, opened; keywords as those of Container.serve."""
+        """Accept and open the next connection. Keywords as in Container.serve."""
         return self.accept(timeout).serve(**fields)
 
     def quiet(self, seconds: float) -> bool:
-        """Whether no connection comes for a while."""
+        """Return True if no connection arrives for a while."""
         deadline = time.monotonic() + seconds
         try:
             self.accept(max(0.01, deadline - time.monotonic()))
@@ -144,7 +145,7 @@ class Broker:
         return False
 
     def close(self) -> None:
-        """Close everything."""
+        """Close all sockets."""
         self.refuse()
         for container in self.accepted:
             container.drop()

@@ -1,4 +1,4 @@
-"""Frames and performatives: a table of fields per performative, encoding and decoding by that table."""
+"""Frames and performatives: a table of fields per performative, with encoding and decoding by that table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 #: Octets before the payload of an AMQP frame: size, doff, type, channel.
 FRAME_HEADER = 8
 
-#: name -> (descriptor, ((field, type), ...)); `symbols` is a symbol or an array of symbols, `any` is sent as it is.
+#: Name -> (descriptor, ((field, type), ...)). `symbols` is a symbol or an array of symbols; `any` is sent unchanged.
 PERFORMATIVES: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {
     "open": (
         0x10,
@@ -130,7 +130,7 @@ _WRAP = {
 
 
 class Performative:
-    """One performative. Fields are attributes; a field that is absent or null reads as None."""
+    """Performative whose fields are attributes. Absent and null fields read as None."""
 
     def __init__(self, name: str, /, **fields: Any) -> None:
         known = {field for field, _type in PERFORMATIVES[name][1]}
@@ -150,7 +150,7 @@ class Performative:
         return f"{self.performative}({inner})"
 
     def encode(self) -> bytes:
-        """The described list, cut after the last field that is set."""
+        """Encode the described list, cut after the last field that is set."""
         descriptor, table = PERFORMATIVES[self.performative]
         values = [_typed(self.fields.get(field), kind) for field, kind in table]
         while values and values[-1] is None:
@@ -159,16 +159,16 @@ class Performative:
 
 
 class Frame:
-    """A received frame: its channel, performative (None for a heartbeat) and payload.
+    """Received frame: its channel, performative (None for a heartbeat) and payload.
 
-    The performative's fields are attributes of the frame too.
+    The performative's fields are also attributes of the frame.
     """
 
     def __init__(self, channel: int, performative: Performative | None, payload: bytes, size: int) -> None:
         self.channel = channel
         self.performative = performative
         self.payload = payload
-        #: octets of the whole frame
+        #: Octets of the whole frame.
         self.size = size
 
     @property
@@ -178,7 +178,7 @@ class Frame:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All fields that came, by name."""
+        """All received fields by name."""
         return {} if self.performative is None else self.performative.fields
 
     def __getattr__(self, field: str) -> Any:
@@ -194,7 +194,7 @@ class Frame:
 
 
 def _typed(value: Any, kind: str) -> Any:
-    """Give a plain Python value the type of its field; None, Raw octets and `any` stay as they are."""
+    """Convert a plain Python value to the type of its field. None, Raw octets and `any` stay unchanged."""
     if value is None or kind == "any" or isinstance(value, Raw | Array):
         return value
     if kind == "symbols":
@@ -207,7 +207,7 @@ def _typed(value: Any, kind: str) -> Any:
 
 
 def frame_octets(body: bytes, channel: int = 0, kind: int = 0, doff: int = 2) -> bytes:
-    """A frame of type `kind` (0 AMQP, 1 SASL) around `body`."""
+    """Return a frame of type `kind` (0 AMQP, 1 SASL) around `body`."""
     size = FRAME_HEADER + 4 * (doff - 2) + len(body)
     return struct.pack("!IBBH", size, doff, kind, channel) + bytes(4 * (doff - 2)) + body
 
@@ -231,23 +231,23 @@ def parse_frame(octets: bytes) -> Frame:
 
 
 def source(address: str | None = None, **fields: Any) -> Described:
-    """A source. Keywords: durable, expiry_policy, timeout, dynamic, dynamic_node_properties, distribution_mode,
+    """Return a source. Keywords: durable, expiry_policy, timeout, dynamic, dynamic_node_properties, distribution_mode,
     filter, default_outcome, outcomes, capabilities."""
     return _composite(0x28, _SOURCE, {"address": address, **fields})
 
 
 def target(address: str | None = None, **fields: Any) -> Described:
-    """A target. Keywords: durable, expiry_policy, timeout, dynamic, dynamic_node_properties, capabilities."""
+    """Return a target. Keywords: durable, expiry_policy, timeout, dynamic, dynamic_node_properties, capabilities."""
     return _composite(0x29, _TARGET, {"address": address, **fields})
 
 
 def coordinator(capabilities: Iterable[str] = ()) -> Described:
-    """A transaction coordinator target."""
+    """Return a transaction coordinator target."""
     return Described(ULong(0x30), [Array([Symbol(item) for item in capabilities])] if capabilities else [])
 
 
 def error(condition: str, description: str | None = None, info: dict[str, Any] | None = None) -> Described:
-    """An error value."""
+    """Return an error value."""
     return Described(ULong(0x1D), [Symbol(condition), description, info])
 
 
@@ -281,7 +281,7 @@ def _composite(descriptor: int, table: tuple[tuple[str, str], ...], given: dict[
 
 
 def terminus(value: Described | None) -> dict[str, Any]:
-    """Fields of a received source or target by name; an empty dict for null."""
+    """Return the fields of a received source or target by name; an empty dict for null."""
     if value is None:
         return {}
     table = _SOURCE if value.descriptor == 0x28 else _TARGET
@@ -289,7 +289,7 @@ def terminus(value: Described | None) -> dict[str, Any]:
 
 
 def error_of(value: Described | None) -> tuple[str, str | None] | None:
-    """(condition, description) of a received error; None when there is none."""
+    """Return (condition, description) of a received error; None without an error."""
     if value is None:
         return None
     fields = [*value.value, None, None]
@@ -304,17 +304,17 @@ REJECTED = Described(ULong(0x25), [])
 
 
 def rejected(condition: str, description: str | None = None, info: dict[str, Any] | None = None) -> Described:
-    """Rejected with an error."""
+    """Return the state rejected with an error."""
     return Described(ULong(0x25), [error(condition, description, info)])
 
 
 def modified(failed: bool | None = None, undeliverable: bool | None = None, annotations: Any = None) -> Described:
-    """Modified; None leaves a field out."""
+    """Return the state modified. None omits a field."""
     return Described(ULong(0x27), [failed, undeliverable, annotations])
 
 
 def received(section: int, offset: int) -> Described:
-    """The non-terminal state received."""
+    """Return the non-terminal state received."""
     return Described(ULong(0x23), [UInt(section), ULong(offset)])
 
 
@@ -322,7 +322,7 @@ STATE_NAMES = {0x23: "received", 0x24: "accepted", 0x25: "rejected", 0x26: "rele
 
 
 def state_name(state: Described | None) -> str | None:
-    """`accepted`, `rejected`, ...; None without a state, the descriptor's text for any other."""
+    """Return `accepted`, `rejected`, ...; the descriptor's text for other states; None without a state."""
     if state is None:
         return None
     return STATE_NAMES.get(state.descriptor, str(state.descriptor))

@@ -1,4 +1,4 @@
-"""A management client on a Peer: requests to `$management`, replies on a dynamic receiver."""
+"""Management client on a scripted peer: requests to `$management`, replies on a dynamic receiver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFIX = "org.apache.qpid.dispatch."
 
 
 class ManagementError(AssertionError):
-    """The router answered a request with an error status."""
+    """Raised when the router answers a request with an error status."""
 
     def __init__(self, code: int, description: str) -> None:
         super().__init__(f"{code} {description}")
@@ -21,7 +21,7 @@ class ManagementError(AssertionError):
 
 
 class Answer(NamedTuple):
-    """An answer: status, description, body and the whole message."""
+    """Management answer: status, description, body and the whole message."""
 
     status: int
     description: str
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
     @classmethod
     def of(cls, payload: bytes) -> Answer:
-        """The answer in a message."""
+        """Return the answer in a message."""
         found = message.section_of(payload, message.APPLICATION_PROPERTIES)
         return cls(found["statusCode"], found["statusDescription"], message.body(payload), payload)
 
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class Management:
-    """Synchronous management requests over `peer` (used for nothing else meanwhile)."""
+    """Synchronous management requests over `peer`, which must not be used for anything else at the same time."""
 
     def __init__(self, peer: Peer, address: str = "$management") -> None:
         self.peer = peer
@@ -51,7 +51,8 @@ class Management:
         self._taken = 0
 
     def request(self, properties: dict[str, Any], body: Any = None, **fields: Any) -> bytes:
-        """A request with these application properties; `fields` of the properties section besides the reply-to."""
+        """Return a request with these application properties. fields: of the properties section, besides the
+        reply-to."""
         return (
             message.properties(**{"reply_to": self.replies.address, **fields})
             + message.application_properties(properties)
@@ -64,19 +65,19 @@ class Management:
         self.sender.send(payload)
 
     def next(self) -> Answer:
-        """The next answer."""
+        """Return the next answer."""
         self._taken += 1
         if self._taken % 100 == 0:
             self.replies.flow(200)
         return Answer.of(self.replies.next().payload)
 
     def exchange(self, payload: bytes) -> Answer:
-        """Send any message and give the next answer."""
+        """Send any message and return the next answer."""
         self.send(payload)
         return self.next()
 
     def ask(self, operation: str, body: Any = None, **properties: Any) -> Answer:
-        """One request; gives the answer whatever its status."""
+        """Send a request. Return its answer, whatever the status."""
         self._number += 1
         given = {"operation": operation, **properties}
         self.send(self.request(given, {} if body is None else body, correlation_id=self._number))
@@ -87,31 +88,31 @@ class Management:
                 return answer
 
     def call(self, operation: str, body: Any = None, **properties: Any) -> Any:
-        """One request; gives the body of the answer. Raises ManagementError for a status of 300 or more."""
+        """Send a request. Return the body of its answer. Raises ManagementError for a status of 300 or more."""
         answer = self.ask(operation, body, **properties)
         if answer.status >= 300:
             raise ManagementError(*answer.outcome)
         return answer.body
 
     def query(self, kind: str, *attributes: str) -> list[dict[str, Any]]:
-        """Rows of an entity type (short name, e.g. `router.link`, `connection`) as dicts."""
+        """Return the rows of an entity type (short name, e.g. `router.link`, `connection`) as dicts."""
         answer = self.call("QUERY", {"attributeNames": list(attributes)}, entityType=PREFIX + kind)
         return [dict(zip(answer["attributeNames"], row, strict=True)) for row in answer["results"]]
 
     def one(self, kind: str, **where: Any) -> dict[str, Any]:
-        """The only row whose columns equal `where`."""
+        """Return the only row whose columns equal `where`."""
         rows = [row for row in self.query(kind) if all(row.get(key) == value for key, value in where.items())]
         assert len(rows) == 1, f"{len(rows)} rows of {kind} with {where}"
         return rows[0]
 
     def create(self, kind: str, name: str, **attributes: Any) -> Any:
-        """CREATE an entity."""
+        """Send CREATE for an entity."""
         return self.call("CREATE", attributes, type=PREFIX + kind, name=name)
 
     def delete(self, kind: str, name: str) -> Any:
-        """DELETE an entity by name."""
+        """Send DELETE for an entity, by name."""
         return self.call("DELETE", type=PREFIX + kind, name=name)
 
     def update(self, kind: str, identity: str, **attributes: Any) -> Any:
-        """UPDATE an entity by identity."""
+        """Send UPDATE for an entity, by identity."""
         return self.call("UPDATE", attributes, type=PREFIX + kind, identity=identity)

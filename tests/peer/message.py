@@ -1,4 +1,4 @@
-"""Messages: building sections octet by octet, and looking into received ones."""
+"""Messages: sections built octet by octet, and access to the sections of received messages."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ _PROPERTY_FIELDS = (
 
 
 def section(code: int, value: Any) -> bytes:
-    """One message section: a described value with descriptor `code`."""
+    """Return a message section: a described value with descriptor `code`."""
     return encode(Described(ULong(code), value))
 
 
@@ -51,46 +51,47 @@ def _listed(code: int, table: tuple[tuple[str, Any], ...], given: dict[str, Any]
 
 
 def header(**fields: Any) -> bytes:
-    """Header section: durable, priority, ttl (ms), first_acquirer, delivery_count."""
+    """Return a header section. Fields: durable, priority, ttl (ms), first_acquirer, delivery_count."""
     return _listed(HEADER, _HEADER_FIELDS, fields)
 
 
 def properties(**fields: Any) -> bytes:
-    """Properties section: message_id, user_id, to, subject, reply_to, correlation_id, content_type, ..."""
+    """Return a properties section. Fields: message_id, user_id, to, subject, reply_to, correlation_id, content_type,
+    ..."""
     return _listed(PROPERTIES, _PROPERTY_FIELDS, fields)
 
 
 def annotations(pairs: dict[Any, Any] | list[tuple[Any, Any]]) -> bytes:
-    """Message annotations. Plain string keys of a dict become symbols; a list of pairs is taken as it is."""
+    """Return message annotations. Plain string keys of a dict become symbols. A list of pairs is used unchanged."""
     if isinstance(pairs, dict):
         pairs = [(Symbol(key) if isinstance(key, str) else key, value) for key, value in pairs.items()]
     return section(MESSAGE_ANNOTATIONS, Map(pairs))
 
 
 def application_properties(values: dict[str, Any]) -> bytes:
-    """Application properties."""
+    """Return application properties."""
     return section(APPLICATION_PROPERTIES, values)
 
 
 def data(octets: bytes) -> bytes:
-    """A data body section."""
+    """Return a data body section."""
     return section(DATA, octets)
 
 
 def value(body: Any) -> bytes:
-    """An amqp-value body section."""
+    """Return an amqp-value body section."""
     return section(VALUE, body)
 
 
 def message(body: Any = "", to: str | None = None, **property_fields: Any) -> bytes:
-    """A message as most clients send it: properties when any is given, then the body as a value section."""
+    """Return a message as sent by most clients: properties, if any are given, and the body as a value section."""
     if to is not None:
         property_fields["to"] = to
     return (properties(**property_fields) if property_fields else b"") + value(body)
 
 
 def sections(payload: bytes) -> list[tuple[int, Any]]:
-    """(descriptor, value) of each section of a received message, in order."""
+    """Return (descriptor, value) of each section of a received message, in order."""
     found = []
     at = 0
     while at < len(payload):
@@ -102,7 +103,7 @@ def sections(payload: bytes) -> list[tuple[int, Any]]:
 
 
 def section_of(payload: bytes, code: int) -> Any:
-    """The value of the first section with descriptor `code`; None when there is none."""
+    """Return the value of the first section with descriptor `code`; None if there is none."""
     for found, item in sections(payload):
         if found == code:
             return item
@@ -110,7 +111,7 @@ def section_of(payload: bytes, code: int) -> Any:
 
 
 def body(payload: bytes) -> Any:
-    """The body of a message: the value, or the joined data sections."""
+    """Return the body of a message: the value, or the joined data sections."""
     parts = sections(payload)
     for code, item in parts:
         if code == VALUE:
@@ -119,12 +120,12 @@ def body(payload: bytes) -> Any:
 
 
 def annotations_of(payload: bytes) -> Map | None:
-    """The message annotations of a received message; None when the section is absent."""
+    """Return the annotations of a received message; None if the section is absent."""
     found = section_of(payload, MESSAGE_ANNOTATIONS)
     return found if isinstance(found, Map) else None
 
 
 def annotation(payload: bytes, key: str) -> Any:
-    """One message annotation by its symbol key; None when it or the section is absent."""
+    """Return a message annotation by its symbol key; None if it or the section is absent."""
     found = annotations_of(payload)
     return None if found is None else next((v for k, v in found.pairs if isinstance(k, Symbol) and k == key), None)

@@ -1,7 +1,7 @@
-"""A scripted router at the other end of an inter-router connection: frames and links only, no protocol of its own.
+"""Scripted router on an inter-router connection: frames and links only, without the routing protocol.
 
-As a connector it attaches the links of a 1.19 router, or as many as the test says; as a listener it answers those of
-the router under test. Nothing is announced: tests that want a router that thinks use `router19`.
+As a connector it attaches the links of a 1.19 router, or as many as the test gives. As a listener it answers the links
+of the router under test. It announces nothing: tests that need the routing protocol use `router19`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
 
 
 def properties(cost: int = 1, **more: Any) -> Map:
-    """Open properties of a 1.19 router; `more` goes behind them."""
+    """Return the open properties of a 1.19 router, followed by `more`."""
     pairs: list[tuple[Any, Any]] = [
         (Symbol("product"), "qpid-dispatch-router"),
         (Symbol("version"), "1.19.0"),
@@ -36,12 +36,12 @@ def properties(cost: int = 1, **more: Any) -> Map:
 
 
 def terminus(kind: Any, capability: Any) -> Any:
-    """A source or target as routers attach them."""
+    """Return a source or target as attached by routers."""
     return kind(None, durable=0, expiry_policy="link-detach", timeout=0, dynamic=False, capabilities=Symbol(capability))
 
 
 class RouterPeer:
-    """The links of one connection, by direction as this peer sees it: `outs[p]` is the sender of priority p."""
+    """Links of one connection, by direction from this peer's view: `outs[p]` is the sender of priority p."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -52,7 +52,7 @@ class RouterPeer:
 
     @classmethod
     def connected(cls, port: int, name: str = "P", links: int = PRIORITIES, cost: int = 1, **fields: Any) -> RouterPeer:
-        """Connect to a listener and attach everything, `links` data pairs."""
+        """Connect to a listener and attach the control links and `links` pairs of data links."""
         given = {"container_id": name, "properties": properties(cost), "offered_capabilities": list(CAPABILITIES)}
         own = cls(Peer.opened(port, **{**given, **fields}))
         own.attach_control()
@@ -61,7 +61,7 @@ class RouterPeer:
         return own
 
     def attach_control(self, session: Session | None = None) -> None:
-        """Attach the control pair; the receiver grants credit when it is attached."""
+        """Attach the control pair. The receiver grants credit once attached."""
         session = session or self.peer.begin()
         self.control_in = self.receiver(session, CONTROL)
         self.control_out = self.sender(session, CONTROL)
@@ -73,18 +73,18 @@ class RouterPeer:
         self.outs.append(self.sender(session, DATA))
 
     def receiver(self, session: Session, capability: str, credit: int = CREDIT, **fields: Any) -> Receiver:
-        """Attach one receiver."""
+        """Attach a receiver."""
         given = {"source": terminus(frames.source, capability), "target": terminus(frames.target, capability)}
         return session.receiver(None, credit, snd_settle_mode=2, rcv_settle_mode=0, **{**given, **fields})
 
     def sender(self, session: Session, capability: str, **fields: Any) -> Sender:
-        """Attach one sender; waits for its credit."""
+        """Attach a sender and wait for its credit."""
         given = {"source": terminus(frames.source, capability), "target": terminus(frames.target, capability)}
         return session.sender(None, snd_settle_mode=2, rcv_settle_mode=0, **{**given, **fields})
 
     @classmethod
     def served(cls, container: Container, sessions: int = 1 + PRIORITIES, timeout: float = TIMEOUT) -> RouterPeer:
-        """Answer what a connector begins and attaches: `sessions` sessions, 22 links."""
+        """Answer a connector's sessions (`sessions` of them) and its 22 links."""
         own = cls(container)
         for _ in range(sessions):
             container.session_begun(timeout)
@@ -104,11 +104,11 @@ class RouterPeer:
         return own
 
     def send_control(self, octets: bytes, **fields: Any) -> int:
-        """Send a message on the control link, presettled."""
+        """Send a presettled message on the control link."""
         assert self.control_out is not None
         return self.control_out.send(octets, **{"settled": True, **fields})
 
 
 def answer(link: Sender | Receiver) -> None:
-    """Answer an attach as a 1.19 listener does."""
+    """Answer an attach like a 1.19 listener."""
     accept(link, snd_settle_mode=2, rcv_settle_mode=0, initial_delivery_count=0, max_message_size=0)

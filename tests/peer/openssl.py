@@ -1,5 +1,6 @@
-"""A TLS client on OpenSSL's own functions, for what the standard library cannot do: records are made here and sent
-later."""
+"""TLS client on OpenSSL's C functions, for cases that the standard library cannot handle: records are created first
+and sent later.
+"""
 
 import _ssl
 import ctypes
@@ -7,7 +8,7 @@ import socket
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from typing import Any, Final
 
-_LIBRARY: Final = ctypes.CDLL(_ssl.__file__)  # and with it the libssl and libcrypto that it uses
+_LIBRARY: Final = ctypes.CDLL(_ssl.__file__)  # loads libssl and libcrypto, too
 _KEY_UPDATE_NOT_REQUESTED: Final = 0
 
 
@@ -35,7 +36,7 @@ _bio_pending = _function("BIO_ctrl_pending", c_size_t, c_void_p)
 
 
 class OpenSslClient:
-    """A connection of TLS 1.3 that trusts everybody. It does not read what the server sends behind the handshake."""
+    """TLS 1.3 connection that verifies no certificate. It does not read the server's records after the handshake."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -57,14 +58,14 @@ class OpenSslClient:
         _free_context(self._context)
 
     def updates(self, number: int) -> bytes:
-        """So many records that change the key."""
+        """Return `number` records that update the key."""
         for _ in range(number):
             assert _update(self._ssl, _KEY_UPDATE_NOT_REQUESTED) == 1
             assert _shake(self._ssl) == 1
         return self._made()
 
     def data(self, octets: bytes) -> bytes:
-        """A record with data."""
+        """Return a record with data."""
         assert _write(self._ssl, octets, len(octets)) == len(octets)
         return self._made()
 

@@ -1,7 +1,7 @@
-"""The peer: a connection with sessions and links under the test's control.
+"""Scripted peer: a connection with sessions and links under the test's control.
 
-Bookkeeping that every test would repeat (delivery ids, credit, assembling deliveries) is done here while frames are
-read; nothing is ever sent that the test did not ask for.
+Bookkeeping that every test needs (delivery-ids, credit, reassembly of deliveries) is done while frames are read.
+Nothing is sent that the test did not request.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tests.peer.types import Described
 from tests.peer.websocket import WebSocket
 from tests.peer.wire import TIMEOUT, PeerError, PeerTimeout, Wire
 
-#: A session window that never closes.
+#: Session window that never closes.
 WIDE = 2147483647
-#: Serial numbers of AMQP wrap here.
+#: Modulus of AMQP's serial numbers.
 MODULUS = 1 << 32
 
 
 class Delivery:
-    """A delivery at a receiver, complete or not."""
+    """Delivery at a receiver, complete or not."""
 
     def __init__(self, link: Receiver, first: Frame) -> None:
         self.link = link
@@ -38,7 +38,7 @@ class Delivery:
         self.transfers: list[Frame] = []
 
     def add(self, frame: Frame) -> None:
-        """Take one more transfer frame."""
+        """Add a transfer frame."""
         self.transfers.append(frame)
         self.payload += frame.payload
         self.settled = self.settled or bool(frame.settled)
@@ -55,7 +55,7 @@ class Delivery:
 
 
 class Link:
-    """Common part of senders and receivers. `remote` is the router's attach, `remote_handle` its handle."""
+    """Base class of senders and receivers. `remote` is the router's attach, `remote_handle` its handle."""
 
     def __init__(self, session: Session, name: str, handle: int) -> None:
         self.session = session
@@ -88,7 +88,7 @@ class Link:
         return frame
 
     def wait_detached(self, timeout: float = TIMEOUT) -> tuple[str, str | None] | None:
-        """Wait for the router's detach; gives its (condition, description), None without error."""
+        """Wait for the router's detach. Return its (condition, description), None without an error."""
         frame: Frame = self.peer.until(lambda: self.detached, f"detach of {self.name}", timeout)
         return frames.error_of(frame.error)
 
@@ -104,29 +104,29 @@ class Link:
         return self.detached
 
     def on_flow(self, frame: Frame) -> None:
-        """A flow for this link has come."""
+        """Handle a flow for this link."""
 
 
 class Outcome:
-    """The dispositions for one sent delivery: `steps` in order, the last state and whether settled."""
+    """Dispositions for one sent delivery: `steps` in order, the last state, and the settlement."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[Described | None, bool]] = []
 
     @property
     def state(self) -> Described | None:
-        """The last state received."""
+        """Last state received."""
         states = [state for state, _settled in self.steps if state is not None]
         return states[-1] if states else None
 
     @property
     def settled(self) -> bool:
-        """Whether the router has settled."""
+        """True if the router has settled."""
         return any(settled for _state, settled in self.steps)
 
     @property
     def name(self) -> str | None:
-        """`accepted`, `released`, ...; None without state."""
+        """`accepted`, `released`, ...; None without a state."""
         return frames.state_name(self.state)
 
     @property
@@ -141,12 +141,12 @@ class Outcome:
 
 
 class Sender(Link):
-    """A link on which the test sends."""
+    """Link on which the test sends."""
 
     def __init__(self, session: Session, name: str, handle: int, delivery_count: int = 0) -> None:
         super().__init__(session, name, handle)
         self.delivery_count = delivery_count
-        #: credit left by the router's last flow and what was sent since
+        #: Delivery-count at which the credit of the router's last flow ends.
         self.limit = delivery_count
         self.draining = False
         self.flows: list[Frame] = []
@@ -154,7 +154,7 @@ class Sender(Link):
 
     @property
     def credit(self) -> int:
-        """Deliveries that may be sent now."""
+        """Number of deliveries that may be sent now."""
         left = (self.limit - self.delivery_count) % MODULUS
         return left if left < MODULUS // 2 else left - MODULUS
 
@@ -165,16 +165,17 @@ class Sender(Link):
         self.draining = bool(frame.drain)
 
     def wait_credit(self, at_least: int = 1, timeout: float = TIMEOUT) -> int:
-        """Wait until the router has granted this much."""
+        """Wait until the router has granted at least `at_least` credits."""
         self.peer.until(lambda: self.credit >= at_least, f"{at_least} credits on {self.name}", timeout)
         return self.credit
 
     def send(
         self, payload: bytes, settled: bool | None = None, more: bool = False, tag: bytes | None = None, **fields: Any
     ) -> int:
-        """Send a delivery (or, while the one before has `more`, its continuation); gives the delivery-id.
+        """Send a delivery, or, while the one before has `more`, its continuation. Return the delivery-id.
 
-        It is cut to the router's max-frame-size and waits for the session window. Credit is not looked at.
+        The payload is cut to the router's max-frame-size, and each frame waits for the session window. Credit is not
+        checked.
         """
         session = self.session
         if self._open_delivery is None:
@@ -201,7 +202,8 @@ class Sender(Link):
         return delivery
 
     def send_some(self, payload: bytes, timeout: float, **fields: Any) -> bool:
-        """Send as far as window and socket allow within `timeout` seconds; False when they did not take all of it.
+        """Send as far as window and socket allow within `timeout` seconds. Return False if they did not take all of
+        it.
 
         After False the connection can only be dropped: a frame may be half written.
         """
@@ -229,12 +231,12 @@ class Sender(Link):
         return True
 
     def abort(self) -> None:
-        """Abort the delivery that is under way."""
+        """Abort the unfinished delivery."""
         self.peer.raw(self.session.transfer_octets(b"", handle=self.handle, aborted=True))
         self._open_delivery = None
 
     def outcome(self, delivery: int, settled: bool = True, timeout: float = TIMEOUT) -> Outcome:
-        """Wait until the delivery has been settled (or, with settled=False, has any disposition)."""
+        """Wait until the delivery has been settled or, with settled=False, has any disposition."""
         outcomes = self.session.outcomes
 
         def come() -> bool:
@@ -248,31 +250,31 @@ class Sender(Link):
         return self.outcome(self.send(payload, **fields))
 
     def settle(self, delivery: int, state: Described | None = None, settled: bool = True) -> None:
-        """Send a disposition of the sender's side."""
+        """Send a disposition as sender."""
         self.session.disposition(delivery, state=state, settled=settled, role=False)
 
 
 class Receiver(Link):
-    """A link on which the test receives. `deliveries` holds everything that came, `taken` counts what was given out."""
+    """Link on which the test receives. `deliveries` holds all deliveries, `taken` counts those returned by `next`."""
 
     def __init__(self, session: Session, name: str, handle: int) -> None:
         super().__init__(session, name, handle)
         self.deliveries: list[Delivery] = []
         self.taken = 0
         self.flows: list[Frame] = []
-        #: dispositions of the router for deliveries on this link
+        #: Delivery-count at this receiver.
         self.delivery_count = 0
 
     @property
     def address(self) -> str:
-        """Address of the source: what the router generated, for a dynamic one."""
+        """Address of the source; for a dynamic one, the router's generated address."""
         return str(self.source["address"])
 
     def on_flow(self, frame: Frame) -> None:
         self.flows.append(frame)
 
     def on_transfer(self, frame: Frame) -> None:
-        """A transfer for this link has come."""
+        """Handle a transfer for this link."""
         if self.deliveries and not self.deliveries[-1].complete:
             self.deliveries[-1].add(frame)
         else:
@@ -282,14 +284,14 @@ class Receiver(Link):
             self.delivery_count = (self.delivery_count + 1) % MODULUS
 
     def flow(self, credit: int, drain: bool = False, echo: bool = False, delivery_count: int | None = None) -> None:
-        """Grant credit (absolute: from the delivery-count that has been seen)."""
+        """Grant credit, counted from the delivery-count seen so far."""
         count = self.delivery_count if delivery_count is None else delivery_count
         self.session.flow(
             handle=self.handle, delivery_count=count, link_credit=credit, drain=drain or None, echo=echo or None
         )
 
     def next(self, timeout: float = TIMEOUT, complete: bool = True) -> Delivery:
-        """The next delivery; with complete=False as soon as its first transfer is there."""
+        """Return the next delivery; with complete=False as soon as its first transfer has arrived."""
 
         def come() -> bool:
             return len(self.deliveries) > self.taken and (self.deliveries[self.taken].complete or not complete)
@@ -299,13 +301,13 @@ class Receiver(Link):
         return self.deliveries[self.taken - 1]
 
     def receive(self, count: int, timeout: float = TIMEOUT) -> list[Delivery]:
-        """The next `count` deliveries."""
+        """Return the next `count` deliveries."""
         deadline = time.monotonic() + timeout
         return [self.next(max(0.0, deadline - time.monotonic())) for _ in range(count)]
 
 
 class Session:
-    """A session: ids, handles and the links on it."""
+    """Session with its ids, handles and links."""
 
     def __init__(self, peer: Peer, channel: int, next_outgoing_id: int, incoming_window: int) -> None:
         self.peer = peer
@@ -318,7 +320,7 @@ class Session:
         self.remote_channel: int | None = None
         self.links: list[Link] = []
         self.outcomes: dict[int, Outcome] = {}
-        #: settlements by the router of what it sent to us
+        #: Settlements by the router of its own deliveries.
         self.remote_settled: dict[int, Outcome] = {}
         self.remote_window = 0
         self._next_handle = 0
@@ -328,25 +330,25 @@ class Session:
         self.peer.frame(name, payload, channel=self.channel, **fields)
 
     def take_delivery_id(self) -> int:
-        """A fresh delivery-id."""
+        """Return a new delivery-id."""
         delivery = self.next_delivery_id
         self.next_delivery_id = (delivery + 1) % MODULUS
         return delivery
 
     def transfer_octets(self, payload: bytes, **fields: Any) -> bytes:
-        """A transfer frame, counted in the session window but not sent."""
+        """Return a transfer frame. It is counted in the session window but not sent."""
         self.next_outgoing_id = (self.next_outgoing_id + 1) % MODULUS
         self.remote_window -= 1
         return frame_octets(Performative("transfer", **fields).encode() + payload, self.channel)
 
     def wait_window(self, look: bool = False) -> None:
-        """Wait until the router's incoming window takes a frame; `look` reads first what has come meanwhile."""
+        """Wait until the router's incoming window allows a frame. look: first read the frames that have arrived."""
         if look:
             self.peer.read_available()
         self.peer.until(lambda: self.remote_window > 0, "an open session window")
 
     def flow(self, **fields: Any) -> None:
-        """A flow with the session's fields filled in."""
+        """Send a flow with the session's fields filled in."""
         given = {
             "next_incoming_id": self.next_incoming_id,
             "incoming_window": self.incoming_window,
@@ -363,16 +365,17 @@ class Session:
         settled: bool = True,
         role: bool = True,
     ) -> None:
-        """A disposition; role True is the receiver's side."""
+        """Send a disposition. role: True for the receiver's side."""
         self.frame("disposition", role=role, first=first, last=last, settled=settled or None, state=state)
 
     def fresh_handle(self) -> int:
-        """The next unused handle."""
+        """Return the next unused handle."""
         self._next_handle += 1
         return self._next_handle - 1
 
     def sender(self, address: str | None = None, wait: bool = True, credit: bool = True, **fields: Any) -> Sender:
-        """Attach a sender; None is an anonymous link. Waits for the attach and, with `credit`, for the first credit.
+        """Attach a sender (address None: an anonymous link). Waits for the attach and, with `credit`, for the first
+        credit.
 
         Keywords are attach fields, `target` among them; `handle` and `name` may be given.
         """
@@ -419,7 +422,7 @@ class Session:
 
 
 class Peer(Wire):
-    """A connection. `Peer(port)` only connects; `Peer.opened(port)` also does headers, SASL and open."""
+    """Connection. `Peer(port)` only connects; `Peer.opened(port)` also exchanges headers, SASL and open."""
 
     def __init__(
         self, port: int | socket.socket | WebSocket, host: str = "127.0.0.1", receive_buffer: int | None = None
@@ -447,16 +450,16 @@ class Peer(Wire):
     def payload_room(self) -> int:
         """Octets of payload that fit in any transfer frame to the router."""
         size = self.remote_open.max_frame_size if self.remote_open is not None else None
-        #: 64 octets are more than any transfer performative of these tests takes
+        #: The transfer performatives of these tests take less than 64 octets.
         return (size or 16384) - FRAME_HEADER - 64
 
     def fresh_name(self, prefix: str) -> str:
-        """A link name unused on this connection."""
+        """Return a link name unused on this connection."""
         self._names += 1
         return f"{prefix}{self._names}"
 
     def open(self, sasl: bool = True, *, mechanism: str = "ANONYMOUS", **fields: Any) -> Frame:
-        """Headers, SASL in one go, open; gives the router's open. max_frame_size defaults to 65536."""
+        """Exchange headers, SASL in one step, and open. Return the router's open. max_frame_size defaults to 65536."""
         self.send_open(sasl, mechanism=mechanism, **fields)
         if sasl:
             self._expect_header(SASL_HEADER)
@@ -469,7 +472,7 @@ class Peer(Wire):
         return self.remote_open
 
     def send_open(self, sasl: bool = True, *, mechanism: str = "ANONYMOUS", **fields: Any) -> None:
-        """Send all that `open` sends, and wait for nothing."""
+        """Send all output of `open` without waiting."""
         hello = Performative("open", **{"container_id": "peer", "max_frame_size": 65536, **fields}).encode()
         if sasl:
             init = Performative("sasl-init", mechanism=mechanism, initial_response=b"").encode()
@@ -498,21 +501,21 @@ class Peer(Wire):
 
     @property
     def session(self) -> Session:
-        """The default session, begun on first use."""
+        """Default session, begun on first use."""
         if self._session is None:
             self._session = self.begin()
         return self._session
 
     def sender(self, address: str | None = None, **fields: Any) -> Sender:
-        """A sender on the default session."""
+        """Attach a sender on the default session."""
         return self.session.sender(address, **fields)
 
     def receiver(self, address: str | None = None, credit: int = 0, **fields: Any) -> Receiver:
-        """A receiver on the default session."""
+        """Attach a receiver on the default session."""
         return self.session.receiver(address, credit, **fields)
 
     def close(self) -> Frame:
-        """Send close, wait for the answer and the end of stream."""
+        """Send close, and wait for the answer and the end of stream."""
         self.frame("close")
         answer = self.expect("close")
         self.expect_end()
@@ -520,13 +523,14 @@ class Peer(Wire):
         return answer
 
     def expect_close(self, timeout: float = TIMEOUT) -> tuple[str, str | None] | None:
-        """Wait for the router's close and the end of stream after it; gives (condition, description)."""
+        """Wait for the router's close and the end of stream after it. Return (condition, description)."""
         error = frames.error_of(self.expect("close", timeout).error)
         self.expect_end(timeout)
         return error
 
     def barrier(self) -> None:
-        """A round trip through the router on this connection: afterwards whatever it had sent before has been read."""
+        """Make a round trip through the router. Afterwards both sides have read everything sent before on this
+        connection."""
         self.begin().end()
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------

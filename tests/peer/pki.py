@@ -1,4 +1,4 @@
-"""Certificates for tests: authorities, and what they have issued, made by the `openssl` command once for each run."""
+"""Certificates for tests: authorities and their certificates, made by the `openssl` command once per test run."""
 
 import os
 import ssl
@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 CLIENT = "/C=US/ST=NC/L=Raleigh/OU=Dev/O=Client/CN=127.0.0.1"
-CLIENT_USER = "CN=127.0.0.1,O=Client,OU=Dev,L=Raleigh,ST=NC,C=US"  # the name of its user
+CLIENT_USER = "CN=127.0.0.1,O=Client,OU=Dev,L=Raleigh,ST=NC,C=US"  # user name of that certificate
 KEY_PASSWORD = "of the key"
 FAR = datetime(2099, 12, 31, tzinfo=UTC)
-_TIME = "%Y%m%d%H%M%SZ"  # as openssl reads it
+_TIME = "%Y%m%d%H%M%SZ"  # time format of openssl
 
 
 class Issued(NamedTuple):
-    """A certificate and its key, as files."""
+    """Files of a certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 class Pki:
-    """An authority with its certificates, made when they are asked for."""
+    """Certificate authority with its certificates, which are made on demand."""
 
     def __init__(self, directory: Path, above: "Pki | None" = None) -> None:
-        """above: what issues the certificate of this authority; None: the authority itself."""
+        """above: issuer of this authority's certificate; None: self-signed."""
         self._directory = directory
         if above is None:
             self.authority = self._own("authority")
@@ -37,7 +37,7 @@ class Pki:
 
     @property
     def trusted(self) -> Path:
-        """The authority's certificate."""
+        """Certificate of the authority."""
         return self.authority.certificate
 
     def issue(
@@ -52,11 +52,11 @@ class Pki:
         until: datetime | None = None,
         authority: bool = False,
     ) -> Issued:
-        """A certificate of the authority; `names`: its subjectAltName.
+        """Issue a certificate; `names` is its subjectAltName.
 
-        subject: `/` before each RDN, `+` within one that has several attributes; a backslash before others of these.
-        With `days` -1 it has expired. rsa: its key. later: it is not valid before tomorrow. until: when it expires.
-        authority: of another one.
+        subject: `/` before each RDN, `+` between the attributes of one RDN; a backslash escapes both. days: validity;
+        -1: expired. rsa: use an RSA key. later: not valid before tomorrow. until: end of validity. authority: for
+        another authority.
         """
         made = self._paths(name)
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
@@ -74,13 +74,14 @@ class Pki:
         return made
 
     def below(self, name: str) -> "Pki":
-        """Another authority, whose certificate is of this one."""
+        """Return an intermediate authority whose certificate this authority issues."""
         directory = self._directory / name
         directory.mkdir()
         return Pki(directory, self)
 
     def revocations(self, *revoked: Issued, until: datetime | None = None) -> bytes:
-        """A list (PEM) of the authority with these certificates. until: its next update; None: in 30 days."""
+        """Return a revocation list (PEM) of the authority with these certificates. until: its next update; None: in 30
+        days."""
         for each in revoked:
             _openssl("ca", *self._as_ca(), "-revoke", each.certificate)
         made = self._directory / "revoked.pem"
@@ -91,7 +92,7 @@ class Pki:
         return made.read_bytes()
 
     def status(self, issued: Issued) -> Path:
-        """The authority's answer of OCSP about a certificate, as servers staple it."""
+        """Return the authority's OCSP answer about a certificate, as servers staple it."""
         request, made = self._directory / "status.request", self._directory / "status.der"
         own = ("-issuer", self.trusted, "-cert", issued.certificate)
         _openssl("ocsp", *own, "-reqout", request)
@@ -108,7 +109,8 @@ class Pki:
         )
 
     def _as_ca(self) -> tuple[object, ...]:
-        """Words that make `openssl ca` act as the authority; only it knows start dates and revocations."""
+        """Return arguments that make `openssl ca` act as the authority; only that command sets start dates and
+        revocations."""
         settings = self._directory / "ca.cnf"
         if not settings.exists():
             (self._directory / "index").touch()
@@ -123,21 +125,21 @@ class Pki:
         return "-config", settings, "-cert", self.authority.certificate, "-keyfile", self.authority.key
 
     def locked_key(self) -> Path:
-        """The key of the server, with KEY_PASSWORD."""
+        """Return the server's key, encrypted with KEY_PASSWORD."""
         path = self._directory / "locked.key"
         if not path.exists():
             _openssl("ec", "-in", self.server.key, "-out", path, "-aes128", "-passout", f"pass:{KEY_PASSWORD}")
         return path
 
     def context(self, client: Issued | None = None) -> ssl.SSLContext:
-        """Of a client that trusts the authority."""
+        """Return the TLS context of a client that trusts the authority."""
         context = ssl.create_default_context(cafile=str(self.trusted))
         if client is not None:
             context.load_cert_chain(client.certificate, client.key)
         return context
 
     def server_context(self, issued: Issued, *, wants_client: bool = False) -> ssl.SSLContext:
-        """Of a server with that certificate."""
+        """Return the TLS context of a server with this certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.trusted))
         context.load_cert_chain(issued.certificate, issued.key)
         context.verify_mode = ssl.CERT_REQUIRED if wants_client else ssl.CERT_NONE
@@ -154,7 +156,7 @@ class Pki:
 
 
 class Swapped:
-    """A certificate with its key behind a symbolic link, as Kubernetes mounts secrets."""
+    """Certificate and key behind a symbolic link, as Kubernetes mounts secrets."""
 
     def __init__(self, directory: Path, first: Issued) -> None:
         self._directory = directory
@@ -165,7 +167,7 @@ class Swapped:
         self.issued = Issued(directory / "tls.crt", directory / "tls.key")
 
     def put(self, certificate: bytes, key: bytes) -> None:
-        """Other contents, at once."""
+        """Replace both files atomically."""
         self._turn += 1
         data = self._directory / f"data{self._turn}"
         data.mkdir()
@@ -190,7 +192,7 @@ def _known(base: Path, name: str) -> Pki:
 
 
 def pki(base: Path, name: str = "pki") -> Pki:
-    """The authority `name` of this run; its files are in `base`."""
+    """Return the authority `name` of this test run. Its files are in `base`."""
     return _known(base, name)
 
 

@@ -1,4 +1,4 @@
-"""An HTTP proxy for tests: CONNECT, with a password where it has one; it can refuse, cut, and say something else."""
+"""HTTP proxy for tests: CONNECT, optionally with a password. It can refuse, cut connections, and send other answers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tests.peer.websocket import read_head
 
 
 class Proxy:
-    """Serves until it is closed. `heads`: the requests that came."""
+    """HTTP proxy that serves until it is closed. `heads` lists the received requests."""
 
     def __init__(self, login: str | None = None, *, answer: bytes = b"HTTP/1.1 200 Established\r\n\r\n") -> None:
-        """login: USER:PASSWORD. answer: to a request that is in order; without one the proxy hangs up."""
+        """login: USER:PASSWORD. answer: answer to valid requests; if it is not a success, the proxy closes the
+        connection after it."""
         self.heads: list[bytes] = []
         self._login = None if login is None else base64.b64encode(login.encode())
         self._answer = answer
@@ -24,7 +25,7 @@ class Proxy:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def cut(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for each in self._open:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""PROXY protocol headers as a proxy writes them."""
+"""PROXY protocol headers, as written by a proxy."""
 
 import socket
 import struct
@@ -7,13 +7,13 @@ SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
 
 
 def text(source: str, port: int, target: str = "127.0.0.1", target_port: int = 5672) -> bytes:
-    """Version 1."""
+    """Return a header of version 1."""
     family = "TCP6" if ":" in source else "TCP4"
     return f"PROXY {family} {source} {target} {port} {target_port}\r\n".encode()
 
 
 def binary(source: str | None, port: int = 0, additions: bytes = b"", command: int = 0x21) -> bytes:
-    """Version 2; a source None is the proxy itself."""
+    """Return a header of version 2. source: None for a connection of the proxy itself."""
     if source is None:
         return SIGNATURE + struct.pack("!BBH", 0x20, 0, len(additions)) + additions
     family, kind = (socket.AF_INET6, 0x21) if ":" in source else (socket.AF_INET, 0x11)
@@ -23,5 +23,5 @@ def binary(source: str | None, port: int = 0, additions: bytes = b"", command: i
 
 
 def addition(kind: int, value: bytes) -> bytes:
-    """An addition (TLV) behind the addresses."""
+    """Return an additional TLV, to be placed behind the addresses."""
     return struct.pack("!BH", kind, len(value)) + value

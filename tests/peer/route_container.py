@@ -1,4 +1,4 @@
-"""A container that comes to a route-container listener by itself, and answers the links that the router attaches."""
+"""Scripted container that connects to a route-container listener and answers the links that the router attaches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.peer.container import Container
 
 
 class RouteContainer(Container):
-    """A connection to a listener; sessions and links of the router are answered only by calls of the test."""
+    """Connection to a listener. The router's sessions and links are answered only by calls of the test."""
 
     @classmethod
     def connected(cls, port: int, container_id: str = "broker", **fields: Any) -> RouteContainer:

@@ -1,4 +1,4 @@
-"""Texts that only their owner may receive, and a record of the places where others have received them.
+"""Secrets that only their owner may receive, and a record of the places where others have received them.
 
 `Wire` passes each octet that a peer receives through a `Scan`. Helpers that read sockets themselves call `look`.
 """
@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable
 
 _lock = threading.Lock()
-#: By secret: the places where it was seen. Written under `_lock`.
+#: Places where each secret was seen. Written under `_lock`.
 _seen: dict[bytes, list[str]] = {}
 
 
 def keep(secret: bytes) -> None:
-    """Search for this text in everything that peers receive from now on."""
+    """Search for this text in all octets that peers receive from now on."""
     with _lock:
         _seen[secret] = []
 
@@ -41,7 +41,7 @@ def look(octets: bytes | bytearray, place: str) -> None:
 
 
 class Scan:
-    """Search of one stream of octets, also for secrets that come in several reads."""
+    """Search of one stream of octets, including secrets that are split over several reads."""
 
     def __init__(self, place: Callable[[], str]) -> None:
         self._place = place
@@ -56,4 +56,4 @@ class Scan:
         self._end = joined[1 - max(map(len, secrets)) :]
         if any(secret in joined for secret in secrets):
             look(joined, self._place())
-            self._end = b""  # what was found is recorded once
+            self._end = b""  # a finding is recorded once

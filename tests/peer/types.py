@@ -1,7 +1,8 @@
-"""AMQP 1.0 primitive types whose encoding a test wants to choose or to see.
+"""AMQP 1.0 primitive types whose encoding a test chooses or inspects.
 
 Python values stand for their obvious AMQP type (None null, bool boolean, int long, float double, str string, bytes
-binary, list list, dict map, UUID uuid). The classes here name the rest. All of them compare equal to the plain value.
+binary, list list, dict map, UUID uuid). The classes here name the other types. All of them compare equal to the plain
+value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Symbol(str):
 
 
 class _Int(int):
-    """Common part of the integer types: they print with their type."""
+    """Base class of the integer types, which print with their type."""
 
     __slots__ = ()
 
@@ -83,7 +84,7 @@ class Decimal(bytes):
 
 
 class Array:
-    """AMQP array: the items are encoded with the type of the first (an empty one: with `empty_code`)."""
+    """AMQP array. All items are encoded with the type of the first; an empty array with `empty_code`."""
 
     __slots__ = ("empty_code", "items")
 
@@ -110,7 +111,7 @@ class Array:
 
 
 class Described:
-    """A described value: `descriptor` is usually a ULong or a Symbol."""
+    """Described value. `descriptor` is usually a ULong or a Symbol."""
 
     __slots__ = ("descriptor", "value")
 
@@ -129,7 +130,7 @@ class Described:
 
 
 class Map(dict[Any, Any]):
-    """A decoded map that also remembers its pairs as they came: order, types and duplicate keys.
+    """Decoded map that also keeps its pairs in their original order, with types and duplicate keys.
 
     It is encoded from `pairs`, so a test can also send what a dict cannot hold.
     """
@@ -143,7 +144,7 @@ class Map(dict[Any, Any]):
 
 
 class Raw(bytes):
-    """Octets that are put into the encoding as they are."""
+    """Octets that are put into the encoding unchanged."""
 
     __slots__ = ()
 

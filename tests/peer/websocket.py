@@ -1,7 +1,7 @@
-"""A WebSocket under the test's control: the client's side, or a server's, over a connected socket.
+"""Scripted WebSocket: the client's or the server's side, over a connected socket.
 
-It has the methods of a socket that `Wire` uses, so a `Peer` speaks AMQP over it. Frames are made here by hand, so that
-tests can make wrong ones, too.
+It has the socket methods that `Wire` uses, so a `Peer` can speak AMQP over it. Frames are built by hand, so that tests
+can also make invalid ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ACCEPT = "HSmrc0sMlYUkAGmm5OPpG2HaGWk="
 
 
 def frame(opcode: int, payload: bytes = b"", *, final: bool = True, mask: bytes | None = b"\x01\x7f\x80\xfe") -> bytes:
-    """A frame; mask None: without."""
+    """Return a frame. mask: None for an unmasked frame."""
     size = len(payload)
     length = bytes((size,)) if size < 126 else struct.pack("!BH" if size < 65536 else "!BQ", 126 + (size > 65535), size)
     head = bytes((opcode | 0x80 * final, length[0] | 0x80 * (mask is not None))) + length[1:]
@@ -29,12 +29,12 @@ def frame(opcode: int, payload: bytes = b"", *, final: bool = True, mask: bytes 
 
 
 def closing(code: int, reason: bytes = b"") -> bytes:
-    """The payload of a close frame."""
+    """Return the payload of a close frame."""
     return struct.pack("!H", code) + reason
 
 
 def request(path: str = "/", protocol: str | None = "amqp", **headers: str | None) -> bytes:
-    """A request for WebSocket; None leaves a header out. Names of headers have _ for -."""
+    """Return a WebSocket request. A header with value None is omitted. In header names, _ stands for -."""
     lines: dict[str, str | None] = {
         "Host": "localhost", "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": KEY,
         "Sec-WebSocket-Version": "13", "Sec-WebSocket-Protocol": protocol,
@@ -45,7 +45,7 @@ def request(path: str = "/", protocol: str | None = "amqp", **headers: str | Non
 
 
 def read_head(raw: socket.socket) -> bytes:
-    """A head of HTTP, and nothing behind it; less where the stream ends."""
+    """Read an HTTP head and nothing behind it; less if the stream ends."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         octet = raw.recv(1)
@@ -56,20 +56,20 @@ def read_head(raw: socket.socket) -> bytes:
 
 
 class WebSocket:
-    """Over `raw`, whose handshake is done."""
+    """WebSocket over `raw`, after the handshake."""
 
     def __init__(self, raw: socket.socket, *, server: bool = False, piece: int = 1 << 30) -> None:
-        """piece: octets of payload in a frame, at most."""
+        """piece: most octets of payload in a frame."""
         self.raw = raw
         self.server = server
         self.piece = piece
-        self.closed: bytes | None = None  # payload of the close frame that came
+        self.closed: bytes | None = None  # payload of the received close frame
         self.pongs: list[bytes] = []
         self._received = b""
 
     @classmethod
     def connected(cls, raw: socket.socket, *, protocol: str = "amqp", path: str = "/", piece: int = 1 << 30) -> Self:
-        """After the handshake of a client."""
+        """Run a client's handshake."""
         raw.sendall(request(path, protocol))
         head = read_head(raw)
         assert head.startswith(b"HTTP/1.1 101 "), head
@@ -80,7 +80,7 @@ class WebSocket:
 
     @classmethod
     def accepted(cls, raw: socket.socket) -> tuple[Self, bytes]:
-        """After the handshake of a server; and the request that came."""
+        """Run a server's handshake. Return the WebSocket and the received request."""
         head = read_head(raw)
         key = next(line for line in head.split(b"\r\n") if line.startswith(b"Sec-WebSocket-Key: "))[19:]
         digest = hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11", usedforsecurity=False).digest()
@@ -91,11 +91,11 @@ class WebSocket:
         return cls(raw, server=True), head
 
     def send_frame(self, opcode: int, payload: bytes = b"", final: bool = True) -> None:
-        """One frame, as a peer should send it."""
+        """Send a valid frame."""
         self.raw.sendall(frame(opcode, payload, final=final, mask=None if self.server else os.urandom(4)))
 
     def read_frame(self) -> tuple[int, bytes] | None:
-        """Opcode and payload of the next frame; None: the end of the stream."""
+        """Return opcode and payload of the next frame; None at the end of the stream."""
         head = self._read(2)
         if head is None:
             return None
@@ -123,7 +123,7 @@ class WebSocket:
             octets += piece
         return octets
 
-    # As a socket
+    # -- socket interface
 
     def sendall(self, octets: bytes) -> None:
         for at in range(0, len(octets), self.piece):

@@ -1,4 +1,4 @@
-"""The socket of a peer: whole frames in and out, deadlines, protocol headers."""
+"""Socket of a peer: whole frames in and out, deadlines, protocol headers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Frame, Performative, fra
 from tests.peer.secrets import Scan
 from tests.peer.websocket import WebSocket
 
-#: Seconds to wait for something that should come at once; generous because test machines are busy.
+#: Seconds to wait for something that should happen at once; generous, because test machines are busy.
 TIMEOUT = float(os.environ.get("SLUICE_TEST_TIMEOUT", "10"))
 #: Octets read from the socket at a time.
 READ_SIZE = 65536
 
 
 class PeerError(AssertionError):
-    """The other side did not do what the test expects. The text holds the frames that came last."""
+    """Raised when the other side does not do what the test expects. The text has the last frames."""
 
 
 class PeerTimeout(PeerError):
-    """What was waited for did not come in time."""
+    """Raised when an awaited event did not happen in time."""
 
 
 class StreamEnd(PeerError):
-    """The other side ended the stream (`reset`: by a reset) while something was waited for."""
+    """Raised when the other side ended the stream during a wait. reset: by a TCP reset."""
 
     def __init__(self, text: str, reset: bool) -> None:
         super().__init__(text)
@@ -38,12 +38,12 @@ class StreamEnd(PeerError):
 
 
 class Wire:
-    """A blocking socket that speaks frames. `frames` keeps everything received, `inbox` what no `expect` has taken."""
+    """Blocking socket for frames. `frames` keeps everything received, `inbox` the frames not yet taken by `expect`."""
 
     def __init__(
         self, port: int | socket.socket | WebSocket, host: str = "127.0.0.1", receive_buffer: int | None = None
     ) -> None:
-        """Connect to `port`, or speak over a socket that is connected."""
+        """Connect to `port`, or use a connected socket."""
         self.socket: Any = port
         if isinstance(port, int):
             self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -56,13 +56,13 @@ class Wire:
         self._buffer = bytearray()
         self.inbox: list[Frame] = []
         self.frames: list[Frame] = []
-        #: (frame, time.monotonic()) of every frame, heartbeats included
+        #: (frame, time.monotonic()) of every frame, heartbeats included.
         self.arrivals: list[tuple[Frame, float]] = []
-        #: end of stream has been read: None while open, else whether it was a reset
+        #: None until the end of stream has been read; then True if it was a reset.
         self.ended: bool | None = None
-        #: called with every frame as it arrives
+        #: Called with every frame as it arrives.
         self.on_frame: Callable[[Frame], None] | None = None
-        #: finds what only others may receive; None: this is one of those others
+        #: Scan for secrets that this peer must not receive; None: the peer may receive them.
         self.scan: Scan | None = Scan(lambda: f"received by a peer, after {self._recent()}")
 
     def __enter__(self) -> Self:
@@ -76,12 +76,12 @@ class Wire:
     # --- out ------------------------------------------------------------------------------------------------------
 
     def raw(self, octets: bytes) -> None:
-        """Write octets as they are."""
+        """Write octets unchanged."""
         self.socket.settimeout(TIMEOUT)
         self.socket.sendall(octets)
 
     def raw_some(self, octets: bytes, timeout: float) -> int:
-        """Write as much as the socket takes before it has been full for `timeout` seconds; gives the octets written."""
+        """Write until the socket has been full for `timeout` seconds. Return the number of octets written."""
         self.socket.settimeout(timeout)
         written = 0
         view = memoryview(octets)
@@ -102,7 +102,7 @@ class Wire:
         self.raw(frame_octets(b""))
 
     def drop(self, reset: bool = False) -> None:
-        """Close the socket without any frame; `reset` makes it a TCP reset."""
+        """Close the socket without any frame. reset: by a TCP reset."""
         if reset:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
@@ -110,7 +110,7 @@ class Wire:
     # --- in -------------------------------------------------------------------------------------------------------
 
     def read_octets(self, count: int, timeout: float = TIMEOUT) -> bytes:
-        """Exactly `count` octets, outside of framing. Raises PeerTimeout or StreamEnd."""
+        """Read exactly `count` octets, outside of framing. Raises PeerTimeout or StreamEnd."""
         deadline = time.monotonic() + timeout
         while len(self._buffer) < count:
             self._fill(deadline, f"{count} octets")
@@ -119,7 +119,7 @@ class Wire:
         return octets
 
     def read_rest(self, timeout: float = TIMEOUT) -> bytes:
-        """All octets up to the end of stream, outside of framing."""
+        """Read all octets up to the end of stream, outside of framing."""
         deadline = time.monotonic() + timeout
         try:
             while True:
@@ -129,7 +129,7 @@ class Wire:
             return octets
 
     def read_frame(self, timeout: float = TIMEOUT, what: str = "a frame") -> Frame:
-        """The next frame from the socket; it is also kept in `frames` and, unless a heartbeat, in `inbox`."""
+        """Read the next frame. It is also kept in `frames` and, unless it is a heartbeat, in `inbox`."""
         deadline = time.monotonic() + timeout
         while (size := self._frame_size()) is None:
             self._fill(deadline, what)
@@ -144,7 +144,7 @@ class Wire:
         return frame
 
     def _frame_size(self) -> int | None:
-        """Size of the frame at the head of the buffer; None while it is incomplete."""
+        """Return the size of the frame at the head of the buffer; None if it is incomplete."""
         if len(self._buffer) < 4:
             return None
         size = int(struct.unpack_from("!I", self._buffer)[0])
@@ -177,7 +177,7 @@ class Wire:
     # --- waiting --------------------------------------------------------------------------------------------------
 
     def expect(self, name: str, /, timeout: float = TIMEOUT, **where: Any) -> Frame:
-        """Take the first frame `name` whose fields equal `where` (`channel` too), reading until it comes.
+        """Take the first frame `name` whose fields (and `channel`) equal `where`, reading until it arrives.
 
         Other frames stay in the inbox, in order.
         """
@@ -192,25 +192,25 @@ class Wire:
             self.read_frame(max(0.0, deadline - time.monotonic()), wanted)
 
     def take(self, name: str, /, **where: Any) -> list[Frame]:
-        """Take all frames `name` that are in the inbox now; reads nothing."""
+        """Take all frames `name` that are in the inbox, without reading."""
         found = [frame for frame in self.inbox if _matches(frame, name, where)]
         self.inbox = [frame for frame in self.inbox if not _matches(frame, name, where)]
         return found
 
     def until(self, condition: Callable[[], Any], what: str, timeout: float = TIMEOUT) -> Any:
-        """Read frames until `condition()` is true; gives its value."""
+        """Read frames until `condition()` is true. Return its value."""
         deadline = time.monotonic() + timeout
         while not (value := condition()):
             self.read_frame(max(0.0, deadline - time.monotonic()), what)
         return value
 
     def read_available(self) -> None:
-        """Read the frames that are there now, without waiting."""
+        """Read the frames that have arrived, without waiting."""
         while self._frame_size() is not None or select.select([self.socket], [], [], 0)[0]:
             self.read_frame()
 
     def idle_until(self, moment: float) -> None:
-        """Read whatever comes until `moment` (of time.monotonic())."""
+        """Read frames until `moment` (of time.monotonic())."""
         try:
             while True:
                 self.read_frame(max(0.0, moment - time.monotonic()))
@@ -218,7 +218,7 @@ class Wire:
             return
 
     def idle_octets(self, seconds: float) -> bytes:
-        """Octets that come within `seconds`, outside of framing. Raises StreamEnd."""
+        """Return the octets that arrive within `seconds`, outside of framing. Raises StreamEnd."""
         deadline = time.monotonic() + seconds
         try:
             while True:
@@ -228,7 +228,7 @@ class Wire:
             return octets
 
     def expect_end(self, timeout: float = TIMEOUT) -> list[Frame]:
-        """Read to the end of stream; gives the frames that came before it. Raises PeerTimeout."""
+        """Read to the end of stream. Return the frames before it. Raises PeerTimeout."""
         start = len(self.frames)
         deadline = time.monotonic() + timeout
         try:
@@ -245,7 +245,7 @@ class Wire:
         return self.read_octets(8)
 
     def sasl(self, mechanism: str = "ANONYMOUS", response: bytes | None = b"anonymous") -> Frame:
-        """A SASL layer of one step; gives the outcome frame. The mechanisms frame stays in the inbox."""
+        """Run a SASL exchange of one step. Return the outcome frame. The mechanisms frame stays in the inbox."""
         answer = self.header(SASL_HEADER)
         if answer != SASL_HEADER:
             raise PeerError(f"SASL header answered by {answer!r}")

@@ -1,6 +1,6 @@
-"""An interior router of Dispatch 1.19 for tests, written from the description of its protocol alone.
+"""Simulated interior router of Dispatch 1.19, written only from the description of its protocol.
 
-It shares no code with the router under test. What 1.19 sends it sends octet for octet; where 1.19 errs it errs too.
-Tests drive it: they start it, connect it, put messages in, look at what arrives and settle it, and read its tables.
-`router.Router19` is the router, `world.World` the thread that its sockets live in.
+It shares no code with the router under test. Its control messages equal those of 1.19 octet by octet, and it repeats
+the errors of 1.19. Tests drive it: they start and connect it, send messages, inspect and settle arrivals, and read its
+tables. `router.Router19` is the router, `world.World` the thread that runs its sockets.
 """

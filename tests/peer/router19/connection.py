@@ -1,4 +1,4 @@
-"""An inter-router connection: its sessions, control links, priority links and streaming links (inter-router.md 2)."""
+"""Inter-router connection: its sessions, control links, priority links and streaming links (inter-router.md 2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORBIDDEN = ("qd:connection-role", "Link attach forbidden on inter-router connec
 
 
 class InterRouter(Endpoint):
-    """A connection to another router."""
+    """Connection to another router."""
 
     def __init__(
         self, router: Router19, connector: bool, hostname: str | None, cost: int, number: int, mechanism: str
@@ -44,7 +44,7 @@ class InterRouter(Endpoint):
         self.idle_streams: list[Link] = []
         self._stream_session: Session | None = None
         self._routed_session: Session | None = None
-        #: unsettled deliveries by address key
+        #: Number of unsettled deliveries by address key.
         self.outstanding: dict[str, int] = {}
 
     def entered(self) -> Any:
@@ -59,7 +59,7 @@ class InterRouter(Endpoint):
 
     @property
     def peer(self) -> str | None:
-        """Container id of the peer."""
+        """Container-id of the peer."""
         return None if self.remote_open is None else str(self.remote_open.container_id)
 
     def on_open(self) -> None:
@@ -71,7 +71,7 @@ class InterRouter(Endpoint):
             self._set_up()
 
     def _set_up(self) -> None:
-        """All sessions, then all links."""
+        """Begin all sessions, then attach all links."""
         sessions = [self.begin(channel) for channel in range(PRIORITIES + 1)]
         for session in sessions:
             capability = CONTROL if session is sessions[0] else DATA
@@ -96,7 +96,7 @@ class InterRouter(Endpoint):
             self._endpoint(link, frame)
 
     def _take(self, link: Link, fresh: bool) -> None:
-        """A router link is attached."""
+        """Register an attached router link."""
         if link.kind == "control":
             if link.receiver:
                 self.control_in = link
@@ -112,7 +112,8 @@ class InterRouter(Endpoint):
             link.grant()
 
     def _endpoint(self, link: Link, frame: Frame) -> None:
-        """A link of the peer that is none of a router's: to be routed, if this is a router."""
+        """Handle an attach of the peer that is not a router link: route it if the peer is a router, otherwise refuse
+        it."""
         if self.control_out is None:
             self._refuse(link, *FORBIDDEN)
         elif link.receiver and frames.terminus(frame.target).get("address") is None:
@@ -124,7 +125,7 @@ class InterRouter(Endpoint):
             self.router.links.route(self, link, frame)
 
     def refuse(self, link: Link, condition: str, description: str) -> None:
-        """Answer an attach with no terminus, then detach."""
+        """Answer an attach with a null terminus, then detach."""
         self._refuse(link, condition, description)
 
     def _refuse(self, link: Link, condition: str, description: str) -> None:
@@ -135,12 +136,12 @@ class InterRouter(Endpoint):
         link.detach(frames.error(condition, description))
 
     def data_link(self, priority: int) -> Link | None:
-        """The link for a priority, else the nearest lower one there is."""
+        """Return the link for a priority, or the nearest lower one."""
         usable = [link for link in self.data_out[: priority + 1] if not link.detached]
         return usable[-1] if usable else None
 
     def stream_link(self) -> Link:
-        """An idle streaming link, or a new one."""
+        """Return an idle streaming link, or a new one."""
         if self.idle_streams:
             return self.idle_streams.pop()
         if self._stream_session is None:
@@ -153,7 +154,7 @@ class InterRouter(Endpoint):
         return link
 
     def routed_link(self, name: str, receiver: bool, source: Any, target: Any) -> Link:
-        """Attach a routed link on the session they share."""
+        """Attach a routed link on the session for routed links."""
         if self._routed_session is None:
             self._routed_session = self.begin(self._free_channel())
         session = self._routed_session
@@ -203,6 +204,6 @@ class InterRouter(Endpoint):
 
 
 def _capability(terminus: Described | None) -> str | None:
-    """The capability of a terminus if it is a single symbol."""
+    """Return the capability of a terminus if it is a single symbol."""
     found = frames.terminus(terminus).get("capabilities")
     return str(found) if isinstance(found, Symbol) else None

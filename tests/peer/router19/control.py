@@ -1,4 +1,4 @@
-"""The six control messages: composing them octet for octet as 1.19 does, and reading them as leniently as it reads."""
+"""Control messages of 1.19: composed octet by octet as 1.19 does, and parsed as leniently."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FAMILY_1 = ("HELLO", "RA", "LSR", "LSU")
 
 
 class Malformed(ValueError):
-    """A control message that 1.19 drops and logs."""
+    """Raised for a control message that 1.19 drops and logs."""
 
 
 class Control(NamedTuple):
-    """A control message as read: opcode, body (keys as str), annotations and all octets."""
+    """Parsed control message: opcode, body (keys as str), annotations and all octets."""
 
     opcode: str
     body: dict[str, Any]
@@ -34,17 +34,18 @@ class Control(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Id of the router that originated it."""
+        """Id of the originating router."""
         return str(self.body.get("id"))
 
 
 def router_to(router_id: str, mobile: bool = False) -> str:
-    """Address of the control function of one router."""
+    """Return the address of a router's control function."""
     return f"amqp:/_topo/0/{router_id}/qdrouter" + (".ma" if mobile else "")
 
 
 def envelope(sender: str, to: str, opcode: str, body: Raw, trace: Sequence[str] | None = None) -> bytes:
-    """A whole control message of `sender`; `trace`: router ids it has passed (default: the sender alone)."""
+    """Return a whole control message of `sender`. trace: ids of the routers it has passed (default: only the
+    sender)."""
     family1 = opcode in FAMILY_1
     via = [f"0/{one}" for one in (trace if trace is not None else [sender])]
     return b"".join(
@@ -63,13 +64,13 @@ def _names(items: Sequence[str]) -> Any:
 
 
 def hello(sender: str, instance: int, seen: Sequence[str], **more: Any) -> bytes:
-    """HELLO; `more` goes to `envelope`."""
+    """Return a HELLO. more: arguments of `envelope`."""
     body = [*_common(sender), ("instance", python_int(instance)), ("seen", _names(seen))]
     return envelope(sender, HELLO_TO, "HELLO", map32(body), **more)
 
 
 def router_advertisement(sender: str, instance: int, ls_seq: int, mobile_seq: int, **more: Any) -> bytes:
-    """RA."""
+    """Return an RA."""
     body = [
         *_common(sender),
         ("instance", python_int(instance)),
@@ -80,12 +81,12 @@ def router_advertisement(sender: str, instance: int, ls_seq: int, mobile_seq: in
 
 
 def link_state_request(sender: str, to: str, **more: Any) -> bytes:
-    """LSR from `sender` to router `to`."""
+    """Return an LSR from `sender` to router `to`."""
     return envelope(sender, router_to(to), "LSR", map32(_common(sender)), **more)
 
 
 def link_state_update(sender: str, to: str, instance: int, ls_seq: int, peers: dict[str, int], **more: Any) -> bytes:
-    """LSU from `sender` to router `to`."""
+    """Return an LSU from `sender` to router `to`."""
     costs = map32((peer, python_int(cost)) for peer, cost in peers.items())
     state = map32([("id", sender), ("area", AREA), ("ls_seq", python_int(ls_seq)), ("peers", costs)])
     body = [
@@ -98,7 +99,7 @@ def link_state_update(sender: str, to: str, instance: int, ls_seq: int, peers: d
 
 
 def mobile_request(sender: str, to: str, have_seq: int, **more: Any) -> bytes:
-    """MAR from `sender` to router `to`."""
+    """Return an MAR from `sender` to router `to`."""
     body = [*_mobile(sender), (Symbol("have_seq"), Long(have_seq))]
     return envelope(sender, router_to(to, mobile=True), "MAR", map32(body), **more)
 
@@ -106,7 +107,7 @@ def mobile_request(sender: str, to: str, have_seq: int, **more: Any) -> bytes:
 def mobile_update(
     sender: str, mobile_seq: int, added: Sequence[tuple[str, int]], deleted: Sequence[str], **more: Any
 ) -> bytes:
-    """Differential MAU; `added`: keys with their treatments."""
+    """Return a differential MAU. added: keys with their treatments."""
     body = [
         *_mobile(sender),
         (Symbol("mobile_seq"), Long(mobile_seq)),
@@ -118,7 +119,7 @@ def mobile_update(
 
 
 def mobile_state(sender: str, to: str, mobile_seq: int, keys: Sequence[tuple[str, int]], **more: Any) -> bytes:
-    """Absolute MAU to router `to`."""
+    """Return an absolute MAU to router `to`."""
     body = [
         *_mobile(sender),
         (Symbol("mobile_seq"), Long(mobile_seq)),
@@ -140,7 +141,7 @@ def _mobile(sender: str) -> list[tuple[Any, Any]]:
 
 
 def read(octets: bytes) -> Control:
-    """Read a control message. Raises Malformed."""
+    """Parse a control message. Raises Malformed."""
     try:
         parts = dict(message.sections(octets))
     except ValueError as error:
@@ -159,7 +160,7 @@ def read(octets: bytes) -> Control:
 
 
 def text(body: dict[str, Any], key: str) -> str:
-    """A mandatory string. Raises Malformed."""
+    """Return a mandatory string. Raises Malformed."""
     value = body.get(key)
     if not isinstance(value, str):
         raise Malformed(f"{key} is {value!r}")
@@ -167,7 +168,7 @@ def text(body: dict[str, Any], key: str) -> str:
 
 
 def number(body: dict[str, Any], key: str, default: int | None = None) -> int:
-    """An integer; mandatory without a default. Raises Malformed."""
+    """Return an integer, mandatory if there is no default. Raises Malformed."""
     value = body.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise Malformed(f"{key} is {value!r}")
@@ -175,7 +176,7 @@ def number(body: dict[str, Any], key: str, default: int | None = None) -> int:
 
 
 def texts(body: dict[str, Any], key: str) -> list[str]:
-    """A mandatory list of strings. Raises Malformed."""
+    """Return a mandatory list of strings. Raises Malformed."""
     value = body.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise Malformed(f"{key} is {value!r}")

@@ -1,4 +1,4 @@
-"""Deliveries inside the router: one that came in, and the copies of it that go out."""
+"""Deliveries inside the simulated router: an incoming delivery, and its outgoing copies."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any, Protocol
 from tests.peer import frames
 from tests.peer.types import Described
 
-#: Combined outcome of a multicast: the first of these that any copy has.
+#: Order in which outcomes of multicast copies are combined: the first one that any copy has.
 _RANK = ("rejected", "accepted", "modified", "released")
 MODIFIED = frames.modified(failed=True)
 
 
 class Target(Protocol):
-    """Where a copy goes: a link to another router or a consumer of this one."""
+    """Destination of a copy: a link to another router or a local consumer."""
 
     def queue(self, out: Outgoing) -> None:
-        """Take a copy to be sent."""
+        """Queue a copy."""
 
     def grown(self, out: Outgoing) -> None:
-        """More of a copy has come, or its end, or its abortion."""
+        """Handle further octets of a copy, its end, or its abortion."""
 
     def settle_out(self, out: Outgoing, state: Described | None) -> None:
-        """The origin has settled, or told a state without an outcome of ours."""
+        """Handle a settlement or state from the origin."""
 
     def load(self) -> int:
-        """Unsent and unsettled copies."""
+        """Return the number of unsent and unsettled copies."""
 
 
 class Incoming:
-    """A delivery that has come in. `tell(state, settled)` passes on what becomes of it."""
+    """Incoming delivery. `tell(state, settled)` reports states and the settlement to the origin."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class Incoming:
     ) -> None:
         self.tell = tell
         self.settled = settled
-        #: the connection it came on; None: it began here
+        #: Connection of origin; None for a local producer.
         self.source = source
         self.tag = tag
-        #: delivery-id of the peer
+        #: Delivery-id of the peer.
         self.number = -1
         self.payload = bytearray()
         self.complete = False
@@ -55,7 +55,7 @@ class Incoming:
         self.outs: list[Outgoing] = []
 
     def extend(self, octets: bytes, complete: bool) -> None:
-        """More of it has come; copies that are under way get it too."""
+        """Add octets. Copies that are under way get them, too."""
         self.payload += octets
         self.complete = complete
         if self.routed:
@@ -65,7 +65,7 @@ class Incoming:
                 out.target.grown(out)
 
     def abort(self) -> None:
-        """The rest will not come."""
+        """Abort the delivery: the rest will not arrive."""
         self.aborted = self.complete = True
         for out in self.outs:
             if not out.complete:
@@ -73,21 +73,21 @@ class Incoming:
                 out.target.grown(out)
 
     def finish(self, state: Described | None, settled: bool = True) -> None:
-        """Tell the origin, unless it has settled or has been told."""
+        """Report to the origin, unless it has settled or has had a final report."""
         if self.settled or self.finished:
             return
         self.finished = settled
         self.tell(state, settled)
 
     def origin_settled(self, state: Described | None) -> None:
-        """The origin has settled first."""
+        """Record the origin's settlement, and pass it to the copies."""
         self.settled = True
         for out in self.outs:
             out.settled = True
             out.target.settle_out(out, state)
 
     def heard(self) -> None:
-        """A copy has been given a state or been settled."""
+        """Handle a state or settlement of a copy."""
         if not self.multicast:
             out = self.outs[0]
             self.finish(out.state, out.settled)
@@ -107,12 +107,12 @@ _PLAIN = {
 
 
 class Outgoing:
-    """One copy on its way out."""
+    """Outgoing copy of a delivery."""
 
     def __init__(self, incoming: Incoming, target: Target, octets: bytes) -> None:
         self.incoming = incoming
         self.target = target
-        #: what has not been sent yet
+        #: Octets not sent yet.
         self.buffer = bytearray(octets)
         self.complete = incoming.complete
         self.aborted = incoming.aborted
@@ -121,11 +121,11 @@ class Outgoing:
         self.started = False
         self.id = -1
         self.state: Described | None = None
-        #: called when it is settled
+        #: Callback for the settlement.
         self.on_settled: Callable[[], None] | None = None
 
     def update(self, state: Described | None, settled: bool) -> None:
-        """What the other side says of it."""
+        """Record a state or settlement from the receiver."""
         if self.settled:
             return
         if frames.state_name(state) == "modified" and state is not None:

@@ -1,4 +1,6 @@
-"""Octets as 1.19 writes them: the wide compounds of its composers, opens and attaches of its router connections."""
+"""Octets as written by 1.19: the wide compounds of its composers, and the opens and attaches of its router
+connections.
+"""
 
 from __future__ import annotations
 
@@ -14,49 +16,49 @@ from tests.peer.types import Described, Int, Long, Raw, Symbol, UByte, UInt, ULo
 
 PRODUCT, VERSION = "qpid-dispatch-router", "1.19.0"
 ANNOTATIONS_VERSION = 1
-#: What both sides offer and desire.
+#: Capabilities that both sides offer and desire.
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
 CONTROL, DATA = Symbol("qd.router"), Symbol("qd.router-data")
-#: Sessions and priority links of each direction.
+#: Number of priorities: sessions and priority links in each direction.
 PRIORITIES = 10
 WINDOW = 2147483647
 _NAME = string.ascii_letters + string.digits + "+_"
 
 
 def compound32(code: int, items: Iterable[Any]) -> Raw:
-    """A list32 (0xD0) or map32 (0xD1) of items, each in its shortest form."""
+    """Return a list32 (0xD0) or map32 (0xD1) of items, each in its shortest form."""
     encoded = [encode(item) for item in items]
     body = b"".join(encoded)
     return Raw(struct.pack("!BII", code, len(body) + 4, len(encoded)) + body)
 
 
 def list32(items: Iterable[Any]) -> Raw:
-    """A list32."""
+    """Return a list32."""
     return compound32(0xD0, items)
 
 
 def map32(pairs: Iterable[tuple[Any, Any]]) -> Raw:
-    """A map32 of pairs in order."""
+    """Return a map32 of pairs in order."""
     return compound32(0xD1, (item for pair in pairs for item in pair))
 
 
 def section(code: int, value: Any) -> bytes:
-    """A message section."""
+    """Return a message section."""
     return encode(Described(ULong(code), value))
 
 
 def python_int(number: int) -> Int | Long:
-    """An integer as the Python side of 1.19 writes it: int where 32 bits hold it, else long."""
+    """Return an integer in the type that the Python part of 1.19 uses: int if 32 bits suffice, otherwise long."""
     return Int(number) if -(1 << 31) <= number < 1 << 31 else Long(number)
 
 
 def fresh_name(prefix: str = "qdlink.") -> str:
-    """A link name: prefix and 15 random characters."""
+    """Return a link name: the prefix and 15 random characters."""
     return prefix + "".join(random.choice(_NAME) for _ in range(15))
 
 
 def _symbols32(items: Iterable[str]) -> Raw:
-    """array32 of sym32."""
+    """Return an array32 of sym32."""
     symbols = [struct.pack("!I", len(item)) + item.encode("ascii") for item in items]
     body = b"\xb3" + b"".join(symbols)
     return Raw(struct.pack("!BII", 0xF0, len(body) + 4, len(symbols)) + body)
@@ -71,7 +73,7 @@ def open_octets(
     failover: list[dict[str, str]] | None = None,
     frame_size: int = 16384,
 ) -> bytes:
-    """The open performative of an inter-router connection; `number`: our own number of the connection."""
+    """Return the open of an inter-router connection. number: local number of the connection."""
     properties: list[tuple[str, Any]] = [("product", PRODUCT), ("version", VERSION), ("qd.conn-id", Int(number))]
     if cost > 1:
         properties.append(("qd.inter-router-cost", Int(cost)))
@@ -95,7 +97,7 @@ def open_octets(
 
 
 def begin_octets(remote_channel: int | None = None) -> bytes:
-    """The begin performative."""
+    """Return a begin."""
     return Performative(
         "begin", remote_channel=remote_channel, next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW
     ).encode()
@@ -104,7 +106,7 @@ def begin_octets(remote_channel: int | None = None) -> bytes:
 def terminus_octets(
     descriptor: int, capability: str | None, address: str | None = None, expiry: str = "link-detach"
 ) -> Raw:
-    """A source (0x28) or target (0x29) with one capability as a single symbol."""
+    """Return a source (0x28) or target (0x29) with one capability as a single symbol."""
     fields: list[Any] = [address, UInt(0), Symbol(expiry), UInt(0), False, None]
     if descriptor == 0x28:
         fields += [None] * 4
@@ -116,7 +118,7 @@ def terminus_octets(
 
 
 def attach_octets(name: str, handle: int, receiver: bool, source: Any, target: Any) -> bytes:
-    """The attach performative with all its fourteen fields."""
+    """Return an attach with all its fourteen fields."""
     return encode(
         Described(
             ULong(0x12),
@@ -141,7 +143,8 @@ def attach_octets(name: str, handle: int, receiver: bool, source: Any, target: A
 
 
 def router_attach(name: str, handle: int, receiver: bool, capability: str, answer: bool = False) -> bytes:
-    """The attach of a control or data link; `answer`: the listener's reply, whose termini have another expiry."""
+    """Return the attach of a control or data link. answer: the listener's reply, whose termini have another expiry
+    policy."""
     expiry = "session-end" if answer else "link-detach"
     return attach_octets(
         name,

@@ -1,7 +1,7 @@
-"""The routing protocol of 1.19: HELLO, link state, mobile addresses (inter-router.md 5 to 9), apart from sockets.
+"""Routing protocol of 1.19 without sockets: HELLO, link state, mobile addresses (inter-router.md 5 to 9).
 
-Time and messages come in; messages go out by `send`, changes of the tables by the attributes that the router reads.
-What 1.19 does wrong in redundant topologies (a MAR for every copy of an update, and what follows) is done too.
+Time and messages are passed in. Messages leave through `send`; changes of the tables are visible in the attributes.
+The errors of 1.19 in redundant topologies (an MAR for every copy of an update, and its consequences) are repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.peer.router19.paths import Paths, compute
 
 @dataclass
 class Timers:
-    """Seconds; the defaults of 1.19."""
+    """Timer settings in seconds, with the defaults of 1.19."""
 
     tick: float = 1.0
     hello_interval: float = 1.0
@@ -27,19 +27,19 @@ class Timers:
     ls_max_age: float = 60.0
 
     def scaled(self, factor: float) -> Timers:
-        """All of them faster or slower."""
+        """Return the timers multiplied by `factor`."""
         values = (self.tick, self.hello_interval, self.hello_max_age, self.ra_interval, self.ra_flux, self.ls_max_age)
         return Timers(*(value * factor for value in values))
 
 
 @dataclass
 class Node:
-    """The record of one remote router."""
+    """Record of one remote router."""
 
     id: str
     instance: int | None = None
     version: int = 0
-    #: key of the connection if it is a neighbour
+    #: Key of the connection, if the router is a neighbour.
     connection: Any = None
     ls_seq: int = 0
     peers: dict[str, int] = field(default_factory=dict)
@@ -51,20 +51,20 @@ class Node:
     mobile_seq: int = 0
     need_ls: bool = True
     need_mobile: bool = False
-    #: a MAR has been sent and nothing has been applied since
+    #: True if an MAR has been sent and no update applied since.
     requested: bool = False
     keep_alive: int = 0
-    #: keys that it has announced -> hints
+    #: Hints by announced key.
     keys: dict[str, int | None] = field(default_factory=dict)
 
     @property
     def reachable(self) -> bool:
-        """Whether control messages for it have somewhere to go."""
+        """True if control messages for the router have a next hop."""
         return self.connection is not None or self.next_hop is not None
 
 
 class Engine:
-    """One router's part of the protocol. `mute`: opcodes that it does not send, for tests that send them instead."""
+    """Protocol state of one router. mute: opcodes that it does not send, for tests that send them instead."""
 
     def __init__(
         self,
@@ -74,12 +74,13 @@ class Engine:
         send: Callable[[str, bytes], None],
         changed: Callable[[], None],
     ) -> None:
-        """`send(destination, octets)`: to `hello`, `all`, `all.ma` or a router's id. `changed`: addresses have."""
+        """send(destination, octets): sends to `hello`, `all`, `all.ma` or a router id. changed: called when addresses
+        have changed."""
         self.id = router_id
         self.instance = instance
         self.timers = timers
         self.mute: set[str] = set()
-        #: what LSUs say instead of the true neighbours
+        #: Neighbours to report in LSUs instead of the true ones.
         self.claimed: dict[str, int] | None = None
         self.nodes: dict[str, Node] = {}
         self.peers: dict[str, int] = {}
@@ -87,7 +88,7 @@ class Engine:
         self.mobile_seq = 0
         self.paths = Paths()
         self.heard: dict[str, float] = {}
-        #: opcodes and ids of what was dropped, with the reason
+        #: Opcodes and ids of dropped messages, with the reason.
         self.dropped: list[str] = []
         self.topology_changes = 0
         self._send = send
@@ -98,7 +99,7 @@ class Engine:
         self._last_change = 0.0
         self._next_hello = 0.0
         self._next_ra = 0.0
-        #: keys as the last update told them, and what has changed since, in order
+        #: Keys as of the last update, and the changes since, in order.
         self._announced: dict[str, int] = {}
         self._added: dict[str, int] = {}
         self._deleted: dict[str, None] = {}
@@ -110,7 +111,7 @@ class Engine:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """What 1.19 does once a second."""
+        """Run the periodic work of 1.19, once per second."""
         self._now = now
         self._hello()
         if now >= self._next_ra:
@@ -160,7 +161,7 @@ class Engine:
             self._advertise()
 
     def _forget(self) -> None:
-        """Drop records of routers that nobody knows any more."""
+        """Drop records of routers that are no longer known by others."""
         for node in list(self.nodes.values()):
             listed = any(node.id in other.peers for other in self.nodes.values() if other is not node)
             if not node.peers and node.connection is None and not listed:
@@ -195,7 +196,7 @@ class Engine:
     # --- neighbours --------------------------------------------------------------------------------------------------
 
     def connection_lost(self, connection: Any) -> None:
-        """The control link of a connection, or the connection, is gone."""
+        """Handle the loss of a connection or of its control link."""
         for node in self.nodes.values():
             if node.connection is connection:
                 self._lose(node)
@@ -212,13 +213,13 @@ class Engine:
         return node
 
     def neighbour_on(self, connection: Any) -> Node | None:
-        """The neighbour that uses a connection."""
+        """Return the neighbour on a connection."""
         return next((node for node in self.nodes.values() if node.connection is connection), None)
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def handle(self, message: Control, connection: Any, cost: int, now: float) -> None:
-        """A control message for this router that came on `connection`; `cost` is that of the connection."""
+        """Handle a control message that arrived on `connection`. cost: cost of the connection."""
         self._now = now
         handler = {
             "HELLO": self._on_hello,
@@ -306,14 +307,14 @@ class Engine:
     # --- mobile addresses --------------------------------------------------------------------------------------------
 
     def announce(self, key: str, hint: int) -> None:
-        """The first local destination of a key has come; told with the next tick."""
+        """Register the first local destination of a key. It is announced at the next tick."""
         if key in self._deleted:
             del self._deleted[key]
         elif key not in self._announced:
             self._added[key] = hint
 
     def withdraw(self, key: str) -> None:
-        """The last local destination of a key has gone."""
+        """Register the loss of the last local destination of a key."""
         if key in self._added:
             del self._added[key]
         elif key in self._announced:
@@ -352,6 +353,6 @@ class Engine:
 
 
 def _hinted(keys: Any, hints: Any) -> dict[str, int | None]:
-    """Keys with their hints; hints that do not fit are ignored."""
+    """Return keys with their hints. Hints are ignored if their number differs."""
     fitting = hints if isinstance(hints, list) and len(hints) == len(keys) else [None] * len(keys)
     return {str(key): hint for key, hint in zip(keys, fitting, strict=True)}

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tests.peer.router19.engine import Node
     from tests.peer.router19.router import Router19
 
-#: An incomplete message of this many octets is forwarded as it comes.
+#: Octets after which an incomplete message is forwarded as a stream.
 STREAMING = 256 * 512
 
 
 @dataclass
 class Address:
-    """What is known of a key here."""
+    """Local record of an address key."""
 
     key: str
     treatment: int
@@ -32,18 +32,18 @@ class Address:
 
 
 class Forwarder:
-    """The address table and what is done with messages."""
+    """Address table and message forwarding."""
 
     def __init__(self, router: Router19) -> None:
         self.router = router
         self.table: dict[str, Address] = {}
-        #: what came in on data links: (connection, link, head) in order, for tests
+        #: Messages received on data links, as (connection, link, head) in order, for tests.
         self.seen: list[tuple[Any, Link | None, Head]] = []
 
     # --- table -------------------------------------------------------------------------------------------------------
 
     def address(self, key: str, hint: int | None = None) -> Address:
-        """The record of a key, made if there is none."""
+        """Return the record of a key, created if necessary."""
         found = self.table.get(key)
         if found is None:
             found = self.table[key] = Address(key, self._treatment(key, hint))
@@ -59,19 +59,19 @@ class Forwarder:
         return hint if hint is not None else keys.BALANCED
 
     def learn(self) -> None:
-        """Other routers' keys have changed: make records for new ones."""
+        """Create records for new keys of other routers."""
         for node in self.router.engine.nodes.values():
             for key, hint in node.keys.items():
                 self.address(key, hint)
 
     def remotes(self, key: str) -> list[Node]:
-        """Routers that have announced a key."""
+        """Return the routers that have announced a key."""
         return [node for node in self.router.engine.nodes.values() if key in node.keys]
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def arrived(self, incoming: Incoming, link: Link | None) -> None:
-        """A delivery has come or grown."""
+        """Handle a new or grown delivery."""
         if incoming.routed or incoming.aborted:
             return
         head: Head | None = None
@@ -112,7 +112,7 @@ class Forwarder:
         return self._send(incoming, head, "MF" + key[2:])
 
     def _send(self, incoming: Incoming, head: Head, key: str) -> bool:
-        """Send to whoever the treatment of a key chooses; False if to nobody."""
+        """Send to the destinations chosen by the treatment of a key. Return False if there are none."""
         if key[0] == "R":
             node = self.router.engine.nodes.get(key[1:])
             connection = self.router.towards(node) if node is not None else None
@@ -127,7 +127,7 @@ class Forwarder:
         return self._balanced(incoming, head, address)
 
     def _copy(self, incoming: Incoming, head: Head, target: Target) -> Outgoing:
-        """A copy with the head as it has to be for the next one."""
+        """Return a copy with the head rewritten for the next hop."""
         router = self.router
         notes = message_head.compose(
             head.user,
@@ -148,7 +148,8 @@ class Forwarder:
     def _over(
         self, incoming: Incoming, head: Head, connections: list[InterRouter], key: str | None, pool: bool = True
     ) -> bool:
-        """One copy over each connection; those without a link get none. `key`: count it as outstanding there."""
+        """Send one copy over each connection that has a link. key: address key under which the copy counts as
+        outstanding."""
         sent = False
         for connection in connections:
             link = connection.data_link(head.priority)
@@ -174,7 +175,7 @@ class Forwarder:
                 connection = self.router.towards(node)
                 if connection is not None and connection not in connections and connection not in excluded:
                     connections.append(connection)
-        # All copies have to be known before the first of them can be settled.
+        # All copies must exist before the first of them can be settled.
         targets = list(address.consumers)
         copies = [(target, self._copy(incoming, head, target)) for target in targets]
         sent = self._over(incoming, head, connections, None)
@@ -198,7 +199,7 @@ class Forwarder:
         return self._over(incoming, head, [connection] if connection is not None else [], None)
 
     def _balanced(self, incoming: Incoming, head: Head, address: Address) -> bool:
-        #: (ineligible, value) and where; the first of the lowest wins
+        #: ((ineligible, value), destination); the first of the lowest wins.
         candidates: list[tuple[tuple[bool, int], Any]] = []
         for target in address.consumers:
             load = target.load()

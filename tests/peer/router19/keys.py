@@ -1,16 +1,16 @@
-"""From address texts to hash keys (inter-router.md 3.1)."""
+"""Hash keys of addresses (inter-router.md 3.1)."""
 
 from __future__ import annotations
 
-#: Phase of the fallback destination as it travels in annotations.
+#: Phase of the fallback destination in annotations.
 FALLBACK_PHASE = ord("F") - ord("0")
-#: Classes that a MAU may carry.
+#: Address classes that an MAU may carry.
 PROPAGATED = "MCDEFH"
 MULTICAST_FLOOD, MULTICAST, CLOSEST, BALANCED, LINK_BALANCED, UNAVAILABLE = range(6)
 
 
 def plain(text: str) -> str:
-    """An address without scheme, host and trailing separator."""
+    """Return an address without scheme, host and trailing separator."""
     at = text.find(":/")
     if at >= 0:
         text = text[at + 2 :]
@@ -24,7 +24,7 @@ def plain(text: str) -> str:
 
 
 def key_of(text: str, phase: int, me: str) -> str:
-    """The key of an address at interior router `me`."""
+    """Return the key of an address at interior router `me`."""
     text = plain(text)
     if text.startswith("_local/"):
         return "L" + text[7:]

@@ -1,4 +1,4 @@
-"""Router annotations of a message: reading them, and rewriting the head of a message for the next hop."""
+"""Router annotations of a message: parsing, and rewriting of a message's head for the next hop."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ DEFAULT_PRIORITY = 4
 
 
 class Invalid(ValueError):
-    """Annotations for which a delivery is rejected with amqp:invalid-field; the text is the description."""
+    """Raised for annotations that make 1.19 reject a delivery with amqp:invalid-field. The text is the description."""
 
 
 @dataclass
 class Head:
-    """What a router reads of a message before it forwards it."""
+    """Parts of a message that a router reads before forwarding it."""
 
-    #: header and delivery annotations, as they came
+    #: Header and delivery annotations, unchanged.
     before: bytes = b""
-    #: offset of what follows the message annotations
+    #: Offset behind the message annotations.
     rest: int = 0
     priority: int = DEFAULT_PRIORITY
     user: list[tuple[Any, Any]] = field(default_factory=list)
@@ -37,11 +37,11 @@ class Head:
     to: str | None = None
     ingress: str | None = None
     trace: list[str] = field(default_factory=list)
-    #: `to` of the properties
+    #: `to` of the properties.
     properties_to: str | None = None
 
     def address(self) -> tuple[str, int] | None:
-        """Address text and phase to route by on a router link; None without any."""
+        """Return address text and phase for routing on a router link; None if there is no address."""
         if self.to is not None:
             return self.to, self.phase
         return None if self.properties_to is None else (self.properties_to, 0)
@@ -55,7 +55,8 @@ def compose(
     ingress: str | None = None,
     trace: list[str] | None = None,
 ) -> bytes:
-    """The message-annotations section: what users wrote first, then ours in their order; empty if there is nothing."""
+    """Return the message-annotations section: users' pairs first, then the router's in order. Empty if there are
+    none."""
     pairs = list(user)
     if phase:
         pairs.append((PHASE, Int(phase)))
@@ -71,7 +72,7 @@ def compose(
 
 
 def read(octets: bytes) -> Head:
-    """Read the head of a message as it came on a router link. Raises Invalid, and CodecError while it is incomplete."""
+    """Parse the head of a message from a router link. Raises Invalid, and CodecError if it is incomplete."""
     head = Head()
     at = 0
     while at < len(octets):
@@ -98,7 +99,7 @@ def read(octets: bytes) -> Head:
 
 
 def complete_head(octets: bytes) -> Head | None:
-    """The head, if enough of the message is there to route it; None if not. Raises Invalid."""
+    """Return the head if enough of the message has arrived to route it; otherwise None. Raises Invalid."""
     try:
         return read(octets)
     except CodecError:
@@ -106,7 +107,7 @@ def complete_head(octets: bytes) -> Head | None:
 
 
 def _without_body(octets: bytes) -> Head | None:
-    """The head of a message whose body is still incomplete: everything but the last section can be decoded."""
+    """Return the head of a message with an incomplete body. Everything except the last section can be decoded."""
     at = 0
     while at < len(octets):
         try:
@@ -125,7 +126,7 @@ def _priority(fields: Any) -> int:
 
 
 def _split(head: Head, annotations: Any) -> None:
-    """Part what is ours from what users wrote; a user entry after one of ours is lost, as in 1.19."""
+    """Separate router annotations from users'. A user entry behind a router's is lost, as in 1.19."""
     if not isinstance(annotations, Map):
         raise Invalid("not a map")
     ours = False

@@ -1,16 +1,16 @@
-"""Path computation of 1.19 (inter-router.md 8), as its text says it, without thought for speed."""
+"""Path computation of 1.19 (inter-router.md 8), written after its description without regard for speed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: Link states: router id -> its peers with the costs that it advertises.
+#: Link states: router id -> its peers with the advertised costs.
 Collection = dict[str, dict[str, int]]
 
 
 @dataclass
 class Paths:
-    """What one router computes: all by router id, for what it can reach."""
+    """Results of path computation at one router, by router id, for all reachable routers."""
 
     next_hops: dict[str, str] = field(default_factory=dict)
     costs: dict[str, int] = field(default_factory=dict)
@@ -19,7 +19,7 @@ class Paths:
 
 
 def tree(root: str, collection: Collection) -> dict[str, tuple[int, int, str | None]]:
-    """Dijkstra from `root`: router id -> (cost, hops, predecessor)."""
+    """Run Dijkstra from `root`. Return router id -> (cost, hops, predecessor)."""
     graph = {one: dict(peers) for one, peers in collection.items()}
     for one, peers in collection.items():
         for peer in peers:
@@ -38,7 +38,7 @@ def tree(root: str, collection: Collection) -> dict[str, tuple[int, int, str | N
 
 
 def _path(found: dict[str, tuple[int, int, str | None]], to: str) -> list[str]:
-    """Routers from the root to `to`, both included."""
+    """Return the routers from the root to `to`, both included."""
     path = [to]
     while (before := found[path[0]][2]) is not None:
         path.insert(0, before)
@@ -46,7 +46,7 @@ def _path(found: dict[str, tuple[int, int, str | None]], to: str) -> list[str]:
 
 
 def compute(me: str, collection: Collection) -> Paths:
-    """Next hops, costs, valid origins and radius at `me`; `collection` holds its own link state too."""
+    """Return next hops, costs, valid origins and radius at `me`. `collection` includes its own link state."""
     mine = tree(me, collection)
     reachable = [one for one in mine if one != me]
     paths = Paths(

@@ -21,7 +21,7 @@ LOST = ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
 class Links:
-    """Finds where a link has to go on."""
+    """Routing of links to their next hop."""
 
     def __init__(self, router: Router19) -> None:
         self.router = router
@@ -29,7 +29,7 @@ class Links:
         self._turns: dict[str, int] = {}
 
     def route(self, connection: InterRouter, link: Link, frame: Frame) -> None:
-        """A link has come from another router: attach it to the next hop, or refuse it."""
+        """Attach a link of another router to the next hop, or refuse it."""
         terminus = frames.terminus(frame.target if link.receiver else frame.source)
         address = _address(terminus)
         key = self._key(plain(address), "CE" if link.receiver else "DF") if address is not None else None
@@ -41,7 +41,7 @@ class Links:
         self.pairs.append(Pair(connection, link, hop, onward))
 
     def _key(self, address: str, classes: str) -> str | None:
-        """The key of the longest pattern that the address matches."""
+        """Return the key of the longest pattern that matches the address."""
         known = {key for node in self.router.engine.nodes.values() for key in node.keys if key[0] in classes}
         fitting = [key for key in known if _matches(address, key)]
         return max(fitting, key=len) if fitting else None
@@ -77,12 +77,13 @@ def _fits(words: list[str], pattern: list[str]) -> bool:
 
 
 class Pair:
-    """The two links of one routed link at this router. `link` came from the client's side, `onward` is ours."""
+    """Both links of a routed link at this router. `link` came from the client's side, `onward` was attached by this
+    router."""
 
     def __init__(self, connection: InterRouter, link: Link, hop: InterRouter, onward: Link) -> None:
         self.ends = {id(link): (hop, onward), id(onward): (connection, link)}
         self.first, self.answered_yet = link, False
-        #: credit that the receiving side of a link has been told of
+        #: Credit limit last granted to the sending side.
         self.limit = 0
         link.routed = onward.routed = self
 
@@ -90,19 +91,19 @@ class Pair:
         return self.ends[id(link)]
 
     def answered(self, link: Link, frame: Frame) -> None:
-        """The far end has answered our attach."""
+        """Relay the remote answer to the onward attach."""
         connection, other = self._other(link)
         self.answered_yet = True
         octets = attach_octets(other.name, other.handle, other.receiver, frame.source, frame.target)
         connection.send(octets, other.session.channel)
 
     def flowed(self, link: Link, frame: Frame) -> None:
-        """The receiver of messages gives credit, or their sender has drained."""
+        """Relay the credit of a receiver, or the drain of a sender."""
         connection, other = self._other(link)
         if connection.lost or other.detached:
             return
         if link.receiver:
-            # The sender has given up credit: its delivery-count says how much.
+            # The sender has returned credit: its delivery-count tells how much.
             gone = (frame.delivery_count or 0) - link.delivery_count
             if gone > 0:
                 link.delivery_count += gone
@@ -117,7 +118,7 @@ class Pair:
             other.grant(max(0, self.limit - other.delivery_count), drain=bool(frame.drain))
 
     def transferred(self, link: Link, incoming: Incoming) -> None:
-        """A delivery has come or grown."""
+        """Relay a new or grown delivery."""
         _connection, other = self._other(link)
         if incoming.routed:
             return
@@ -127,7 +128,7 @@ class Pair:
         other.queue(out)
 
     def detached(self, link: Link, frame: Frame) -> None:
-        """One side has detached: pass it on, or the answer to ours."""
+        """Relay a detach, or the answer to one."""
         _connection, other = self._other(link)
         error = frame.error
         closed = bool(frame.fields.get("closed"))
@@ -143,7 +144,7 @@ class Pair:
             link.detached = True
 
     def lost(self, link: Link) -> None:
-        """One side's connection is gone."""
+        """Detach the other side after a connection is lost."""
         connection, other = self._other(link)
         if other.detached or connection.lost:
             return
@@ -154,7 +155,7 @@ class Pair:
 
 
 class Whole(Outgoing):
-    """A copy on a routed link: what is said of it is passed on unchanged."""
+    """Copy on a routed link. Its states are relayed unchanged."""
 
     def update(self, state: Described | None, settled: bool) -> None:
         if self.settled:

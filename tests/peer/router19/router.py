@@ -1,4 +1,4 @@
-"""The router itself: its connections, its table, and what tests do with it."""
+"""Simulated router of version 1.19: its connections, its table, and its interface for tests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.peer.router19.world import World
 from tests.peer.types import Described
 from tests.peer.wire import TIMEOUT
 
-#: Seconds between attempts of a connector, in ticks of the original.
+#: Ticks of the original between attempts of a connector.
 RETRY = 2
 HINTS = {"multicast": keys.MULTICAST, "closest": keys.CLOSEST, "balanced": keys.BALANCED}
 
 
 class Injection:
-    """A message of a local producer and what has become of it."""
+    """Message of a local producer, with its reported states."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -35,31 +35,31 @@ class Injection:
         self.incoming = Incoming(lambda state, settled: self.steps.append((state, settled)))
 
     def outcome(self, timeout: float = TIMEOUT) -> str | None:
-        """Wait until it is settled; gives the name of the outcome."""
+        """Wait until the message is settled. Return the name of the outcome."""
         self.world.wait(lambda: self.settled, "an outcome", timeout)
         return frames.state_name(self.state)
 
     @property
     def settled(self) -> bool:
-        """Whether it has been settled."""
+        """True if the message has been settled."""
         return any(settled for _state, settled in self.steps)
 
     @property
     def state(self) -> Described | None:
-        """The last state told."""
+        """Last reported state."""
         return next((state for state, _settled in reversed(self.steps) if state is not None), None)
 
     def extend(self, octets: bytes, complete: bool = True) -> None:
-        """More of the message."""
+        """Add octets to the message."""
         self.world.call(self.incoming.extend, octets, complete)
 
     def abort(self) -> None:
-        """There will be no more of it."""
+        """Abort the message."""
         self.world.call(self.incoming.abort)
 
 
 class Arrival:
-    """A message at a local consumer."""
+    """Message at a local consumer."""
 
     def __init__(self, consumer: Consumer, out: Outgoing) -> None:
         self.consumer = consumer
@@ -69,31 +69,31 @@ class Arrival:
 
     @property
     def body(self) -> Any:
-        """Its body."""
+        """Body of the message."""
         return message.body(self.payload)
 
     @property
     def complete(self) -> bool:
-        """Whether all of it has come."""
+        """True if all of it has arrived."""
         return self.out.complete
 
     @property
     def presettled(self) -> bool:
-        """Whether it came settled."""
+        """True if it arrived settled."""
         return self.out.presettled
 
     def settle(self, state: Described | None = frames.ACCEPTED, settled: bool = True) -> None:
-        """What the consumer says of it."""
+        """Report a state or settlement as the consumer."""
         self.consumer.router.world.call(self.consumer.settle, self, state, settled)
 
 
 class Consumer:
-    """A local consumer under the test's control. `accept`: it accepts everything by itself."""
+    """Local consumer under the test's control. accept: accept every message automatically."""
 
     def __init__(self, router: Router19, key: str, credit: int | None, accept: bool) -> None:
         self.router = router
         self.key = key
-        #: None: without limit
+        #: None: unlimited.
         self.credit = credit
         self.accept = accept
         self.waiting: list[Arrival] = []
@@ -104,22 +104,22 @@ class Consumer:
     # --- as a target -------------------------------------------------------------------------------------------------
 
     def load(self) -> int:
-        """Unsent and unsettled copies."""
+        """Return the number of unsent and unsettled copies."""
         return len(self.waiting) + len(self.unsettled)
 
     def queue(self, out: Outgoing) -> None:
-        """A copy for this consumer."""
+        """Queue a copy for this consumer."""
         self.waiting.append(Arrival(self, out))
         self._pump()
 
     def grown(self, out: Outgoing) -> None:
-        """More of a copy has come."""
+        """Handle further octets of a copy."""
         for arrival in self.arrivals:
             if arrival.out is out:
                 self._take(arrival)
 
     def settle_out(self, out: Outgoing, state: Described | None) -> None:
-        """The origin has settled."""
+        """Handle the origin's settlement."""
         for arrival in self.unsettled:
             if arrival.out is out:
                 arrival.settled_by_origin = True
@@ -142,7 +142,7 @@ class Consumer:
             self.settle(arrival, frames.ACCEPTED, True)
 
     def settle(self, arrival: Arrival, state: Described | None, settled: bool) -> None:
-        """Settle one (in the loop's thread)."""
+        """Settle an arrival. Runs in the loop's thread."""
         if settled and arrival in self.unsettled:
             self.unsettled.remove(arrival)
         arrival.out.update(state, settled)
@@ -150,7 +150,7 @@ class Consumer:
     # --- for tests ---------------------------------------------------------------------------------------------------
 
     def next(self, timeout: float = TIMEOUT) -> Arrival:
-        """The next message that has come completely."""
+        """Return the next message that has arrived completely."""
 
         def come() -> bool:
             return len(self.arrivals) > self.taken and self.arrivals[self.taken].complete
@@ -160,11 +160,11 @@ class Consumer:
         return self.arrivals[self.taken - 1]
 
     def wait_arrivals(self, count: int, timeout: float = TIMEOUT) -> None:
-        """Wait until so many messages have at least begun to arrive."""
+        """Wait until `count` messages have at least begun to arrive."""
         self.router.world.wait(lambda: len(self.arrivals) >= count, f"{count} messages for {self.key}", timeout)
 
     def grant(self, credit: int) -> None:
-        """Give this much more credit."""
+        """Grant `credit` additional credits."""
 
         def more() -> None:
             self.credit = (self.credit or 0) + credit
@@ -173,12 +173,12 @@ class Consumer:
         self.router.world.call(more)
 
     def close(self) -> None:
-        """The consumer goes."""
+        """Remove the consumer."""
         self.router.world.call(self.router.remove_consumer, self)
 
 
 class Router19:
-    """An interior router of 1.19. `distribution`: treatment by prefix of addresses, as configured."""
+    """Simulated interior router of 1.19. addresses: configured treatment by address prefix."""
 
     def __init__(
         self,
@@ -203,11 +203,12 @@ class Router19:
         self.forward = Forwarder(self)
         self.links = Links(self)
         self.connections: list[InterRouter] = []
-        #: every control message that has arrived, with its connection
+        #: All received control messages, each with its connection.
         self.received: list[tuple[InterRouter, Control]] = []
-        #: octets of control messages that could not be read
+        #: Octets of control messages that could not be parsed.
         self.unreadable: list[bytes] = []
-        #: ids for which control messages are left to a function of the test: they play routers behind this one
+        #: Handlers by router id. They get the control messages for phantom routers, which the test plays behind this
+        #: one.
         self.phantoms: dict[str, Callable[[Control], None]] = {}
         self._numbers = 0
         self._tags = 0
@@ -225,7 +226,7 @@ class Router19:
             self._ticking = self.world.loop.call_later(self.timers.tick, self._tick)
 
     def listen(self, port: int = 0, cost: int = 1, tls: ssl.SSLContext | None = None) -> int:
-        """Listen for routers; gives the port. With `tls` they log in by certificate."""
+        """Listen for routers. Return the port. With `tls` they log in by certificate."""
 
         async def start() -> int:
             self._server = await self.world.loop.create_server(
@@ -236,7 +237,7 @@ class Router19:
         return asyncio.run_coroutine_threadsafe(start(), self.world.loop).result(TIMEOUT)
 
     def connect(self, port: int, cost: int = 1, tls: ssl.SSLContext | None = None) -> InterRouter:
-        """Connect once, as a connector does; with `tls` to host `localhost`, by certificate."""
+        """Connect once, as a connector does. With `tls`, to host `localhost` and with a certificate."""
         host = "127.0.0.1" if tls is None else "localhost"
 
         async def start() -> InterRouter:
@@ -255,13 +256,13 @@ class Router19:
         return connection
 
     def connection_lost(self, connection: InterRouter) -> None:
-        """A connection is gone."""
+        """Handle the loss of a connection."""
         self.engine.connection_lost(connection)
         if connection in self.connections:
             self.connections.remove(connection)
 
     def stop(self) -> None:
-        """Close all sockets at once, as a process that is killed."""
+        """Close all sockets at once, like a killed process."""
 
         def end() -> None:
             self._running = False
@@ -277,21 +278,21 @@ class Router19:
     # --- tables ------------------------------------------------------------------------------------------------------
 
     def distribution(self, text: str) -> int | None:
-        """The configured treatment of an address."""
+        """Return the configured treatment of an address."""
         found = [prefix for prefix in self.addresses if text.split("/")[0].split(".")[0] == prefix or text == prefix]
         return HINTS[self.addresses[found[0]]] if found else None
 
     def has_fallback(self, text: str) -> bool:
-        """Whether fallback is configured for an address."""
+        """Return True if fallback is configured for an address."""
         return any(text.startswith(prefix) for prefix in self.fallbacks)
 
     def next_tag(self) -> bytes:
-        """The next delivery tag."""
+        """Return the next delivery tag."""
         self._tags += 1
         return (self._tags - 1).to_bytes(8, "little")
 
     def towards(self, node: Node) -> InterRouter | None:
-        """The connection on the way to a router."""
+        """Return the connection towards a router."""
         if node.connection is None and node.next_hop is not None:
             hop = self.engine.nodes.get(node.next_hop)
             return hop.connection if hop is not None else None
@@ -299,7 +300,7 @@ class Router19:
         return found
 
     def excluded(self, trace: Iterable[str]) -> list[InterRouter]:
-        """Connections to neighbours that are named in a trace."""
+        """Return the connections to neighbours named in a trace."""
         ids = [one.partition("/")[2] for one in trace]
         nodes = [self.engine.nodes[one] for one in ids if one in self.engine.nodes]
         return [node.connection for node in nodes if node.connection is not None]
@@ -321,7 +322,7 @@ class Router19:
             self._out(octets, [hop] if hop is not None else [])
 
     def _everybody(self, trace: list[str]) -> list[InterRouter]:
-        """Next-hop connections of all known routers, once each, without those that lead back."""
+        """Return the next-hop connections of all known routers, once each, without those that lead back."""
         excluded = self.excluded(trace)
         found: list[InterRouter] = []
         for node in self.engine.nodes.values():
@@ -338,7 +339,7 @@ class Router19:
                 connection.control_out.queue(Outgoing(incoming, connection.control_out, octets))
 
     def control_arrived(self, connection: InterRouter, incoming: Incoming) -> None:
-        """A message on a control link."""
+        """Handle a message on a control link."""
         if not incoming.complete or incoming.aborted:
             return
         octets = bytes(incoming.payload)
@@ -386,7 +387,7 @@ class Router19:
     # --- for tests ---------------------------------------------------------------------------------------------------
 
     def emit(self, octets: bytes, connection: InterRouter | None = None) -> None:
-        """Send any octets on the control link of a connection (default: the first), in the loop's thread."""
+        """Send any octets on the control link of a connection (default: the first). Runs in the loop's thread."""
         self._out(octets, [connection if connection is not None else self.connections[0]])
 
     def send_control(self, octets: bytes, connection: InterRouter | None = None) -> None:
@@ -394,7 +395,7 @@ class Router19:
         self.world.call(self.emit, octets, connection)
 
     def send_on(self, link: Link, octets: bytes, settled: bool = False) -> Injection:
-        """Send any octets on a link, as they are."""
+        """Send any octets on a link, unchanged."""
         injection = Injection(self.world)
 
         def send() -> None:
@@ -407,7 +408,7 @@ class Router19:
         return injection
 
     def control(self, opcode: str, sender: str | None = None, **where: Any) -> list[Control]:
-        """Control messages received: of an opcode, a sender, with these values in their bodies."""
+        """Return the received control messages of an opcode and sender with these values in their bodies."""
         with self.world.lock:
             return [
                 found
@@ -420,7 +421,7 @@ class Router19:
     def consumer(
         self, address: str, credit: int | None = None, accept: bool = True, phase: int = 0, hint: str | None = None
     ) -> Consumer:
-        """A consumer of an address text; it is announced with the next tick."""
+        """Add a consumer of an address text. It is announced at the next tick."""
 
         def add() -> Consumer:
             key = keys.key_of(address, phase, self.id)
@@ -434,7 +435,7 @@ class Router19:
         return self.world.call(add)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Take a consumer out of the table (in the loop's thread)."""
+        """Remove a consumer from the table. Runs in the loop's thread."""
         record = self.forward.table[consumer.key]
         record.consumers.remove(consumer)
         if not record.consumers:
@@ -453,7 +454,7 @@ class Router19:
         phase: int = 0,
         override: bool = True,
     ) -> Injection:
-        """A message of a local producer: on a link with this target (`override`), else anonymous."""
+        """Send a message of a local producer, on a link with this target (`override`) or anonymously."""
         injection = Injection(self.world)
 
         def inject() -> None:
@@ -473,7 +474,7 @@ class Router19:
         return injection
 
     def wait_neighbour(self, router_id: str, timeout: float = TIMEOUT) -> InterRouter:
-        """Wait until another router is a neighbour; gives the connection."""
+        """Wait until another router is a neighbour. Return the connection."""
         found: InterRouter = self.world.wait(
             lambda: (node := self.engine.nodes.get(router_id)) and node.connection,
             f"{router_id} is a neighbour of {self.id}",
@@ -482,7 +483,7 @@ class Router19:
         return found
 
     def wait_reach(self, *router_ids: str, timeout: float = TIMEOUT) -> None:
-        """Wait until these are reachable."""
+        """Wait until these routers are reachable."""
         self.world.wait(
             lambda: set(router_ids) <= set(self.engine.paths.costs), f"{self.id} reaches {router_ids}", timeout
         )

@@ -1,4 +1,4 @@
-"""AMQP of the router: a connection with its sessions and links, driven by an event loop."""
+"""AMQP of the simulated router: a connection with its sessions and links, driven by an event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOM = 64
 
 
 class Link:
-    """A link. `receiver`: we receive on it. `remote`: the peer's attach."""
+    """Link. receiver: this side receives. remote: the peer's attach."""
 
     def __init__(self, session: Session, name: str, handle: int, receiver: bool) -> None:
         self.session = session
@@ -28,7 +28,7 @@ class Link:
         self.receiver = receiver
         self.remote: Frame | None = None
         self.remote_handle = -1
-        #: control, data or endpoint
+        #: Kind of link: control, data or endpoint.
         self.kind = "endpoint"
         self.capability: str | None = None
         self.delivery_count = 0
@@ -38,21 +38,21 @@ class Link:
         self.current: Incoming | None = None
         self.waiting: deque[Outgoing] = deque()
         self.unsettled: dict[int, Outgoing] = {}
-        #: the other end of a routed link
+        #: Other end of a routed link.
         self.routed: Any = None
 
     def frame(self, name: str, **fields: Any) -> None:
-        """Send a frame with our handle."""
+        """Send a frame with the local handle."""
         self.session.frame(name, handle=self.handle, **fields)
 
     def grant(self, credit: int = CAPACITY, drain: bool = False) -> None:
-        """Give the peer credit, counted from what has come."""
+        """Grant credit, counted from the delivery-count."""
         self.session.flow(
             handle=self.handle, delivery_count=self.delivery_count, link_credit=credit, drain=drain or None
         )
 
     def detach(self, error: Described | None = None, closed: bool = True) -> None:
-        """End our side."""
+        """Detach this side, if it is not detached."""
         if not self.detached:
             self.detached = True
             self.frame("detach", closed=closed or None, error=error)
@@ -60,11 +60,11 @@ class Link:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def load(self) -> int:
-        """Unsent and unsettled copies."""
+        """Return the number of unsent and unsettled copies."""
         return len(self.waiting) + len(self.unsettled)
 
     def queue(self, out: Outgoing) -> None:
-        """A copy to be sent."""
+        """Queue a copy. A full queue drops its presettled copies except the first."""
         if out.presettled and len(self.waiting) >= CAPACITY:
             head = self.waiting[0]
             kept = [one for one in self.waiting if one is head or not one.presettled]
@@ -73,16 +73,16 @@ class Link:
         self.pump()
 
     def grown(self, out: Outgoing) -> None:
-        """More of a copy has come."""
+        """Send further octets of a copy."""
         self.pump()
 
     def settle_out(self, out: Outgoing, state: Described | None) -> None:
-        """The origin has settled."""
+        """Report the origin's settlement."""
         if self.unsettled.pop(out.id, None) is not None:
             self.session.frame("disposition", role=False, first=out.id, last=out.id, settled=True, state=state)
 
     def pump(self) -> None:
-        """Send what credit and window allow."""
+        """Send as far as credit and window allow."""
         while self.waiting and not self.detached:
             out = self.waiting[0]
             if out.aborted and not out.started:
@@ -96,10 +96,10 @@ class Link:
             self.idle()
 
     def idle(self) -> None:
-        """A delivery has been sent completely."""
+        """Handle the end of a delivery's transmission. Replaced on streaming links."""
 
     def _send(self, out: Outgoing) -> bool:
-        """Send of one copy what there is; whether that was its end."""
+        """Send the available octets of a copy. Return True if that was its end."""
         session = self.session
         if session.remote_window <= 0:
             return False
@@ -132,7 +132,7 @@ class Link:
         return False
 
     def fail(self) -> None:
-        """The link is lost: resolve what was on its way out, abort what was on its way in."""
+        """Settle outgoing deliveries and abort the incoming one, after the link is lost."""
         self.detached = True
         for out in list(self.waiting):
             out.update(frames.RELEASED, True)
@@ -147,7 +147,7 @@ class Link:
 
 
 class Session:
-    """A session."""
+    """Session."""
 
     def __init__(self, endpoint: Endpoint, channel: int) -> None:
         self.endpoint = endpoint
@@ -159,9 +159,9 @@ class Session:
         self.next_delivery_id = 0
         self.links: list[Link] = []
         self.by_remote: dict[int, Link] = {}
-        #: delivery id -> the link it went out on
+        #: Link by delivery-id, for deliveries sent.
         self.senders: dict[int, Link] = {}
-        #: delivery id of the peer -> what came
+        #: Incoming delivery by the peer's delivery-id.
         self.received: dict[int, Incoming] = {}
 
     def frame(self, name: str, **fields: Any) -> None:
@@ -169,7 +169,7 @@ class Session:
         self.endpoint.send(Performative(name, **fields).encode(), self.channel)
 
     def take_delivery_id(self) -> int:
-        """The next delivery-id."""
+        """Return the next delivery-id."""
         self.next_delivery_id = (self.next_delivery_id + 1) % MODULUS
         return (self.next_delivery_id - 1) % MODULUS
 
@@ -191,13 +191,13 @@ class Session:
         )
 
     def fresh_handle(self) -> int:
-        """The lowest handle that is free."""
+        """Return the lowest free handle."""
         used = {link.handle for link in self.links if not (link.detached and link.remote_handle == -1)}
         return next(number for number in range(len(used) + 1) if number not in used)
 
 
 class Endpoint(asyncio.Protocol):
-    """One connection. Subclasses say what it is for: the methods that begin with `on_`."""
+    """Connection. Subclasses define its purpose by the methods that begin with `on_`."""
 
     def __init__(self, connector: bool, hostname: str | None = None, mechanism: str = "ANONYMOUS") -> None:
         self.connector = connector
@@ -210,7 +210,7 @@ class Endpoint(asyncio.Protocol):
         self.remote_frame_size = 512
         self.sessions: dict[int, Session] = {}
         self.by_channel: dict[int, Session] = {}
-        #: every frame that has come, with the octets of its performative and payload
+        #: All received frames, with the octets of performative and payload.
         self.frames: list[tuple[Frame, bytes]] = []
         self._buffer = bytearray()
         self._stage = "sasl"
@@ -220,34 +220,34 @@ class Endpoint(asyncio.Protocol):
     # --- for subclasses ----------------------------------------------------------------------------------------------
 
     def open_octets(self) -> bytes:
-        """Our open."""
+        """Return the local open."""
         raise NotImplementedError
 
     def next_tag(self) -> bytes:
-        """A delivery tag."""
+        """Return a delivery tag."""
         raise NotImplementedError
 
     def on_open(self) -> None:
-        """Both opens are there."""
+        """Handle the exchange of both opens."""
 
     def on_attach(self, link: Link, frame: Frame, fresh: bool) -> None:
-        """The peer has attached; `fresh`: it began, and we have to answer."""
+        """Handle the peer's attach. fresh: the peer attached first, and an answer is needed."""
 
     def on_transfer(self, link: Link, incoming: Incoming) -> None:
-        """A delivery has come or grown."""
+        """Handle a new or grown delivery."""
 
     def on_detach(self, link: Link, frame: Frame) -> None:
-        """The peer has detached."""
+        """Handle the peer's detach."""
 
     def on_flow(self, link: Link, frame: Frame) -> None:
-        """The peer has given credit."""
+        """Handle credit from the peer."""
         link.pump()
 
     def on_lost(self) -> None:
-        """The connection is gone."""
+        """Handle the loss of the connection."""
 
     def entered(self) -> Any:
-        """A context for everything that a callback does."""
+        """Return a context manager for all work of a callback."""
         raise NotImplementedError
 
     # --- asyncio -----------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Endpoint(asyncio.Protocol):
             self.on_lost()
 
     def drop(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without an AMQP close."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -295,7 +295,7 @@ class Endpoint(asyncio.Protocol):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _step(self) -> bool:
-        """Take a header or a frame from the buffer; False when there is none."""
+        """Take a header or a frame from the buffer. Return False if there is none."""
         if self._buffer[:4] == b"AMQP":
             if len(self._buffer) < 8:
                 return False
@@ -374,7 +374,7 @@ class Endpoint(asyncio.Protocol):
         self.by_channel[frame.channel] = session
 
     def attach(self, session: Session, name: str, receiver: bool, octets: bytes, handle: int) -> Link:
-        """Send an attach of ours."""
+        """Send a local attach."""
         link = Link(session, name, handle, receiver)
         session.links.append(link)
         self.send(octets, session.channel)
@@ -446,7 +446,7 @@ class Endpoint(asyncio.Protocol):
         self.on_transfer(link, incoming)
 
     def _first(self, link: Link, frame: Frame) -> Incoming:
-        """The first transfer of a delivery."""
+        """Handle the first transfer of a delivery."""
         session, number = link.session, int(frame.delivery_id)
 
         def tell(state: Described | None, settled: bool) -> None:

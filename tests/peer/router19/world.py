@@ -1,4 +1,4 @@
-"""The thread in which all routers of a test live, and how tests wait for what happens there."""
+"""Thread that runs all simulated routers of a test, and the means to wait for their state."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Result = TypeVar("Result")
 
 
 class World:
-    """An event loop in a thread of its own. All state of the routers is touched with `lock` held."""
+    """Event loop in its own thread. All state of the routers is accessed with `lock` held."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.lock = threading.Condition(threading.RLock())
-        #: exceptions of callbacks; a test that ends with one has failed
+        #: Exceptions of callbacks. A test that ends with one has failed.
         self.errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -35,11 +35,11 @@ class World:
             self.errors.append(error)
 
     def entered(self) -> Entered:
-        """A context in which state may be changed; whoever waits looks again after it."""
+        """Return a context manager for changes of state. Waiting threads check their conditions after it."""
         return Entered(self.lock)
 
     def call(self, function: Callable[..., Result], *arguments: Any, **keywords: Any) -> Result:
-        """Call a function in the loop's thread and give its result."""
+        """Call a function in the loop's thread. Return its result."""
 
         async def run() -> Result:
             with self.entered():
@@ -48,7 +48,7 @@ class World:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(TIMEOUT)
 
     def wait(self, condition: Callable[[], Any], what: str, timeout: float = TIMEOUT) -> Any:
-        """Wait until `condition()` is true; gives its value."""
+        """Wait until `condition()` is true. Return its value."""
         deadline = time.monotonic() + timeout
         with self.lock:
             while not (value := condition()):
@@ -61,7 +61,7 @@ class World:
         return value
 
     def close(self) -> None:
-        """End the thread; raises what went wrong in it."""
+        """End the thread. Raises the first error of a callback."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(TIMEOUT)
         self.loop.close()
@@ -70,7 +70,7 @@ class World:
 
 
 class Entered:
-    """Holds the lock, and tells those who wait when it is let go."""
+    """Context manager that holds the lock and notifies waiting threads on release."""
 
     def __init__(self, lock: threading.Condition) -> None:
         self.lock = lock
