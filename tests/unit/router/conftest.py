@@ -1,4 +1,4 @@
-"""Routers without sockets for these tests."""
+"""Fixtures of in-process routers for these tests."""
 
 from tests.unit.engine.fixture import networks, routers
 

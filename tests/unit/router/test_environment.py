@@ -1,4 +1,4 @@
-"""Variables of the environment: which a child gets, and that one that was erased is seen nowhere."""
+"""Environment variables: those passed to a child, and those erased from memory."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Files that are opened for writing with root's rights: which symbolic links are followed."""
+"""Files opened for writing with root's rights, and the symbolic links that are followed."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Whether another user can run this program: what is tried in a forked process, and which path is named."""
+"""Check that another user can run this program: the attempts in a forked process, and the reported path."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Records: what their texts leave out, and what does not make two of them differ."""
+"""Records: hidden fields are not shown, uncompared fields do not matter for equality."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""The filter of system calls: what is denied fails, and all else works."""
+"""System-call filter: denied calls fail, all others work."""
 
 import subprocess
 import sys

@@ -219,7 +219,7 @@ def test_a_stream_whose_consumer_has_gone_comes_to_its_end(routers, monkeypatch)
 @given(seed=SEEDS)
 @settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_all_others_are_served(workers: int, seed: int) -> None:
-    """One consumer forever grants no credit, keeps its window shut or is stopped. With a bound of 1 MiB its producers
+    """A consumer forever grants no credit, keeps its window shut or is stopped. With a bound of 1 MiB its producers
     exhaust the bound, and the other links are served once the router has dropped the stalled messages."""
     random = Random(seed)
     frames = random.choice(("", "maxSessionFrames: 2", "maxSessionFrames: 10", "maxBufferedMegabytes: 1"))

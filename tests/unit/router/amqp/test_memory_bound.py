@@ -111,7 +111,7 @@ def test_nobody_ends_where_nobody_waits(routers):
 
 
 def test_nobody_ends_while_those_that_fill_the_process_are_served(routers):
-    """Nothing is read only from the link that holds little."""
+    """Consumers read messages of all links except the one that holds little."""
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
     innocent = Innocent(router)
     actors, filling = filled(router)

@@ -1,6 +1,7 @@
-"""A management node that answers as a test says, on an AMQP listener of Qpid Proton's: what a tool asks a router for.
+"""Scripted management node on an AMQP listener of Qpid Proton, as the peer of command-line tools.
 
-For what the router of this version cannot have (edge routers, vhosts, neighbours) and for answers that it never gives.
+Tests use it for entities that a single router does not have (edge routers, vhosts, neighbours), and for answers that a
+router never gives.
 """
 
 import os
@@ -23,7 +24,7 @@ Answer = tuple[int, str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What arrived: target address of the link, application properties, body, correlation-id."""
+    """Received request: target address of the link, application properties, body, correlation-id."""
 
     address: str
     properties: dict[str, Any]
@@ -32,9 +33,8 @@ class Request:
 
 
 class Node(MessagingHandler):
-    """Listens on `port`. `answer` makes the answers to a request, in order; they all share its correlation-id.
-
-    Senders to the address `mute` get no credit.
+    """Management node on `port`. answer: returns the answers to a request, in order; all get its correlation-id. mute:
+    address whose senders get no credit.
     """
 
     def __init__(self, answer: Callable[[Request], list[Answer]], mute: str | None = None) -> None:
@@ -53,12 +53,12 @@ class Node(MessagingHandler):
         self.url = f"127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        """End; the connections break."""
+        """Stop the node and break its connections."""
         self._injector.trigger(ApplicationEvent("end"))
         self._thread.join(30)
 
     def wait_request(self) -> None:
-        """Wait until one more request has come."""
+        """Wait until a further request has arrived."""
         assert self._news.acquire(timeout=30)
 
     def on_end(self, event: Any) -> None:
@@ -102,7 +102,7 @@ class Node(MessagingHandler):
 
 
 def rows_node(tables: Mapping[str, list[dict[str, Any]]], calls: Mapping[str, Any] | None = None) -> Node:
-    """A node with rows by short type, and bodies by operation; pages and picks columns as a router does."""
+    """Return a node with rows by short type, and bodies by operation. It pages and selects columns like a router."""
     bodies = {"GET-MGMT-NODES": [], **(calls or {})}
 
     def answer(request: Request) -> list[Answer]:

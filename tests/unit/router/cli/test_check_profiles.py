@@ -1,4 +1,4 @@
-"""`sluice check` on sslProfiles: each fault with the file, the line, and the reason."""
+"""`sluice check` of sslProfiles: each fault is reported with file, line and reason."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_all_is_well(made, tmp_path, capsys):
     ],
 )
 def test_profiles_with_ciphers_and_no_protocols_are_named(made, tmp_path, capsys, more, named):
-    """Dispatch let TLS 1.0 and 1.1 in there."""
+    """Dispatch allowed TLS 1.0 and 1.1 for such profiles."""
     text = f"sslProfile {{\nname: p\ncertFile: {made.server.certificate}\nprivateKeyFile: {made.server.key}\n{more}}}\n"
     status, out, lines = checked(tmp_path, capsys, text + "listener {\nsslProfile: p\n}\n")
     assert (status, out) == (0, "x.conf: ok, 1 warning\n" if named else "x.conf: ok\n")

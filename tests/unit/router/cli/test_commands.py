@@ -1,4 +1,4 @@
-"""The commands as a shell sees them: output, exit codes, what reaches the supervisor, and detached mode."""
+"""Commands as run from a shell: output, exit codes, arguments of the supervisor, and detached mode."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.other_user import modules, program_out_of_reach, python_for
 ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.starts
 
-# A supervisor that writes down what it was given and ends: the commands need nothing else of the real one.
+# Supervisor that records its arguments and exits. The commands need nothing else of the real one.
 RECORDER = """
 import json, os
 def run(configuration, log, *, program, test_hooks, become):
@@ -36,7 +36,7 @@ def run(configuration, log, *, program, test_hooks, become):
 
 
 class Shell:
-    """Runs a command in a directory of its own, with the recording supervisor."""
+    """Runs a command in its own directory, with the recording supervisor."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -168,7 +168,7 @@ def test_bad_configuration(shell, command):
 
 
 def test_warnings_of_a_bad_configuration(shell):
-    """What is deprecated is told although something else ends the start."""
+    """Deprecations are reported even if another error ends the start."""
     text = "router {\n    saslConfigPath: /etc\n    id: a b\n}\n"
     (shell.folder / "old.conf").write_text(text)
     done = shell("qdrouterd", "-c", "old.conf")
@@ -215,7 +215,7 @@ def test_log_settings_of_the_configuration_are_used(shell):
 
 
 def wait_for_record(shell, done):
-    """Return what the detached router recorded; it may still be busy after its parent has ended."""
+    """Return the record of the detached router, which may still run after its parent has exited."""
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     pid = int((shell.folder / "pid").read_text())
     try:
@@ -238,7 +238,7 @@ def test_daemon(shell, command):
     assert stat.S_IMODE(pidfile.stat().st_mode) == 0o666
     assert recorded["session"] not in (os.getsid(0), recorded["pid"])
     assert (recorded["directory"], recorded["stdin"]) == ("/", "/dev/null")
-    assert recorded["descriptors"] <= 4  # the null device three times, and the directory that was listed
+    assert recorded["descriptors"] <= 4  # null device three times, and the listed directory
 
 
 def test_daemon_with_bad_configuration(shell):
@@ -266,7 +266,7 @@ def test_daemon_that_cannot_start(shell, words, message):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can switch users")
 def test_daemon_switches_user():
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # a folder of pytest's is closed to other users
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # other users may not enter pytest's folders
         folder = Path(name)
         folder.chmod(0o777)
         shell = Shell(folder)
@@ -276,7 +276,7 @@ def test_daemon_switches_user():
 
 
 def test_daemon_with_a_user_that_cannot_run_it_is_refused(shell):
-    program_out_of_reach("nobody")  # or skips
+    program_out_of_reach("nobody")  # skips the test if every user can run it
     done = shell("qdrouterd", "-d", "-c", "good.conf", "-U", "nobody")
     assert done.returncode == 1
     assert "bin/qdrouterd: Can't become user nobody: that user cannot run the router: /" in done.stderr
@@ -374,7 +374,7 @@ def test_tools_are_listed(shell):
 
 
 def test_the_router_needs_no_client(shell):
-    """Neither the commands that run a router nor the list of commands load the tools' libraries."""
+    """The commands that run a router, and the list of commands, load no libraries of the tools."""
     modules = "router.cli.main, router.cli.qdrouterd, supervisor.main, workers.main"
     program = f"import sys; import {modules}; print(sorted(sys.modules))"
     loaded = subprocess.run(

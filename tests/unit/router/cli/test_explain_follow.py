@@ -1,12 +1,12 @@
-"""`sluice explain` goes after an address from router to router."""
+"""`sluice explain` follows an address from router to router."""
 
 from router.cli.client import ManagementError
 from router.cli.explain import follow, taken
 
 
 def explained(router, remotes=None, *, reachable=True, credit=0, further=None):
-    """What a router says; remotes: next router by router that takes messages; further: whether each router behind an
-    edge connection is an edge router."""
+    """Return a router's explanation of an address. remotes: next hop by destination router. further: True for each
+    router behind an edge connection that is an edge router."""
     return {
         "router": router,
         "reachable": reachable,
@@ -22,7 +22,7 @@ def explained(router, remotes=None, *, reachable=True, credit=0, further=None):
 
 
 class Network:
-    """Routers by id; keeps whom it was asked for."""
+    """Explanations by router id. `asked` lists the routers that were queried."""
 
     def __init__(self, *answers):
         self.answers = {answer["router"]: answer for answer in answers}

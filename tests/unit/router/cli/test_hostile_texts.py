@@ -1,6 +1,6 @@
-"""Every tool against a management node all of whose texts steer terminals: what is printed is harmless.
+"""Output of all tools for a management node whose texts contain terminal control sequences: it must be harmless.
 
-A tool that is added has to be added to CALLS.
+Each new tool must be added to CALLS.
 """
 
 import json
@@ -23,7 +23,7 @@ HOSTILE = "M0\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202e\u2066\u200b\r\n\t[/x][red]
 SHOWN = "\\x1b]0;owned"
 _NUMBERS = ("integer", "ulong", "uint", "int", "long")
 _SHARE = ("connections", "links", "addresses", "messages", "octets", "bufferedOctets", "creditHeldBack")
-# Values whose inner form the displays rely on.
+# Values whose inner structure the displays rely on.
 _SPECIAL: dict[str, Any] = {
     "perUserState": {HOSTILE: [HOSTILE]},
     "groups": {HOSTILE: {"users": HOSTILE, "sources": HOSTILE}},
@@ -69,7 +69,7 @@ _BODIES: dict[str, Any] = {
 
 
 def harmless(text: str) -> bool:
-    """Whether text has lines and tabs, and nothing else that steers a terminal."""
+    """Return True if the text has no control characters except newlines and tabs."""
     return text.replace("\n", "").replace("\t", "").isprintable()
 
 
@@ -97,7 +97,7 @@ def _row(short_type: str) -> dict[str, Any]:
 
 
 def hostile(request: Request) -> list[Answer]:
-    """The answers to a request."""
+    """Return the answers to a request."""
     operation = request.properties["operation"]
     if operation == "TRACE":
         return [(200, "OK", {}), (200, "OK", [[1.0, HOSTILE]]), (200, "OK", [])]
@@ -163,7 +163,7 @@ def test_texts_of_a_router_are_harmless(
 
 
 def _plan(folder: Path) -> Path:
-    """A plan for the router of the node."""
+    """Write a plan for the node's router."""
     rule = {"router": HOSTILE, "name": HOSTILE, "attributes": {"listener": HOSTILE, "worker": 0}}
     body: dict[str, Any] = {"rules": [rule], "advice": []}
     plan = {"version": VERSION, "expires_at": "9999-01-01T00:00:00+00:00", **body, "digest": digest(body)}

@@ -1,4 +1,4 @@
-"""`sluice reload` and `sluice trace`: what they ask for, what they print, how they end."""
+"""`sluice reload` and `sluice trace`: requests, output and exit codes."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ SELF = {"type": "org.amqp.management", "name": "self"}
 
 
 class Script:
-    """The answers to every request."""
+    """Fixed answers to every request."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []

@@ -1,4 +1,4 @@
-"""What `sluice manage` sends for a command line, and what it prints of the answer."""
+"""`sluice manage`: the request for each command line, and the output for each answer."""
 
 import io
 import json
@@ -24,7 +24,7 @@ Manage = Callable[..., str]
 
 
 class Script:
-    """Answers by operation; the default echoes nothing."""
+    """Answers by operation; the default answer is empty."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -49,7 +49,7 @@ def node(script: Script) -> Iterator[Node]:
 
 @pytest.fixture
 def manage(node: Node, capsys: pytest.CaptureFixture[str]) -> Manage:
-    """manage(*words, code=0): what the tool prints."""
+    """Return a function that runs the tool and returns its output. code: expected exit status."""
 
     def run(*words: str, code: int = 0) -> str:
         assert main([*words, "-b", node.url]) == code
@@ -59,7 +59,7 @@ def manage(node: Node, capsys: pytest.CaptureFixture[str]) -> Manage:
 
 
 def sent(node: Node) -> tuple[dict[str, Any], Any]:
-    """Properties and body of the only request."""
+    """Return properties and body of the only request."""
     assert len(node.requests) == 1
     return node.requests[0].properties, node.requests[0].body
 
@@ -318,9 +318,9 @@ def test_usage(words: list[str], error: str, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.starts
 def test_interrupt(node: Node) -> None:
-    """Ctrl-C while the tool waits: an empty line, exit code 1."""
+    """Ctrl-C while the tool waits prints an empty line and gives exit code 1."""
     quiet = Node(lambda _: [])
-    # A shell that starts the tests in the background may have had them ignore the signal.
+    # A shell that starts the tests in the background may have made them ignore the signal.
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{heard}; import sys; from router.cli.manage import long_type, main; sys.exit(main())"
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Which router the options mean, and how it is reached."""
+"""Options that select a router and the connection to it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Text that the tools write: nothing in it steers a terminal."""
+"""Text written by the tools: no character of it controls the terminal."""
 
 import io
 import json
@@ -10,7 +10,7 @@ import pytest
 from router.cli.output import EscapingStream, escape_output, one_line, printable, raw_output, to_json
 
 EVERYTHING = "".join(map(chr, range(sys.maxunicode + 1)))  # lone surrogates included
-DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control, format (bidi among them), surrogates, separators of lines
+DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control, format (including bidi), surrogates, line separators
 
 
 def test_no_dangerous_character_passes() -> None:
@@ -47,7 +47,7 @@ def test_streams_escape_what_any_code_prints() -> None:
     sys.stdout = stream
     try:
         with escape_output():
-            with escape_output():  # once only
+            with escape_output():  # escaped only once
                 print("a\x1b[2J", end="\r\n")
             sys.stdout.writelines(iter(["\x07", "\n"]))
             assert raw_output() is stream

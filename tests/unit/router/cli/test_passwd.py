@@ -1,4 +1,4 @@
-"""`sluice passwd`: the file that it writes, and what it refuses."""
+"""`sluice passwd`: the written file, and refused input."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What `sluice stat` prints for given rows, line by line; and how it asks."""
+"""Output of `sluice stat` for given rows, line by line, and its requests."""
 
 import re
 import time
@@ -55,7 +55,7 @@ def nodes() -> Iterator[list[Node]]:
 
 @pytest.fixture
 def stat(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> Stat:
-    """stat(tables, *words, calls=None, code=0): what the tool prints without its heading."""
+    """Return a function that runs the tool and returns its output without the heading. code: expected exit status."""
 
     def run(
         tables: Mapping[str, list[dict[str, Any]]], *words: str, calls: Mapping[str, Any] | None = None, code: int = 0
@@ -168,7 +168,7 @@ def test_links(stat: Stat, nodes: list[Node]) -> None:
     assert verbose[1].endswith(',"cred","blkd","admin","oper","name","stall","stalled for"')
     assert verbose[2].endswith(',"240","-","enabled","up","sender","-","-"')
     stalled = {**LINK, "stall": "window", "stallSeconds": 62}
-    others = {**LINK, "stall": "QDR.A", "stallSeconds": "M0a"}  # values of other columns, as Dispatch answers
+    others = {**LINK, "stall": "QDR.A", "stallSeconds": "M0a"}  # values of other columns, as Dispatch returns
     verbose = stat({"router.link": [stalled, others]}, "-v", "--links", "--csv").splitlines()
     assert [line.split(",")[-2:] for line in verbose[2:]] == [['"window"', '"00:01:02"'], ['"-"', '"-"']]
     assert nodes[0].requests[-1].body["attributeNames"]  # only the columns that are shown
@@ -359,7 +359,8 @@ def test_log(stat: Stat, nodes: list[Node]) -> None:
 
 
 def test_heading_and_requests(stat: Stat, nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> None:
-    """Time and router above the table; GET-MGMT-NODES comes first; correlation-ids are texts that count."""
+    """Time and router stand above the table. GET-MGMT-NODES is sent first. Correlation-ids are consecutive numbers as
+    text."""
     node = rows_node({"router": [ROUTER], "connection": []})
     nodes.append(node)
     assert main(["--connections", "--bus", node.url]) == 0

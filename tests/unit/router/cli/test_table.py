@@ -1,4 +1,4 @@
-"""Tables and cells, as scripts read them."""
+"""Tables and cells, in the form that scripts parse."""
 
 import io
 
@@ -17,7 +17,7 @@ def printed(csv: bool, title: str, heads: list[str], rows: list[list[object]]) -
 
 
 def test_classic() -> None:
-    """Left-justified, two blanks apart; the last column is padded in the line below the heads only."""
+    """Columns are left-justified and two blanks apart. Only the rule below the heads pads the last column."""
     assert printed(False, "Things", HEADS, ROWS) == (
         "Things\n"
         "  id  container  last dlv\n"

@@ -1,4 +1,4 @@
-"""Requests for a router that is not in the network, and operations that the router does not have: what tools print."""
+"""Tool output for requests to a router outside the network, and for operations that the router lacks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,14 +14,14 @@ from tests.unit.router.cli.node import Answer, Node, Request
 UNKNOWN = "UnknownRouter: router 'NOPE' is not in the network\n"
 NOWHERE = "_topo/0/NOPE/$management"
 NO_EDGE = "_edge/NOPE/$management"
-PATIENCE = ("-t", "1000")  # seconds; nobody waits so long
+PATIENCE = ("-t", "1000")  # seconds; no test waits this long
 
 
 class Network:
-    """Answers of a router; none of them is known but those that are listed."""
+    """Answers of a router that implements only the listed operations."""
 
     def __init__(self) -> None:
-        self.explained: dict[str, Any] | None = None  # the answer to EXPLAIN; None: it has no such operation
+        self.explained: dict[str, Any] | None = None  # answer to EXPLAIN; None: not implemented
         self.nodes: list[str] = []
 
     def __call__(self, request: Request) -> list[Answer]:
@@ -54,7 +54,7 @@ def test_unknown_router_is_named_at_once(
     words = {qdmanage: ["query"], explain.main: ["x"]}.get(tool, [])
     assert tool([*words, "-b", node.url, "-r", "NOPE", *PATIENCE]) == 1
     shown = capsys.readouterr()
-    if tool is reload.main:  # its errors are those of the file, on stderr
+    if tool is reload.main:  # reload writes its errors, like those of the file, to stderr
         assert shown.err == UNKNOWN.removeprefix("UnknownRouter: ")
     else:
         assert shown.out == UNKNOWN
@@ -91,7 +91,7 @@ def test_router_that_may_be_there_is_waited_for(
 
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
 def test_edge_router_says_whom_to_ask(node: Node, network: Network, capsys: pytest.CaptureFixture[str]) -> None:
-    """The answer of the interior router counts; here it is the same as that of the edge router."""
+    """The interior router's answer decides. Here it equals that of the edge router."""
     network.explained = {"reachable": False, "further": [{"router": "INT", "edge": False}]}
     assert qdstat(["-b", node.url, "-r", "NOPE", *PATIENCE]) == 1
     assert capsys.readouterr().out == UNKNOWN

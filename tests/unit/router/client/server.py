@@ -1,4 +1,4 @@
-"""A small broker on the engine, with queues by address, for tests of the client: a thread, real sockets."""
+"""Small broker on the engine for client tests: queues by address, real sockets, its own thread."""
 
 import select
 import socket
@@ -16,12 +16,12 @@ from tests.unit.router.amqp.stub import NULL, Stub, attach_items
 
 ACCEPTED = codec.encode_described(0x24, [])
 NANOSECONDS = 1_000_000_000
-TICK = 0.02  # seconds: how soon the thread sees that its test wants something
+TICK = 0.02  # seconds until the thread notices a change by its test
 CREDIT = 100
 
 
 class Password(sasl.Mechanism):
-    """PLAIN, with one password; asks twice, so that a challenge is seen."""
+    """PLAIN with one password and an additional challenge."""
 
     def __init__(self) -> None:
         self.first: bytes | None = None
@@ -35,7 +35,7 @@ class Password(sasl.Mechanism):
 
 
 class Side(Stub):
-    """One connection to the broker."""
+    """Connection to the broker."""
 
     def __init__(self, broker: "Broker", transport: socket.socket) -> None:
         super().__init__(idle_ms=broker.idle_ms, max_frame=broker.max_frame)
@@ -88,7 +88,8 @@ class Side(Stub):
 
 
 class Broker:
-    """Runs from `with` to its end. What tests change: attributes, before a client comes or under `lock`."""
+    """Broker that runs within its `with` block. Tests change its attributes before a client connects, or under
+    `lock`."""
 
     def __init__(self, port: int = 0, **options: Any) -> None:
         self.mechanisms: dict[str, Any] = {"ANONYMOUS": sasl.Anonymous}
@@ -102,8 +103,8 @@ class Broker:
             assert hasattr(self, name)
             setattr(self, name, value)
         self.queues: dict[str, deque[bytes]] = defaultdict(deque)
-        self.heard: list[tuple[bytes, bytes]] = []  # outcomes of messages that it gave
-        self.connected = 0  # connections so far
+        self.heard: list[tuple[bytes, bytes]] = []  # outcomes of the broker's own messages
+        self.connected = 0  # number of connections so far
         self.sides: list[Side] = []
         self.faults: list[BaseException] = []
         self.lock = threading.Lock()
@@ -130,7 +131,7 @@ class Broker:
         assert not self.faults
 
     def give(self) -> None:
-        """To receivers with credit what their queues have."""
+        """Send queued messages to receivers with credit."""
         for side in self.sides:
             for link in side.links:
                 while not link.incoming and not link.ended and link.credit > link.queued and self.queues[link.context]:
@@ -138,7 +139,7 @@ class Broker:
                     link.send(octets, context=octets)
 
     def cut(self) -> None:
-        """Close all sockets without a word."""
+        """Close all sockets without an AMQP close."""
         with self.lock:
             for side in self.sides:
                 side.connection.transport_lost()

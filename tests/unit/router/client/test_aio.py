@@ -1,4 +1,4 @@
-"""The asyncio client against a small broker in this process."""
+"""asyncio client, connected to a small broker in this process."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ from tests.unit.router.client.server import Broker
 PATIENCE = 10.0
 QUICK = Backoff(first=0.01, most=0.05)
 
-IDLE_MS = 2000  # of a broker whose client has nothing to say; a machine may take a part of it
+IDLE_MS = 2000  # idle time-out of a broker whose client sends nothing; a slow machine may use part of it
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The blocking client against a small broker in this process."""
+"""Blocking client, connected to a small broker in this process."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ PATIENCE = 10.0
 MANY = 200
 QUICK = Backoff(first=0.01, most=0.05)
 
-IDLE_MS = 2000  # of a broker whose client has nothing to say; a machine may take a part of it
+IDLE_MS = 2000  # idle time-out of a broker whose client sends nothing; a slow machine may use part of it
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_receiver_that_settles_second():
 
 
 def test_more_links_than_a_loop_with_others_handles_at_a_time(broker):
-    """A client has its engine for itself: nothing in it waits for the turn of others."""
+    """A client has its engine to itself: no work in it waits for turns of other connections."""
     with connect(broker.url, reconnect=QUICK) as connection:
         receivers = [connection.receiver(f"q{number}", timeout=PATIENCE) for number in range(MANY)]
         for number in range(MANY):
@@ -167,7 +167,7 @@ def test_user_and_password():
     with Broker(mechanisms={"PLAIN": Password}) as broker:
         with connect(broker.url, mechanisms=[Sure()], timeout=PATIENCE) as connection:
             assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
-        # Of one step, it has no answer to a challenge.
+        # A mechanism of one step has no answer to a challenge.
         url = f"amqp://u:secret@127.0.0.1:{broker.port}"
         with pytest.raises(ConnectionFailedError, match="a challenge is not expected in PLAIN"):
             connect(url, timeout=PATIENCE, reconnect=QUICK, allow_insecure_mechs=True)
@@ -249,7 +249,7 @@ def test_reconnection_attaches_again_and_resends_nothing(broker, cut):
             old.accept()
         assert broker.connected == 2
         assert list(broker.queues["q"]) == [Message(body).encode() for body in ("lost", "again")]
-        # The broker has what nobody settled again.
+        # The broker has queued the unsettled message again.
         assert receiver.receive(timeout=PATIENCE).message.body == "one"
 
 

@@ -1,4 +1,4 @@
-"""Receiving in bulk, without sockets, against the protocol's own server side."""
+"""Bulk receiver without sockets, connected to the engine's server side."""
 
 import random
 import struct
@@ -25,7 +25,8 @@ def octets(size: int) -> bytes:
 
 
 class Exchange:
-    """A receiver and its server, which sends what `send` is told; cut: pieces that the receiver gets."""
+    """Receiver and its server, which sends the messages given to `send`. cut: splits the octets that the receiver
+    reads."""
 
     def __init__(self, cut=lambda octets: [octets], credit=100, most=MOST):
         self.cut = cut
@@ -63,7 +64,7 @@ class Exchange:
 
 
 def content(batch):
-    """Messages, with what the buffers say of them."""
+    """Return the messages of a batch, and check its buffers."""
     offsets = struct.unpack(f"={batch.rows + 1}i", batch.offsets)
     assert offsets[-1] == batch.octets == len(batch.messages)
     assert len(batch.arrived) == 8 * batch.rows
@@ -78,7 +79,7 @@ def test_messages_come_whole_whatever_the_cuts(piece):
     assert content(batch) == [octets(size) for size in SIZES if size <= MOST]
     assert exchange.state.rejected == 2
     assert exchange.state.take() is None
-    # Those that were too long have heard it; the others hear it together.
+    # Messages that were too long are rejected at once, the others are settled together.
     assert [b"amqp:link:message-size-exceeded" in state for _, state, _ in exchange.outcomes] == [True, True]
     assert exchange.state.settle(batch, Accepted())
     exchange.run()
@@ -138,7 +139,7 @@ def test_credit_is_used_and_granted_again_after_a_reconnection():
     exchange.send(b"y", b"y", b"y", b"y")
     again = exchange.state.take()
     assert content(again) == [b"y"] * 3
-    assert not exchange.state.settle(batch, Accepted())  # of the other link
+    assert not exchange.state.settle(batch, Accepted())  # belongs to the earlier link
     assert exchange.state.settle(again, Accepted())
 
 

@@ -1,4 +1,4 @@
-"""Sending in bulk, without sockets, against the protocol's own server side."""
+"""Bulk sender without sockets, connected to the engine's server side."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ LONG = bytes(index % 251 for index in range(3000))
 
 
 class Noting(BulkSenderState):
-    """Says what was not accepted."""
+    """Bulk sender that records every outcome other than accepted."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -30,7 +30,7 @@ class Noting(BulkSenderState):
 
 
 class Exchange:
-    """A sender and its server, which grants what `grant` is told."""
+    """Sender and its server, which grants the credit given to `grant`."""
 
     def __init__(self, **options: Any) -> None:
         self.core = Core(Options(container="c", max_frame=512))

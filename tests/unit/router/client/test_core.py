@@ -1,4 +1,4 @@
-"""The client's core without sockets, against the protocol's own server side: every cut, any octets."""
+"""Core of the client without sockets, connected to the engine's server side, with split and damaged input."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ NOW = 1.0
 
 
 class Server(Stub):
-    """Accepts what comes, and sends one message to each receiver."""
+    """Server that accepts every delivery and sends one message to each receiver."""
 
     def on_attach(self, session, items):
         link = super().on_attach(session, items)
@@ -34,7 +34,8 @@ class Server(Stub):
 
 
 def exchange(cut=lambda octets: [octets]):
-    """(core, sender, receiver, sendings) when all is said: a session of each kind of link, cut by `cut`."""
+    """Run a session with a sender and a receiver to its end. Return (core, sender, receiver, sendings, server). cut:
+    splits the server's octets."""
     core, server = Core(Options(container="c", max_frame=512)), Server(max_frame=512)
     session = core.session()
     sender = session.sender(source=Terminus(), target=Terminus("q"))
@@ -95,7 +96,7 @@ def test_octet_by_octet():
 
 @pytest.mark.parametrize("seed", range(200))
 def test_any_octets_end_the_connection_at_worst(seed):
-    """Octets of a server, some of them changed: nothing but errors of the connection comes of it."""
+    """Changed octets of a server cause only errors of the connection."""
     generator = random.Random(seed)
     budget = [generator.randrange(1, 4)]
 

@@ -1,4 +1,4 @@
-"""Messages, outcomes and URLs of the client, against the codec of the tests."""
+"""Messages, outcomes and URLs of the client, compared with the codec of the tests."""
 
 import uuid
 

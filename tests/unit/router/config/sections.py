@@ -1,4 +1,4 @@
-"""Sections of a configuration file as text, and what is said of them."""
+"""Sections of a configuration file as text, and the errors and warnings about them."""
 
 import pytest
 

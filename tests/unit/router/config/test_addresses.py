@@ -1,4 +1,4 @@
-"""What a file means: addresses, exchanges and their bindings."""
+"""Configured addresses, exchanges and bindings."""
 
 import pytest
 
@@ -78,7 +78,7 @@ EXCHANGE = section("exchange", "name: E", "address: e") + section("exchange", "a
 
 
 def test_exchanges_and_bindings():
-    # A binding may come before its exchange.
+    # A binding may precede its exchange.
     text = section("binding", "exchangeName: E", "nextHopAddress: n") + EXCHANGE
     lines = ["name: B", "exchangeName: exchange/1", "bindingKey: a/#", "nextHopAddress: m", "nextHopPhase: 2"]
     text += section("binding", *lines)

@@ -1,4 +1,4 @@
-"""Items of `allowedRouters`: who may join, by identity and by router id."""
+"""Items of `allowedRouters`: admission of routers by identity and by router id."""
 
 import pytest
 

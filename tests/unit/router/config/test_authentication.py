@@ -1,4 +1,4 @@
-"""Entities of authentication: saslUsers, tokenIssuer, authServicePlugin, and listeners that name them."""
+"""Authentication entities (saslUsers, tokenIssuer, authServicePlugin) and listeners that refer to them."""
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_an_audience_is_needed():
 
 
 def test_files_of_users_that_are_refused(file, tmp_path):
-    """With the line of the configuration, and the line of the file."""
+    """The error has the configuration's line and the file's line."""
     ((line, message),) = errors(section("saslUsers", "name: u", f"file: {tmp_path / 'nothing'}"))
     assert (line, message.endswith("nothing': No such file or directory")) == (3, True)
     file.write_text("\nguest password\n")
@@ -120,7 +120,7 @@ def test_a_service_needs_a_host():
 
 
 def test_the_place_of_a_faulty_users_section_is_its_line(file):
-    """Not the file of users that it names."""
+    """The line is that of the section, not of the users file."""
     users = section("saslUsers", "name: people", f"file: {file}")
     found = errors(section("listener", "port: 0", "name: people"), users)
     assert [line for line, _ in found] == [5]

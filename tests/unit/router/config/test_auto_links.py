@@ -1,4 +1,4 @@
-"""Auto links in a configuration."""
+"""Configured auto links."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Connectors in a configuration: typed values, rules, and what a change amounts to."""
+"""Configured connectors: typed values, rules, and the effect of changes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Dangerous settings, one by one: each is found where it is, and not where the better setting is."""
+"""Warnings about dangerous settings: each is found for the dangerous value, and not for the safe one."""
 
 import json
 from pathlib import Path

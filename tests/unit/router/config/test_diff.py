@@ -1,4 +1,4 @@
-"""Plans: what changes from one configuration to another, what does not, and that the changes lead there."""
+"""Plans: the changes from one configuration to another. Applying them must give the new configuration."""
 
 from collections import Counter
 
@@ -84,7 +84,7 @@ def test_router_id_that_is_no_longer_given():
     found = diff(old, load_text("new.conf", section("router", mode="standalone")))
     assert summary(found) == [("update", "router", {"id": ("A", None, "restart")})]
     assert found.reached().router.id == "A"
-    # It stays due until a restart, and the router's own id is not taken for a given one.
+    # The change stays due until a restart, and the generated router id is not taken as a given one.
     assert summary(diff(found.reached(), found.new)) == summary(found)
 
 
@@ -113,7 +113,7 @@ def test_bindings_follow_their_exchange_when_numbers_change():
     moved = diff(old, load_text("new.conf", text + binding.replace("exchange/0", "exchange/1")))
     assert summary(moved) == [("create", "exchange (f)", {"address": (None, "f", "live")})]
     assert [each.name for each in moved.new.exchanges] == ["exchange/1", "exchange/0"]
-    # The same text now means the other exchange.
+    # Now the unchanged text refers to the other exchange.
     other = diff(old, load_text("new.conf", text + binding))
     assert [(change.kind, change.type) for change in other.changes] == [
         ("delete", "router.config.binding"),
@@ -215,7 +215,8 @@ _ROUTER = st.builds(
 
 @st.composite
 def configurations(draw):
-    """Configurations of a few sections each; what the router refuses, because a name is taken, is not drawn."""
+    """Return a configuration of a few sections. Sections that the router would refuse, because a name is taken, are
+    skipped."""
     unique: dict[str, set[str]] = {"listener": set(), "log": set(), "name": set()}
     sections = []
     for text in draw(st.lists(st.one_of(_ADDRESS, _NAMED, _LISTENER, _EXCHANGE, _BINDING, _LOG), max_size=12)):
@@ -244,7 +245,7 @@ def test_changes_lead_to_the_new_configuration(old, new):
     assert content(found.applied()) == content(found.new)
     assert diff(found.new, new).changes == ()
     assert diff(found.applied(), new).changes == ()
-    # The plan's new configuration is the given one, but for what the router made up.
+    # The plan's new configuration is the given one, except for generated values.
     assert Counter(type(each) for each in found.new.entities()) == Counter(type(each) for each in new.entities())
     assert Counter((*each.tokens, each.distribution) for each in found.new.addresses) == Counter(
         (*each.tokens, each.distribution) for each in new.addresses

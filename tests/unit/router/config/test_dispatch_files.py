@@ -1,4 +1,4 @@
-"""Files as people write them for Dispatch: those that run as they are, and one that asks for what is not built."""
+"""Configuration files written for Dispatch that the router accepts unchanged."""
 
 from pathlib import Path
 

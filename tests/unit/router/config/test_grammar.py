@@ -1,4 +1,4 @@
-"""Both syntaxes of the configuration file: every rule of the grammar, and the line that each error names."""
+"""Both syntaxes of configuration files: all rules of the grammar, and the line in each error."""
 
 import json
 import string
@@ -13,7 +13,7 @@ from router.config.load import load_text
 
 
 def sections(text, path="x.conf"):
-    """Return (name, line, {attribute: (value, line)}) of each section; fail on any error."""
+    """Return (name, line, {attribute: (value, line)}) of each section. Any error fails the test."""
     problems = Problems(path)
     found = parse(text, problems)
     assert [str(error) for error in problems.errors] == []
@@ -28,7 +28,7 @@ def errors(text, path="x.conf"):
 
 
 def value(text, name="metadata"):
-    """Return the value of the one attribute `name: text` in a section."""
+    """Return the value of the single attribute `name: text` in a section."""
     return sections(f"router {{\n    {name}: {text}\n}}\n")[0][2][fold(name)][0]
 
 
@@ -138,7 +138,7 @@ def test_unbalanced():
 
 
 def test_one_mistake_is_one_error():
-    assert len(errors("listener\n{\n  host: x\n  port: 1\n}\n")) == 2  # the two lines that are wrong
+    assert len(errors("listener\n{\n  host: x\n  port: 1\n}\n")) == 2  # the two wrong lines
     assert len(errors("listener { # x\nhost: x\n{\nport: 1\n}\n")) == 1
 
 
@@ -181,10 +181,10 @@ def test_nested_json():
 
 
 def test_nested_json_counted_by_lines():
-    # One-line members that all end in `},`, as 1.19 wanted them.
+    # Members on one line that all end in `},`, as 1.19 required.
     text = 'listener {\nopenProperties: {\n"a": {"x": "1"},\n"b": {"y": "2"},\n}\n}\n'
     assert sections(text)[0][2]["openProperties"][0] == {"a": {"x": "1"}, "b": {"y": "2"}}
-    # Several multi-line members separated by `},`, which 1.19 miscounted.
+    # Multi-line members separated by `},`, which 1.19 miscounted.
     text = 'listener {\nopenProperties: {\n"a": {\n"x": "1"\n},\n"b": {\n"y": "2"\n}\n}\nport: 1\n}\n'
     attributes = sections(text)[0][2]
     assert attributes["openProperties"][0] == {"a": {"x": "1"}, "b": {"y": "2"}}
@@ -318,7 +318,7 @@ SECTIONS = st.sampled_from(
 
 
 def only_config_errors(text, path):
-    """Load `text`; anything but a ConfigError with lines inside the file fails the test."""
+    """Load `text`. Any exception other than a ConfigError with lines inside the file fails the test."""
     try:
         load_text(path, text)
     except ConfigError as error:

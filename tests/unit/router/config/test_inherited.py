@@ -1,4 +1,4 @@
-"""Secrets from the environment and from descriptors that the router is started with."""
+"""Secrets from environment variables and descriptors inherited at the start."""
 
 import os
 
@@ -9,7 +9,7 @@ from router.config.inherited import MOST_OCTETS, InheritedSecrets, SecretError
 
 
 def given(octets, *, close=True):
-    """A descriptor as a service manager passes it on: inheritable, with these octets."""
+    """Return an inheritable descriptor with these octets, as a service manager passes it on."""
     reading, writing = os.pipe()
     os.write(writing, octets)
     if close:
@@ -55,7 +55,7 @@ def test_standard_streams_are_refused(number):
 
 
 def test_descriptor_of_the_router_itself_is_refused():
-    reading, writing = os.pipe()  # not inheritable, as all that Python opens
+    reading, writing = os.pipe()  # not inheritable, like every descriptor opened by Python
     with pytest.raises(SecretError, match=f"descriptor {reading} was not inherited by the router at its start"):
         InheritedSecrets().descriptor(reading)
     os.close(reading)

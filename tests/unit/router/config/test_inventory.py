@@ -1,4 +1,4 @@
-"""A configuration that changes entity by entity: as if it had been read as it is now."""
+"""Inventory: a configuration changed entity by entity equals one loaded in its final state."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a file means: listeners."""
+"""Configured listeners."""
 
 import pytest
 
@@ -108,7 +108,7 @@ def test_listener_refusals(line, words):
     ],
 )
 def test_roles_that_another_mode_has(mode, kind, role, allowed):
-    """brokers-and-edge.md W-11"""
+    """See brokers-and-edge.md W-11."""
     found = errors(section(kind, f"role: {role}", "port: 1", "host: h") + section("router", f"mode: {mode}"))
     assert [line for line, _ in found] == [2]
     assert found[0][1].startswith(f"role='{role}' only allowed with router mode='{allowed}' for ")

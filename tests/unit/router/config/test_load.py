@@ -1,4 +1,4 @@
-"""What a file means: defaults, typed values, the rules between entities, and the line of each refusal."""
+"""Loaded configurations: defaults, typed values, rules between entities, and the line of each error."""
 
 import os
 import re
@@ -306,7 +306,7 @@ def test_proxy_of_a_connector():
     ],
 )
 def test_what_goes_to_workers_with_each_connection_is_bounded(kind, attribute, most):
-    labels = "xxxxxxxxx." * most  # of a host name at most 63 octets
+    labels = "xxxxxxxxx." * most  # a label of a host name has at most 63 octets
     text = section(kind, f"{attribute}: {labels[:most]}")
     assert load_text("x.conf", text).warnings == []
     text = section(kind, f"{attribute}: {labels[: most + 1]}")

@@ -1,4 +1,4 @@
-"""Where a password is found, and what is said about that."""
+"""Passwords: the places where they are looked up, and the remarks about them."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Requests to create and change entities: what comes over AMQP, what it becomes, and the texts of refusals."""
+"""Requests to create and update entities: AMQP values, the resulting entities, and error texts."""
 
 import uuid
 from typing import Any
@@ -313,7 +313,7 @@ def test_update_refusals(body, text):
 
 
 def test_update_with_a_wrong_level():
-    """1.19 finds it out when it applies the level, so the status is another."""
+    """1.19 notices the error when it applies the level, so the status differs."""
     with pytest.raises(RequestError) as caught:
         update(log(), {"enable": "bogus"}, configuration())
     levels = "{none, trace, debug, info, notice, warning, error, critical}."

@@ -1,4 +1,4 @@
-"""The schema: conversion of values to the types of attributes, what management shows of it, and the reference page."""
+"""Schema: conversion of values to attribute types, its presentation by management, and the reference page."""
 
 import json
 import re
@@ -97,7 +97,7 @@ def test_reference_is_as_the_schema_says():
 
 LONG = "org.apache.qpid.dispatch."
 
-# The types in the order in which management lists them, with what each adds to its base.
+# Types in the order in which management lists them, with the base type of each.
 TYPES = {
     "entity": None,
     "org.amqp.management": "operationalEntity",
@@ -128,7 +128,7 @@ TYPES = {
     "vhostStats": "operationalEntity",
     "dummy": "entity",
     "router.connection.linkRoute": "configurationEntity",
-    # Not of Dispatch:
+    # types that Dispatch lacks:
     "saslUsers": "configurationEntity",
     "tokenIssuer": "configurationEntity",
     "telemetry": "configurationEntity",
@@ -137,7 +137,7 @@ TYPES = {
 }
 
 
-#: Types that Dispatch does not have.
+#: Types that Dispatch lacks.
 ADDED = ("saslUsers", "tokenIssuer", "telemetry", "placement", "audit")
 
 
@@ -302,7 +302,7 @@ def test_dump():
     assert list(dump) == ["prefix", "entityTypes"]
     assert dump["prefix"] == "org.apache.qpid.dispatch"
     types: Any = dump["entityTypes"]
-    listed = [name for name in TYPES if name not in ADDED]  # those of Dispatch
+    listed = [name for name in TYPES if name not in ADDED]  # Dispatch's types
     assert [name.removeprefix("router.config.") for name in listed] == list(types)
     log = types["log"]
     assert list(log) == ["attributes", "operations", "description", "fullyQualifiedType"]
@@ -319,11 +319,12 @@ def test_dump():
     )
     assert list(log["attributes"]["name"]) == ["type", "unique", "description"]
     assert list(types["address"]["attributes"]["distribution"]) == ["type", "default", "description"]
-    assert "default" not in types["address"]["attributes"]["waypoint"]  # false is left out
+    assert "default" not in types["address"]["attributes"]["waypoint"]  # false is omitted
     assert types["router.link"]["attributes"]["settleRate"]["graph"] is True
     assert (types["console"]["deprecated"], types["console"]["singleton"]) == (True, True)
     assert "references" not in types["sslProfile"]
-    assert types["router"]["attributes"]["workerThreads"]["default"] == 4  # that of Dispatch; ours is the machine's
+    # Dispatch's default; the router's own is the number of cores
+    assert types["router"]["attributes"]["workerThreads"]["default"] == 4
     assert types["sslProfile"]["attributes"]["passwordFile"]["deprecated"] is True
     assert "operations" not in types["entity"]
     assert json.loads(json.dumps(dump)) == dump

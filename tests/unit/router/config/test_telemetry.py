@@ -1,11 +1,12 @@
-"""Entities telemetry and placement: what is refused, with its line."""
+"""Entities telemetry and placement: values, and errors with their lines."""
 
 import pytest
 
 from router.config.errors import ConfigError
 from router.config.load import load_text
 
-BASE = "router {\n  id: R\n  workerThreads: 2\n}\nlistener {\n  name: in\n  port: 0\n}\n"  # 9 lines with the next one's
+# nine lines, counting the one that follows
+BASE = "router {\n  id: R\n  workerThreads: 2\n}\nlistener {\n  name: in\n  port: 0\n}\n"
 
 
 def load(section, *lines):

@@ -18,7 +18,7 @@ VHOST = SCHEMA.types["vhost"]
 
 
 def file(*lines: str, groups: object = None, path: str = "x.conf") -> str:
-    """A file with one vhost `v`, from line 1."""
+    """Return a file with a single vhost `v`, starting at line 1."""
     attributes = [f"    {line}" for line in ("hostname: v", *lines)]
     if groups is not None:
         attributes.append("    groups: " + json.dumps(groups, indent=8))
@@ -42,7 +42,7 @@ def errors(text: str) -> list[tuple[int | None, str]]:
 
 
 def reason(*lines: str, groups: object = None) -> tuple[int | None, str]:
-    """Line and reason of the only error of a vhost."""
+    """Return line and reason of a vhost's only error."""
     ((line, text),) = errors(file(*lines, groups=groups))
     assert text.startswith("Policy 'v' is invalid: ")
     return line, text.removeprefix("Policy 'v' is invalid: ")
@@ -344,7 +344,7 @@ def test_refused_requests():
 
 @pytest.mark.parametrize("patterns", [False, True])
 def test_update(patterns):
-    """Given attributes are replaced, others stay; with patterns, too (security.md P-81, P-84)."""
+    """Given attributes are replaced, others stay, with and without patterns (security.md P-81, P-84)."""
     text = "policy {\n enableVhostNamePatterns: " + ("yes" if patterns else "no") + "\n}\n" + file("maxConnections: 3")
     configuration = load_text("x.conf", text)
     (before,) = configuration.vhosts

@@ -311,7 +311,7 @@ def test_more_unsettled_than_the_credit_of_a_router_link(pair):
 
 
 def test_presettled_deliveries_wait_for_a_consumer_that_grants_credit(pair):
-    """Nothing is lost: the producer waits, even across a router hop."""
+    """No message is lost: the producer waits, even across a router hop."""
     receiving = client(pair, "B", consumer(0, "balanced.a", credit=1))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))

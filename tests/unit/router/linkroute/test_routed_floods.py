@@ -132,7 +132,7 @@ def test_flows_for_a_peer_that_does_not_read_become_one(routers, workers, reader
             fields: dict[str, Any] = dict(KINDS[kind])
             if "properties" in fields:
                 fields["properties"] = {Symbol("x"): PADDING, Symbol("n"): number}
-            # One flow per wake, since each wake writes its flows.
+            # Each wake writes its flows, so send one flow per wake.
             pair.flood(reader, pair.flow(reader, 1 + number, **fields))
         bounded(stopped)
     pair.flood(reader, pair.flow(reader, CREDIT))

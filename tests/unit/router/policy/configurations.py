@@ -1,4 +1,4 @@
-"""Vhosts for tests."""
+"""Vhost configurations for tests."""
 
 import json
 from typing import Any
@@ -9,18 +9,18 @@ from router.policy.rules import VhostRules, Vhosts
 
 
 def configuration(*vhosts: dict[str, Any], **policy: Any) -> Configuration:
-    """A configuration with vhosts of these attributes."""
+    """Return a configuration with vhosts that have these attributes."""
     sections = [["policy", {"enableVhostPolicy": True, **policy}], *(["vhost", vhost] for vhost in vhosts)]
     return load_text("x.json", json.dumps(sections))
 
 
 def vhosts(*attributes: dict[str, Any], **policy: Any) -> Vhosts:
-    """The rules of vhosts."""
+    """Return the rules of vhosts that have these attributes."""
     found = configuration(*attributes, **policy)
     return Vhosts(found.policy, found.vhosts)
 
 
 def vhost(groups: dict[str, Any], **attributes: Any) -> VhostRules:
-    """The rules of one vhost, `v`."""
+    """Return the rules of a single vhost `v`."""
     (found,) = vhosts({"hostname": "v", "groups": groups, **attributes})
     return found

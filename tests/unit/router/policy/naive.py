@@ -1,4 +1,4 @@
-"""The rules for addresses, read literally: one item after the other (security.md P-24, P-25)."""
+"""Naive implementation of the address rules, item by item (security.md P-24, P-25)."""
 
 import re
 
@@ -6,7 +6,7 @@ from router.policy.names import USER
 
 
 def listed(items: list[str], address: str, user: str) -> bool:
-    """Whether a list allows an address."""
+    """Return True if a list allows an address."""
     return bool(address) and any(one_listed(item, address, user) for item in items)
 
 
@@ -19,7 +19,7 @@ def one_listed(item: str, address: str, user: str) -> bool:
 
 
 def matched(items: list[str], address: str, user: str) -> bool:
-    """Whether patterns allow an address."""
+    """Return True if patterns allow an address."""
     return bool(address) and any(one_matched(item, address, user) for item in items)
 
 

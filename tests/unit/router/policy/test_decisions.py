@@ -1,4 +1,4 @@
-"""Decisions about opens and attaches (security.md 6.3 to 6.8, 6.10)."""
+"""Policy decisions about opens and attaches (security.md 6.3 to 6.8, 6.10)."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_remote_hosts(hosts, allowed):
     ],
 )  # fmt: skip
 def test_counts(counts, texts):
-    """security.md P-15."""
+    """See security.md P-15."""
     group = {"users": "u", "remoteHosts": "*", "maxConnectionsPerUser": 2}
     decision = decide_open(vhost({"g": group}, maxConnections=3, maxConnectionsPerHost=2), "u", "10.0.0.1", counts)
     assert isinstance(decision, OpenDenied) == bool(texts)
@@ -82,7 +82,7 @@ def test_a_limit_of_none():
 
 
 def test_connectors():
-    """security.md P-60."""
+    """See security.md P-60."""
     decision = decide_connector(vhost({"$connector": {"sources": "a"}}))
     assert isinstance(decision, OpenAllowed)
     assert decision.group.config.name == "$connector"
@@ -149,7 +149,7 @@ def receiver(address: str | None = None, **more: Any) -> LinkFacts:
          ("fallback", UNAUTHORIZED, f"sender link 'a' {FOR} Fallback capability not permitted")),
         ({"targets": "*", "allowFallbackLinks": False}, sender("a", capabilities=["qd.waypoint"]), 0, None),
         ({"targets": "*"}, sender("a", capabilities=["qd.waypoint", "qd.fallback"]), 0, None),
-        # What a dynamic terminus asks for leads to link routes: it has to be allowed.
+        # Capabilities wanted of a dynamic terminus lead to link routes, so they need permission.
         ({"allowDynamicSource": True, "sources": "b"}, receiver(dynamic=True, wanted="b"), 0, None),
         ({"allowDynamicSource": True}, receiver(dynamic=True, wanted="b"), 0,
          ("dynamic_source", UNAUTHORIZED, f"receiver dynamic source {FOR},")),

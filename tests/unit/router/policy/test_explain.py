@@ -1,4 +1,4 @@
-"""`sluice policy explain`: allowed or denied, and by which line of which file."""
+"""`sluice policy explain`: allowed or denied, with the deciding file and line."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ OTHER = '[["vhost", {"hostname": "other",\n "groups": {\n  "all": {"users": "*",
 
 @pytest.fixture
 def ask(tmp_path, capsys):
-    """Asks; the answers as (allowed, why, file, line), and the exit code."""
+    """Return a function that runs the tool. It returns the answers as (allowed, why, file, line), and the exit code."""
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "other.json").write_text(OTHER)
     path = tmp_path / "x.conf"
@@ -106,7 +106,7 @@ def test_what_is_denied(ask):
     ],
 )  # fmt: skip
 def test_connections_that_are_denied(ask, words, why, file, line):
-    """Nothing is said about the links of a connection that there cannot be."""
+    """Links are not explained if the connection itself is denied."""
     assert ask(*words, "--send", "a") == ([(False, why, file, line)], DENIED)
 
 

@@ -1,4 +1,4 @@
-"""Remote hosts: what a group's users may connect from (security.md P-14)."""
+"""Remote hosts from which a group's users may connect (security.md P-14)."""
 
 import ipaddress
 import socket

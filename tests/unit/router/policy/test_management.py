@@ -26,7 +26,7 @@ OWN = (
     "amqp:/_topo/0/A/$management", "_edge/A/$management", "amqp://host/$management", "$management/read",
 )  # fmt: skip
 OTHERS = ("_topo/0/B/$management", "amqp:/_topo/all/B/$management", "_edge/E/$management", "_topo/1/A/$management")
-#: Addresses of something else.
+#: Addresses other than management nodes.
 ELSE = ("$managements", "orders/$management", "a.$management", "_topo/0/B/temp.x", "_topo/$management", "", "_topo/0/B")
 
 

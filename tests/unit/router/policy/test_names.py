@@ -1,4 +1,4 @@
-"""Lists and patterns of addresses, compiled, against what each item says on its own."""
+"""Compiled lists and patterns of addresses, compared with a naive check of each item."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ WHO = "anonymous"
 
 # -- properties ---------------------------------------------------------------------------------------------------
 
-# Few letters, so that items and addresses meet.
+# Few letters, so that items and addresses often match.
 WORDS = st.text("ab*#", max_size=3)
 SEPARATED = st.lists(WORDS, max_size=4).map(".".join) | st.lists(WORDS, max_size=4).map("/".join)
 USERS = st.sampled_from(["", "a", "b", "ab", "a.b", "*", "#", "a*", "a/", ".a", "ä"])
@@ -29,7 +29,7 @@ ITEMS = st.one_of(
 
 @st.composite
 def questions(draw):
-    """Items, a user, and an address that often is near to one of the items."""
+    """Return items, a user, and an address that is often similar to one of the items."""
     items, user = draw(st.lists(ITEMS, max_size=6)), draw(USERS)
     near = st.sampled_from(items).map(lambda item: item.replace(USER, user)) if items else st.just("")
     address = draw(SEPARATED | near | st.tuples(near, SEPARATED).map("".join) | st.tuples(SEPARATED, near).map("".join))
@@ -54,7 +54,7 @@ def test_any_text_of_items_addresses_and_users(items, address, user):
     assert NamePatterns(items).permits(address, user) == matched(items, address, user)
 
 
-# -- the examples of the specification ----------------------------------------------------------------------------
+# -- examples of the specification --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

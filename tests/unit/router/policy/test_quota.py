@@ -1,4 +1,4 @@
-"""Quotas that connections of several workers share: rates, parts of them, and octets held."""
+"""Quotas shared by connections of several workers: rates, their shares, and octets held."""
 
 import pytest
 

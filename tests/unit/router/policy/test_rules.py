@@ -1,4 +1,4 @@
-"""The rules of vhosts and groups (security.md 6.3 to 6.7)."""
+"""Rules of vhosts and groups (security.md 6.3 to 6.7)."""
 
 from router.policy.rules import LinkRules, Vhosts, with_service
 from tests.unit.router.policy.configurations import configuration, vhost, vhosts
@@ -10,7 +10,7 @@ def found(rules: Vhosts, name: str) -> str | None:
 
 
 def test_the_vhost_of_a_name():
-    """security.md P-11."""
+    """See security.md P-11."""
     rules = vhosts({"hostname": "a", "aliases": "x, y"}, {"hostname": "b"})
     assert [found(rules, name) for name in ("a", "x", "y", "b", "c", "", "a.b")] == [
         "a",
@@ -36,7 +36,7 @@ def test_the_vhost_without_a_name():
 
 
 def test_patterns_of_names():
-    """security.md P-12."""
+    """See security.md P-12."""
     rules = vhosts(
         {"hostname": "*.pat.com"}, {"hostname": "x.#", "aliases": "#.y"}, {"hostname": "x.pat.com"},
         enableVhostNamePatterns=True,
@@ -48,7 +48,8 @@ def test_patterns_of_names():
 
 
 def test_the_group_that_a_token_names():
-    """A group that lists the user goes before it, `*` and $default behind it. The order is that of the vhost."""
+    """A group that lists the user precedes claimed groups; `*` and $default follow them. Claimed groups are tried in
+    the vhost's order."""
     groups = {"staff": {"users": "alice"}, "readers": {}, "writers": {"users": "w"}, "all": {"users": "*"}}
     rules = vhost(groups)
 
@@ -69,7 +70,7 @@ def test_a_token_cannot_name_the_groups_of_connectors_and_of_unknown_users():
 
 
 def test_the_group_of_a_user():
-    """security.md P-13."""
+    """See security.md P-13."""
     groups = {"admins": {"users": "alice, bob"}, "all": {"users": "*"}, "$default": {}}
 
     def group(user: str | None, only: tuple[str, ...], unknown: bool) -> str | None:
@@ -86,7 +87,7 @@ def test_the_group_of_a_user():
 
 
 def test_what_a_group_does_not_say_the_vhost_says():
-    """security.md P-15, P-21."""
+    """See security.md P-15, P-21."""
     groups = {"a": {"users": "a", "maxConnectionsPerUser": 1, "maxMessageSize": 0}, "b": {"users": "b"}}
     (rules,) = vhosts(
         {"hostname": "v", "groups": groups, "maxConnectionsPerUser": 5, "maxConnectionsPerHost": 6, "maxMessageSize": 7}
@@ -139,7 +140,7 @@ def _group(rules: Vhosts):
 
 
 def test_addresses_of_an_authentication_service():
-    """security.md A-8, A-10."""
+    """See security.md A-8, A-10."""
     alone = with_service(None, ["a", "b-${user}"], ["c*"])
     assert alone.targets.allows("b-u", "u")
     assert alone.sources.allows("cc", "u")

@@ -1,4 +1,4 @@
-"""OAUTHBEARER and XOAUTH2: the message around a token."""
+"""OAUTHBEARER and XOAUTH2: the messages that carry a token."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_xoauth2():
     ],
 )
 def test_a_refusal_is_explained_before_the_failure(server, response, reason):
-    """RFC 7628, 3.2.3: the client answers the reason, with whatever, and then the exchange fails."""
+    """RFC 7628, 3.2.3: the client answers the reason with anything, and then the exchange fails."""
     exchange = server(check)
     assert exchange.step(response) == Challenge(reason)
     assert exchange.step(b"\x01") == refused("the token is expired")
@@ -87,7 +87,7 @@ def test_the_client():
     ],
 )
 def test_the_client_learns_why_it_is_refused(challenge, reason):
-    """RFC 7628, 3.2.3."""
+    """See RFC 7628, 3.2.3."""
     client = OAuthBearerClient("bad")
     assert client.step(challenge) == b"\x01"
     assert client.refusal == f"OAUTHBEARER: the server refuses the token: {reason}"

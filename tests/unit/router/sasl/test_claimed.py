@@ -1,4 +1,4 @@
-"""The name in a client's first response."""
+"""User name in a client's initial response."""
 
 import pytest
 

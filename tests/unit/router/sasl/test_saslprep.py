@@ -1,4 +1,4 @@
-"""SASLprep: the examples of RFC 4013 and what it refuses."""
+"""SASLprep: the examples of RFC 4013, and refused texts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SCRAM: the examples of RFC 5802 and RFC 7677, and every message that must be refused."""
+"""SCRAM: the examples of RFC 5802 and RFC 7677, and all messages that must be refused."""
 
 import base64
 import hashlib
@@ -12,7 +12,8 @@ from router.sasl.scram import ScramClient, ScramServer, attributes, quoted, sasl
 from router.sasl.users import Users
 from router.sasl.verifiers import BOUND, HASHES, PLUS, make
 
-# mechanism, client's nonce, server's part, salt, proof, server's signature; user `user`, password `pencil`.
+# Mechanism, client's nonce, server's nonce part, salt, proof and server's signature for user `user`, password
+# `pencil`.
 RFC = {
     "SCRAM-SHA-1": (
         "fyko+d2lbbFgONRv9qkxdawL",
@@ -45,7 +46,7 @@ def challenge(answer):
 
 
 def begin(scram, first=b"n,,n=user,r=abc"):
-    """The server's nonce."""
+    """Send the first message. Return the server's nonce."""
     return dict(attributes(challenge(scram.step(first)).decode()))["r"]
 
 
@@ -70,7 +71,7 @@ def test_examples_of_the_rfc(mechanism):
 @pytest.mark.parametrize("mechanism", HASHES)
 @pytest.mark.parametrize("user", ["user", "a,b=c", "Jürgen", "\N{ROMAN NUMERAL NINE}"])
 def test_client_and_server_agree(mechanism, user):
-    """The user is who the file names, however the client writes the name: policy knows no other."""
+    """The user is named as in the file, however the client writes the name, since policy knows only that name."""
     prepared = {"\N{ROMAN NUMERAL NINE}": "IX"}.get(user, user)
     scram = ScramServer(mechanism, store(mechanism, prepared, "p\N{NO-BREAK SPACE}w".replace("\xa0", " ")))
     client = ScramClient(mechanism, user, "p\N{NO-BREAK SPACE}w")
@@ -87,7 +88,7 @@ def test_an_empty_initial_response_asks_for_one():
 
 
 def test_the_flag_of_clients_that_could_bind_is_accepted():
-    """`y`: the client could bind, and the server offers no -PLUS (RFC 5802, 6)."""
+    """`y`: the client could bind, but the server offers no -PLUS mechanism (RFC 5802, 6)."""
     scram = server()
     nonce = begin(scram, b"y,,n=user,r=abc")
     assert isinstance(scram.step(final(nonce, b"y,,")), Failure)  # a wrong proof, not a wrong binding
@@ -98,7 +99,7 @@ def test_the_flag_of_clients_that_could_bind_is_accepted():
 
 
 def proved(client_first, server_first, binding, password="pencil", name="sha256"):
-    """The right last message, whatever the flag."""
+    """Return the correct last message for any binding flag."""
     fields = dict(attributes(server_first))
     salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
     key = hmac.digest(salted, b"Client Key", name)
@@ -183,7 +184,7 @@ def test_an_extension_of_the_last_message_is_signed():
 
 
 def test_nobody_can_tell_who_exists():
-    """An unknown user gets a salt of its own, the same each time, and fails at the end, in the same words."""
+    """An unknown user gets a constant salt of its own, and fails in the last step, with the same text."""
     salts = []
     for _ in range(2):
         scram = server()

@@ -1,4 +1,4 @@
-"""ANONYMOUS, EXTERNAL, PLAIN, and the choice of a client."""
+"""ANONYMOUS, EXTERNAL and PLAIN, and a client's choice of mechanism."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_plain_compares_with_the_verifier():
 
 @pytest.mark.parametrize("name", ["gu\N{SOFT HYPHEN}est", "\N{FULLWIDTH LATIN SMALL LETTER G}uest"])
 def test_the_user_is_who_the_file_names(name):
-    """However the client writes the name: else one user had many, for limits and groups of the policy."""
+    """Otherwise a user could have several names, and so several limits and policy groups."""
     assert plain(f"\0{name}\0s3cret".encode()) == Success("guest")
 
 
@@ -86,7 +86,7 @@ def names(allowed, user=None, password=None):
 
 
 def test_a_client_takes_the_strongest_that_it_can():
-    """security.md S-10."""
+    """See security.md S-10."""
     scram = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
     assert names(CLIENT_MECHANISMS, "u", "p") == ["EXTERNAL", *scram, "PLAIN", "ANONYMOUS"]
     found = ways_in(lambda name: True, "u", "p", "here", find_binding=lambda: b"b")
@@ -95,4 +95,4 @@ def test_a_client_takes_the_strongest_that_it_can():
     assert names(CLIENT_MECHANISMS, "u") == ["EXTERNAL", "ANONYMOUS"]
     assert names(["PLAIN", "ANONYMOUS"], "u", "p") == ["PLAIN", "ANONYMOUS"]
     assert names(["PLAIN"]) == []
-    assert names(["PLAIN", "SCRAM-SHA-1"], "u", "\x01") == ["PLAIN"]  # no password that SCRAM could have
+    assert names(["PLAIN", "SCRAM-SHA-1"], "u", "\x01") == ["PLAIN"]  # SCRAM cannot have this password

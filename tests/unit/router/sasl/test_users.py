@@ -1,4 +1,4 @@
-"""Files of users."""
+"""Users files."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_user_twice_is_refused():
 
 
 def test_mechanisms_are_those_that_all_users_have():
-    """A client takes the strongest that is offered: a user without it could not log in."""
+    """Clients choose the strongest offered mechanism, so a user without a verifier for it could not log in."""
     both = Users({}).with_user("a", [verifier(), verifier(WEAK)])
     assert both.mechanisms == [STRONG, WEAK]
     assert both.with_user("b", [verifier(WEAK)]).mechanisms == [WEAK]

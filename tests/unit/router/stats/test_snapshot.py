@@ -123,5 +123,5 @@ def test_of_too_many_samples_the_last_are_seen(region: Region) -> None:
     assert len(reader.look()) == 1
     for number in range(SAMPLES + 10):
         write_sample(region, 0, at=number)
-    # One sample less than the buffer holds: the oldest may be overwritten during the read.
+    # The reader returns one sample less than the buffer holds: the oldest may be overwritten during the read.
     assert [row[0] for row in reader.look()] == list(range(11, SAMPLES + 10))

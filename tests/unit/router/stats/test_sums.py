@@ -84,7 +84,7 @@ def numbers(*values: int) -> array[int]:
 
 
 def test_links_are_summed_by_group_and_address(region: Region) -> None:
-    # One of the three deliveries with a place at the producer arrived settled.
+    # Three deliveries have a place at the producer; one of them arrived settled.
     claim_link(region, 1, 0, 9, direction=1, credit=5, undelivered=1, unsettled=3, deliveries=8, finished=6)
     claim_link(region, 1, 1, 9, direction=2, credit=0, undelivered=10, unsettled=20)
     claim_link(region, 1, 2, 9, direction=2, credit=-1, undelivered=100, unsettled=200, blocked=1, stuck=9)

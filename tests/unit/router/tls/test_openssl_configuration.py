@@ -1,4 +1,4 @@
-"""A configuration of OpenSSL that allows nothing, as one for FIPS whose module is not installed."""
+"""OpenSSL configuration that allows no cipher, like a FIPS configuration without the FIPS module."""
 
 import os
 import subprocess

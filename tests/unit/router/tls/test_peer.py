@@ -1,4 +1,4 @@
-"""Names that are read from certificates (security.md T-20, T-21), beside what the `openssl` command prints."""
+"""Names read from certificates (security.md T-20, T-21), compared with the output of the `openssl` command."""
 
 import ssl
 import subprocess
@@ -32,7 +32,7 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 def certificate(*rdns, kind=UTF8):
-    """A certificate (PEM) whose subject has these RDNs, each a mapping of attributes."""
+    """Return a certificate (PEM) whose subject has these RDNs, each a mapping of attributes."""
     subject_name = x509.Name(
         [
             x509.RelativeDistinguishedName(
@@ -57,7 +57,7 @@ def certificate(*rdns, kind=UTF8):
 
 
 def printed(pem):
-    """The subject as `openssl` prints it."""
+    """Return the subject as printed by `openssl`."""
     words = ["openssl", "x509", "-nameopt", "RFC2253", "-noout", "-subject"]
     done = subprocess.run(words, input=pem, capture_output=True, check=True, timeout=60)
     return done.stdout.decode("ascii").removeprefix("subject=").removesuffix("\n")
@@ -92,7 +92,7 @@ def test_full_name_is_that_of_rfc_2253(rdns, name):
     ("kind", "value", "name"),
     [
         (StringType.PrintableString, "host", "CN=host"),
-        (StringType.T61String, "Söhne", r"CN=S\C3\83\C2\B6hne"),  # octets count as ISO 8859-1
+        (StringType.T61String, "Söhne", r"CN=S\C3\83\C2\B6hne"),  # octets are read as ISO 8859-1
         (StringType.BMPString, "Söhne", r"CN=S\C3\B6hne"),
         (StringType.UniversalString, "Söhne", r"CN=S\C3\B6hne"),
     ],
@@ -103,7 +103,7 @@ def test_full_name_of_other_string_types_is_what_openssl_prints(kind, value, nam
 
 
 def test_rdn_of_two_attributes_is_not_two_rdns():
-    """Whoever has the one certificate is not the user of the other."""
+    """The owner of one certificate must not get the user name of the other."""
     one = certificate({"O": "Org"}, {"CN": "u", "UID": "7"})
     other = certificate({"O": "Org"}, {"CN": "u"}, {"UID": "7"})
     assert subject(one)[0] in ("UID=7+CN=u,O=Org", "CN=u+UID=7,O=Org")
@@ -113,7 +113,7 @@ def test_rdn_of_two_attributes_is_not_two_rdns():
 
 
 def test_certificate_with_a_value_that_cannot_be_printed_is_none():
-    """A UTF8String of octets that are no UTF-8: OpenSSL would stop behind `CN=admin,`, which is the name of another."""
+    """A UTF8String holds invalid UTF-8. OpenSSL would stop after `CN=admin,`, which is another user's name."""
     der = ssl.PEM_cert_to_DER_cert(certificate({"O": "Söhne"}, {"CN": "admin"}).decode())
     broken = ssl.DER_cert_to_PEM_cert(der.replace("Söhne".encode(), b"S\xff\xffhne"))
     with pytest.raises(ValueError, match="not a certificate"):

@@ -1,4 +1,4 @@
-"""The files of an sslProfile: what they hold, and what is wrong with them (security.md T-1, T-2, T-11, T-12, T-25)."""
+"""Files of an sslProfile: their contents and faults (security.md T-1, T-2, T-11, T-12, T-25)."""
 
 import json
 import re
@@ -19,7 +19,7 @@ CLIENT = Use(server=False, verify_peer=True)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     found = pki(tmp_path_factory.getbasetemp())
-    found.locked_key()  # no test starts a process
+    found.locked_key()  # so that no test starts a process
     return found
 
 
@@ -92,7 +92,7 @@ def test_a_key_of_another_certificate(made):
 
 
 def test_damaged_parts_behind_good_ones(made, revoked, tmp_path):
-    """A revocation list that cannot be read must not count as none."""
+    """An unreadable revocation list must not count as absent."""
     good, path = made.trusted.read_text(), tmp_path / "trusted.pem"
     for text in (
         good + revoked[: len(revoked) // 2],
@@ -112,7 +112,7 @@ def test_damaged_parts_behind_good_ones(made, revoked, tmp_path):
 
 
 def test_a_letter_without_meaning(made):
-    """It is no fault: users have the whole name (security.md T-21)."""
+    """The letter is no fault: users get their whole name (security.md T-21)."""
     found = read_profile(server(made, uidFormat="on,"), [SERVER])
     assert found.faults == []
     assert found.remarks == [
@@ -158,7 +158,7 @@ def test_a_key_without_its_password(made):
 
 
 def test_a_wrong_password(made):
-    # As many as it takes for one to decrypt the key to something that only looks right.
+    # Enough attempts for a wrong password to decrypt the key to something that looks valid.
     key = made.locked_key()
     said = {tuple(faults(server(made, privateKeyFile=key, password=f"wrong{i}"), SERVER)) for i in range(700)}
     assert said == {(f"privateKeyFile {key}: the given password does not decrypt it",)}
@@ -217,7 +217,7 @@ def test_the_contents_do_not_show_in_json(made):
 
 
 def test_ciphers_that_nobody_has_named():
-    """The versions that only others than the usual ciphers go with have what OpenSSL says."""
+    """Versions that work only with other ciphers than the usual ones get OpenSSL's default list."""
     assert default_ciphers([]) == default_ciphers(["TLSv1.2"]) == SERVER_CIPHERS
     assert default_ciphers(["TLSv1.2", "TLSv1.1"]) is default_ciphers(["TLSv1"]) is None
 

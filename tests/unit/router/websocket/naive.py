@@ -1,4 +1,4 @@
-"""A reader of WebSocket frames by the letter of RFC 6455, as slow as it likes."""
+"""Naive reader of WebSocket frames, written after RFC 6455 without regard for speed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ CLOSES = {*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)}
 
 
 class Naive:
-    """Reads all octets at once. payload, fault, closed, ping: as the compiled reader has them."""
+    """Reader of a complete input. payload, fault, closed, ping: as in the compiled reader."""
 
     def __init__(self, octets: bytes, masked: bool) -> None:
         self.payload = b""

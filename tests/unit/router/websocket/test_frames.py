@@ -1,4 +1,4 @@
-"""WebSocket frames: what is refused and why, payload however it is cut, what the router makes."""
+"""WebSocket frames: refused frames and their codes, payload in any pieces, and the router's own frames."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def made(opcode, payload=b"", **more):
 
 
 def length(octets):
-    """A binary frame of a client with these octets as its length."""
+    """Return a client's binary frame with these octets as its length."""
     return b"\x82" + bytes((0x80 | octets[0],)) + octets[1:] + MASK
 
 
@@ -44,7 +44,7 @@ def length(octets):
     ],
 )
 def test_faults(octets, fault):
-    """With AMQP before, which counts, and behind, which does not; whole, and octet by octet."""
+    """The AMQP frame before the fault is read, the one behind it is not. Input is whole, or octet by octet."""
     before, behind = made(BINARY, b"AMQP"), made(BINARY, b"more")
     whole = Reader(True)
     found = whole.feed(before + octets + behind)

@@ -1,4 +1,4 @@
-"""The handshake of WebSocket as text: RFC 6455's own example, shapes of smuggling, the client's side."""
+"""WebSocket handshake as text: the example of RFC 6455, request smuggling, and the client's side."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which web pages may use a listener, by its host, its allowedOrigins and the address of the connection."""
+"""Web pages that may use a listener, by the listener's host, its allowedOrigins and the connection's address."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_a_listener_s_own_pages(site, host, origin):
     ],
 )  # fmt: skip
 def test_a_listener_of_this_machine_has_no_other_names(host):
-    """A name of the page's own site, pointed at this machine, makes Origin and Host equal."""
+    """DNS rebinding: a name of the page's own site that resolves to this machine makes Origin and Host equal."""
     assert "no such name" in (LOOPBACK.refusal(host, None) or "")
     assert LOOPBACK.refusal(host, f"http://{host}") is not None
     assert Site("127.0.0.2", (), "").refusal(host, None) is not None
@@ -80,7 +80,7 @@ def test_allowed_origins():
     site = Site("localhost", ("https://app.example", "http://localhost:3000"), "127.0.0.1")
     assert site.refusal("localhost:5673", "http://localhost:3000") is None
     assert site.refusal("localhost:5673", "https://app.example") is None
-    assert site.refusal("app.example", "https://app.example") is None  # a proxy that passes Host on
+    assert site.refusal("app.example", "https://app.example") is None  # a proxy that keeps the Host header
     assert site.refusal("localhost:5673", "https://app.example:8443") is not None
     assert site.refusal("localhost:5673", "http://app.example") is not None
     assert Site("", ("*",), "127.0.0.1").refusal("whatever", EVIL) is None
