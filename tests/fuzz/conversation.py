@@ -1,6 +1,6 @@
-"""Makes conversations of several clients with a router: mostly valid AMQP, with everything a peer may do at any time.
+"""Generator of conversations between several clients and a router: mostly valid AMQP, with everything a peer may do.
 
-The clients ignore input: handles and delivery-ids of the router are guessed well enough by counting.
+The clients ignore input. Counting is enough to guess the router's handles and delivery-ids.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ from tests.unit.engine.watch import ECHOED, mark
 BROKER = "broker"
 LISTENERS = ("main", "main", "kept", "tenants", BROKER)
 ROUTED = ("routed.a", "routed/b", "routed")
-ANSWERS = 5  # channel on which a broker answers the session of the router
+ANSWERS = 5  # channel on which a broker answers the router's session
 ECHO = "org.apache.qpid.dispatch.router/test/echo"
 ADDRESSES = (
     "balanced.a",
@@ -48,20 +48,20 @@ ADDRESSES = (
 )
 MANY = 0x7FFFFFFF
 STREAMED = 140_000  # octets: more than a message that is forwarded whole
-FRAME = 16384  # largest frame that the router takes
-RING = 1 << 20  # octets, as the supervisor makes them: a quarter holds the largest record
+FRAME = 16384  # octets of the largest frame that the router accepts
+RING = 1 << 20  # octets, as in the supervisor: a quarter holds the largest record
 HEADER_CODE, DELIVERY_CODE, ANNOTATIONS_CODE, PROPERTIES_CODE, DATA_CODE = 0x70, 0x71, 0x72, 0x73, 0x75
 
 
 class LinkModel:
-    """A link as its client remembers it."""
+    """Client's model of a link."""
 
     def __init__(self, uid: int, receives: bool) -> None:
         self.uid = uid
         self.receives = receives
         self.number = 0
         self.count = 0
-        self.parts: list[bytes] = []  # of the message that is on its way
+        self.parts: list[bytes] = []  # of the message being sent
         self.delivery_id = 0
         self.credit = 0
 
@@ -75,18 +75,18 @@ class SessionModel:
 
 @dataclass(frozen=True)
 class Habits:
-    """Inclinations of all clients of a case: what many of them do with one address crosses workers and fills rings."""
+    """Habits of all clients in a case. Clients that share addresses cross workers and fill rings."""
 
     addresses: tuple[str, ...] = ADDRESSES[:9]  # of most links
-    routed: float = 0.3  # chance of a link to be for a link route
-    large: float = 0.04  # chance of a message to be of many frames
-    drains: float = 0.15  # chance of credit to be drained
-    states: float = 0.03  # chance of a transfer to have a state
-    spread: int = 0  # consumers from which on multicast copies are spread over turns; 0: as usual
+    routed: float = 0.3  # probability that a link belongs to a link route
+    large: float = 0.04  # probability that a message has many frames
+    drains: float = 0.15  # probability that credit is drained
+    states: float = 0.03  # probability that a transfer has a state
+    spread: int = 0  # consumers from which multicast copies are spread over turns; 0: default
 
     @classmethod
     def chosen(cls, rng: Random) -> "Habits":
-        """Return habits that are decisions."""
+        """Return random habits."""
         addresses = rng.choice((cls.addresses, rng.sample(cls.addresses, 2), [rng.choice(cls.addresses)]))
         return cls(
             tuple(addresses),
@@ -99,21 +99,21 @@ class Habits:
 
 
 class ClientModel:
-    """One client: generates its next frames."""
+    """Model of a client, which generates the client's next frames."""
 
     CHANNEL_MAXES: ClassVar[tuple[int | None, ...]] = (None, 0, 3, 100)
 
     def __init__(self, rng: Random, number: int, rudeness: float, routed: list[tuple[str, bool]] | None = None) -> None:
-        """routed: (name, receives) of links that link routes are for, as brokers will see them."""
+        """routed: (name, receives) of links for link routes, as brokers will see them."""
         self.rng = rng
         self.routed = [] if routed is None else routed
         self.broker = False
         self.number = number
         self.habits = Habits()
-        self.rudeness = rudeness  # chance of a frame to be spoiled
+        self.rudeness = rudeness  # probability that a frame is spoiled
         self.spoiled = False
         self.sessions: dict[int, SessionModel] = {}
-        self.undecided: list[tuple[int, int]] = []  # channel and handle of links that a route may still be sought for
+        self.undecided: list[tuple[int, int]] = []  # channel and handle of links for which a route may still be sought
         self.next_uid = 0
         self.pending = b""
         self.open = True
@@ -162,7 +162,7 @@ class ClientModel:
         return octets + self.begin(0)
 
     def open_properties(self) -> Map | None:
-        """Properties of the open."""
+        """Return the properties of the open."""
         return None
 
     def begin(self, channel: int) -> bytes:
@@ -207,7 +207,7 @@ class ClientModel:
         return octets + (self.grant(channel, handle, link) if receives and rng.random() < 0.8 else b"")
 
     def answer(self) -> bytes:
-        """Frames of a broker for the router's session and links."""
+        """Return a broker's frames for the router's session and links."""
         rng = self.rng
         session = self.sessions.get(ANSWERS)
         if session is None or rng.random() < 0.02:
@@ -328,7 +328,7 @@ class ClientModel:
         return pairs
 
     def odd(self) -> Any:
-        """Any value, rarely: it may be one that nobody can read."""
+        """Return None, or rarely a random value that may be unreadable."""
         if self.rng.random() < 0.9:
             return None
         self.now_spoiled = True
@@ -436,10 +436,10 @@ class ClientModel:
             state=self.state(),
         )
 
-    # -- what it does --------------------------------------------------------------------------------------------------
+    # -- actions -------------------------------------------------------------------------------------------------------
 
     def act(self) -> bytes:
-        """Some octets, perhaps none."""
+        """Return some octets, perhaps none."""
         rng = self.rng
         if self.broker and rng.random() < (0.4 if self.routed else 0.02):
             return self.answer()
@@ -483,15 +483,16 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class Others:
-    """Other routers of a conversation: the role of the router that is tested, and who connects to it."""
+    """Other routers of a conversation: the role of the tested router, and the routers that connect to it."""
 
-    kind: str  # key of the case that asks for a router of that role
+    kind: str  # key of a case that gives the router its role
     model: type[ClientModel]
-    about: Callable[[Random, int, int], list[Event]]  # what the network says of one
+    about: Callable[[Random, int, int], list[Event]]  # events that describe a router to the tested one
 
 
 def timing(rng: Random, workers: int) -> list[Event]:
-    """Turns of single workers and of the supervisor, between which input may come, and the order within a wake."""
+    """Return single wakes of workers and of the supervisor, between which input may arrive, and the order within a
+    wake."""
     events: list[Event] = []
     for _ in range(rng.choice((0, 0, 0, 1, 1, 4))):
         choice = rng.random()
@@ -507,8 +508,8 @@ def timing(rng: Random, workers: int) -> list[Event]:
 def conversation(
     rng: Random, workers: int, others: Others | None = None, steps: Iterable[int] | None = None
 ) -> dict[str, Any]:
-    """A case for `tests.unit.engine.replay.play`. steps: of each event the generator has decisions of its own, and the
-    turns of workers and supervisor are decisions, too; None: the length of the case is a decision."""
+    """Return a case for `tests.unit.engine.replay.play`. steps: number of events, each of which has its own decisions;
+    wakes of workers and supervisor are decisions, too. None: the length of the case is a decision."""
     events: list[Event] = []
     clients: dict[int, ClientModel] = {}
     rudeness = rng.choice((0.0, 0.0, 0.002, 0.01, 0.05))

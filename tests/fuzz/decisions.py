@@ -1,8 +1,8 @@
-"""Random generator whose numbers are read from octets: a fuzzer that changes an octet changes one decision.
+"""Random generator that reads its numbers from octets: changing an octet changes one decision.
 
-The octets are divided into slices of equal size. The first slice serves until `steps` begins, each further one serves
-one step. Decisions beyond the end of a slice follow from a checksum of the slice, so each step depends on its own slice
-only.
+The octets are divided into slices of equal size. The first slice is used until `steps` begins; each further slice is
+used for one step. Decisions beyond the end of a slice follow from a checksum of the slice, so each step depends only
+on its own slice.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SLICE: Final = 48  # octets; the same as in libfuzzer/slices.c
 
 
 class Decisions(Random):
-    """Generator of decisions; reads `octets` once from their beginning to their end."""
+    """Generator of decisions. Reads `octets` once from start to end."""
 
     def __init__(self, octets: bytes) -> None:
         super().__init__(0)
@@ -40,7 +40,7 @@ class Decisions(Random):
             self._beyond = Random(crc32(self._slice))
         return self._beyond.getrandbits(8)
 
-    # -- the sources of all methods of Random --------------------------------------------------------------------------
+    # -- sources of all methods of Random ------------------------------------------------------------------------------
 
     def random(self) -> float:
         return (self._octet() << 8 | self._octet()) / 65536
@@ -52,5 +52,5 @@ class Decisions(Random):
         return number & ((1 << k) - 1)
 
     def _randbelow(self, n: int) -> int:
-        # Random's own method tries again as long as a number is too large: that takes any number of octets.
+        # Random's own method retries while a number is too large, which may take any number of octets.
         return self.getrandbits(max(8, (n - 1).bit_length())) % n

@@ -1,4 +1,4 @@
-"""Input of another edge router on an inter-edge connection."""
+"""Input from another edge router on an inter-edge connection."""
 
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ from tests.peer.types import Map
 
 
 class EdgeModel(ClientModel):
-    """Another edge router: its receivers are for its clients."""
+    """Another edge router, whose receivers serve its clients."""
 
     CHANNEL_MAXES: ClassVar = (None, 100)
 

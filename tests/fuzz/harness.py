@@ -1,10 +1,10 @@
-"""Runs a fuzz target: cases by seed, each in a forked process, so that a crash of compiled code ends only that process.
+"""Runner of fuzz targets: cases by seed in forked processes, so that a crash of compiled code ends only that process.
 
-    SLUICE_FUZZ_SECONDS  how long each target runs
-    SLUICE_FUZZ_SEED     the first seed (1 when not set: every run tries the same cases)
+    SLUICE_FUZZ_SECONDS  duration of each target
+    SLUICE_FUZZ_SEED     first seed (default 1: every run tries the same cases)
 
-A case is plain JSON. One that fails is shortened as far as time allows and written to tests/fuzz/crashes/; once the
-fault is mended it belongs into tests/vectors/, whose cases a unit test runs again for ever.
+A case is plain JSON. A failing case is shortened as far as time allows and written to tests/fuzz/crashes/. Once the
+fault is fixed, the case belongs in tests/vectors/, whose cases a unit test runs permanently.
 """
 
 import ctypes
@@ -30,13 +30,14 @@ Generate = Callable[[Random], Case]
 Run = Callable[[Case], None]
 
 CRASHES: Final = Path(__file__).parent / "crashes"
-#: Seconds of the processor after which a case hangs: one takes milliseconds, some seconds when sanitizers watch.
+#: Seconds of processor time after which a case counts as hanging. A case takes milliseconds, or some seconds under
+#: sanitizers.
 HANG_SECONDS: Final = 60.0
-#: A case that blocks uses no processor time: it hangs after this many times its limit.
+#: Multiple of its limit after which a blocked case, which uses no processor time, counts as hanging.
 BLOCKED_FACTOR: Final = 10.0
 SHORTEN_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.02
-FAILED: Final = 3  # exit status of a process whose case failed without ending it
+FAILED: Final = 3  # exit status of a process whose case failed without crashing it
 SEED: Final = struct.Struct("Q")
 PR_SET_PDEATHSIG: Final = 1
 
@@ -46,7 +47,7 @@ def first_seed() -> int:
 
 
 def fuzz(name: str, generate: Generate, run: Run, seconds: float) -> None:
-    """Try cases for so many seconds; fail the test with the shortest case found that fails."""
+    """Try cases for `seconds` seconds. Fail the test with the shortest failing case found."""
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         pytest.fail("several threads, a fork may deadlock: run pytest -o faulthandler_timeout=0", pytrace=False)
@@ -79,8 +80,8 @@ def fuzz(name: str, generate: Generate, run: Run, seconds: float) -> None:
 def in_process(what: Callable[[], None], log: Path | None, limit: float) -> str | None:
     """Call `what` in a forked process, with stderr in `log`.
 
-    limit: seconds of processor time, after which the process is killed. Returns why the process ended, None when `what`
-    returned.
+    limit: seconds of processor time, after which the process is killed. Return the reason why the process ended, or
+    None if `what` returned.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -95,7 +96,7 @@ def in_process(what: Callable[[], None], log: Path | None, limit: float) -> str 
             break
         used = child.cpu_times()
         if used.user + used.system > limit or time.monotonic() > end:
-            os.kill(pid, signal.SIGABRT)  # faulthandler writes where it is
+            os.kill(pid, signal.SIGABRT)  # faulthandler writes a traceback
             os.waitpid(pid, 0)
             return f"hangs: killed after {used.user + used.system:.0f} s of processor time"
         time.sleep(POLL_SECONDS)
@@ -121,7 +122,8 @@ def _child(what: Callable[[], None], log: Path | None) -> NoReturn:
 
 
 def shorten(case: Case, run: Run) -> Case:
-    """Leave out what the failure does not need: events of a conversation, or octets. Other cases stay as they are."""
+    """Remove the parts of a case that its failure does not need: events of a conversation, or octets. Other cases are
+    returned unchanged."""
     end = time.monotonic() + SHORTEN_SECONDS
     key = "events" if "events" in case else "octets"
     if key not in case:

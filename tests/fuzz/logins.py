@@ -1,6 +1,7 @@
-"""Whatever a client, an issuer of tokens or an authentication service sends: an answer, never a fault, never a way in.
+"""Input from clients, token issuers and authentication services: each gets an answer, without a fault or false
+success.
 
-Cases are made of conversations that succeed, and damaged. What succeeds all the same must be what succeeds undamaged.
+Cases are damaged forms of successful conversations. A damaged one that still succeeds must give the same result.
 """
 
 import base64
@@ -32,7 +33,7 @@ USERS: Final = Users({"guest": {"SCRAM-SHA-1": make("SCRAM-SHA-1", "secret", 409
 KEY: Final = ec.derive_private_key(0x1234567890ABCDEF, ec.SECP256R1())
 JWKS: Final = json.dumps({"keys": [{**json.loads(ECAlgorithm.to_jwk(KEY.public_key())), "kid": "k"}]})
 CONFIG: Final = TokenIssuer(name="id", issuer="https://id", audiences=("sluice",), algorithms=ALL_ALGORITHMS)
-FAR: Final = 4102444800  # 2100
+FAR: Final = 4102444800  # seconds since the epoch, in the year 2100
 CLAIMS: Final = {"iss": "https://id", "aud": "sluice", "sub": "alice", "exp": FAR}
 HEADERS: Final = [
     {"alg": "none"}, {"alg": "HS256", "kid": "k"}, {"alg": "ES256", "kid": "other"}, {"alg": "ES384", "kid": "k"},
@@ -58,7 +59,7 @@ def server(name: str) -> ServerExchange:
 
 
 def _good(name: str, rng: Random) -> list[bytes]:
-    """What a client says that is let in."""
+    """Return a client's messages that are accepted."""
     match name:
         case "PLAIN":
             return [b"\0guest\0secret"]
@@ -92,7 +93,7 @@ def run_login(case: Case) -> None:
         if isinstance(answer, Success):
             assert answer.user in ("guest", "bearer", "anonymous", "CN=a")
             if case["mechanism"].startswith("SCRAM"):
-                # The proof covers every octet of the first message behind its header, and of the last one.
+                # The proof covers every octet of the first message after its header, and of the last message.
                 assert case["responses"][-1] == case["good"][-1]
         if not isinstance(answer, Challenge):
             break

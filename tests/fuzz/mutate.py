@@ -1,13 +1,13 @@
-"""Damage: random AMQP values, and octets that were well formed before."""
+"""Damage for fuzzing: random AMQP values, and damaged octets."""
 
 from random import Random
 
-# Sizes and numbers at which code goes wrong.
+# Sizes and numbers at which code often fails.
 EDGES = (0, 1, 2, 7, 8, 127, 128, 254, 255, 256, 511, 512, 65535, 65536, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 
 
 def value(rng: Random, depth: int = 0) -> bytes:
-    """An encoded value of any type; sometimes not well formed."""
+    """Return an encoded value of any type, sometimes malformed."""
     kind = rng.randrange(15 if depth < 3 else 11)
     if kind < 3:
         return bytes((rng.choice((0x40, 0x41, 0x42, 0x43, 0x44, 0x45)),))
@@ -35,7 +35,7 @@ def value(rng: Random, depth: int = 0) -> bytes:
 
 
 def compound(rng: Random, depth: int) -> bytes:
-    """A list, map or array, small or large, sometimes with a size or count that is not true."""
+    """Return a list, map or array, small or large, sometimes with a wrong size or count."""
     items = [value(rng, depth + 1) for _ in range(rng.choice((0, 1, 2, 2, 4, 6)))]
     body = b"".join(items)
     count = len(items)
@@ -61,7 +61,7 @@ def compound(rng: Random, depth: int) -> bytes:
 
 
 def spoil(rng: Random, octets: bytes) -> bytes:
-    """Octets with some damage: bits, lengths, pieces missing, doubled or moved."""
+    """Return damaged octets: changed bits and lengths; missing, doubled or moved pieces."""
     data = bytearray(octets)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         if not data:

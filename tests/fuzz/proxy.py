@@ -1,4 +1,4 @@
-"""PROXY protocol headers, whole and damaged, and what follows them."""
+"""PROXY protocol headers, whole and damaged, and the octets after them."""
 
 from random import Random
 from typing import Any
@@ -12,7 +12,7 @@ SOURCES = ("192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7", "255.255.255.255")
 
 
 def header(rng: Random) -> Case:
-    """A header, perhaps damaged, with octets behind it."""
+    """Return a header, perhaps damaged, with octets after it."""
     source = rng.choice(SOURCES)
     additions = b"".join(
         proxy.addition(rng.choice((1, 3, 4, 32)), rng.randbytes(rng.choice((0, 4, 9)))) for _ in range(rng.randrange(3))
@@ -30,7 +30,7 @@ def header(rng: Random) -> Case:
 
 
 def run_header(case: Case) -> None:
-    """However the octets come, the header is the same, and it is known as soon as its last octet is there."""
+    """The header is the same for any split, and recognised as soon as its last octet has arrived."""
     octets = bytes.fromhex(case["octets"])
     found = _found(octets)
     for size in range(len(octets)):

@@ -1,4 +1,4 @@
-"""Input of another router on an inter-router connection: links of any number, deliveries of any address."""
+"""Input from another router on an inter-router connection: links of any number, deliveries to any address."""
 
 from typing import Any, ClassVar
 
@@ -7,12 +7,12 @@ from tests.peer.frames import source, target
 from tests.peer.types import Symbol
 
 CONTROL, DATA = "qd.router", "qd.router-data"
-DATA_SESSIONS = 3  # of a neighbour; more links than sessions are streaming links
+DATA_SESSIONS = 3  # data sessions of a neighbour; links beyond one per session are streaming links
 KEYS = ("M0balanced.a", "M0balanced.b", "M0closest.a", "M0multicast.a", "MFspare.a", "RN1", "RN2", "M1balanced.a")
 
 
 class RouterModel(ClientModel):
-    """A neighbour: it sends anything, and answers the links that are attached for streams (`Answers`)."""
+    """Neighbour that sends random frames, and answers the router's stream links (`NeighbourAnswers`)."""
 
     CHANNEL_MAXES: ClassVar = (None, None, 100, 4)
 
@@ -28,7 +28,7 @@ class RouterModel(ClientModel):
         return octets
 
     def attach_between(self, channel: int, session: SessionModel, capability: str, *, receives: bool) -> bytes:
-        """A link between routers."""
+        """Attach a link between routers."""
         rng = self.rng
         handle = rng.choice([h for h in range(8) if h not in session.links] or [0])
         link = session.links[handle] = LinkModel(self.next_uid, receives)
@@ -48,7 +48,7 @@ class RouterModel(ClientModel):
         return octets + (self.grant(channel, handle, link) if receives else b"")
 
     def act(self) -> bytes:
-        """Often several things at once: deliveries above all."""
+        """Return several actions at once in many cases, mostly deliveries."""
         octets = super().act()
         while self.open and self.rng.random() < 0.6:
             octets += super().act()
@@ -62,7 +62,7 @@ class RouterModel(ClientModel):
         return self.attach_between(channel, session, capability, receives=self.rng.random() < 0.5)
 
     def annotations(self) -> list[tuple[Any, Any]]:
-        """Mostly what routers write."""
+        """Return mostly the annotations that routers write."""
         rng = self.rng
         pairs = super().annotations() if rng.random() < 0.3 else []
         if rng.random() < 0.15:
@@ -76,7 +76,7 @@ class RouterModel(ClientModel):
 
 
 def about_routers(rng: Any, number: int, index: int) -> list[list[Any]]:
-    """Events: the network knows the router behind this connection, and what it has."""
+    """Return events by which the network announces the router behind this connection, and its addresses."""
     events: list[list[Any]] = [["router", number, index, rng.choice((1, 1, 5, 300)), f"{rng.getrandbits(3):x}"]]
     for key in KEYS:
         if rng.random() < 0.6:

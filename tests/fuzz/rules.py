@@ -1,7 +1,7 @@
-"""Whole vhosts with groups, and questions about them: what is compiled says what the rules say, read one by one; what
-makes no sense is refused.
+"""Vhosts with groups, and questions about them.
 
-A case is JSON: `{"vhosts": [...], "questions": [...]}`, as octets.
+The compiled rules must agree with a naive reading of the rules; invalid input is refused. A case is JSON, `{"vhosts":
+[...], "questions": [...]}`, as octets.
 """
 
 import ipaddress
@@ -29,7 +29,7 @@ FLAGS: Final = (True, False, "true", "TRUE", "no", 1, None)
 
 
 def _some(rng: Random, choices: tuple[str, ...]) -> Any:
-    """Some of them, as a list or as a text."""
+    """Return some of the choices, as a list or as a text."""
     found = [rng.choice(choices) for _ in range(rng.randrange(4))]
     return found if rng.random() < 0.7 else ", ".join(found)
 
@@ -77,7 +77,7 @@ def _question(rng: Random) -> dict[str, Any]:
 
 
 def rules(rng: Random) -> Case:
-    """Mostly what can be used."""
+    """Return a case that is mostly usable."""
     names = rng.sample(NAMES, rng.randrange(1, 4))
     document = {
         "vhosts": [_vhost(rng, name) for name in names],
@@ -88,7 +88,7 @@ def rules(rng: Random) -> Case:
 
 
 def run_rules(case: Case) -> None:
-    """What is no document is left out: JSON is read by others."""
+    """Invalid documents are skipped, since JSON parsing is not under test."""
     try:
         document = json.loads(bytes.fromhex(case["octets"]))
         vhosts, questions = document["vhosts"], document["questions"]
@@ -131,7 +131,7 @@ def _ask(configuration: Configuration, given: Mapping[str, Any]) -> None:
 
 
 def _admitted(configuration: Configuration, question: Question) -> GroupConfig | None:
-    """The group of the connection (security.md P-11 to P-14); None: it is refused."""
+    """Return the connection's group (security.md P-11 to P-14), or None if it is refused."""
     by_name = {each.hostname: each for each in configuration.vhosts}
     by_alias = {alias: each for each in configuration.vhosts for alias in each.aliases}
     vhost = by_name.get(question.vhost) or by_alias.get(question.vhost) or by_name.get("$default")
@@ -160,7 +160,7 @@ def _is_from(specification: str, host: str) -> bool:
     try:
         ends = [ipaddress.ip_address(each.strip()) for each in (low, high or low)]
     except ValueError:
-        return False  # a name that nobody has looked up
+        return False  # a name that is not resolved
     address = ipaddress.ip_address(host)
     return address.version == ends[0].version and int(ends[0]) <= int(address) <= int(ends[1])
 
@@ -168,7 +168,7 @@ def _is_from(specification: str, host: str) -> bool:
 def _may(
     items: tuple[str, ...], patterns: tuple[str, ...] | None, address: str, user: str | None, without: bool = False
 ) -> bool:
-    """security.md P-31, P-32. without: a link without an address is allowed."""
+    """See security.md P-31, P-32. without: links without an address are allowed."""
     if not address:
         return without
     return listed([*items], address, user or "") if patterns is None else matched([*patterns], address, user or "")

@@ -1,4 +1,4 @@
-"""Inputs for the parsers: well formed ones, damaged."""
+"""Input for the parsers: well-formed octets, damaged."""
 
 from collections.abc import Callable
 from random import Random
@@ -38,7 +38,7 @@ def case(octets: bytes) -> Case:
 
 
 def damaged(rng: Random, octets: bytes) -> Case:
-    """Mostly damaged, sometimes as it was, sometimes cut."""
+    """Return the octets as a case: mostly damaged, sometimes truncated or unchanged."""
     choice = rng.random()
     if choice < 0.7:
         octets = spoil(rng, octets)
@@ -93,7 +93,7 @@ def config(rng: Random) -> Case:
 
 
 def policy(rng: Random) -> Case:
-    """Lines: a user, an address, then what rules say: items of lists, or hosts."""
+    """Return lines: a user, an address, then items of rules, which are list items or hosts."""
     pieces = ["a", "b", "ab", "*", "#", ".", "/", "${user}", "${", "}", "-", "10.0.0.1", "::", "ä", "\x00", ",", " "]
     lines = ["".join(rng.choice(pieces) for _ in range(rng.randrange(0, 9))) for _ in range(rng.randrange(2, 12))]
     lines[0] = lines[0] if rng.random() < 0.5 else rng.choice(("", "a", "a.b", "*"))

@@ -1,4 +1,4 @@
-"""All fuzz targets: what makes a case, and what runs it."""
+"""All fuzz targets: the generator and the runner of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ROUTERS: Final = Others("network", RouterModel, about_routers)
 
 @dataclass(frozen=True)
 class Target:
-    """A case comes from a random generator of its seed."""
+    """Generator and runner of cases. The generator gets a random generator seeded by the case's seed."""
 
     generate: Callable[[Random], Case]
     run: Callable[[Case], None]
@@ -51,10 +51,10 @@ PARSERS: Final = {
     "handshake": Target(websocket.head, websocket.run_head),
     "proxy": Target(proxy.header, proxy.run_header),
 }
-#: Conversations with a router of so many workers, and such in which there are other routers.
+#: Conversations with a router of one to three workers, and conversations with other routers.
 ENGINE: Final = {f"engine-{count}": Target(partial(_alone, workers=count), play) for count in (1, 2, 3)}
 NETWORK: Final = {f"network-{count}": Target(partial(_with_routers, workers=count), play) for count in (1, 2)}
-#: Conversations about deliveries, with an exact model of the reports that each end has to receive.
+#: Conversations about deliveries, with an exact model of the reports that each end must receive.
 DELIVERIES: Final = {
     name: Target(generate, delivery_conversation.run) for name, generate in delivery_conversation.TARGETS.items()
 }
@@ -62,5 +62,5 @@ TARGETS: Final = {**PARSERS, **ENGINE, **NETWORK, **DELIVERIES}
 
 
 def case(name: str, seed: int) -> Case:
-    """The case of a target that this seed gives."""
+    """Return the case of a target for this seed."""
     return TARGETS[name].generate(Random(f"{name} {seed}"))

@@ -1,4 +1,4 @@
-"""Settlement in shuffled ranges and delivery states bit for bit, in one router and over others."""
+"""Settlement in shuffled ranges and delivery states bit by bit, in one router and across routers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whole conversations with one router: of one worker, and of two and three between which deliveries cross."""
+"""Whole conversations with one router of one to three workers, between which deliveries cross."""
 
 import pytest
 

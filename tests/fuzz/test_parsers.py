@@ -1,4 +1,4 @@
-"""Each parser, with well-formed and damaged input."""
+"""Parsers with well-formed and damaged input."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a WebSocket peer sends: frames, in pieces, against a naive reader; and the head that comes before."""
+"""Input from a WebSocket peer: frames in pieces, compared with a naive reader, and the handshake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODES = (0, 999, 1000, 1002, 1004, 1005, 1006, 1011, 1015, 3000, 5000)
 
 
 def stream(rng: Random) -> Case:
-    """Frames of a client or a server, mostly damaged, cut into pieces."""
+    """Return frames of a client or a server, mostly damaged, cut into pieces."""
     masked = rng.random() < 0.7
     octets = b"".join(_frame(rng, masked) for _ in range(rng.randrange(1, 12)))
     if rng.random() < 0.6:
@@ -37,7 +37,7 @@ def _frame(rng: Random, masked: bool) -> bytes:
 
 
 def run_stream(case: Case) -> None:
-    """The compiled reader finds what the naive one does, however the octets are cut."""
+    """The compiled reader agrees with the naive one for any split."""
     octets = bytes.fromhex(case["octets"])
     naive = Naive(octets, case["masked"])
     reader = Reader(case["masked"])
@@ -52,7 +52,7 @@ def run_stream(case: Case) -> None:
 
 
 def head(rng: Random) -> Case:
-    """A request or an answer, damaged."""
+    """Return a request or an answer, mostly damaged."""
     octets = peer.request() if rng.random() < 0.7 else ANSWER
     return {"octets": (spoil(rng, octets) if rng.random() < 0.9 else octets).hex()}
 

@@ -22,9 +22,9 @@ from tests.fuzz.edges import EdgeModel
 from tests.fuzz.targets import ROUTERS
 from tests.unit.engine.replay import play
 
-#: Most events of a case: longer ones take seconds, and find little that shorter ones do not.
+#: Most events of a case. Longer cases take seconds, and find little that shorter ones do not.
 EVENTS_MOST: Final = 150
-#: Inputs that are kept in the repository: each covers what no other one does.
+#: Inputs stored in the repository. Each covers code that no other input covers.
 SEEDS: Final = Path(__file__).with_name("corpus.zip")
 EDGES: Final = Others("edge", EdgeModel, lambda rng, number, index: [])
 Target = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t)
@@ -49,7 +49,7 @@ def _run(data: Any, size: int) -> int:
 
 
 def unpack_seeds(folder: Path) -> None:
-    """Write the inputs of the repository to a folder."""
+    """Extract the stored inputs to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if SEEDS.exists():
         with zipfile.ZipFile(SEEDS) as archive:
@@ -57,7 +57,7 @@ def unpack_seeds(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run libFuzzer; it ends the process itself."""
+    """Run libFuzzer, which ends the process itself."""
     if arguments[:1] == ["--case"]:
         print(json.dumps(case_of(Path(arguments[1]).read_bytes())))
         return 0

@@ -1,13 +1,13 @@
-/* Mutations for tests/fuzz/workers.py. The input is a row of slices of equal size: the first one has the decisions about the
- * whole case, each other one those about one event. A mutation changes, adds, removes, copies or exchanges whole slices, or
- * changes octets within one of them, so events behind it keep their octets. */
+/* Mutations for tests/fuzz/workers.py. The input is a sequence of slices of equal size. The first slice has the decisions
+ * about the whole case, each further slice the decisions about one event. A mutation changes, adds, removes, copies or
+ * exchanges whole slices, or changes octets within one of them, so that later events keep their octets. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 enum { SLICE = 48, LONGEST_RUN = 8 };
 
-/* Read by tests/fuzz/workers.py, which divides the input alike. */
+/* Size of a slice in octets. tests/fuzz/workers.py reads it, since it must divide the input in the same way. */
 const int slice_octets = SLICE;
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
@@ -19,7 +19,7 @@ static uint32_t next(uint32_t *state) {
     return *state;
 }
 
-/* Return a number below `n`, which is not 0. */
+/* Return a random number below `n`; `n` must not be 0. */
 static size_t below(uint32_t *state, size_t n) {
     return next(state) % n;
 }
@@ -105,7 +105,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
     return count * SLICE;
 }
 
-/* The beginning of one case, then the end of another one. */
+/* Combine the beginning of one case with the end of another. */
 size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, uint8_t *out,
                                  size_t most, unsigned int seed) {
     uint32_t state = seed ? seed : 1;

@@ -7,11 +7,11 @@ from tests.fuzz.workers import case_of
 from tests.unit.engine.replay import play
 
 STEPS = 30
-FAR = 100  # decisions: more than a slice has octets
+FAR = 100  # number of decisions, more than a slice has octets
 
 
 def drawn(octets: bytes) -> list[list[float]]:
-    """Return the numbers that each step draws."""
+    """Return the numbers drawn by each step."""
     rng = Decisions(octets)
     return [[number for _ in range(FAR) for number in (rng.random(), rng.choice(range(300)))] for _ in rng.steps()]
 

@@ -1,4 +1,4 @@
-"""The fuzz targets' harness tells a case that computes without end, or blocks, from one that returns or fails."""
+"""Harness of the fuzz targets: it distinguishes cases that compute forever or block from cases that return or fail."""
 
 import time
 from collections.abc import Callable
