@@ -1,4 +1,4 @@
-"""The compiled tools, a relay, and amqpload run to its end with its report."""
+"""Compiled load tools, a relay, and runs of amqpload with their reports."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ LIMIT = 60  # seconds for one run of amqpload; each takes under 5 on an idle mac
 
 @dataclass(frozen=True)
 class Run:
-    """How amqpload ended."""
+    """Result of a run of amqpload."""
 
     status: int
     report: dict[str, Any]
@@ -23,7 +23,7 @@ class Run:
 
 
 def amqpload(**options: object) -> Run:
-    """Run amqpload; faults are for the caller to judge."""
+    """Run amqpload. The caller judges its faults."""
     done = subprocess.run(
         [str(AMQPLOAD), *arguments(options)], capture_output=True, text=True, timeout=LIMIT, check=False
     )
@@ -32,12 +32,12 @@ def amqpload(**options: object) -> Run:
 
 @pytest.fixture(scope="session", autouse=True)
 def tools() -> None:
-    """amqpload and relay are built once."""
+    """Build amqpload and relay once."""
     build_tools()
 
 
 @pytest.fixture
 def relay() -> Iterator[Relay]:
-    """A byte relay on free ports."""
+    """Yield a byte relay on free ports."""
     with Relay() as running:
         yield running

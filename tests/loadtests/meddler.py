@@ -1,4 +1,4 @@
-"""A relay that reads AMQP frames and lets a test change what passes, to see that faults are found."""
+"""Relay that parses AMQP frames and lets a test change them, to check that faults are detected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 FRAME_HEADER = 8
-CODE_AT = 10  # of a frame whose performative has a one-byte descriptor: 00 53 CODE
+CODE_AT = 10  # position of the code in a frame whose performative has a one-byte descriptor: 00 53 CODE
 BEGIN, FLOW, TRANSFER, DISPOSITION, DETACH = 0x11, 0x13, 0x14, 0x15, 0x16
 LIMIT = 30.0  # seconds that a socket may stay silent
 
@@ -18,23 +18,23 @@ Change = Callable[["Meddler", int, bytes], Frames]
 
 
 def frame(code: int, fields: bytes, count: int) -> bytes:
-    """A frame on channel 0 with a list32 of `count` encoded fields."""
+    """Return a frame on channel 0 with a list32 of `count` encoded fields."""
     performative = b"\x00\x53" + bytes([code]) + b"\xd0" + struct.pack(">II", len(fields) + 4, count) + fields
     return struct.pack(">IBBH", len(performative) + FRAME_HEADER, 2, 0, 0) + performative
 
 
 def uint(value: int) -> bytes:
-    """An AMQP uint of full width."""
+    """Return an AMQP uint of full width."""
     return b"\x70" + struct.pack(">I", value)
 
 
 def accepted(delivery: int) -> bytes:
-    """The receiver's disposition that settles one delivery as accepted."""
+    """Return the receiver's disposition that settles one delivery as accepted."""
     return frame(DISPOSITION, b"\x41" + uint(delivery) + uint(delivery) + b"\x41" + b"\x00\x53\x24\x45", 5)
 
 
 def code_of(data: bytes) -> int:
-    """The performative's code; 0 for heartbeats and protocol headers."""
+    """Return the performative's code; 0 for heartbeats and protocol headers."""
     return data[CODE_AT] if len(data) > CODE_AT and not data.startswith(b"AMQP") else 0
 
 
@@ -49,7 +49,7 @@ def _exactly(source: socket.socket, size: int) -> bytes:
 
 
 def _frames(source: socket.socket) -> Iterator[bytes]:
-    """Whole frames (and the protocol header) until the peer closes."""
+    """Yield whole frames (and the protocol header) until the peer closes."""
     while True:
         start = _exactly(source, FRAME_HEADER)
         size = FRAME_HEADER if start.startswith(b"AMQP") else struct.unpack(">I", start[:4])[0]
@@ -57,11 +57,11 @@ def _frames(source: socket.socket) -> Iterator[bytes]:
 
 
 class Meddler:
-    """Joins one connection to `sender_port` with one to `receiver_port`.
+    """Relay between one connection to `sender_port` and one to `receiver_port`.
 
-    `forward(meddler, n, frame)` returns what the receiver gets for the sender's frame; `n` counts
-    transfers from 0 and is -1 for other frames. `backward` is the same for the other direction,
-    where `n` counts dispositions. Either may call `to_sender` or `close`.
+    `forward(relay, n, frame)` returns the frames for the receiver in place of the sender's frame; `n` counts transfers
+    from 0 and is -1 for other frames. `backward` does the same in the other direction, where `n` counts dispositions.
+    Either may call `to_sender` or `close`.
     """
 
     def __init__(self, forward: Change | None = None, backward: Change | None = None) -> None:
@@ -79,7 +79,7 @@ class Meddler:
     def __exit__(self, *_: object) -> None:
         self.close()
         for listener in self._listeners:
-            with contextlib.suppress(OSError):  # not connected: shutdown ends a waiting accept all the same
+            with contextlib.suppress(OSError):  # not connected: shutdown still ends a waiting accept
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
         for thread in self._threads:
@@ -88,11 +88,11 @@ class Meddler:
     def close(self) -> None:
         """Break both connections."""
         for end in self._ends:
-            with contextlib.suppress(OSError):  # the other side may have been first
+            with contextlib.suppress(OSError):  # the other side may have closed first
                 end.shutdown(socket.SHUT_RDWR)
 
     def to_sender(self, data: bytes) -> None:
-        """Put a frame of our own into the stream to the sender."""
+        """Insert a frame into the stream to the sender."""
         with self._writing:
             self._ends[0].sendall(data)
 
@@ -122,5 +122,5 @@ class Meddler:
                         self.to_sender(each)
                 else:
                     target.sendall(b"".join(out))
-        except OSError:  # either end closed, as every run ends
+        except OSError:  # an end has closed, as at the end of every run
             self.close()

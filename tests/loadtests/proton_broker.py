@@ -1,8 +1,7 @@
-"""A small broker made of Qpid Proton: `python proton_broker.py` says on which port it listens, and
-serves until killed.
+"""Small broker on Qpid Proton: `python proton_broker.py` prints its port and serves until killed.
 
-Somebody else's AMQP between amqpload's two ends. Queues appear with their first use; a message is
-accepted when it is queued. Addresses that begin with multicast/ give every consumer a copy.
+An independent AMQP implementation between amqpload's two ends. Queues are created by their first use. A message is
+accepted when it is queued. For addresses that begin with multicast/ every consumer gets a copy.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from proton import Delivery, Endpoint, Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-CREDIT = 200  # deliveries that a sender may have under way
+CREDIT = 200  # deliveries that a sender may have unsettled
 
 
 class Broker(MessagingHandler):
-    """Queues by address; each message goes to the first consumer with credit."""
+    """Queues by address. Each message goes to the first consumer with credit."""
 
     def __init__(self) -> None:
         super().__init__(prefetch=CREDIT, auto_accept=True)
@@ -28,13 +27,13 @@ class Broker(MessagingHandler):
         self.consumers: dict[str, list[Any]] = defaultdict(list)
 
     def on_start(self, event: Any) -> None:
-        """Listen on a free port and say which."""
+        """Listen on a free port and print it."""
         acceptor = event.container.listen("127.0.0.1:0")
         with socket.socket(fileno=os.dup(acceptor._selectable.fileno())) as listening:
             print(f"Listening on 127.0.0.1:{listening.getsockname()[1]}", flush=True)
 
     def on_link_opening(self, event: Any) -> None:
-        """Give the client the terminus that it asked for."""
+        """Give the client the terminus that it requested."""
         link = event.link
         link.source.address = link.remote_source.address
         link.target.address = link.remote_target.address
@@ -42,21 +41,21 @@ class Broker(MessagingHandler):
             self.consumers[link.source.address].append(link)
 
     def on_link_closing(self, event: Any) -> None:
-        """Forget a consumer."""
+        """Remove a consumer."""
         if event.link.is_sender and event.link in self.consumers[event.link.source.address]:
             self.consumers[event.link.source.address].remove(event.link)
 
     def on_connection_closing(self, event: Any) -> None:
-        """Forget the consumers of a connection that closes with its links attached."""
+        """Remove the consumers of a connection that closes with its links attached."""
         for links in self.consumers.values():
             links[:] = [link for link in links if link.connection != event.connection]
 
     def on_sendable(self, event: Any) -> None:
-        """A consumer granted credit."""
+        """Send to a consumer that has granted credit."""
         self.pass_on(event.link.source.address)
 
     def on_message(self, event: Any) -> None:
-        """Queue, then pass on."""
+        """Queue a message and send queued messages."""
         address = event.link.target.address
         if address.startswith("multicast/"):
             for link in self.consumers[address]:
@@ -73,7 +72,7 @@ class Broker(MessagingHandler):
                 link.send(queue.popleft())
 
     def on_settled(self, event: Any) -> None:
-        """A consumer is expected to accept; anything else would be a mistake of the generator."""
+        """Check that the consumer has accepted: any other state is a mistake of the generator."""
         if event.delivery.remote_state not in (Delivery.ACCEPTED, 0):
             raise RuntimeError(f"a delivery was settled with state {event.delivery.remote_state}")
 

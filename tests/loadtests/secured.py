@@ -1,4 +1,4 @@
-"""A router whose listeners want to know who their clients are: over TLS, by SASL mechanism, and without TLS."""
+"""Router whose listeners authenticate clients: over TLS, by SASL mechanism, and without TLS."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 ISSUER = "https://id.example"
 SCRAM = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
 USER, PASSWORD = "guest", "s3cret, päßword"
-#: For clients that know no other characters.
+#: User for clients that support only ASCII.
 ASCII_USER, ASCII_PASSWORD = "robin", "robin's s3cret"
-#: A listener over TLS has the name of the only mechanism that it offers.
+#: Mechanisms. A TLS listener is named after the only mechanism that it offers.
 MECHANISMS: Final = ("EXTERNAL", "OAUTHBEARER", *SCRAM, "PLAIN", "ANONYMOUS")
 
 
 def write_users(path: Path, **passwords: str) -> None:
-    """A file of `saslUsers`."""
+    """Write a file of `saslUsers`."""
     users = Users({}, b"k" * 32)
     for user, password in passwords.items():
         users = users.with_user(user, [make(name, password, 4096) for name in SCRAM])
@@ -37,20 +37,20 @@ def write_users(path: Path, **passwords: str) -> None:
 
 
 def write_keys(path: Path) -> None:
-    """The file of keys that `token` signs with."""
+    """Write the file with the public key of `token`."""
     jwks = {"keys": [{**json.loads(ECAlgorithm.to_jwk(KEY.public_key())), "kid": "k"}]}
     path.write_text(json.dumps(jwks))
 
 
 def token(**changes: Any) -> str:
-    """A token for alice, which is good for ten minutes."""
+    """Return a token for alice that is valid for ten minutes."""
     claims = {"iss": ISSUER, "aud": "sluice", "sub": "alice", "exp": int(time.time()) + 600, **changes}
     return jwt.encode(claims, KEY, "ES256", headers={"kid": "k"})
 
 
 def sections(folder: Path, made: Pki) -> list[Section]:
-    """Listeners: "" for management; by mechanism, over TLS; "any" of them over TLS; "elsewhere" with a certificate for
-    another host; "scram" and "clear" without TLS."""
+    """Return sections with these listeners: "" for management; one per mechanism, over TLS; "any" mechanism over TLS;
+    "elsewhere" with a certificate for another host; "scram" and "clear" without TLS."""
     write_users(folder / "users", **{USER: PASSWORD, ASCII_USER: ASCII_PASSWORD})
     write_keys(folder / "keys.json")
     profile = {
@@ -70,7 +70,7 @@ def sections(folder: Path, made: Pki) -> list[Section]:
         listener("any", **secure),
         listener("elsewhere", sslProfile="other", requireSsl=True),
         *(listener(each, **secure, saslMechanisms=each) for each in MECHANISMS),
-        listener("XOAUTH2", **secure, saslMechanisms="XOAUTH2"),  # Microsoft's clients have it
+        listener("XOAUTH2", **secure, saslMechanisms="XOAUTH2"),  # used by Microsoft's clients
         listener("scram", saslUsers="people", authenticatePeer=True, saslMechanisms=" ".join(SCRAM)),
         listener("clear", **known, authenticatePeer=True, saslMechanisms="PLAIN OAUTHBEARER"),
         *SETTINGS,
@@ -78,7 +78,7 @@ def sections(folder: Path, made: Pki) -> list[Section]:
 
 
 def seen(router: Router, container: str) -> tuple[str | None, str | None, bool]:
-    """User, mechanism and encryption of a connection, as the router shows them."""
+    """Return user, mechanism and encryption of a connection, as shown by the router."""
     with Peer.opened(router.ports[""]) as peer:
         rows = Management(peer).query("connection")
     (row,) = (row for row in rows if row["container"] == container)

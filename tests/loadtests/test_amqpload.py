@@ -9,7 +9,7 @@ CLEAN = ("lost", "duplicates", "disordered", "corrupt", "misrouted", "settled_tw
 
 
 def through(relay: Relay, **options: object) -> Run:
-    """A direct run that must be without fault."""
+    """Run amqpload with both ends on the relay. The run must be without fault."""
     run = amqpload(port=relay.sender_port, receiver_port=relay.receiver_port, direct=True, **options)
     assert run.status == 0, run.complaints
     assert run.report["failed"] is False
@@ -21,13 +21,13 @@ def test_counts_every_unsettled_message(relay: Relay) -> None:
     report = through(relay, count=30_000).report
     assert report["sent"] == report["received"] == report["settled"] == report["accepted"] == 30_000
     assert report["rejected"] == report["released"] == report["modified"] == report["no_outcome"] == 0
-    assert report["bytes"] == 30_000 * (100 + 8)  # eight bytes of section header
+    assert report["bytes"] == 30_000 * (100 + 8)  # eight octets of section header
     latency = report["latency_us"]
     assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99.9"] <= latency["max"]
 
 
 def test_a_relay_before_another(relay: Relay) -> None:
-    """It joins each connection with one of its own."""
+    """The first relay connects to the second for each of its connections."""
     with Relay(relay) as first:
         assert first.sender_port != relay.sender_port
         assert through(first, pairs=3, distinct=True, count=1_000).report["accepted"] == 3_000
@@ -61,7 +61,7 @@ def test_pairs_keep_to_their_own_addresses(relay: Relay) -> None:
 
 @pytest.mark.parametrize("max_frame", [512, 65_536])
 def test_messages_of_anonymous_senders_name_their_address(relay: Relay, max_frame: int) -> None:
-    """Properties take 16 octets and the address."""
+    """Properties take 16 octets plus the address."""
     run = through(relay, pairs=2, distinct=True, anonymous=True, count=300, size=5_000, max_frame=max_frame)
     assert run.report["bytes"] == 2 * 300 * (5_000 + 8 + 16 + len("bench.0"))
 
@@ -69,7 +69,7 @@ def test_messages_of_anonymous_senders_name_their_address(relay: Relay, max_fram
 def test_rate_is_kept(relay: Relay) -> None:
     report = through(relay, rate=2_000, count=1_000).report
     assert report["received"] == 1_000
-    assert report["seconds"] >= 999 / 2_000  # the last one is due then, however late it may be
+    assert report["seconds"] >= 999 / 2_000  # the last message is due then, however late it may be
 
 
 def test_sends_for_the_time_given(relay: Relay) -> None:
@@ -84,7 +84,7 @@ def test_slow_receiver_takes_its_rate(relay: Relay, throttle: str) -> None:
     report = through(
         relay, size=size, count=count, read_rate=rate, throttle=throttle, session_window=16, credit=2
     ).report
-    burst = 0.2  # seconds: 0.1 of the rate may be taken at the start, and one clock begins after the other
+    burst = 0.2  # seconds: 0.1 of the rate may be taken at the start, and the clocks start at different times
     assert report["seconds"] >= size * count / rate - burst
 
 

@@ -1,4 +1,4 @@
-"""The benchmark's own machinery, with small programs in the router's place."""
+"""Machinery of the benchmark, with small programs in the router's place."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from loadtests.rows import ROWS
 
 
 def program(folder: Path, text: str) -> list[str]:
-    """A command that runs `text`; the router's `-c FILE` follows it and is ignored."""
+    """Return a command that runs `text`. The router's `-c FILE` is appended and ignored."""
     file = folder / "program.py"
     file.write_text(text)
     return [sys.executable, str(file)]

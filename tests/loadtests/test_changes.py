@@ -1,4 +1,4 @@
-"""The measurement of single changes: that it runs, and that it says what it has found."""
+"""Measurement of single configuration changes: it runs and reports its findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from loadtests.changes import Cost, Outcome
 
 
 def test_it_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(changes, "MOST_ADDED_MS", 10_000.0)  # other tests run beside this one
+    monkeypatch.setattr(changes, "MOST_ADDED_MS", 10_000.0)  # other tests run at the same time
     figures = tmp_path / "figures.json"
     assert changes.main(["--entities", "20", "--changes", "3", "--json", str(figures)]) == 0
     assert [found["kind"] for found in json.loads(figures.read_text())] == list(changes.BODIES)

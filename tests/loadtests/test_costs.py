@@ -1,4 +1,4 @@
-"""Costs of steps where there is much already: each row runs, and growth is found."""
+"""Costs of steps in large tables: each row runs, and growth is detected."""
 
 import re
 

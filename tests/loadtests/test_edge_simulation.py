@@ -1,4 +1,4 @@
-"""A storm of edge routers, and what interior routers behind theirs come to."""
+"""Storm of edge routers, and the addresses that distant interior routers learn from it."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""amqpload finds what a router may do wrong: each fault is made by a relay that meddles with frames."""
+"""amqpload detects a router's possible faults, each injected by a relay that changes frames."""
 
 import time
 
@@ -21,19 +21,19 @@ from tests.loadtests.meddler import (
 )
 
 COUNT = 100
-PATIENT = 30  # seconds without progress, in runs that are to succeed
+PATIENT = 30  # seconds without progress, in runs that should succeed
 CHOSEN = 50
 
 
 def meddled(forward: Change | None = None, backward: Change | None = None, **options: object) -> Run:
-    """COUNT messages through a meddler. Runs that are to succeed give `stall_seconds=PATIENT`."""
+    """Run COUNT messages through the relay. Runs that should succeed give `stall_seconds=PATIENT`."""
     given = {"count": COUNT, "stall_seconds": 1, **options}
     with Meddler(forward, backward) as meddler:
         return amqpload(port=meddler.sender_port, receiver_port=meddler.receiver_port, direct=True, **given)
 
 
 def only(chosen: int, frames: Change) -> Change:
-    """Changes one numbered frame and lets the others pass."""
+    """Return a change that applies to one numbered frame and passes the others."""
     return lambda meddler, number, data: frames(meddler, number, data) if number == chosen else [data]
 
 
@@ -61,7 +61,7 @@ def test_accepted_message_that_never_arrives() -> None:
 
     run = meddled(only(CHOSEN, swallow))
     assert (run.status, run.report["accepted"], run.report["lost"]) == (1, COUNT, 1)
-    assert run.report["settled_twice"] == 0  # the receiver's ranges leave out what it has not received
+    assert run.report["settled_twice"] == 0  # the receiver's ranges exclude messages that it has not received
 
 
 def test_unsettled_delivery_stalls_the_sender() -> None:
@@ -88,7 +88,7 @@ def test_disorder() -> None:
     assert (run.status, run.report["disordered"], run.report["lost"]) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("at", [-1, -84])  # last byte, and first one after the stamp
+@pytest.mark.parametrize("at", [-1, -84])  # last octet, and first one after the stamp
 def test_changed_content(at: int) -> None:
     def flip(meddler: Meddler, number: int, data: bytes) -> Frames:
         changed = bytearray(data)
@@ -184,9 +184,9 @@ def test_frame_above_our_maximum() -> None:
 
 
 def test_sender_obeys_a_window_that_shrinks() -> None:
-    """The window is closed under the sender's feet; between its two answers to `echo` nothing may be sent.
+    """The window closes while the sender is sending. Between its two answers to `echo` it must not send.
 
-    More is to be sent than sockets can hold, so the sender is in the middle of it when the window closes.
+    There is more to send than sockets can hold, so the sender is still sending when the window closes.
     """
     count = 20_000
     asking = frame(FLOW, uint(0) + uint(0) + uint(0) + uint(1000) + b"\x40" * 5 + b"\x41", 10)
@@ -217,7 +217,7 @@ def test_sender_obeys_a_window_that_shrinks() -> None:
 
 
 def test_latency_is_that_of_the_path() -> None:
-    """Every message is held until the next one comes, so none can take less than one interval."""
+    """Each message is held until the next one arrives, so none can take less than one interval."""
     held: list[bytes] = []
 
     def hold(meddler: Meddler, number: int, data: bytes) -> Frames:
@@ -234,7 +234,7 @@ def test_latency_is_that_of_the_path() -> None:
 
 
 def test_the_clock_starts_when_there_is_credit() -> None:
-    """All messages are due within a tenth of a second; their credit takes half a second."""
+    """All messages are due within a tenth of a second; credit arrives after half a second."""
 
     def late(meddler: Meddler, number: int, data: bytes) -> Frames:
         if code_of(data) == FLOW:

@@ -1,4 +1,4 @@
-"""Instructions of deliveries: rows run, no row has become dearer than the stored table, and what is dearer is found."""
+"""Instruction counts of deliveries: rows run, no row costs more than the stored table, and growth is detected."""
 
 from dataclasses import replace
 
@@ -46,7 +46,8 @@ def test_each_row_plays(name):
 
 
 def test_what_is_counted(tmp_path):
-    """The router's own code, wherever it was called from, and what it calls in libc; calls between shared objects."""
+    """Counted are the router's own code, whatever its caller, and its calls into libc, as well as calls between shared
+    objects."""
     output = tmp_path / "out"
     output.write_text(OUTPUT)
     costs = read_costs(output, "/project")
@@ -71,7 +72,7 @@ def test_what_has_become_dearer():
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)  # two minutes of a core that nobody else uses
+@pytest.mark.timeout(1200)  # two minutes of an otherwise idle core
 def test_no_row_is_dearer_than_the_stored_table(capsys):
     if instructions.toolchain() != instructions.stored_toolchain():
         pytest.skip(f"the table was counted with {instructions.stored_toolchain()}, here is {instructions.toolchain()}")

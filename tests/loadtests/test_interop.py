@@ -1,4 +1,4 @@
-"""amqpload against Qpid Proton, an implementation of AMQP that is not ours."""
+"""amqpload against Qpid Proton, an independent implementation of AMQP."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ BROKER = Path(__file__).with_name("proton_broker.py")
 
 @pytest.fixture
 def broker() -> Iterator[tuple[int, int]]:
-    """The port and process id of a Proton broker."""
+    """Yield port and process id of a Proton broker."""
     process = subprocess.Popen([sys.executable, str(BROKER)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -59,7 +59,7 @@ def test_multicast_counts_copies(broker: tuple[int, int]) -> None:
 
 
 def test_multicast_misses_a_copy(broker: tuple[int, int]) -> None:
-    """A queue gives each message to one of two receivers: half of the copies are missing."""
+    """A queue gives each message to one of two receivers, so half of the copies are missing."""
     port, _ = broker
     run = amqpload(port=port, address="queue", receivers=2, multicast=True, presettled=True, count=100, stall_seconds=1)
     assert (run.status, run.report["received"], run.report["lost"]) == (1, 100, 100)
@@ -67,11 +67,11 @@ def test_multicast_misses_a_copy(broker: tuple[int, int]) -> None:
 
 def test_idle_connections_are_opened_and_counted(broker: tuple[int, int]) -> None:
     port, pid = broker
-    run = amqpload(port=port, pid=pid, idle=200, opening=4, address="idle")  # Proton's backlog is 10
+    run = amqpload(port=port, pid=pid, idle=200, opening=4, address="idle")  # ^Proton's backlog is 10
     assert run.status == 0, run.complaints
     assert (run.report["connections"], run.report["closed"]) == (200, 0)
     assert run.report["per_second"] > 0
-    assert run.report["kib_per_connection"] > 1  # Proton needs more; nothing measured would be 0
+    assert run.report["kib_per_connection"] > 1  # Proton needs more; a failed measurement would be 0
 
 
 def test_placement_finds_the_process(broker: tuple[int, int]) -> None:

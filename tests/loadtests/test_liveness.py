@@ -1,4 +1,4 @@
-"""The parts of the liveness tester that need no router: what it draws, its frames, its books."""
+"""Parts of the liveness tester that need no router: random scenarios, frames and the message ledger."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.peer import frames as peer_frames
 from tests.peer import message
 
 SEEDS = range(200)
-#: Fewer, where each is drawn several times.
+#: Fewer seeds, where each one is drawn several times.
 FEW = range(40)
 
 
 def shape(scenario: Scenario) -> list[object]:
-    """All that was drawn, comparable."""
+    """Return all drawn values in comparable form."""
     links = [
         (connection.name, connection.frame, session.window, link.uid, str(link.address))
         + (

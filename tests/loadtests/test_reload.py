@@ -1,4 +1,4 @@
-"""The load test of reloads: that it runs, and that it finds what it is there to find."""
+"""Load test of reloads: it runs, and it detects the faults that it looks for."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ def test_every_file_differs_from_the_one_before():
 
 
 def test_a_small_run(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(reload, "MOST_ADDED_MS", 10_000.0)  # other tests run beside this one
+    monkeypatch.setattr(reload, "MOST_ADDED_MS", 10_000.0)  # other tests run at the same time
     figures = tmp_path / "out.json"
     words = ["--connections", "8", "--addresses", "20", "--listeners", "2", "--reloads", "3", "--interval", "0.3"]
     assert reload.main([*words, "--rate", "400", "--workers", "2", "--json", str(figures)]) == 0

@@ -1,4 +1,4 @@
-"""Figures against bars, and the tables made of them."""
+"""Figures compared with their bars, and the tables made of them."""
 
 import datetime
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_write_docs_replaces_what_is_between_the_markers(tmp_path: Path) -> None
     page = tmp_path / "performance.md"
     page.write_text(f"before\n{BEGIN}\nold table\n{END}\nafter\n")
     day = datetime.date(2026, 2, 3)
-    for _ in range(2):  # a second time changes nothing
+    for _ in range(2):  # the second call changes nothing
         write_docs(page, [FAST], "a processor", "python -m loadtests.bench", day)
     text = page.read_text()
     assert text.startswith(

@@ -1,4 +1,4 @@
-"""Every row of the benchmark runs and gives figures, with a small Proton broker in the router's place."""
+"""Rows of the benchmark run and give figures, with a small Proton broker in the router's place where possible."""
 
 import math
 import sys
@@ -39,7 +39,7 @@ NEEDS_ROUTER = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broker in Python manages in a moment; its listen backlog is 10."""
+    """Reduce all sizes to what a broker in Python manages quickly. Its listen backlog is 10."""
     monkeypatch.setattr(rows, "IDLE_CONNECTIONS", 8)
     monkeypatch.setattr(rows, "COPIES", 3)
     monkeypatch.setattr(rows, "PACED_RATE", 500)
@@ -83,7 +83,7 @@ def test_row(name: str) -> None:
     for figure in figures:
         assert isinstance(figure, Figure)
         assert math.isfinite(figure.value)
-        # Memory may shrink, what one more process adds to a median may be less than the noise, and CPU is counted in
+        # Memory may shrink. The effect of one more process on a median may be below the noise. CPU time is counted in
         # steps of 10 ms.
         difference = figure.unit.startswith(("MiB", "KiB")) or "added to the median" in figure.what
         difference = difference or "CPU" in figure.what

@@ -1,4 +1,4 @@
-"""What is counted as a router grows: each scenario plays at each size, and what is not flat is found."""
+"""Counts in routers of growing size: each scenario plays at each size, and growth is detected."""
 
 import pytest
 

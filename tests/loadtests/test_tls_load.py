@@ -1,4 +1,4 @@
-"""amqpload over TLS: messages, handshakes in crowds and resumed, what it refuses; HAProxy as a reference."""
+"""amqpload over TLS: messages, simultaneous and resumed handshakes, and refusals; HAProxy as a reference."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def test_large_messages(router: Router, certificate: Certificate) -> None:
 
 
 def test_a_crowd_of_handshakes(router: Router) -> None:
-    """All at once: more than a worker takes in a wake."""
+    """All handshakes start at once: more than a worker handles in one wake."""
     report = router.load(handshakes=CROWD, opening=CROWD, **TLS)
     assert (report["handshakes"], report["resumed"]) == (CROWD, 0)
 

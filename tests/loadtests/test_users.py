@@ -1,4 +1,4 @@
-"""locust's users against a router that wants to know who they are, over TLS."""
+"""Locust users against a router that authenticates them, over TLS."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.peer.pki import Pki, pki
 from tests.sasldb import proton_has_scram
 from tests.system.router import ROOT, Router
 
-# Not importorskip: locust patches the threads of whoever imports it.
+# No importorskip: locust patches the threads of the importing process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
 
-# Connects as each says, and prints how that went. locust makes sockets cooperative, so that comes first.
+# Connects with each setting and prints the results. locust makes sockets cooperative, so it is imported first.
 SCRIPT = """
 import json, sys
 import locust
@@ -97,7 +97,7 @@ def test_connections(site: Router, made: Pki, tmp_path_factory: pytest.TempPathF
 
 
 def test_a_scenario(site: Router, made: Pki) -> None:
-    """With the options of the command line."""
+    """Options are given on the command line."""
     before = len(site.lines)
     scenario = ROOT / "loadtests" / "scenarios" / "standalone.py"
     words = ["--host", f"amqps://localhost:{site.ports['PLAIN']}", "--amqp-ca", made.trusted, "--amqp-user", ASCII_USER]

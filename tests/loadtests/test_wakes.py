@@ -1,4 +1,4 @@
-"""What `python -m loadtests.wakes` makes of what strace writes."""
+"""`python -m loadtests.wakes`: parsing of strace's output."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Networks of engines on a virtual clock, with random events, against a naive model.
+"""Networks of routing engines on a virtual clock, with random events, compared with a naive model.
 
-Larger ones: python -m loadtests.network_simulation.
+Larger networks: `python -m loadtests.network_simulation`.
 """
 
 import random
@@ -17,7 +17,7 @@ EVENTS = 12
 
 
 def play(network: Network, events: int) -> None:
-    """Random events, and after each every router knows the shortest paths and all addresses."""
+    """Apply random events. After each, every router must know the shortest paths and all addresses."""
     world = network.world
     world.run(COLD + FOREIGN * bool(network.foreign))
     assert network.faults() == [], "cold start"
@@ -37,7 +37,8 @@ def test_a_network_of_ours_always_converges(topology: str, seed: int) -> None:
 @pytest.mark.parametrize("foreign", [4, 16])
 @pytest.mark.parametrize("topology", ["random", "ring"])
 def test_a_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
-    """What is sent to them and among them is what 1.19 says: asked for through the network, hops counted."""
+    """The traffic to and among these routers is that of 1.19: requests are forwarded through the network and hops are
+    counted."""
     play(Network(16, 64, topology, 3, mirrors=16, foreign=foreign), 6)
 
 
@@ -47,7 +48,7 @@ def test_a_network_that_tells_its_addresses_in_parts_converges(foreign: int) -> 
 
 
 def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:
-    """A - B, and C, which joins later."""
+    """Topology A - B; C joins later."""
     world = World(1, shared=False)
     a, b, c = (world.add_router(name) for name in "ABC")
     world.connect(0, 1, 1)
@@ -63,11 +64,11 @@ def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:
     world.run(20.0)
     assert len(c.engine.keys_of("A") or ()) == 300_001
     assert max(sizes) < Limits().part_octets + 1000
-    assert sum(sizes) < 2.2 * 18e6  # once to each of both
+    assert sum(sizes) < 2.2 * 18e6  # sent once to each of the two
 
 
 def test_flooding_in_a_full_mesh_costs_two_messages_a_connection_at_most() -> None:
-    """1.19 sends a copy along every way without a loop."""
+    """1.19 sends a copy along every loop-free path."""
     network = Network(16, 0, "full", 1)
     world = network.world
     world.run(20.0)
@@ -94,7 +95,7 @@ def test_a_triangle_is_routed_around_a_lost_connection_in_a_few_latencies() -> N
     assert (path.links, path.cost) == ((kept.numbers[0],), 2)
     assert b.path("A") is not None
     world.run(world.now + 0.03)
-    # C lets what comes from A go to B, and back.
+    # C accepts traffic from A to B, and back.
     row = {row.id: row for row in c.routers()}
     assert (row["A"].valid_origins, row["B"].valid_origins) == (("B",), ("A",))
 
@@ -139,7 +140,7 @@ def test_a_dead_router_is_unreachable_at_once_and_forgotten_in_time() -> None:
 @pytest.mark.parametrize("down", [1.0, 20.0, 100.0])
 @pytest.mark.parametrize("foreign", [None, 2, 3])
 def test_a_router_whose_clock_was_set_back_is_heard_again_everywhere(foreign: int | None, down: float) -> None:
-    """A - B - C - D, and D starts again with its clock 100 seconds back."""
+    """Topology A - B - C - D. D restarts with its clock 100 seconds back."""
     world = World(1, mirrors=4, foreign=frozenset() if foreign is None else frozenset([foreign]))
     a, _, _, d = (world.add_router(name) for name in "ABCD")
     for one in range(3):
@@ -158,7 +159,7 @@ def test_a_router_whose_clock_was_set_back_is_heard_again_everywhere(foreign: in
 
 
 def test_two_routers_of_one_id_are_named_and_the_network_is_at_rest() -> None:
-    """X - A - B - X, and X at both ends is not the same."""
+    """Topology X - A - B - X. The routers at both ends have the same id."""
     world = World(1)
     first, _, b, last = (world.add_router(name) for name in "XABX")
     other = world.add_router("C")

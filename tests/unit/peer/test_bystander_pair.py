@@ -1,4 +1,4 @@
-"""Faults in a pair's messages that bystanders report."""
+"""Faults in the messages of a bystander pair, and their reports."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,7 @@ ACCEPTED = SimpleNamespace(settled=True, name="accepted")
 
 
 class Line:
-    """Stand-in for sender, session and receiver; the test decides what arrives."""
+    """Stand-in for sender, session and receiver. The test decides what arrives."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, bool]] = []
@@ -29,7 +29,7 @@ class Line:
         self.renewed += 1
 
     def arrive(self, number: int, payload: bytes | None = None) -> None:
-        """Message `number` arrives and is accepted."""
+        """Let message `number` arrive and be accepted."""
         octets = self.sent[number][0] if payload is None else payload
         settled = self.sent[number][1]
         self.deliveries.append(SimpleNamespace(complete=True, payload=octets, settled=settled, settle=lambda: None))

@@ -1,4 +1,4 @@
-"""The test peer's own codec: byte vectors from the specification and round trips."""
+"""Codec of the test peer: byte vectors from the specification, and round trips."""
 
 import uuid
 from typing import Any

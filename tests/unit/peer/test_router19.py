@@ -1,4 +1,4 @@
-"""The router of 1.19 that tests use: its octets against those captured from the original, its path computation."""
+"""Simulated router of version 1.19: its octets, compared with captures of the original, and its path computation."""
 
 import functools
 
@@ -152,7 +152,7 @@ def test_control_messages_are_read(name: str) -> None:
     assert (found.opcode, found.ingress) == (name.split(",")[0], f"0/{found.id}")
 
 
-#: link states, self: next hops, costs, valid origins (where the text gives them), radius
+#: Link states, own id: next hops, costs, valid origins (where the specification gives them), radius.
 PATHS = [
     ("A:B1 B:A1,C1 C:B1", "A", "B:B C:B", "B:1 C:2", {"B": "", "C": ""}, 2),
     ("A:B1 B:A1,C1 C:B1", "B", "A:A C:C", "A:1 C:1", {"A": "C", "C": "A"}, 1),
@@ -193,7 +193,7 @@ def test_paths(states: str, me: str, next_hops: str, costs: str, origins: dict[s
 
 
 class Two:
-    """Two engines whose messages reach each other at once; `sent` has (sender, opcode) in order."""
+    """Two engines that exchange messages at once. `sent` lists (sender, opcode) in order."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str]] = []
@@ -204,18 +204,18 @@ class Two:
         }
 
     def post(self, sender: str, _to: str, octets: bytes) -> None:
-        """One engine sends: to the other, whatever the address."""
+        """Queue an engine's message for the other one, whatever its address."""
         self.sent.append((sender, control.read(octets).opcode))
         self.queue.append((sender, octets))
 
     def deliver(self, now: float) -> None:
-        """All that is under way, and what it causes."""
+        """Deliver all queued messages, and those that they cause."""
         while self.queue:
             sender, octets = self.queue.pop(0)
             self.engines["B" if sender == "A" else "A"].handle(control.read(octets), "wire", 1, now)
 
     def tick(self, name: str, now: float) -> list[tuple[str, str]]:
-        """One engine's tick and all that follows; gives what was sent."""
+        """Tick one engine and deliver what follows. Return the messages sent."""
         before = len(self.sent)
         self.engines[name].tick(now)
         self.deliver(now)

@@ -1,4 +1,6 @@
-"""Routers of 1.19 for tests, among themselves: they have to be a network before others are tested with them."""
+"""Simulated routers of version 1.19 among themselves: they must form a network before other routers are tested with
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +15,31 @@ from tests.peer.router19.paths import compute
 from tests.peer.router19.router import Router19
 from tests.peer.router19.world import World
 
-#: A neighbour is not lost because the thread of the routers has to wait for the processor.
+#: Short timers, but the full hello age, so that a busy processor does not make routers lose their neighbours.
 FAST = replace(Timers().scaled(0.05), hello_max_age=Timers().hello_max_age)
 TREATMENTS = {name: name for name in ("multicast", "closest", "balanced")}
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """The thread of the routers."""
+    """Yield the world whose thread runs the routers."""
     world = World()
     yield world
     world.close()
 
 
 class Net:
-    """Routers by name, connected by `line` or `link`."""
+    """Routers by name, connected by `link`."""
 
     def __init__(self, world: World, names: str) -> None:
         self.routers = {name: Router19(world, name, FAST, addresses=TREATMENTS) for name in names}
         self.ports = {name: router.listen() for name, router in self.routers.items()}
 
     def link(self, *pairs: str) -> None:
-        """Connect the first of each pair to the second, and wait until everybody knows the whole network.
+        """Connect the first router of each pair to the second, and wait until each router knows the whole network.
 
-        Who only reaches everybody may lack a link state, and releases what comes from there: 1.19 forwards nothing from
-        an origin that it does not know to be behind it.
+        A router that merely reaches all others may lack a link state, and then releases messages from there: 1.19 does
+        not forward from an unknown origin.
         """
         for pair in pairs:
             self.routers[pair[0]].connect(self.ports[pair[1]])
@@ -55,13 +57,13 @@ class Net:
         return self.routers[name]
 
     def stop(self) -> None:
-        """End them all."""
+        """Stop all routers."""
         for router in self.routers.values():
             router.stop()
 
 
 def payload(body: str = "hello") -> bytes:
-    """A message."""
+    """Return a message."""
     return message.message(body)
 
 

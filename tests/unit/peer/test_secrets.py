@@ -1,4 +1,4 @@
-"""Texts that only their owner may receive."""
+"""Scan for secrets in received octets."""
 
 from collections.abc import Iterator
 
