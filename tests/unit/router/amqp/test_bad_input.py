@@ -28,18 +28,18 @@ def closed_with(routers, *octets):
 
 
 @pytest.mark.parametrize("handle", [Int(-1), Raw(b"\x80" + b"\xff" * 8)])
-def test_an_attach_with_an_invalid_handle_closes(routers, handle):
+def test_attach_with_invalid_handle_closes_connection(routers, handle):
     attach = frame_octets(encode(Described(ULong(0x12), ["x", handle, False])))
     assert closed_with(routers, start(), attach) == "amqp:invalid-field"
 
 
 @pytest.mark.parametrize("handle", [Int(-1), Raw(b"\x80" + b"\xff" * 8)])
-def test_a_detach_with_an_invalid_handle_closes(routers, handle):
+def test_detach_with_invalid_handle_closes_connection(routers, handle):
     detach = frame_octets(encode(Described(ULong(0x16), [handle])))
     assert closed_with(routers, start(), detach) == "amqp:invalid-field"
 
 
-def test_attach_at_handle_max_is_taken(routers):
+def test_attach_at_handle_max_is_accepted(routers):
     router = routers()
     peer = router.connect()
     peer.feed(start())
@@ -66,7 +66,7 @@ def test_attach_above_handle_max_closes_connection(routers, handle, attach):
 
 
 @pytest.mark.parametrize("value", [Int(-1), Raw(b"\x80" + b"\xff" * 8), "x"])
-def test_a_handle_max_that_is_none_closes(routers, value):
+def test_begin_with_invalid_handle_max_closes_connection(routers, value):
     begin = Described(ULong(0x11), [None, 0, 10, 10, value])
     assert closed_with(routers, AMQP_HEADER + say("open", container_id="c") + frame_octets(encode(begin))) == (
         "amqp:invalid-field"
@@ -75,7 +75,7 @@ def test_a_handle_max_that_is_none_closes(routers, value):
 
 @pytest.mark.parametrize("field", [2, 3, 4])
 @pytest.mark.parametrize("value", [Int(-1), Raw(b"\x80" + b"\xff" * 8)])
-def test_an_open_with_impossible_numbers_closes(routers, field, value):
+def test_open_with_invalid_numbers_closes_connection(routers, field, value):
     items = ["c", None, None, None, None]
     items[field] = value
     octets = AMQP_HEADER + frame_octets(encode(Described(ULong(0x10), items)))
@@ -83,7 +83,7 @@ def test_an_open_with_impossible_numbers_closes(routers, field, value):
 
 
 @pytest.mark.parametrize("idle", [1, 99])
-def test_heartbeats_that_would_cost_too_much_are_refused(routers, idle):
+def test_open_with_too_short_idle_time_out_is_refused(routers, idle):
     """AMQP 2.4.5: an idle time-out that is too short is answered by an open and a close with an error."""
     peer = routers().connect()
     peer.feed(AMQP_HEADER + say("open", container_id="c", idle_time_out=idle))
@@ -96,7 +96,7 @@ def test_heartbeats_that_would_cost_too_much_are_refused(routers, idle):
     assert peer.gone
 
 
-def test_the_shortest_idle_time_out_is_kept(routers):
+def test_shortest_idle_time_out_is_accepted(routers):
     peer = routers().connect()
     peer.feed(start(idle_time_out=100))
     peer.host.settle()
@@ -105,12 +105,12 @@ def test_the_shortest_idle_time_out_is_kept(routers):
     assert [frame.name for frame in frames(peer)] == ["heartbeat"]
 
 
-def test_a_link_name_that_is_a_symbol_closes(routers):
+def test_attach_with_symbol_as_name_closes_connection(routers):
     octets = frame_octets(encode(Described(ULong(0x12), [Symbol("x"), 0, False])))
     assert closed_with(routers, start(), octets) == "amqp:invalid-field"
 
 
-def test_an_impossible_initial_delivery_count_counts_from_zero(routers):
+def test_invalid_initial_delivery_count_is_taken_as_zero(routers):
     router = routers()
     peer = router.connect()
     peer.feed(start() + consumer(1, "balanced.a"))
@@ -132,7 +132,7 @@ def test_transfers_far_beyond_the_credit_end_the_link(routers):
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize("settled", [None, True])
-def test_a_message_without_octets_is_rejected(routers, parts, settled):
+def test_message_without_octets_is_rejected(routers, parts, settled):
     router = routers()
     peer = router.connect()
     peer.feed(start() + consumer(1, "balanced.a") + producer(0, "balanced.a"))
@@ -148,7 +148,7 @@ def test_a_message_without_octets_is_rejected(routers, parts, settled):
     assert outcomes == ([] if settled else [0x25])
 
 
-def test_nothing_follows_a_close(routers):
+def test_close_is_last_frame_written(routers):
     router = routers()
     consuming, peer = router.connect(), router.connect()
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -163,7 +163,7 @@ def test_nothing_follows_a_close(routers):
     assert frames(peer)[-1].name == "close"
 
 
-def test_a_consumer_that_settles_what_was_aborted_is_not_busy_for_ever(routers):
+def test_settlement_of_aborted_delivery_leaves_no_pending_work(routers):
     router = routers()
     consuming, peer = router.connect(), router.connect()
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -204,7 +204,7 @@ def test_octets_behind_the_annotations_last_pair_are_refused(routers):
     assert not of(frames(consuming), "transfer")
 
 
-def test_a_state_that_cannot_be_read_is_not_passed_on(routers):
+def test_unreadable_state_is_not_relayed(routers):
     router = routers()
     consuming, peer = router.connect(), router.connect()
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -227,7 +227,7 @@ def test_arrays_whose_items_have_no_octets_are_bounded(constructor):
         decode_one(array)
 
 
-def test_an_array_never_reads_past_its_octets():
+def test_array_decoding_stays_within_its_octets():
     """Value and end are the same whatever octets follow the array."""
     taken = 0
     for constructor, size, more in itertools.product(range(256), range(4), (0, 1)):

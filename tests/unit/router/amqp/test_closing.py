@@ -11,7 +11,7 @@ from tests.unit.router.amqp.stub import Pair, Stub
 LINKS = 100  # more than one turn ends
 
 
-class Server(Stub):
+class RecordingServer(Stub):
     """Handler that records the peer's close, and optionally fails while doing so."""
 
     fails = False
@@ -32,9 +32,9 @@ class Server(Stub):
 
 
 @pytest.mark.parametrize(("gone", "fails"), [(False, False), (True, False), (True, True)])
-def test_the_peer_closes(gone: bool, fails: bool) -> None:
+def test_close_by_peer_is_reported_after_all_links_have_ended(gone: bool, fails: bool) -> None:
     pair = Pair()
-    pair.server = server = Server()
+    pair.server = server = RecordingServer()
     server.fails = fails
     session = pair.session()
     for number in range(LINKS):

@@ -30,7 +30,7 @@ def in_flight() -> int:
     return (incoming + outgoing) * DELIVERY // 2
 
 
-class Pair:
+class BystanderPair:
     """Bystanders: a producer and its consumer."""
 
     def __init__(self, router: Router) -> None:
@@ -55,10 +55,10 @@ def many_senders(actor: Actor, address: str, count: int) -> list[SendingLink]:
     return [sessions[number % 10].sender(address) for number in range(count)]
 
 
-def test_a_producer_is_slowed_at_the_bound_of_its_connection(routers):
+def test_producer_at_connection_bound_is_slowed(routers):
     """Receivers settle late: no link ends, and everything arrives."""
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
-    pair = Pair(router)
+    pair = BystanderPair(router)
     worker, gateway = Actor(router, "worker"), Actor(router, "gateway")
     receiver = late(worker, "balanced.jobs")
     run(router, [worker])
@@ -81,11 +81,11 @@ def test_a_producer_is_slowed_at_the_bound_of_its_connection(routers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_receivers_that_settle_nothing_lose_their_connection_at_the_bound_of_the_process(routers, workers):
+def test_receiver_that_never_settles_is_closed_at_process_bound(routers, workers):
     """Its producers detach and attach again, so their credit does not bound the receiver's deliveries."""
     limit = 4 * MEGABYTE
     router = routers(workers=workers, text=configuration(), content_limit=limit)
-    pair = Pair(router)
+    pair = BystanderPair(router)
     hoarder, gateway = Actor(router, "hoarder"), Actor(router, "gateway", workers - 1)
     hoarder.may_close = True
     receiver = late(hoarder, "balanced.hoard")
@@ -115,11 +115,11 @@ def test_receivers_that_settle_nothing_lose_their_connection_at_the_bound_of_the
     assert router.region.worker_counters(0)["given_up"] == 1
 
 
-def test_little_is_taken_from_nobody(routers):
+def test_receiver_with_few_deliveries_survives_full_process(routers):
     """A receiver with few unsettled deliveries stays when messages fill the process."""
     limit = 4 * MEGABYTE
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=limit)
-    pair = Pair(router)
+    pair = BystanderPair(router)
     worker, filler = Actor(router, "worker"), Actor(router, "filler")
     receiver = late(worker, "balanced.jobs")
     full = worker.session(2).receiver("balanced.full")
@@ -141,7 +141,7 @@ def test_little_is_taken_from_nobody(routers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_receiver_of_a_routed_link_loses_its_connection_not_the_broker(routers, workers):
+def test_routed_receiver_that_never_settles_is_closed_but_not_broker(routers, workers):
     """Only the receiver's credit bounds the broker's deliveries. The broker's other clients continue. If the broker's
     worker is another one, and is full first, it closes the broker's window for that receiver."""
     limit = 4 * MEGABYTE
@@ -175,7 +175,7 @@ def test_a_receiver_of_a_routed_link_loses_its_connection_not_the_broker(routers
         assert in_flight() < DELIVERY * CAPACITY
 
 
-def test_a_receiver_at_another_router_loses_its_connection_there(networks):
+def test_remote_receiver_that_never_settles_is_closed_at_its_router(networks):
     """The link between the routers, and its other users, continue."""
     network = networks("AB", 1)
     network.join("A", "B", workers=(0, 0))

@@ -28,7 +28,7 @@ SIZES = (10, 10, 1000, 15000, 40000, 140_000, 300_000)
 # -- no circular waits ------------------------------------------------------------------------------------------------
 
 
-class Scenario:
+class FlowScenario:
     """Clients, a broker, links and messages, drawn from a seed."""
 
     def __init__(self, router: Router, random: Random) -> None:
@@ -111,12 +111,12 @@ class Scenario:
 @pytest.mark.parametrize("workers", [1, 2])
 @given(seed=SEEDS)
 @settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
-def test_everything_comes_to_rest(workers: int, seed: int) -> None:
+def test_random_scenario_comes_to_rest(workers: int, seed: int) -> None:
     random = Random(seed)
     frames = random.choice(("", "maxSessionFrames: 2", "maxSessionFrames: 5", "maxSessionFrames: 10"))
     before = engine.alive()
     with one_router(frames, workers) as router:
-        scenario = Scenario(router, random)
+        scenario = FlowScenario(router, random)
         scenario.misbehave(40)
         scenario.behave()
         for address, senders in scenario.to.items():
@@ -127,7 +127,7 @@ def test_everything_comes_to_rest(workers: int, seed: int) -> None:
         assert engine.alive() == before
 
 
-def test_credit_that_comes_opens_a_window_that_was_shut_because_there_was_none(routers):
+def test_window_shut_for_lack_of_credit_opens_with_new_credit(routers):
     router = routers(text=configuration(listener="maxSessionFrames: 10"))
     producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
     session = producer.session()
@@ -150,7 +150,7 @@ def test_credit_that_comes_opens_a_window_that_was_shut_because_there_was_none(r
     assert later.credit == CAPACITY
 
 
-def test_a_window_follows_the_length_of_frames(routers):
+def test_window_follows_frame_length(routers):
     """Default window: short messages are limited only by credit, long ones by octets."""
     router = routers(text=configuration(listener="linkCapacity: 1000"))
     producer, consumer = Actor(router, "p"), Actor(router, "c")
@@ -166,7 +166,7 @@ def test_a_window_follows_the_length_of_frames(routers):
 
 
 @pytest.mark.parametrize("window", [1, 3, 10])
-def test_the_fast_reader_of_a_stream_does_not_wait_for_the_slow_one(routers, window):
+def test_fast_reader_of_stream_does_not_wait_for_slow_reader(routers, window):
     router = routers(text=configuration(listener="maxSessionFrames: 10"))
     producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
     deaf(bad, "multicast.x")
@@ -179,7 +179,7 @@ def test_the_fast_reader_of_a_stream_does_not_wait_for_the_slow_one(routers, win
 
 
 @pytest.mark.parametrize("window", [1, 3, 10])
-def test_an_empty_frame_does_not_hide_that_a_reader_waits(routers, window):
+def test_empty_frames_do_not_stall_waiting_reader(routers, window):
     router = routers(text=configuration(listener="maxSessionFrames: 30"))
     producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
     deaf(bad, "balanced.x")
@@ -197,7 +197,7 @@ def test_an_empty_frame_does_not_hide_that_a_reader_waits(routers, window):
     assert receiver.got == sender.sent[1:]
 
 
-def test_a_stream_whose_consumer_has_gone_comes_to_its_end(routers, monkeypatch):
+def test_stream_of_detached_consumer_is_read_to_its_end(routers, monkeypatch):
     monkeypatch.setattr(acting, "PART", 300_000)
     router = routers(text=configuration(listener="maxSessionFrames: 4; maxFrameSize: 400000"))
     producer, bad = Actor(router, "p"), Actor(router, "b")
@@ -218,7 +218,7 @@ def test_a_stream_whose_consumer_has_gone_comes_to_its_end(routers, monkeypatch)
 @pytest.mark.parametrize("workers", [1, 2])
 @given(seed=SEEDS)
 @settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
-def test_all_others_are_served(workers: int, seed: int) -> None:
+def test_slow_consumer_delays_only_its_own_producers(workers: int, seed: int) -> None:
     """A consumer forever grants no credit, keeps its window shut or is stopped. With a bound of 1 MiB its producers
     exhaust the bound, and the other links are served once the router has dropped the stalled messages."""
     random = Random(seed)
@@ -277,7 +277,7 @@ def test_all_others_are_served(workers: int, seed: int) -> None:
         bad.stop(False)
 
 
-def test_a_link_that_holds_nothing_any_more_has_its_credit_at_the_bound(routers):
+def test_link_without_deliveries_keeps_its_credit_at_bound(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
     producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
     deaf(bad, "balanced.x")
@@ -307,7 +307,7 @@ def neighbours(networks, workers: int):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("settled", [False, True])
-def test_a_slow_consumer_behind_another_router_costs_only_its_own_producers(networks, workers, settled):
+def test_slow_remote_consumer_delays_only_its_own_producers(networks, workers, settled):
     network, near, far = neighbours(networks, workers)
     producer, bad, good = Actor(near, "p"), Actor(far, "b", workers - 1), Actor(far, "g")
     deaf(bad, "closest.bad")
@@ -373,7 +373,7 @@ def test_links_and_sessions_have_turns_by_octets(routers, window):
 
 @given(seed=SEEDS)
 @settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate])
-def test_memory_is_bounded_and_nothing_stands_still_at_the_bound(seed: int) -> None:
+def test_memory_is_bounded_without_stalls_at_bound(seed: int) -> None:
     """Producers of all kinds send to consumers that read nothing. Producers with a responsive consumer are served."""
     random = Random(seed)
     frames = random.choice((10, 50, 200))
@@ -408,7 +408,7 @@ def test_memory_is_bounded_and_nothing_stands_still_at_the_bound(seed: int) -> N
                 assert link.ended.error.value[0] == "amqp:resource-limit-exceeded"
 
 
-def held_up(routers, frames: int = 20):
+def router_near_bound(routers, frames: int = 20):
     """Return (router, its actors, the producer's session, a consumer that reads), for tests at the memory bound."""
     router = routers(text=configuration(listener=f"maxBufferedMegabytes: 1; maxSessionFrames: {frames}"))
     producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
@@ -419,8 +419,8 @@ def held_up(routers, frames: int = 20):
     return router, [producer, bad, good], producer.session(), receiver
 
 
-def test_what_the_last_resort_gives_up_is_freed_though_its_consumer_takes_nothing(routers):
-    router, actors, session, receiver = held_up(routers)
+def test_stalled_message_is_freed_though_consumer_reads_nothing(routers):
+    router, actors, session, receiver = router_near_bound(routers)
     filling, waiting = session.sender("balanced.x"), session.sender("balanced.y")
     run(router, actors)
     send(filling, [3_000_000])
@@ -433,8 +433,8 @@ def test_what_the_last_resort_gives_up_is_freed_though_its_consumer_takes_nothin
     check_served(waiting, [receiver])
 
 
-def test_neighbours_that_are_served_do_not_keep_the_last_resort_away(routers):
-    router, actors, session, receiver = held_up(routers)
+def test_served_links_do_not_delay_end_of_stalled_link(routers):
+    router, actors, session, receiver = router_near_bound(routers)
     trickle = actors[2].session(1).receiver("balanced.t")
     run(router, actors)
     filling, waiting = session.sender("balanced.x"), session.sender("balanced.y")
@@ -451,9 +451,9 @@ def test_neighbours_that_are_served_do_not_keep_the_last_resort_away(routers):
     assert waiting.ended is None
 
 
-def test_the_last_resort_ends_the_link_that_fills_the_connection(routers):
+def test_link_that_fills_connection_is_ended(routers):
     """The link of the waiting session survives."""
-    router, actors, session, receiver = held_up(routers, 100)
+    router, actors, session, receiver = router_near_bound(routers, 100)
     other = actors[0].session()
     filling, waiting, little = session.sender("balanced.x"), other.sender("balanced.y"), other.sender("balanced.z")
     send(filling, [100_000] * 30)
@@ -466,8 +466,8 @@ def test_the_last_resort_ends_the_link_that_fills_the_connection(routers):
     check_served(waiting, [receiver])
 
 
-def test_whole_messages_are_bounded_too(routers):
-    router, actors, session, _ = held_up(routers, 100)
+def test_memory_of_whole_messages_is_bounded(routers):
+    router, actors, session, _ = router_near_bound(routers, 100)
     filling = [session.sender("balanced.x") for _ in range(2)]
     for link in filling:
         send(link, [100_000] * CAPACITY)
@@ -476,7 +476,7 @@ def test_whole_messages_are_bounded_too(routers):
 
 
 @pytest.mark.parametrize("listener", ["maxBufferedMegabytes: 1", "maxSessionFrames: 1000"])
-def test_a_peer_that_is_behind_may_use_the_window_that_it_was_told(routers, listener):
+def test_lagging_peer_may_use_window_granted_earlier(routers, listener):
     router = routers(text=configuration(listener=listener))
     producer, taker, other = (Actor(router, name) for name in ("p", "t", "o"))
     taker.session(10).receiver("balanced.x")
@@ -506,7 +506,7 @@ def test_a_peer_that_is_behind_may_use_the_window_that_it_was_told(routers, list
 @pytest.mark.parametrize("workers", [1, 2])
 @given(seed=SEEDS)
 @settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
-def test_no_credit_is_lost_when_consumers_come_and_go_and_drain(workers: int, seed: int) -> None:
+def test_credit_is_kept_while_consumers_attach_detach_and_drain(workers: int, seed: int) -> None:
     random = Random(seed)
     with one_router(random.choice(("", "linkCapacity: 5")), workers) as router:
         producer, consumer = (Actor(router, name, random.randrange(workers)) for name in ("p", "c"))
@@ -543,7 +543,7 @@ def test_no_credit_is_lost_when_consumers_come_and_go_and_drain(workers: int, se
 @pytest.mark.parametrize("workers", [1, 2])
 @given(seed=SEEDS)
 @settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
-def test_both_ends_of_a_routed_link_agree_on_its_credit(workers: int, seed: int) -> None:
+def test_ends_of_routed_link_agree_on_credit(workers: int, seed: int) -> None:
     """Credit agrees for every interleaving of drains with deliveries that wait in the router."""
     random = Random(seed)
     with one_router(workers=workers) as router:
@@ -590,7 +590,7 @@ def test_both_ends_of_a_routed_link_agree_on_its_credit(workers: int, seed: int)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("credit", [20_000, *BIG])
 @pytest.mark.parametrize("messages", [0, 3])
-def test_a_routed_receiver_with_much_credit_is_drained(routers, workers, credit, messages):
+def test_routed_receiver_with_large_credit_is_drained(routers, workers, credit, messages):
     router = routers(workers=workers, text=configuration())
     broker, client = Actor(router, "broker", workers - 1, "broker"), Actor(router, "k")
     receiver = client.session().receiver("routed.b", 0)

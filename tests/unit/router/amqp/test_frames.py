@@ -34,7 +34,9 @@ def encoded(value):
 
 
 @given(uint, optional(uint), optional(st.binary(max_size=32)), optional(uint), flag, flag, flag, state, octets)
-def test_transfer(handle, delivery_id, tag, message_format, settled, more, aborted, outcome, payload):
+def test_transfer_decoding_equals_general_codec(
+    handle, delivery_id, tag, message_format, settled, more, aborted, outcome, payload
+):
     frame = Performative(
         "transfer",
         handle=handle,
@@ -60,7 +62,9 @@ def test_transfer(handle, delivery_id, tag, message_format, settled, more, abort
 
 
 @given(optional(uint), uint, uint, uint, optional(uint), optional(uint), optional(uint), flag, flag)
-def test_flow(next_incoming, window, next_outgoing, outgoing, handle, count, credit, drain, echo):
+def test_flow_decoding_equals_general_codec(
+    next_incoming, window, next_outgoing, outgoing, handle, count, credit, drain, echo
+):
     frame = Performative(
         "flow",
         next_incoming_id=next_incoming,
@@ -87,7 +91,7 @@ def test_flow(next_incoming, window, next_outgoing, outgoing, handle, count, cre
 
 
 @given(st.booleans(), uint, optional(uint), flag, state)
-def test_disposition(role, first, last, settled, outcome):
+def test_disposition_decoding_equals_general_codec(role, first, last, settled, outcome):
     frame = Performative("disposition", role=role, first=first, last=last, settled=settled, state=outcome)
     assert disposition_dict(frame.encode()[HEAD:]) == {
         "role": role,
@@ -99,7 +103,9 @@ def test_disposition(role, first, last, settled, outcome):
 
 
 @given(uint, uint, st.binary(min_size=1, max_size=32), uint, st.booleans(), st.booleans(), st.booleans(), octets)
-def test_what_is_written_is_a_transfer(handle, delivery_id, tag, message_format, settled, more, aborted, payload):
+def test_encoded_transfer_is_decoded_unchanged(
+    handle, delivery_id, tag, message_format, settled, more, aborted, payload
+):
     frame = parse_frame(
         build_transfer(7, handle, delivery_id, tag, message_format, settled, more, aborted, b"", payload)
     )
@@ -110,13 +116,13 @@ def test_what_is_written_is_a_transfer(handle, delivery_id, tag, message_format,
 
 
 @given(uint, uint, st.binary(min_size=8, max_size=8), uint, st.booleans(), octets)
-def test_a_short_transfer_has_the_same_octets(handle, delivery_id, tag, message_format, settled, payload):
+def test_short_transfer_has_octets_of_general_encoder(handle, delivery_id, tag, message_format, settled, payload):
     short = build_short_transfer(7, handle, delivery_id, tag, message_format, settled, payload)
     assert short == build_transfer(7, handle, delivery_id, tag, message_format, settled, False, False, b"", payload)
 
 
 @given(st.booleans(), uint, uint, st.booleans(), state)
-def test_what_is_written_is_a_disposition(role, first, last, settled, outcome):
+def test_encoded_disposition_is_decoded_unchanged(role, first, last, settled, outcome):
     frame = parse_frame(build_disposition(3, role, first, last, settled, encoded(outcome) or b""))
     assert (frame.channel, frame.name, frame.role, frame.first) == (3, "disposition", role, first)
     assert (first if frame.last is None else frame.last, bool(frame.settled)) == (last, settled)
@@ -131,7 +137,7 @@ TRUTHS = [(b"\x41", True), (b"\x42", False), (b"\x56\x01", True)]
 @pytest.mark.parametrize("handle", NUMBERS)
 @pytest.mark.parametrize("delivery_id", [*NUMBERS, (b"\x40", None)])
 @pytest.mark.parametrize("tag", [*TAGS, (b"\x40", None)])
-def test_every_way_to_write_a_transfer_means_the_same(handle, delivery_id, tag):
+def test_transfer_in_any_encoding_is_decoded_alike(handle, delivery_id, tag):
     for version, settled, more in itertools.product(NUMBERS, [*TRUTHS, (b"\x40", None)], TRUTHS):
         fields = [handle, delivery_id, tag, version, settled, more]
         encoded = b"".join(field[0] for field in fields)

@@ -15,7 +15,7 @@ KEYS = st.one_of(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["put", "get", "take"]), KEYS), max_size=300))
-def test_like_a_dict(steps):
+def test_id_map_equals_dict(steps):
     ours = IdMap()
     model: dict[int, int] = {}
     for number, (what, key) in enumerate(steps, 1):
@@ -35,7 +35,7 @@ def test_like_a_dict(steps):
     st.sampled_from([0, 5, 0xFFFFFFF8, 0xFFFFFFFF, 2**32, 2**32 + 3, 3 * 2**32 - 5, 2**64 - 8]),
     st.integers(1, 64),
 )
-def test_a_range_is_taken_like_its_keys(others, first, n):
+def test_range_is_taken_like_its_keys(others, first, n):
     taken = [*range(first, min(first + n, 2**64))]
     ours, kept = IdMap(), {key: number for number, key in enumerate(others, 1) if key not in taken}
     for number, key in enumerate([*kept, *taken], 1):
@@ -46,7 +46,7 @@ def test_a_range_is_taken_like_its_keys(others, first, n):
         assert ours.get(key) == value
 
 
-def test_a_window_of_consecutive_ids_that_moves_on():
+def test_sliding_window_of_ids_is_kept():
     ours = IdMap()
     for first in range(5000):
         ours.put(first, first + 1)
@@ -55,7 +55,7 @@ def test_a_window_of_consecutive_ids_that_moves_on():
     assert [ours.get(key) for key in (4749, 4750, 4999)] == [0, 4751, 5000]
 
 
-def test_slots_follow_what_is_used():
+def test_slots_shrink_with_their_use():
     """A range of absent ids is looked up slot by slot, so the number of slots must shrink after a peak."""
     ours = IdMap()
     for key in range(100_000):

@@ -14,7 +14,7 @@ from tests.unit.router.amqp.stub import MS, Pair, Stub
 SECOND = 1000 * MS
 
 
-class Asked(sasl.Mechanism):
+class DeferredMechanism(sasl.Mechanism):
     """SASL mechanism whose answers come later, from elsewhere."""
 
     def __init__(self, notes: list[Any]) -> None:
@@ -25,7 +25,7 @@ class Asked(sasl.Mechanism):
         return sasl.LATER
 
 
-class Server(Stub):
+class DeferringServer(Stub):
     """Server handler that defers its answers."""
 
     opens: bool = True
@@ -33,7 +33,7 @@ class Server(Stub):
     offers: bool = True
 
     def authenticator(self) -> Any:
-        self.sasl = sasl.SaslServer({"ANONYMOUS": lambda: Asked(self.notes)} if self.offers else None)
+        self.sasl = sasl.SaslServer({"ANONYMOUS": lambda: DeferredMechanism(self.notes)} if self.offers else None)
         return self.sasl
 
     def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
@@ -50,23 +50,23 @@ class Server(Stub):
         self.begun = channel, items
         return None
 
-    def go_on(self) -> None:
+    def wake(self) -> None:
         """Continue, as the event loop does with a resumed connection."""
         self.feed(b"")
 
     def authenticate(self, user: str | None) -> None:
         self.connection.answer_sasl(self.sasl.answer(None, user))
-        self.go_on()
+        self.wake()
 
 
 @pytest.fixture
 def pair() -> Pair:
     pair = Pair()
-    pair.server = Server()
+    pair.server = DeferringServer()
     return pair
 
 
-def test_mechanisms_that_are_not_known_yet(pair):
+def test_mechanisms_are_offered_when_known(pair):
     pair.server.offers = False
     pair.client.connection.start()
     pair.run()
@@ -74,20 +74,20 @@ def test_mechanisms_that_are_not_known_yet(pair):
     assert pair.client.notes == []
     offer = pair.server.sasl.offer({"ANONYMOUS": sasl.Anonymous})
     pair.server.connection.answer_sasl(offer)
-    pair.server.go_on()
+    pair.server.wake()
     pair.run()
     assert pair.client.notes == [("authenticated", "anonymous"), ("open", "server")]
 
 
 @pytest.mark.parametrize("challenges", [0, 1])
-def test_a_mechanism_that_is_answered_later(pair, challenges):
+def test_deferred_mechanism_continues_with_its_answer(pair, challenges):
     pair.client.connection.start()
     pair.run()
     assert pair.server.notes == [("asked", b"anonymous@here")]
     assert pair.client.notes == []
     if challenges:  # the client does not expect a challenge
         pair.server.connection.answer_sasl(pair.server.sasl.answer(b"who?", None))
-        pair.server.go_on()
+        pair.server.wake()
         pair.run()
         text = "a challenge is not expected in ANONYMOUS (Authentication failed [mech=ANONYMOUS])"
         assert pair.client.notes == [("closed", ("amqp:unauthorized-access", text))]
@@ -98,7 +98,7 @@ def test_a_mechanism_that_is_answered_later(pair, challenges):
     assert pair.client.notes == [("authenticated", "anonymous"), ("open", "server")]
 
 
-def test_a_mechanism_that_fails_later(pair):
+def test_deferred_mechanism_with_failure_closes_connection(pair):
     pair.client.connection.start()
     pair.run()
     pair.server.authenticate(None)
@@ -109,7 +109,7 @@ def test_a_mechanism_that_fails_later(pair):
     assert (kind, condition) == ("closed", "amqp:unauthorized-access")
 
 
-def test_the_time_of_a_handshake_goes_on_meanwhile(pair):
+def test_deferred_answer_does_not_extend_handshake_time(pair):
     pair.server.connection.limit_handshake(1000)
     pair.client.connection.start()
     pair.run()
@@ -151,7 +151,7 @@ def test_initiator_counts_silence_from_the_last_octet(pair):
     assert client.notes == [("authenticated", "anonymous"), ("open", "server")]
 
 
-def opening(pair):
+def hold_open_back(pair):
     """Let the client send open, begin and attach at once; the server holds its open back."""
     pair.server.opens = False
     pair.client.connection.start()
@@ -163,22 +163,22 @@ def opening(pair):
     pair.run()
 
 
-def test_an_open_that_is_answered_later(pair):
-    opening(pair)
+def test_deferred_open_delays_later_frames(pair):
+    hold_open_back(pair)
     assert pair.server.notes[-1] == ("open", "client")
     assert pair.client.notes == [("authenticated", "anonymous")]
     pair.server.connection.limit(1024, 3)
     pair.server.connection.send_open("server")
     pair.server.connection.resume(Pause.PAUSE_OPEN)
-    pair.server.go_on()
+    pair.server.wake()
     pair.run()
     assert pair.server.notes[-2:] == [("begin",), ("attach", "out")]
     assert pair.client.notes[1:] == [("open", "server"), ("begun",), ("attached", "out")]
     assert (pair.client.connection.remote_max_frame, pair.client.connection.remote_channel_max) == (1024, 3)
 
 
-def test_an_open_that_is_refused_later(pair):
-    opening(pair)
+def test_deferred_open_can_be_refused(pair):
+    hold_open_back(pair)
     pair.server.connection.send_open("server")
     pair.server.connection.close("amqp:resource-limit-exceeded", "no")
     pair.run()
@@ -186,16 +186,16 @@ def test_an_open_that_is_refused_later(pair):
     assert pair.client.notes[-1] == ("closed", ("amqp:resource-limit-exceeded", "no"))
 
 
-def test_a_close_before_the_open_was_answered(pair):
+def test_close_before_open_was_answered_sends_open_first(pair):
     """The router closes: the peer receives an open first, since every close needs an open before it."""
-    opening(pair)
+    hold_open_back(pair)
     pair.server.connection.close("amqp:connection:forced", "the router stops")
     pair.run()
     assert pair.client.notes[1] == ("open", "")
     assert pair.client.notes[-1] == ("closed", ("amqp:connection:forced", "the router stops"))
 
 
-def test_no_heartbeat_before_the_open(pair):
+def test_heartbeat_is_not_sent_before_open(pair):
     pair.server.opens = False
     pair.client = Stub(initiator=True, idle_ms=2000)
     pair.client.connection.start()
@@ -207,7 +207,7 @@ def test_no_heartbeat_before_the_open(pair):
     assert pair.server.connection.take_output() == b""
 
 
-def test_a_begin_that_is_answered_later(pair):
+def test_deferred_begin_delays_later_frames(pair):
     pair.server.begins = False
     pair.client.connection.start()
     pair.run()
@@ -219,7 +219,7 @@ def test_a_begin_that_is_answered_later(pair):
     assert pair.server.notes[-1] == ("begin",)
     channel, items = pair.server.begun
     pair.server.connection.answer_begin(Session(pair.server.connection, channel, items, pair.server))
-    pair.server.go_on()
+    pair.server.wake()
     pair.run()
     assert pair.server.notes[-1] == ("attach", "in")
     assert pair.client.notes[-2:] == [("begun",), ("attached", "in")]

@@ -35,7 +35,7 @@ ROUTED = [state for state in LinkLife if LinkLife.LIFE_ROUTE_MADE <= state <= Li
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-def test_event_leads_to_the_state_of_the_table_or_is_an_error(state: LinkLife, event: LifeEvent) -> None:
+def test_event_leads_to_state_of_table_or_fails(state: LinkLife, event: LifeEvent) -> None:
     after = TRANSITIONS[state].get(event)
     if after is not None:
         assert live(state, event) == after
@@ -66,7 +66,7 @@ def test_impossible_event_of_the_router_aborts_the_debug_flavour() -> None:
         assert os.waitstatus_to_exitcode(status) == 1
 
 
-def test_every_state_is_reached_and_left_but_the_last() -> None:
+def test_link_states_are_reachable_and_only_last_is_final() -> None:
     assert set(TRANSITIONS) == set(LinkLife)
     reached = {after for events in TRANSITIONS.values() for after in events.values()}
     assert reached == set(LinkLife) - {LinkLife.LIFE_NEW}
@@ -103,7 +103,7 @@ def settled(state: LinkLife, event: LifeEvent, *, later: bool) -> LinkLife:
     return after
 
 
-class Context:
+class StubRoutedContext:
     """Stand-in for the worker's part of a routed link, which writes attaches."""
 
     def __init__(self, link: Any) -> None:
@@ -123,7 +123,7 @@ class Context:
         return True
 
 
-class Server(Stub):
+class LinkLifeServer(Stub):
     """Engine as a server whose peer is written by hand. Attaches stay pending until the test decides."""
 
     def __init__(self, *, consumer: bool = True) -> None:
@@ -194,11 +194,11 @@ class Server(Stub):
         self.settle()
 
 
-class Played:
+class LinkInState:
     """Link in a given state with its server, and for a routed link its other end on another connection."""
 
     def __init__(self, state: LinkLife, *, consumer: bool, routed: bool = False) -> None:
-        self.server = Server(consumer=consumer)
+        self.server = LinkLifeServer(consumer=consumer)
         self.consumer = consumer
         self.link: Any
         self.other: Any
@@ -237,14 +237,14 @@ class Played:
 
     # -- routed links
 
-    def _end(self, kind: Any, server: Server, incoming: bool) -> Any:
+    def _end(self, kind: Any, server: LinkLifeServer, incoming: bool) -> Any:
         link = kind()
         server.session.add_link(link, server.session.free_name("l", incoming), None, incoming)
-        link.context = Context(link)
+        link.context = StubRoutedContext(link)
         return link
 
     def _pair(self, link: Any) -> None:
-        self.far = Server(consumer=not self.consumer)
+        self.far = LinkLifeServer(consumer=not self.consumer)
         self.other = self._end(ProducerEnd if self.consumer else ConsumerEnd, self.far, self.consumer)
         self.other.attach_written()
         link.pair(self.other)
@@ -263,7 +263,7 @@ class Played:
             link = kind()
             server.session.replace_link(old, link)
             assert old.life == LinkLife.LIFE_ENDED
-            link.context = Context(link)
+            link.context = StubRoutedContext(link)
             self._pair(link)
             if "ASKED" not in name:
                 self.written()
@@ -287,7 +287,7 @@ PLAIN_STATES = [
     LinkLife.LIFE_ATTACHING, LinkLife.LIFE_PENDING, LinkLife.LIFE_ATTACHED, LinkLife.LIFE_ANSWERING,
     LinkLife.LIFE_DETACHING, LinkLife.LIFE_OWED, LinkLife.LIFE_ENDED,
 ]  # fmt: skip
-PLAIN_EVENTS: dict[LifeEvent, Callable[[Played], object]] = {
+PLAIN_EVENTS: dict[LifeEvent, Callable[[LinkInState], object]] = {
     LifeEvent.ON_PEER_ATTACH: lambda played: played.server.peer_attach(),
     LifeEvent.ON_DETACH: lambda played: played.link.close_with(None, None),
     LifeEvent.ON_PEER_DETACH: lambda played: played.server.peer_detach(),
@@ -328,7 +328,7 @@ def skipped(state: LinkLife, event: LifeEvent) -> bool:
 def test_engine_follows_the_table(state: LinkLife, event: LifeEvent, consumer: bool, later: bool) -> None:
     if skipped(state, event):
         return
-    played = Played(state, consumer=consumer)
+    played = LinkInState(state, consumer=consumer)
     played.server.later = later
     PLAIN_EVENTS[event](played)
     heard = played.server.heard()
@@ -346,8 +346,8 @@ def test_engine_follows_the_table(state: LinkLife, event: LifeEvent, consumer: b
 
 
 @pytest.mark.parametrize("consumer", [True, False], ids=["consumer", "producer"])
-def test_detach_of_a_pending_link_takes_the_frames_that_waited(consumer: bool) -> None:
-    played = Played(LinkLife.LIFE_PENDING, consumer=consumer)
+def test_detach_of_pending_link_consumes_waiting_frames(consumer: bool) -> None:
+    played = LinkInState(LinkLife.LIFE_PENDING, consumer=consumer)
     played.server.peer_detach()
     assert played.server.connection.paused
     played.link.close_with(None, None)
@@ -359,8 +359,8 @@ def test_detach_of_a_pending_link_takes_the_frames_that_waited(consumer: bool) -
 
 
 @pytest.mark.parametrize("consumer", [True, False], ids=["consumer", "producer"])
-def test_decision_lets_the_detach_in_that_waited(consumer: bool) -> None:
-    played = Played(LinkLife.LIFE_PENDING, consumer=consumer)
+def test_decision_releases_waiting_detach(consumer: bool) -> None:
+    played = LinkInState(LinkLife.LIFE_PENDING, consumer=consumer)
     played.server.peer_detach()
     played.link.decided()
     assert played.link.life == LinkLife.LIFE_ATTACHED
@@ -371,7 +371,7 @@ def test_decision_lets_the_detach_in_that_waited(consumer: bool) -> None:
 
 @pytest.mark.parametrize("consumer", [True, False], ids=["consumer", "producer"])
 def test_attach_that_crosses_our_detach_is_not_reported(consumer: bool) -> None:
-    played = Played(LinkLife.LIFE_ATTACHING, consumer=consumer)
+    played = LinkInState(LinkLife.LIFE_ATTACHING, consumer=consumer)
     played.link.close_with(None, None)
     assert played.link.life == LinkLife.LIFE_DETACHING
     played.server.peer_attach()
@@ -384,7 +384,7 @@ def test_attach_that_crosses_our_detach_is_not_reported(consumer: bool) -> None:
 
 def test_link_closed_after_its_session_has_ended_still_holds_the_end_back() -> None:
     """The router closes a link of a session that the peer has ended, before the link is ended in its turn."""
-    server = Server()
+    server = LinkLifeServer()
     server.later = True
     many = 100
     for number in range(many):
@@ -408,13 +408,13 @@ def test_link_closed_after_its_session_has_ended_still_holds_the_end_back() -> N
 # -- routed links -----------------------------------------------------------------------------------------------------
 
 
-def detach_waits(played: Played) -> None:
+def detach_waits(played: LinkInState) -> None:
     if "DUE" not in played.state.name:
         played.server.fill()
     played.other_detach()
 
 
-def detach_written(played: Played) -> list[str]:
+def detach_written(played: LinkInState) -> list[str]:
     """Let the other end detach, make room for the router's detach, and return the frames."""
     if "DUE" not in played.state.name:
         played.other_detach()
@@ -423,9 +423,9 @@ def detach_written(played: Played) -> list[str]:
     return played.server.heard()
 
 
-ROUTED_EVENTS: dict[LifeEvent, Callable[[Played], object]] = {
+ROUTED_EVENTS: dict[LifeEvent, Callable[[LinkInState], object]] = {
     LifeEvent.ON_PEER_ATTACH: lambda played: played.server.peer_attach(),
-    LifeEvent.ON_ROUTE_WRITTEN: Played.written,
+    LifeEvent.ON_ROUTE_WRITTEN: LinkInState.written,
     LifeEvent.ON_OTHER_DETACH: detach_waits,
     LifeEvent.ON_ROUTE_DETACH: detach_written,
     LifeEvent.ON_ROUTE_WITHDRAWN: detach_written,
@@ -447,7 +447,7 @@ def routed_frames(state: LinkLife, event: LifeEvent) -> list[str]:
     return []
 
 
-def due_in_full_buffer(played: Played, event: LifeEvent) -> bool:
+def due_in_full_buffer(played: LinkInState, event: LifeEvent) -> bool:
     """Return True if the waiting detach is written as soon as the test reads the output."""
     waits: bool = "DUE" in LinkLife(played.link.life).name
     return waits and event != LifeEvent.ON_SESSION_LOST
@@ -457,7 +457,7 @@ def due_in_full_buffer(played: Played, event: LifeEvent) -> bool:
 @pytest.mark.parametrize("event", ROUTED_EVENTS)
 @pytest.mark.parametrize("state", ROUTED)
 def test_routed_link_follows_the_table(state: LinkLife, event: LifeEvent, consumer: bool) -> None:
-    played = Played(state, consumer=consumer, routed=True)
+    played = LinkInState(state, consumer=consumer, routed=True)
     link, server = played.link, played.server
     after = TRANSITIONS[state].get(event)
     made = "MADE" in state.name
@@ -483,7 +483,7 @@ def test_routed_link_follows_the_table(state: LinkLife, event: LifeEvent, consum
 
 @pytest.mark.parametrize("state", [state for state in ROUTED if state != LinkLife.LIFE_ROUTE_HALF])
 def test_router_closes_a_routed_link(state: LinkLife) -> None:
-    played = Played(state, consumer=True, routed=True)
+    played = LinkInState(state, consumer=True, routed=True)
     played.link.close_with("amqp:not-found", "gone")
     ended = "MADE" in state.name or "LEFT" in state.name
     assert played.link.life == (LinkLife.LIFE_ENDED if ended else LinkLife.LIFE_DETACHING)
@@ -493,7 +493,7 @@ def test_router_closes_a_routed_link(state: LinkLife) -> None:
 
 
 def test_attach_that_crosses_the_detach_of_a_routed_link_is_not_reported() -> None:
-    played = Played(LinkLife.LIFE_ROUTE_OFFERED, consumer=True, routed=True)
+    played = LinkInState(LinkLife.LIFE_ROUTE_OFFERED, consumer=True, routed=True)
     played.other_detach()
     assert played.link.life == LinkLife.LIFE_ROUTE_HALF
     played.server.peer_attach()
@@ -506,15 +506,15 @@ def test_attach_that_crosses_the_detach_of_a_routed_link_is_not_reported() -> No
 
 def test_answer_to_an_attach_that_was_not_written_ends_the_connection() -> None:
     """The peer guesses the name of a link that the router is about to attach."""
-    played = Played(LinkLife.LIFE_ROUTE_MADE, consumer=True, routed=True)
+    played = LinkInState(LinkLife.LIFE_ROUTE_MADE, consumer=True, routed=True)
     played.server.peer_attach()
     (close,) = frames(played.server)
     assert close.name == "close"
     assert close.error.value[0] == "amqp:not-allowed"
 
 
-def test_other_end_lost_while_our_detach_is_answered_notifies_the_handler() -> None:
-    played = Played(LinkLife.LIFE_ROUTE_HALF, consumer=True, routed=True)
+def test_lost_end_while_detach_is_answered_notifies_handler() -> None:
+    played = LinkInState(LinkLife.LIFE_ROUTE_HALF, consumer=True, routed=True)
     played.other.send(LinkEvent.EVENT_LOST, NULL)
     assert played.link.life == LinkLife.LIFE_DETACHING
     assert played.server.ends == 1

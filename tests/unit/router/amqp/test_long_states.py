@@ -36,18 +36,18 @@ def spread(found):
     }
 
 
-def test_equal_states_are_one_frame(routers):
+def test_equal_states_are_merged_into_one_frame(routers):
     heard = outcomes(routers, (0, NUMBER - 1, rejected("no")))
     assert [(first, last) for first, last, _ in heard] == [(0, NUMBER - 1)]
     assert spread(heard) == dict.fromkeys(range(NUMBER), rejected("no"))
 
 
-def test_also_when_they_come_one_by_one(routers):
+def test_equal_states_from_single_dispositions_are_merged(routers):
     heard = outcomes(routers, *[(number, None, rejected("no")) for number in range(NUMBER)])
     assert [(first, last) for first, last, _ in heard] == [(0, NUMBER - 1)]
 
 
-def test_other_states_and_gaps_begin_others(routers):
+def test_ranges_end_at_other_states_and_gaps(routers):
     said = {
         0: rejected("no"), 1: rejected("no"), 2: rejected("not at all"), 3: ACCEPTED, 4: rejected("no"), 5: ACCEPTED,
         6: Described(ULong(0x27), [True, False]), 7: Described(ULong(0x27), [True, False]), 9: rejected("no"),
@@ -59,7 +59,7 @@ def test_other_states_and_gaps_begin_others(routers):
     assert (6, 7) in [(first, last) for first, last, _ in heard]
 
 
-def test_a_state_too_long_to_wait_leaves_alone(routers):
+def test_state_too_long_to_collect_leaves_alone(routers):
     long = rejected("n" * 2000)
     heard = outcomes(routers, (0, 1, long), (2, 3, ACCEPTED), (4, NUMBER - 1, rejected("no")))
     assert spread(heard) == {0: long, 1: long, 2: ACCEPTED, 3: ACCEPTED, **dict.fromkeys(range(4, 12), rejected("no"))}

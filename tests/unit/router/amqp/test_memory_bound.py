@@ -49,7 +49,7 @@ def filled(router: Router, connections: int = 5, *, producers: int = 0) -> tuple
     return [consumers, *actors], senders
 
 
-class Innocent:
+class BystanderSession:
     """Bystander session: one link that holds little, and one whose consumer reads everything."""
 
     def __init__(self, router: Router) -> None:
@@ -76,7 +76,7 @@ def held() -> int:
     return stored + (incoming + outgoing) * 256
 
 
-def counted(router, what):
+def counter_of(router, what):
     """Return a counter of the first worker."""
     return router.region.worker_counters(0)[what]
 
@@ -84,25 +84,25 @@ def counted(router, what):
 # -- bound of the process ---------------------------------------------------------------------------------------------
 
 
-def test_the_link_that_ends_is_one_that_fills_the_process_not_one_that_waits(routers):
+def test_link_that_fills_process_is_ended_and_waiting_link_kept(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1; maxSessionFrames: 20"), content_limit=LIMIT)
-    given_up = counted(router, "given_up")
-    innocent = Innocent(router)
+    given_up = counter_of(router, "given_up")
+    innocent = BystanderSession(router)
     actors, filling = filled(router)
     send(innocent.served, [12_000_000])
     run(router, [*actors, *innocent.actors])
-    shut = counted(router, "windows_shut")
+    shut = counter_of(router, "windows_shut")
     assert shut >= 1
     assert not innocent.served.idle
     pass_time(router, [*actors, *innocent.actors])
     innocent.check()
     ended = [condition(link) for link in filling if link.ended is not None]
     assert ended in ([EXCEEDED], [EXCEEDED] * 2)  # as many as make room
-    assert counted(router, "given_up") == given_up + len(ended)
+    assert counter_of(router, "given_up") == given_up + len(ended)
     assert engine.alive()[2] < LIMIT
 
 
-def test_nobody_ends_where_nobody_waits(routers):
+def test_full_process_ends_no_link_while_none_waits(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"), content_limit=LIMIT)
     actors, filling = filled(router)
     assert router.workers[0].loop.scheduler.memory.crowded
@@ -110,10 +110,10 @@ def test_nobody_ends_where_nobody_waits(routers):
     assert [link.ended for link in filling] == [None] * len(filling)
 
 
-def test_nobody_ends_while_those_that_fill_the_process_are_served(routers):
+def test_full_process_ends_no_link_that_is_served(routers):
     """Consumers read messages of all links except the one that holds little."""
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
-    innocent = Innocent(router)
+    innocent = BystanderSession(router)
     actors, filling = filled(router)
     send(innocent.served, [12_000_000])
     everybody = [*actors, *innocent.actors]
@@ -136,9 +136,9 @@ def test_nobody_ends_while_those_that_fill_the_process_are_served(routers):
     innocent.check()
 
 
-def test_a_link_that_holds_little_has_its_credit_when_the_process_is_full(routers):
+def test_link_that_holds_little_keeps_its_credit_in_full_process(routers):
     router = routers(text=configuration(), content_limit=LIMIT)
-    innocent = Innocent(router)
+    innocent = BystanderSession(router)
     sender = innocent.producer.session().sender(None)  # anonymous sender
     filled(router)
     assert router.workers[0].loop.scheduler.memory.crowded
@@ -151,12 +151,12 @@ def test_a_link_that_holds_little_has_its_credit_when_the_process_is_full(router
     assert sender.credit == 249
 
 
-def test_a_fault_of_the_last_resort_ends_the_connection_of_the_link_that_was_to_end(routers, monkeypatch):
+def test_fault_while_ending_link_closes_its_connection(routers, monkeypatch):
     def faulty(*_arguments: object) -> None:
         raise engine.InjectedError
 
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
-    innocent = Innocent(router)
+    innocent = BystanderSession(router)
     actors, _ = filled(router)
     send(innocent.served, [12_000_000])
     run(router, [*actors, *innocent.actors])
@@ -174,7 +174,7 @@ def test_a_fault_of_the_last_resort_ends_the_connection_of_the_link_that_was_to_
 @pytest.mark.timeout(900)  # for runs under the sanitizers on a shared machine
 @given(seed=SEEDS)
 @settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
-def test_memory_of_the_process_is_bounded_and_nothing_stands_still(seed: int) -> None:
+def test_process_memory_is_bounded_without_stalls(seed: int) -> None:
     """Producers of all kinds, on several connections, send to consumers that read nothing. Producers with a responsive
     consumer are served and do not end. There are two exceptions: producers that share that consumer may wait behind
     the unfinished message of another one whose window is shut, and the unfinished messages of all links may be a
@@ -245,7 +245,7 @@ def most_held(router: Router, actors: list[Actor], frames: int = 64) -> int:
 
 @pytest.mark.parametrize("frames", [64, 10_000], ids=["soon", "late"])  # ^How soon producers see the current windows
 @pytest.mark.parametrize("listener", ["", "; maxSessionFrames: 500"], ids=["any", "frames"])
-def test_sessions_of_a_connection_together_keep_to_its_bound(routers, listener, frames):
+def test_sessions_of_connection_share_its_bound(routers, listener, frames):
     limit = 4 * MEGABYTE
     router = routers(text=configuration(listener=f"maxBufferedMegabytes: 4{listener}"))
     actors, senders = filling_sessions(router, connections=1, sessions=20)
@@ -256,7 +256,7 @@ def test_sessions_of_a_connection_together_keep_to_its_bound(routers, listener, 
     assert not actors[1].peer.gone
 
 
-def test_connections_together_keep_to_the_bound_of_the_process(routers):
+def test_connections_share_bound_of_process(routers):
     router = routers(text=configuration(), content_limit=LIMIT)
     actors, senders = filling_sessions(router, connections=20, sessions=1)
     most = most_held(router, actors)
@@ -264,7 +264,7 @@ def test_connections_together_keep_to_the_bound_of_the_process(routers):
     assert [sender.ended for sender in senders] == [None] * 20
 
 
-def test_a_window_that_was_shortened_is_long_again_when_there_is_room(routers):
+def test_shortened_window_grows_again_with_room(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 4"))
     actors, senders = filling_sessions(router, connections=1, sessions=2)
     most_held(router, actors)
@@ -284,13 +284,13 @@ def test_a_window_that_was_shortened_is_long_again_when_there_is_room(routers):
 # -- messages of links that have ended --------------------------------------------------------------------------------
 
 
-def test_a_consumer_ends_for_what_producers_left_behind_that_are_gone(routers):
+def test_consumer_of_lost_producers_messages_is_ended(routers):
     router = routers(text=configuration(), content_limit=LIMIT)
     (consumers, *producers), _ = filled(router)
     for producer in producers:
         producer.peer.lose()
     router.settle()
-    innocent = Innocent(router)
+    innocent = BystanderSession(router)
     send(innocent.served, [12_000_000])
     run(router, [consumers, *innocent.actors])
     assert not innocent.served.idle
@@ -300,9 +300,9 @@ def test_a_consumer_ends_for_what_producers_left_behind_that_are_gone(routers):
     assert ended in ([EXCEEDED], [EXCEEDED] * 2)
 
 
-def test_a_consumer_ends_for_what_links_left_behind_that_fill_their_connection(routers):
+def test_consumer_of_detached_links_messages_is_ended(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1; maxSessionFrames: 20"))
-    innocent = Innocent(router)
+    innocent = BystanderSession(router)
     consumers = [deaf(innocent.bad, f"balanced.deaf{number}") for number in range(2)]
     run(router, innocent.actors)
     for consumer, messages in zip(consumers, (20, 100), strict=True):
@@ -323,14 +323,14 @@ def test_a_consumer_ends_for_what_links_left_behind_that_fill_their_connection(r
 # -- messages of other workers ----------------------------------------------------------------------------------------
 
 
-def test_a_consumer_ends_whose_messages_from_another_worker_fill_the_process(routers):
+def test_consumer_of_other_workers_messages_is_ended(routers):
     """The unread messages belong to no link of the consumer's worker."""
     router = routers(workers=2, text=configuration(), content_limit=9 * LIMIT // 8)
     actors, filling = filled(router, producers=1)
     consumers = list(actors[0].receivers)
     pass_time(router, actors)
     assert [link.ended for link in consumers] == [None] * len(consumers)  # no link waits for room
-    innocent = Innocent(router)
+    innocent = BystanderSession(router)
     send(innocent.served, [12_000_000])
     everybody = [*actors, *innocent.actors]
     run(router, everybody)
@@ -345,7 +345,7 @@ def test_a_consumer_ends_whose_messages_from_another_worker_fill_the_process(rou
         assert bool(released) == (consumer.ended is not None)
 
 
-def test_what_comes_from_other_workers_is_bounded_though_nobody_waits(routers):
+def test_messages_from_other_workers_are_bounded_while_no_link_waits(routers):
     router = routers(workers=2, text=configuration(), content_limit=LIMIT)
     actors, _ = filled(router, 8, producers=1)
     assert held() > 5 * LIMIT // 4
@@ -353,7 +353,7 @@ def test_what_comes_from_other_workers_is_bounded_though_nobody_waits(routers):
     assert held() < 5 * LIMIT // 4
 
 
-def test_a_link_to_another_router_gives_up_what_waits_and_stays(networks):
+def test_link_to_other_router_drops_waiting_messages_and_stays(networks):
     network = networks("AB", 2)
     network.join("A", "B", workers=(0, 0))
     network.converge()
@@ -391,11 +391,11 @@ def test_a_link_to_another_router_gives_up_what_waits_and_stays(networks):
 
 
 @pytest.mark.parametrize("bound", ["connection", "process"])
-def test_a_window_opens_as_soon_as_there_is_room(routers, bound):
+def test_window_opens_as_soon_as_there_is_room(routers, bound):
     """The window opens without a timer."""
     listener = "maxSessionFrames: 20; maxBufferedMegabytes: 1" if bound == "connection" else "maxSessionFrames: 20"
     router = routers(text=configuration(listener=listener), content_limit=MEGABYTE if bound == "process" else None)
-    innocent = Innocent(router)
+    innocent = BystanderSession(router)
     filler = innocent.producer if bound == "connection" else Actor(router, "f")
     consumer = deaf(innocent.bad, "balanced.x")
     everybody = [*innocent.actors, filler]
@@ -406,7 +406,7 @@ def test_a_window_opens_as_soon_as_there_is_room(routers, bound):
     send(innocent.served, [12_000_000])
     run(router, everybody)
     assert not innocent.served.idle
-    assert counted(router, "windows_shut") >= 1
+    assert counter_of(router, "windows_shut") >= 1
     consumer.session.window = 2048
     consumer.session.shut = False
     run(router, everybody)
@@ -414,16 +414,16 @@ def test_a_window_opens_as_soon_as_there_is_room(routers, bound):
     check_served(filling, [consumer])
 
 
-def test_a_session_that_ends_while_it_waits_for_room_is_forgotten(routers):
+def test_session_that_ends_while_waiting_for_room_is_forgotten(routers):
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=MEGABYTE)
-    innocent = Innocent(router)
+    innocent = BystanderSession(router)
     actors, _ = filled(router, 2)
     everybody = [*innocent.actors, *actors]
     send(innocent.served, [12_000_000])
     run(router, everybody)
-    shut = counted(router, "windows_shut")
+    shut = counter_of(router, "windows_shut")
     innocent.session.put("end")
     innocent.producer.feed()
     router.settle()
-    assert counted(router, "windows_shut") == shut - 1
+    assert counter_of(router, "windows_shut") == shut - 1
     pass_time(router, actors)

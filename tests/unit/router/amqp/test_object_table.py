@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from router.amqp.object_table import ObjectTable
 
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(0, 65535))
-PLACES_FOR_EACH = 4  # most list entries per object
+ENTRIES_PER_OBJECT = 4  # most list entries per object
 SLACK = 32  # list entries allowed on top
 
 
 def check_length(table, objects):
     _found, length = table.all()
-    assert length <= PLACES_FOR_EACH * objects + SLACK
+    assert length <= ENTRIES_PER_OBJECT * objects + SLACK
 
 
 @given(st.lists(st.tuples(st.booleans(), NUMBERS), max_size=200))

@@ -52,7 +52,7 @@ def cut(octets, places):
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_any_pieces(routers, name):
+def test_input_in_any_pieces_gives_same_frames(routers, name):
     turns = CONVERSATIONS[name]
     router = routers()
     whole = heard(router, [[octets] for octets in turns])

@@ -42,12 +42,12 @@ def test_different_outcomes_of_neighbours_stay_apart(routers):
     assert reported(routers, states, [5, 0, 3, 1, 4, 2]) == expected
 
 
-def test_every_other_one_and_then_the_others(routers):
+def test_alternate_settlements_are_merged_with_the_rest(routers):
     assert reported(routers, [ACCEPTED] * 240, [*range(0, 240, 2), *range(239, 0, -2)]) == [(0, 239, ACCEPTED)]
 
 
 @pytest.mark.parametrize("first", [0, 2**32 - 1500])
-def test_ids_that_are_far_from_each_other(routers, first):
+def test_ids_far_apart_are_settled_in_order(routers, first):
     """Settlements within 2,048 ids are collected; others are written after them."""
     router = routers()
     receiving = router.connect()
@@ -71,7 +71,7 @@ def test_ids_that_are_far_from_each_other(routers, first):
     assert said == [numbers[2999], numbers[3], numbers[2998], numbers[4]]
 
 
-def test_what_a_lost_session_had_collected_is_told_to_nobody_else(routers):
+def test_settlements_of_lost_session_reach_no_other_session(routers):
     """Its memory is reused."""
     router = routers()
     worker = router.workers[0]

@@ -93,7 +93,7 @@ def test_link_attached_after_many_were_detached_gets_lowest_free_handle(session)
     assert session.attach(MANY).handle == 2
 
 
-def test_all_links_of_sparse_handles_end_with_their_session(session):
+def test_links_of_sparse_handles_end_with_their_session(session):
     for handle in range(MANY):
         session.attach(handle)
     for handle in range(MANY - 10):

@@ -64,7 +64,7 @@ def test_open_begin_attach_send_settle_close(pieces):
     assert pair.client.notes[:3] == [("authenticated", "anonymous"), ("open", "server"), ("begun",)]
 
 
-def test_at_every_offset():
+def test_exchange_split_at_every_offset_is_unchanged():
     """The client's side of one exchange is split in two at every offset."""
 
     def exchange(at):
@@ -114,7 +114,7 @@ def test_outcomes_in_both_directions(ends, outcome):
 
 
 @pytest.mark.parametrize("ends", BOTH)
-def test_an_unsettled_state_waits_for_the_sender_to_settle(ends):
+def test_unsettled_state_waits_for_sender_to_settle(ends):
     pair = Pair()
     sender, receiver = ends(pair)
     receiver.flow(1)
@@ -152,7 +152,7 @@ def test_messages_of_many_frames_within_credit(ends):
 
 
 @pytest.mark.parametrize("ends", BOTH)
-def test_a_drain_gives_credit_back(ends):
+def test_drain_gives_credit_back(ends):
     pair = Pair()
     sender, receiver = ends(pair)
     receiver.flow(5)
@@ -168,7 +168,7 @@ def test_a_drain_gives_credit_back(ends):
     assert sender.credit == 2
 
 
-def test_a_message_that_is_too_long_ends_its_link():
+def test_message_beyond_size_limit_ends_link():
     pair = Pair(max_frame=512)
     sender, receiver = receiving(pair, max_message_size=1000)
     receiver.flow(2)
@@ -184,7 +184,7 @@ def test_a_message_that_is_too_long_ends_its_link():
         sender.send(b"x")
 
 
-def test_a_settlement_ends_what_is_not_written_yet():
+def test_settlement_drops_unwritten_rest_of_delivery():
     """The receiver's session takes no more frames; the receiver settles a delivery of which it has seen the first
     part."""
     pair = Pair(max_frame=512)
@@ -203,7 +203,7 @@ def test_a_settlement_ends_what_is_not_written_yet():
     assert pair.client.deliveries == []
 
 
-def test_a_lost_transport_ends_links_once():
+def test_lost_transport_ends_links_once():
     pair = Pair()
     sender, receiver = sending(pair)
     receiver.flow(1)
@@ -219,7 +219,7 @@ def test_a_lost_transport_ends_links_once():
     assert (sender.unsettled, receiver.unsettled) == ({}, {})
 
 
-def test_idle_peers_hear_heartbeats():
+def test_idle_peers_receive_heartbeats():
     pair = Pair(idle_ms=1000)
     pair.session()
     for stub in (pair.client, pair.server):

@@ -12,17 +12,17 @@ FIRST = {name: 100 if name in PARSERS else 6 for name in TARGETS}
 
 
 @pytest.mark.parametrize("name", names())
-def test_once_failed(name):
+def test_vector_is_replayed_without_failure(name):
     replay(name)
 
 
 @pytest.mark.parametrize("target", RUN)
-def test_each_target_has_vectors(target):
+def test_target_has_stored_vectors(target):
     """Accepted and refused input are both represented."""
     assert len(list((FOLDER / target).glob("*.json"))) >= 2
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_first_cases_of_fuzzing(name):
+def test_fuzzing_starts_without_failure(name):
     for seed in range(1, FIRST[name] + 1):
         TARGETS[name].run(case(name, seed))

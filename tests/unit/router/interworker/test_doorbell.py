@@ -26,7 +26,7 @@ def region() -> Iterator[Region]:
     made.close()
 
 
-def test_each_rings_its_own_bell_and_all_are_taken_at_once(region: Region) -> None:
+def test_bells_are_separate_and_serviced_together(region: Region) -> None:
     bells, other = Doorbell(region, READER), Doorbell(region, 1)
     assert not bells.any()
     bells.ring(3)
@@ -39,7 +39,7 @@ def test_each_rings_its_own_bell_and_all_are_taken_at_once(region: Region) -> No
     assert bells.take() == []
 
 
-def test_only_who_rings_a_sleeper_has_to_wake_it_and_only_once(region: Region) -> None:
+def test_bell_of_sleeper_asks_for_one_wake_up(region: Region) -> None:
     bells, sleeper = Doorbell(region, READER), Sleeper(region, READER)
     assert not bells.ring(1)
     bells.take()
@@ -52,7 +52,7 @@ def test_only_who_rings_a_sleeper_has_to_wake_it_and_only_once(region: Region) -
     assert not bells.ring(1)
 
 
-def test_a_worker_that_is_replaced_hears_nothing_of_before(region: Region) -> None:
+def test_replaced_worker_starts_without_rung_bells(region: Region) -> None:
     Doorbell(region, READER).ring(2)
     Doorbell(region, 2).ring(READER)
     region.reset_worker(READER)
@@ -62,7 +62,7 @@ def test_a_worker_that_is_replaced_hears_nothing_of_before(region: Region) -> No
     assert Doorbell(region, READER).take() == [2]
 
 
-class Writer:
+class RingWriter:
     """Peer `number`, which writes `records` records. Each step makes one access to shared memory."""
 
     def __init__(self, region: Region, number: int, records: int) -> None:
@@ -81,24 +81,24 @@ class Writer:
     def write(self) -> None:
         if self.left and self.ring.write(b"x"):
             self.left -= 1
-            self.step = self.look
+            self.step = self.check_bell
 
-    def look(self) -> None:
-        self.step = self.write if self.bells.rung(self.number) else self.ring_it
+    def check_bell(self) -> None:
+        self.step = self.write if self.bells.rung(self.number) else self.ring_bell
 
-    def ring_it(self) -> None:
+    def ring_bell(self) -> None:
         self.bells.set(self.number)
-        self.step = self.ask
+        self.step = self.count_signal
 
-    def ask(self) -> None:
+    def count_signal(self) -> None:
         self.signals += self.reader.sleeps()
         self.step = self.write
 
 
-class Reader:
+class RingReader:
     """Worker that reads the rings whose bells rang, and blocks. Each step makes one access to shared memory."""
 
-    def __init__(self, region: Region, writers: list[Writer]) -> None:
+    def __init__(self, region: Region, writers: list[RingWriter]) -> None:
         self.bells = Doorbell(region, READER)
         self.own = Sleeper(region, READER)
         self.writers = writers
@@ -106,12 +106,12 @@ class Reader:
         self.rung: list[int] = []
         self.taken = 0
         self.blocked = False
-        self.step = self.say
+        self.step = self.declare_sleep
 
     def signalled(self) -> bool:
         return any(writer.signals for writer in self.writers)
 
-    def say(self) -> None:
+    def declare_sleep(self) -> None:
         self.own.set()
         self.step = self.check
 
@@ -139,7 +139,7 @@ class Reader:
         elif self.rung:
             self.rung.pop(0)
         else:
-            self.step = self.say
+            self.step = self.declare_sleep
 
 
 @settings(deadline=None, max_examples=500)
@@ -147,11 +147,11 @@ class Reader:
     counts=st.lists(st.integers(1, 6), min_size=1, max_size=3),
     order=st.lists(st.integers(0, 3), min_size=1, max_size=150),
 )
-def test_nothing_is_left_lying_in_whatever_order_they_do_what(counts: list[int], order: list[int]) -> None:
+def test_records_are_read_in_any_interleaving(counts: list[int], order: list[int]) -> None:
     region = Region.create(4, 1, 1, RING)
-    writers = [Writer(region, number, count) for number, count in enumerate(counts, 1)]
-    reader = Reader(region, writers)
-    actors: list[Reader | Writer] = [reader, *writers]
+    writers = [RingWriter(region, number, count) for number, count in enumerate(counts, 1)]
+    reader = RingReader(region, writers)
+    actors: list[RingReader | RingWriter] = [reader, *writers]
     for at in order:
         actors[at % len(actors)].step()
     turns = cycle(actors)
@@ -175,7 +175,7 @@ def write(region: Region, worker: int, eventfds: list[int]) -> None:
 
 
 @pytest.mark.starts
-def test_no_bell_is_lost_between_processes(region: Region) -> None:
+def test_bells_between_processes_are_never_lost(region: Region) -> None:
     """Three processes write to one, into small rings that fill up now and then. No process reads an eventfd."""
     eventfds = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(4)]
     context = multiprocessing.get_context("fork")

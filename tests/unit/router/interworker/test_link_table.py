@@ -26,7 +26,7 @@ def test_link_that_outlives_the_table_is_freed_without_it() -> None:
     assert linked_slots(other) == []
 
 
-def test_link_that_replaces_another_one_in_its_slot_stays() -> None:
+def test_link_that_replaces_another_in_its_slot_stays() -> None:
     table, first, second = LinkTable(16), ConsumerLink(), ConsumerLink()
     table.enter(3, 7, first)
     table.enter(3, 8, second)

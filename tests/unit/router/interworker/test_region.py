@@ -33,7 +33,7 @@ def region() -> Iterator[Region]:
     made.close()
 
 
-def test_a_new_region_is_zero(region: Region) -> None:
+def test_new_region_is_zero(region: Region) -> None:
     assert (region.workers, region.links_per_worker) == (WORKERS, LINKS)
     assert (region.addresses, region.ring_octets) == (ADDRESSES, RING)
     assert region.link_stride % 64 == 0
@@ -48,7 +48,7 @@ def test_a_new_region_is_zero(region: Region) -> None:
     assert len(DROP_NAMES) <= 8
 
 
-def test_what_one_mapping_writes_the_other_reads(region: Region) -> None:
+def test_mappings_share_their_contents(region: Region) -> None:
     other = Region.attach(os.dup(region.fd))
     assert (other.workers, other.links_per_worker) == (WORKERS, LINKS)
     assert (other.addresses, other.ring_octets, other.size) == (ADDRESSES, RING, region.size)
@@ -62,7 +62,7 @@ def test_what_one_mapping_writes_the_other_reads(region: Region) -> None:
     other.close()
 
 
-def test_nothing_overlaps(region: Region) -> None:
+def test_slots_and_rings_do_not_overlap(region: Region) -> None:
     """Fill every slot and ring with a distinct value and check that each still holds its own."""
     for worker in range(WORKERS):
         set_worker(region, worker, ingress=worker + 1, latency=[worker + 1] * 32)
@@ -90,7 +90,7 @@ def test_nothing_overlaps(region: Region) -> None:
     assert Region.attach(os.dup(region.fd)).workers == WORKERS
 
 
-def test_a_large_region_costs_no_memory_until_used() -> None:
+def test_large_region_takes_no_memory_until_used() -> None:
     region = Region.create(64, 1 << 18, 1 << 16, 1 << 20)
     assert region.size > 10 * 2**30
     claim_link(region, 63, (1 << 18) - 1, 1)
@@ -115,13 +115,13 @@ def test_a_large_region_costs_no_memory_until_used() -> None:
         ((1, 1, 1, 2**31), "ring_octets is 2147483648"),
     ],
 )
-def test_create_refuses_what_cannot_be(arguments: tuple[Any, ...], text: str) -> None:
+def test_create_with_invalid_size_is_refused(arguments: tuple[Any, ...], text: str) -> None:
     with pytest.raises(RegionError, match=text) as raised:
         Region.create(*arguments)
     assert raised.value.errno == errno.EINVAL
 
 
-def test_create_names_what_the_system_refused() -> None:
+def test_create_reports_failed_system_call() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = len(os.listdir("/proc/self/fd"))
     filled = [os.dup(0) for _ in range(8)]
@@ -183,14 +183,14 @@ def copy_of(region: Region, *changes: tuple[int, str, int], size: int | None = N
         ((LINK_SLOT_AT, "=I", 8), "link_slot is 8, expected 352: made by another build"),
     ],
 )
-def test_attach_refuses_another_header(region: Region, change: tuple[int, str, int], text: str) -> None:
+def test_attach_with_changed_header_is_refused(region: Region, change: tuple[int, str, int], text: str) -> None:
     fd = copy_of(region, change)
     with pytest.raises(RegionError, match=text):
         Region.attach(fd)
     os.close(fd)  # still owned by the test
 
 
-def test_attach_refuses_another_size(region: Region) -> None:
+def test_attach_with_wrong_size_is_refused(region: Region) -> None:
     fd = copy_of(region, size=region.size - 4096)
     with pytest.raises(RegionError, match=f"has {region.size - 4096} octets, its header says {region.size}"):
         Region.attach(fd)
@@ -201,7 +201,7 @@ def test_attach_accepts_an_exact_copy(region: Region) -> None:
     Region.attach(copy_of(region)).close()
 
 
-def test_attach_refuses_what_is_no_region() -> None:
+def test_attach_to_other_files_is_refused() -> None:
     empty = os.memfd_create("empty")
     with pytest.raises(RegionError, match="holds 0 octets, a header has 72"):
         Region.attach(empty)
@@ -215,12 +215,12 @@ def test_attach_refuses_what_is_no_region() -> None:
         Region.attach(reading)
 
 
-def test_nobody_can_shrink_it(region: Region) -> None:
+def test_region_file_cannot_be_shrunk(region: Region) -> None:
     with pytest.raises(PermissionError):
         os.ftruncate(region.fd, 4096)
 
 
-def test_a_region_owns_its_descriptor() -> None:
+def test_region_owns_its_descriptor() -> None:
     region = Region.create(1, 1, 1, RING)
     fd = region.fd
     again = Region.attach(os.dup(fd))
@@ -239,12 +239,12 @@ def test_a_region_owns_its_descriptor() -> None:
         again.reset_address(0)
 
 
-def test_a_region_is_not_made_by_its_constructor() -> None:
+def test_region_constructor_is_refused() -> None:
     with pytest.raises(TypeError, match=r"Region\.create"):
         Region()
 
 
-def test_indices_out_of_range_are_named(region: Region) -> None:
+def test_index_out_of_range_is_reported(region: Region) -> None:
     for worker in (-1, WORKERS):
         with pytest.raises(IndexError, match=f"worker {worker} of a region for {WORKERS}"):
             region.worker_counters(worker)
@@ -258,7 +258,7 @@ def test_indices_out_of_range_are_named(region: Region) -> None:
         region.address_counters(0, ADDRESSES)
 
 
-def test_worker_state(region: Region) -> None:
+def test_worker_state_is_stored_and_validated(region: Region) -> None:
     region.set_worker_state(1, WorkerState.READY, 3, 4711)
     counters = region.worker_counters(1)
     assert (counters["state"], counters["generation"], counters["pid"]) == (2, 3, 4711)
@@ -267,7 +267,7 @@ def test_worker_state(region: Region) -> None:
         region.set_worker_state(1, 9, 3, 4711)
 
 
-def test_a_link_is_seen_from_claim_to_release(region: Region) -> None:
+def test_link_slot_is_visible_from_claim_to_release(region: Region) -> None:
     claim_link(region, 1, 5, 1, undelivered=3, taken=[1, 1, 1])
     assert region.worker_counters(1)["links_used_high"] == 6
     claim_link(region, 1, 2, 2)
@@ -280,7 +280,7 @@ def test_a_link_is_seen_from_claim_to_release(region: Region) -> None:
     assert (link["generation"], link["undelivered"], link["taken"]) == (3, 0, [0, 0, 0])
 
 
-def test_totals_add_up_all_workers(region: Region) -> None:
+def test_totals_are_sums_over_workers(region: Region) -> None:
     for worker in range(WORKERS):
         set_worker(region, worker, egress=10**worker, links=2, dropped=[worker] * 8, pid=99)
         set_address(region, worker, 4, to_container=10**worker)
@@ -291,7 +291,7 @@ def test_totals_add_up_all_workers(region: Region) -> None:
     assert region.address_totals(5)["to_container"] == 0
 
 
-def test_reset_worker_forgets_only_that_worker(region: Region) -> None:
+def test_reset_worker_clears_only_that_worker(region: Region) -> None:
     for worker in range(WORKERS):
         set_worker(region, worker, connections=1, links=2, buffered=3, heartbeat=4, ingress=5)
         Sleeper(region, worker).set()
@@ -326,7 +326,7 @@ def test_reset_worker_forgets_only_that_worker(region: Region) -> None:
         assert (link["generation"], link["unsettled"], link["taken"]) == (12, 1, [1, 2, 3])
 
 
-def test_reset_address_forgets_it_in_all_workers(region: Region) -> None:
+def test_reset_address_clears_it_in_all_workers(region: Region) -> None:
     for worker in range(WORKERS):
         for address in (6, 7, 8):
             set_address(region, worker, address, ingress=1, egress=2, redirected=3)

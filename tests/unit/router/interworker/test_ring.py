@@ -55,7 +55,7 @@ def read_and_compare(consumer: RingEnd, model: deque[bytes]) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(steps=STEPS, seed=st.integers(0, 2**32))
-def test_behaves_like_a_queue(steps: list[tuple[str, int]], seed: int) -> None:
+def test_ring_behaves_like_queue(steps: list[tuple[str, int]], seed: int) -> None:
     region = Region.create(2, 1, 1, RING)
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
     content = random.Random(seed)
@@ -83,7 +83,7 @@ def test_behaves_like_a_queue(steps: list[tuple[str, int]], seed: int) -> None:
 
 
 @pytest.mark.parametrize("offset", range(0, RING, 248))
-def test_the_largest_record_fits_an_empty_ring_anywhere(region: Region, offset: int) -> None:
+def test_largest_record_fits_empty_ring_at_any_offset(region: Region, offset: int) -> None:
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
     moved = 0
     while moved < offset:
@@ -96,7 +96,7 @@ def test_the_largest_record_fits_an_empty_ring_anywhere(region: Region, offset: 
     assert not any(slack_of_ring_0_to_1(region))
 
 
-def test_a_record_larger_than_the_largest_is_never_reserved(region: Region) -> None:
+def test_record_beyond_largest_size_is_never_reserved(region: Region) -> None:
     producer = RingEnd(region, 0, 1)
     assert not producer.reserve(LARGEST + 1)
     assert not producer.reserve(2**32 - 1)
@@ -104,7 +104,7 @@ def test_a_record_larger_than_the_largest_is_never_reserved(region: Region) -> N
         producer.write(bytes(LARGEST + 1))
 
 
-def test_less_may_be_committed_than_was_reserved(region: Region) -> None:
+def test_commit_may_use_less_than_reserved(region: Region) -> None:
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
     for number in range(1000):
         record = b"%d" % number
@@ -116,14 +116,14 @@ def test_less_may_be_committed_than_was_reserved(region: Region) -> None:
     assert consumer.read() is None
 
 
-def test_nothing_reserved_is_seen_before_commit(region: Region) -> None:
+def test_reserved_record_is_invisible_before_commit(region: Region) -> None:
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
     assert producer.reserve(100)
     assert consumer.read() is None
     assert producer.room() == RING
 
 
-def test_a_full_ring_has_room_again_once_read(region: Region) -> None:
+def test_full_ring_has_room_once_read(region: Region) -> None:
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
     written = 0
     while producer.write(bytes(248)):
@@ -137,7 +137,7 @@ def test_a_full_ring_has_room_again_once_read(region: Region) -> None:
 
 
 @pytest.mark.parametrize("octets", range(0, 248, 8))
-def test_what_is_left_is_used_and_no_more(region: Region, octets: int) -> None:
+def test_remaining_room_can_be_used_completely(region: Region, octets: int) -> None:
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
     for _ in range(8):  # advance to the middle, so that the remaining room does not end at the end of the data
         assert producer.write(bytes(248))
@@ -151,14 +151,14 @@ def test_what_is_left_is_used_and_no_more(region: Region, octets: int) -> None:
     assert left < 0 or producer.reserve(left)
 
 
-def test_rings_of_other_pairs_are_other_rings(region: Region) -> None:
+def test_rings_of_worker_pairs_are_separate(region: Region) -> None:
     assert RingEnd(region, 0, 1).write(b"there")
     assert RingEnd(region, 1, 0).read() is None
     assert RingEnd(region, 1, 1).read() is None
     assert RingEnd(region, 0, 1).read() == b"there"
 
 
-def test_a_consumer_opened_later_goes_on_where_the_ring_was_read(region: Region) -> None:
+def test_later_consumer_continues_where_ring_was_read(region: Region) -> None:
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
     for record in (b"one", b"two", b"three"):
         assert producer.write(record)
@@ -241,7 +241,7 @@ def run_processes(*bodies: Callable[[], None]) -> None:
 
 
 @pytest.mark.starts
-def test_two_processes_stream_through_a_small_ring(region: Region) -> None:
+def test_small_ring_carries_stream_between_processes(region: Region) -> None:
     eventfds = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
     run_processes(lambda: produce(region, eventfds), lambda: consume(region, eventfds))
     state = region.ring_state(0, 1)

@@ -47,7 +47,7 @@ def play(region: Region, worker: int, eventfds: list[int]) -> None:
 
 
 @pytest.mark.starts
-def test_no_wake_up_is_lost_between_two_processes(region: Region, eventfds: list[int]) -> None:
+def test_wake_ups_between_processes_are_never_lost(region: Region, eventfds: list[int]) -> None:
     peer = multiprocessing.get_context("fork").Process(target=play, args=(region, 1, eventfds))
     peer.start()
     play(region, 0, eventfds)
@@ -57,7 +57,7 @@ def test_no_wake_up_is_lost_between_two_processes(region: Region, eventfds: list
     assert region.worker_counters(1)["sleeping"] == 0
 
 
-def test_a_worker_sleeps_from_set_to_clear(region: Region) -> None:
+def test_worker_sleeps_from_set_to_clear(region: Region) -> None:
     own, other = Sleeper(region, 1), Sleeper(region, 0)
     assert not own.sleeps()
     own.set()
@@ -68,7 +68,7 @@ def test_a_worker_sleeps_from_set_to_clear(region: Region) -> None:
     assert not own.sleeps()
 
 
-def test_a_producer_waits_from_set_to_clear(region: Region) -> None:
+def test_producer_waits_from_set_to_clear(region: Region) -> None:
     producer, consumer = RingEnd(region, 0, 1), RingEnd(region, 0, 1)
     assert not consumer.producer_waits()
     producer.set_waits()
@@ -92,7 +92,7 @@ def test_wake_of_a_saturated_descriptor_is_no_error(eventfds: list[int]) -> None
     assert os.eventfd_read(eventfds[0]) == 2**64 - 2
 
 
-def test_wake_of_what_is_no_eventfd_is_an_error() -> None:
+def test_wake_of_other_descriptor_is_an_error() -> None:
     reading, writing = os.pipe()
     os.close(writing)
     with pytest.raises(OSError, match=f"wake of descriptor {reading}: Bad file descriptor"):

@@ -10,13 +10,13 @@ from tests.unit.router.linkroute.test_routed_links import Container, link_route
 
 LOST = "qd:routed-link-lost"
 INNER = b"\x02\xa3\x0csluice.route\x40"
-CROOKED_MAPS = {
+INVALID_MAPS = {
     "an octet too many": INNER + b"\xff",
     "a pair too many": INNER + b"\x40\x40",
     "half of a pair": INNER + b"\x40",
     "a count that is too small": b"\x00" + INNER[1:],
 }
-CROOKED_ERRORS = {
+INVALID_ERRORS = {
     "binary": b"e" * 600,
     "symbol": Symbol("a:b"),
     "other list": Described(ULong(0x28), ["x" * 600]),
@@ -33,7 +33,7 @@ LONG_ERRORS = {
 
 
 @pytest.fixture(params=[1, 2], ids=["1-worker", "2-workers"])
-def world(routers, request):
+def routed_ends(routers, request):
     """Return (router, container, client). The client accepts frames of 512 octets."""
     router = routers(request.param)
     router.core.link_routes.replace((link_route("in"), link_route("out")))
@@ -52,9 +52,9 @@ def alive(router, peer, channel=5):
     return bool(of(frames(peer), "begin"))
 
 
-@pytest.mark.parametrize("inner", CROOKED_MAPS.values(), ids=CROOKED_MAPS)
-def test_properties_of_an_attach_that_are_no_map_end_the_client(world, inner):
-    router, container, client = world
+@pytest.mark.parametrize("inner", INVALID_MAPS.values(), ids=INVALID_MAPS)
+def test_invalid_properties_of_attach_close_client(routed_ends, inner):
+    router, container, client = routed_ends
     client.feed(producer(0, "queue.a", properties=Raw(b"\xc1" + bytes([len(inner)]) + inner)))
     router.settle()
     (close,) = of(frames(client), "close")
@@ -62,9 +62,9 @@ def test_properties_of_an_attach_that_are_no_map_end_the_client(world, inner):
     assert alive(router, container.peer)
 
 
-@pytest.mark.parametrize("error", CROOKED_ERRORS.values(), ids=CROOKED_ERRORS)
-def test_an_error_of_a_detach_that_is_none_ends_the_container(world, error):
-    router, container, client = world
+@pytest.mark.parametrize("error", INVALID_ERRORS.values(), ids=INVALID_ERRORS)
+def test_invalid_error_of_detach_closes_container(routed_ends, error):
+    router, container, client = routed_ends
     client.feed(producer(0, "queue.a"))
     container.accept()
     frames(client)
@@ -77,8 +77,8 @@ def test_an_error_of_a_detach_that_is_none_ends_the_container(world, error):
 
 
 @pytest.mark.parametrize("error", LONG_ERRORS.values(), ids=LONG_ERRORS)
-def test_a_long_error_is_cut_for_the_client(world, error):
-    router, container, client = world
+def test_long_error_is_shortened_for_client(routed_ends, error):
+    router, container, client = routed_ends
     client.feed(producer(0, "queue.a"))
     container.accept()
     frames(client)
@@ -93,8 +93,8 @@ def test_a_long_error_is_cut_for_the_client(world, error):
 
 
 @pytest.mark.parametrize("state", [Raw(b"\xa1\x02\xff\xfe"), Raw(b"\x00\x53\x25\xc0\x03\x01\x40\x40")])
-def test_a_state_that_is_no_value_ends_the_container(world, state):
-    router, container, client = world
+def test_invalid_state_closes_container(routed_ends, state):
+    router, container, client = routed_ends
     client.feed(producer(0, "queue.a"))
     container.accept()
     container.flow(40, 10)
@@ -108,14 +108,14 @@ def test_a_state_that_is_no_value_ends_the_container(world, state):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("ours", [True, False])
-def test_an_answer_with_a_terminus_that_is_none_ends_the_container(routers, workers, ours):
+def test_answer_with_invalid_terminus_closes_container(routers, workers, ours):
     router = routers(workers, INTERIOR)
     router.core.routers.step = lambda now=None: None
     router.core.link_routes.replace((link_route("in"), link_route("out")))
     container = Container(router, 0)
     neighbour = Neighbour(router, workers - 1, "B", ours)
     neighbour.attach()
-    attach = of(heard_of(container), "attach")[0]
+    attach = of(answer_begin_of_router(container), "attach")[0]
     ends = {"source": Described(ULong(0x99), ["a"]), "target": target("queue.a")}
     container.say("attach", name=attach.fields["name"], handle=40, role=True, **ends)
     (close,) = of(frames(container.peer), "close")
@@ -124,7 +124,7 @@ def test_an_answer_with_a_terminus_that_is_none_ends_the_container(routers, work
     assert alive(router, neighbour.peer)
 
 
-def heard_of(container):
+def answer_begin_of_router(container):
     """Answer the router's begin as the container. Return the frames received before."""
     container.router.settle()
     heard = frames(container.peer)

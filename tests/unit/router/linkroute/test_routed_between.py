@@ -78,7 +78,7 @@ class Neighbour:
                  initial_delivery_count=0, **fields)  # fmt: skip
 
 
-class World:
+class RoutedLinkNetwork:
     def __init__(self, routers, workers):
         self.workers = workers
         self.router = routers(workers, INTERIOR)
@@ -87,17 +87,17 @@ class World:
         self.count = 0
         self.others = {}
 
-    def place(self):
+    def next_worker(self):
         """Return a worker number, so that the connections of a test are on different workers if there are several."""
         self.count += 1
         return (self.count - 1) % self.workers
 
     def container(self):
         self.core.link_routes.replace((link_route("in"), link_route("out")))
-        return Container(self.router, self.place())
+        return Container(self.router, self.next_worker())
 
     def neighbour(self, name, ours):
-        return Neighbour(self.router, self.place(), name, ours)
+        return Neighbour(self.router, self.next_worker(), name, ours)
 
     def announce(self, neighbour, index, *keys):
         """Announce the keys of link routes as the neighbour's."""
@@ -110,8 +110,8 @@ class World:
 
 
 @pytest.fixture(params=[1, 2], ids=["1-worker", "2-workers"])
-def world(routers, request):
-    return World(routers, request.param)
+def routed_network(routers, request):
+    return RoutedLinkNetwork(routers, request.param)
 
 
 EXTRAS: dict[str, Any] = {
@@ -124,9 +124,9 @@ EXTRAS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_a_link_of_a_router_goes_to_the_container_with_its_name(world, ours):
-    container = world.container()
-    neighbour = world.neighbour("B", ours)
+def test_link_from_router_reaches_container_with_its_name(routed_network, ours):
+    container = routed_network.container()
+    neighbour = routed_network.neighbour("B", ours)
     way = Map([(Symbol("p"), "x"), (Symbol("sluice.route"), ["QDR", "B"])])
     neighbour.attach(**{**EXTRAS, "properties": way})
     asked = container.accept(max_message_size=ULong(9), offered_capabilities=[Symbol("o")], snd_settle_mode=UByte(1))
@@ -142,10 +142,10 @@ def test_a_link_of_a_router_goes_to_the_container_with_its_name(world, ours):
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_a_link_of_a_client_goes_to_the_next_router(world, ours):
-    neighbour = world.neighbour("B", ours)
-    world.announce(neighbour, 1, "Cqueue")
-    client = world.router.connect(world.place())
+def test_link_of_client_reaches_next_router(routed_network, ours):
+    neighbour = routed_network.neighbour("B", ours)
+    routed_network.announce(neighbour, 1, "Cqueue")
+    client = routed_network.router.connect(routed_network.next_worker())
     default = {"default_outcome": ACCEPTED}
     client.feed(start() + say("attach", name="p0", handle=0, role=False, source=source("s", **default),
                               target=target("queue.a", capabilities=Symbol("queue")), initial_delivery_count=7,
@@ -167,19 +167,19 @@ def test_a_link_of_a_client_goes_to_the_next_router(world, ours):
     neighbour.say("begin", channel=5, remote_channel=begun.channel, next_outgoing_id=0, incoming_window=MANY,
                   outgoing_window=MANY)  # fmt: skip
     neighbour.say("attach", channel=5, name="p0@test", handle=9, role=True, source=asked.source, target=asked.target)
-    world.router.settle()
+    routed_network.router.settle()
     (answer,) = of(frames(client), "attach")
     assert (answer.fields["name"], terminus(answer.target)["address"]) == ("p0", "queue.a")
     neighbour.peer.lose()
-    world.router.settle()
+    routed_network.router.settle()
     (lost,) = of(frames(client), "detach")
     assert (lost.closed, lost.error.value[0]) == (True, "qd:routed-link-lost")
 
 
 @pytest.mark.parametrize("ours", [(True, True), (True, False), (False, True), (False, False)])
-def test_a_link_passes_between_two_routers(world, ours):
-    first, second = world.neighbour("B", ours[0]), world.neighbour("C", ours[1])
-    world.announce(second, 2, "Cqueue")
+def test_link_passes_between_two_routers(routed_network, ours):
+    first, second = routed_network.neighbour("B", ours[0]), routed_network.neighbour("C", ours[1])
+    routed_network.announce(second, 2, "Cqueue")
     first.attach(name="p0@client", properties=Map([(Symbol("sluice.route"), ["C", "B"])]) if ours[0] else None)
     begun, asked = second.heard("begin", "attach")
     assert asked.fields["name"] == "p0@client"
@@ -211,13 +211,13 @@ def answer_begin(channel):
     return say("begin", channel=channel + 20, remote_channel=channel, **numbers)
 
 
-def test_each_session_of_a_client_has_one_of_its_own_towards_the_next_router(world):
+def test_client_sessions_have_separate_sessions_to_next_router(routed_network):
     for name, ours in (("B", True), ("C", False)):
-        neighbour = world.neighbour(name, ours)
-        world.announce(neighbour, 1, f"C{name}")
+        neighbour = routed_network.neighbour(name, ours)
+        routed_network.announce(neighbour, 1, f"C{name}")
         channels = []
         for _ in range(2):
-            client = world.router.connect(world.place())
+            client = routed_network.router.connect(routed_network.next_worker())
             for handle in range(2):
                 client.feed((start() if not handle else b"") + say(
                     "attach", name=f"p{handle}", handle=handle, role=False, source=source(), target=target(name),
@@ -232,12 +232,12 @@ def test_each_session_of_a_client_has_one_of_its_own_towards_the_next_router(wor
         assert channels[0] != channels[2]
 
 
-def test_a_session_is_used_again_when_its_client_is_gone(world):
-    neighbour = world.neighbour("B", True)
-    world.announce(neighbour, 1, "Cqueue")
+def test_session_of_lost_client_is_reused(routed_network):
+    neighbour = routed_network.neighbour("B", True)
+    routed_network.announce(neighbour, 1, "Cqueue")
     channels = []
     for _ in range(3):
-        client = world.router.connect(world.place())
+        client = routed_network.router.connect(routed_network.next_worker())
         client.feed(start() + say("attach", name="p", handle=0, role=False, source=source(), target=target("queue"),
                                   initial_delivery_count=0))  # fmt: skip
         heard = neighbour.heard("begin", "attach")
@@ -255,9 +255,9 @@ def test_a_session_is_used_again_when_its_client_is_gone(world):
     assert len(set(channels)) == 1
 
 
-def test_equal_names_from_a_router(world):
-    container = world.container()
-    neighbour = world.neighbour("B", False)
+def test_equal_link_names_from_router_are_made_distinct(routed_network):
+    container = routed_network.container()
+    neighbour = routed_network.neighbour("B", False)
     for handle in range(2):
         neighbour.attach(handle)
         asked = container.accept()
@@ -270,17 +270,17 @@ def test_equal_names_from_a_router(world):
     assert container.accept().fields["name"] == "link@client"
 
 
-def test_what_no_link_route_matches_is_refused(world):
-    neighbour = world.neighbour("B", True)
+def test_link_without_matching_route_is_refused(routed_network):
+    neighbour = routed_network.neighbour("B", True)
     neighbour.attach(address="queue.a")
     answer, gone = neighbour.heard("attach", "detach")
     assert answer.target is None
     assert (gone.closed, gone.error.value[:2]) == (True, ["qd:no-route-to-dest", NO_ROUTE])
 
 
-def test_links_that_go_round(world):
-    first, second = world.neighbour("B", False), world.neighbour("C", False)
-    world.announce(second, 2, "Cqueue")
+def test_looping_link_is_refused(routed_network):
+    first, second = routed_network.neighbour("B", False), routed_network.neighbour("C", False)
+    routed_network.announce(second, 2, "Cqueue")
     for number in range(ROUNDS + 1):
         first.attach(number)
         refused = first.heard("detach")
@@ -290,44 +290,44 @@ def test_links_that_go_round(world):
     assert first.heard("detach") == []
 
 
-def test_no_room_for_a_link_of_a_router(world):
-    container = world.container()
-    neighbour = world.neighbour("B", True)
-    client = world.router.connect(neighbour.peer.worker.setup.worker)
+def test_link_from_router_without_free_slot_is_refused(routed_network):
+    container = routed_network.container()
+    neighbour = routed_network.neighbour("B", True)
+    client = routed_network.router.connect(neighbour.peer.worker.setup.worker)
     client.feed(start())
     handle = 0
     while not neighbour.peer.worker.slots.full:
         client.feed(say("attach", name=f"p{handle}", handle=handle, role=False, source=source(),
                         target=target(), initial_delivery_count=0))  # fmt: skip
         handle += 1
-        world.router.settle()
+        routed_network.router.settle()
     neighbour.attach(50)
     answer, gone = neighbour.heard("attach", "detach")
     assert (answer.target, gone.error.value[0]) == (None, "amqp:resource-limit-exceeded")
     neighbour.say("detach", handle=50, closed=True)
     client.lose()
-    world.router.settle()
+    routed_network.router.settle()
     neighbour.attach(50)
     assert container.accept().fields["name"] == "link@client"
 
 
-def test_a_way_of_a_client_is_not_believed(world):
-    neighbour = world.neighbour("B", True)
-    world.announce(neighbour, 1, "Cqueue")
-    client = world.router.connect(world.place())
+def test_route_property_from_client_is_ignored(routed_network):
+    neighbour = routed_network.neighbour("B", True)
+    routed_network.announce(neighbour, 1, "Cqueue")
+    client = routed_network.router.connect(routed_network.next_worker())
     client.feed(start() + say("attach", name="p0", handle=0, role=False, source=source(), target=target("queue"),
                               properties=Map([(Symbol("sluice.route"), ["x", "QDR", "B"])])))  # fmt: skip
     (asked,) = neighbour.heard("attach")
     assert asked.properties == {"sluice.route": ["B", "QDR"]}
 
 
-def test_what_is_too_long_for_the_next_connection(world):
+def test_attach_too_long_for_next_connection_is_refused(routed_network):
     """The router's peer accepts frames of 512 octets."""
-    container = world.container()
-    client = world.router.connect(world.place())
+    container = routed_network.container()
+    client = routed_network.router.connect(routed_network.next_worker())
     client.feed(start(max_frame_size=512) + say("attach", name="c0", handle=0, role=True, source=source("queue.a"),
                                                 target=target()))  # fmt: skip
-    world.router.settle()
+    routed_network.router.settle()
     asked = container.accept(properties=Map([(Symbol("long"), "x" * 2000)]))
     assert terminus(asked.source)["address"] == "queue.a"
     heard = frames(client)
@@ -338,15 +338,15 @@ def test_what_is_too_long_for_the_next_connection(world):
     assert lost.error.value[0] == "qd:routed-link-lost"
 
 
-def test_words_that_are_too_long_are_left_out(world):
-    container = world.container()
-    client = world.router.connect(world.place())
+def test_error_text_too_long_for_peer_is_omitted(routed_network):
+    container = routed_network.container()
+    client = routed_network.router.connect(routed_network.next_worker())
     client.feed(start(max_frame_size=512) + say("attach", name="p0", handle=0, role=False, source=source(),
                                                 target=target("queue.a"), initial_delivery_count=0))  # fmt: skip
     container.accept()
     container.flow(40, 10)
     client.feed(transfer(0, 0, message(b"one")))
-    world.router.settle()
+    routed_network.router.settle()
     frames(client)
     error = Described(ULong(0x1D), [Symbol("amqp:internal-error"), "x" * 2000])
     container.say("disposition", role=True, first=0, settled=True, state=Described(ULong(0x25), [error]))

@@ -37,7 +37,7 @@ PADDING = "y" * 12_000
 CREDIT = 500
 
 
-class Pair:
+class RoutedLinkPair:
     """Client and container with one routed link. Both link routes exist, and a second pair for bystanders."""
 
     def __init__(self, router: Router, *, sends: bool, link: bool = True) -> None:
@@ -88,7 +88,7 @@ class Pair:
         self.router.settle()
 
 
-def fill(pair: Pair, reader: str) -> None:
+def fill(pair: RoutedLinkPair, reader: str) -> None:
     """Fill a reader's write buffer to its bound with messages that it does not read."""
     size = 2 * OUTPUT_HIGH // 8_000
     if reader == "client":
@@ -105,7 +105,7 @@ def fill(pair: Pair, reader: str) -> None:
     pair.flood(reader, octets)
 
 
-def bounded(peer: Peer) -> None:
+def check_bounded(peer: Peer) -> None:
     assert octets_waiting(peer.connection) <= OUTPUT_HIGH + FRAME
 
 
@@ -122,8 +122,8 @@ WORKERS = [1, 3]
 @pytest.mark.parametrize("reader", ["client", "container"])
 @pytest.mark.parametrize("sends", [True, False], ids=["in", "out"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_flows_for_a_peer_that_does_not_read_become_one(routers, workers, reader, sends, kind) -> None:
-    pair = Pair(routers(workers), sends=sends)
+def test_flows_for_blocked_peer_are_merged(routers, workers, reader, sends, kind) -> None:
+    pair = RoutedLinkPair(routers(workers), sends=sends)
     stopped = pair.end(reader)
     stopped.blocked = True
     times = 300 if kind == "properties" else FLOWS
@@ -134,9 +134,9 @@ def test_flows_for_a_peer_that_does_not_read_become_one(routers, workers, reader
                 fields["properties"] = {Symbol("x"): PADDING, Symbol("n"): number}
             # Each wake writes its flows, so send one flow per wake.
             pair.flood(reader, pair.flow(reader, 1 + number, **fields))
-        bounded(stopped)
+        check_bounded(stopped)
     pair.flood(reader, pair.flow(reader, CREDIT))
-    bounded(stopped)
+    check_bounded(stopped)
     stopped.blocked = False
     pair.router.settle()
     received = [each for each in of(frames(stopped), "flow") if each.handle is not None]
@@ -155,8 +155,8 @@ def test_flows_for_a_peer_that_does_not_read_become_one(routers, workers, reader
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_state_of_a_transaction_goes_before_the_transfer_that_discharges_it(routers, settled) -> None:
-    pair = Pair(routers(1), sends=False)
+def test_transactional_state_precedes_transfer_that_discharges_it(routers, settled) -> None:
+    pair = RoutedLinkPair(routers(1), sends=False)
     pair.client.feed(producer(1, "queue.b") + flow(0, 1))
     attach = pair.container.accept()
     pair.container.flow(40 + attach.handle, 10)
@@ -174,8 +174,8 @@ def test_state_of_a_transaction_goes_before_the_transfer_that_discharges_it(rout
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("reader", ["client", "container"])
 @pytest.mark.parametrize("sends", [True, False], ids=["in", "out"])
-def test_properties_for_a_peer_that_reads_are_all_passed_on(routers, workers, reader, sends) -> None:
-    pair = Pair(routers(workers), sends=sends)
+def test_flow_properties_for_reading_peer_are_all_relayed(routers, workers, reader, sends) -> None:
+    pair = RoutedLinkPair(routers(workers), sends=sends)
     pair.flood(reader, b"".join(pair.flow(reader, 10 + n, properties={Symbol("n"): n}) for n in range(4)))
     received = [each for each in of(frames(pair.end(reader)), "flow") if each.handle is not None]
     assert [(each.link_credit, each.properties["n"]) for each in received] == [(10 + n, n) for n in range(4)]
@@ -184,8 +184,8 @@ def test_properties_for_a_peer_that_reads_are_all_passed_on(routers, workers, re
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("asked", [{"echo": True}, {"drain": True}], ids=["echo", "drain"])
-def test_request_behind_a_full_buffer_stays_until_it_is_written(routers, workers, asked) -> None:
-    pair = Pair(routers(workers), sends=False)
+def test_request_behind_full_buffer_is_kept_until_written(routers, workers, asked) -> None:
+    pair = RoutedLinkPair(routers(workers), sends=False)
     # The container sends. The client's other link fills the container's write buffer.
     other = producer(1, "queue.b")
     pair.client.feed(other)
@@ -197,7 +197,7 @@ def test_request_behind_a_full_buffer_stays_until_it_is_written(routers, workers
     stopped.blocked = True
     pair.client.feed(b"".join(transfer(1, n, b"z" * 8_000, settled=True) for n in range(40)))
     pair.router.settle()
-    bounded(stopped)
+    check_bounded(stopped)
     requests: list[dict[str, Any]] = [{}, asked, {}, {}]
     for fields in requests:
         pair.flood("container", pair.flow("container", 7, **fields))
@@ -213,17 +213,17 @@ def test_request_behind_a_full_buffer_stays_until_it_is_written(routers, workers
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("reader", ["client", "container"])
-def test_credit_is_right_after_a_flood(routers, workers, reader) -> None:
+def test_credit_is_exact_after_flood(routers, workers, reader) -> None:
     """The link sends to the reader; the deliveries are counted, in order with the flows."""
-    pair = Pair(routers(workers), sends=reader == "container")
+    pair = RoutedLinkPair(routers(workers), sends=reader == "container")
     stopped = pair.end(reader)
     stopped.blocked = True
     fill(pair, reader)
-    bounded(stopped)
+    check_bounded(stopped)
     size = 2 * OUTPUT_HIGH // 8_000
     for number in range(200):
         pair.flood(reader, pair.flow(reader, number, count=size, properties={Symbol("n"): number}))
-    bounded(stopped)
+    check_bounded(stopped)
     stopped.blocked = False
     pair.router.settle()
     received = frames(stopped)
@@ -237,9 +237,9 @@ def test_credit_is_right_after_a_flood(routers, workers, reader) -> None:
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("reader", ["client", "container"])
 @pytest.mark.parametrize("settled", [False, True], ids=["states", "outcomes"])
-def test_dispositions_for_a_peer_that_does_not_read(routers, workers, reader, settled) -> None:
+def test_dispositions_for_blocked_peer_are_merged(routers, workers, reader, settled) -> None:
     """The reader gets the latest unsettled state of each delivery; outcomes replace states."""
-    pair = Pair(routers(workers), sends=reader == "client")
+    pair = RoutedLinkPair(routers(workers), sends=reader == "client")
     if reader == "client":
         pair.container.flow(HANDLE, MANY)
         octets = [transfer(0, number, message(b"x")) for number in range(2_000)]
@@ -259,14 +259,14 @@ def test_dispositions_for_a_peer_that_does_not_read(routers, workers, reader, se
             for number in range(2_000)
         ]  # fmt: skip
         pair.flood(reader, b"".join(octets))
-        bounded(stopped)
+        check_bounded(stopped)
     if settled:
         pair.flood(
             reader,
             say("disposition", channel=ROUTED if reader == "client" else 0, role=True, first=0, last=1_999,
                 settled=True, state=ACCEPTED),
         )  # fmt: skip
-        bounded(stopped)
+        check_bounded(stopped)
     stopped.blocked = False
     pair.router.settle()
     last: dict[int, Any] = {}
@@ -279,13 +279,13 @@ def test_dispositions_for_a_peer_that_does_not_read(routers, workers, reader, se
     pair.close()
 
 
-def names(received: list[Frame], name: str) -> set[Any]:
+def handles_of(received: list[Frame], name: str) -> set[Any]:
     return {each.handle for each in of(received, name)}
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_detaches_for_a_peer_that_does_not_read_wait_and_keep_their_error(routers, workers) -> None:
-    pair = Pair(routers(workers), sends=True)
+def test_detaches_for_blocked_peer_wait_with_their_error(routers, workers) -> None:
+    pair = RoutedLinkPair(routers(workers), sends=True)
     handles = []
     for number in range(1, 60):
         pair.client.feed(producer(number, "queue.a"))
@@ -299,17 +299,17 @@ def test_detaches_for_a_peer_that_does_not_read_wait_and_keep_their_error(router
         # A flow that waits for a detached link is dropped.
         pair.container.flow(handle, 1, properties={Symbol("x"): PADDING})
         pair.container.say("detach", handle=handle, closed=True, error=error)
-        bounded(stopped)
+        check_bounded(stopped)
     # The reader's own detaches cross the waiting ones.
     stopped.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(30, 60)))
     pair.router.settle()
-    bounded(stopped)
+    check_bounded(stopped)
     stopped.blocked = False
     pair.router.settle()
     received = frames(stopped)
-    assert names(received, "detach") == set(range(1, 60))
+    assert handles_of(received, "detach") == set(range(1, 60))
     assert all(each.error.value[1] == "e" * 12_000 for each in of(received, "detach"))
-    for handle in names(received, "detach"):
+    for handle in handles_of(received, "detach"):
         assert [each.name for each in received if each.fields.get("handle") == handle][-1] == "detach"
     stopped.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(1, 30)))
     pair.router.settle()
@@ -319,10 +319,10 @@ def test_detaches_for_a_peer_that_does_not_read_wait_and_keep_their_error(router
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_attaches_for_a_container_that_does_not_read_are_refused(routers, workers) -> None:
+def test_attaches_for_blocked_container_are_refused(routers, workers) -> None:
     """Clients attach and detach, with long properties, until too much output waits for the container."""
     router = routers(workers, links=4_096)
-    pair = Pair(router, sends=True)
+    pair = RoutedLinkPair(router, sends=True)
     stopped = pair.container.peer
     stopped.blocked = True
     padding = {Symbol("p"): "q" * 15_000}
@@ -349,18 +349,18 @@ def test_attaches_for_a_container_that_does_not_read_are_refused(routers, worker
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_innocent_pair_goes_on_during_a_flood(routers, workers) -> None:
+def test_bystander_link_is_served_during_flood(routers, workers) -> None:
     router = routers(workers)
-    pair = Pair(router, sends=False)
-    innocent = Container(router, len(router.workers) - 1)
+    pair = RoutedLinkPair(router, sends=False)
+    bystander = Container(router, len(router.workers) - 1)
     # The next attach goes to the container with fewer links. Until a link exists the containers take turns.
     sender = pair.connect(0)
     for number in range(2):
         sender.feed(producer(number, "queue.i"))
     router.settle()
-    innocent.accept()
+    bystander.accept()
     router.settle()
-    innocent.flow(HANDLE, 10_000)
+    bystander.flow(HANDLE, 10_000)
     mine = of(frames(sender), "flow")[-1].handle
     pair.container.peer.blocked = True
     properties: dict[str, Any] = {"properties": {Symbol("x"): PADDING}}
@@ -368,10 +368,10 @@ def test_innocent_pair_goes_on_during_a_flood(routers, workers) -> None:
         pair.flood("container", pair.flow("container", 1 + number, **properties))
         sender.feed(transfer(mine, number, message(b"%d" % number)))
         router.settle()
-        innocent.say("disposition", role=True, first=number, settled=True, state=ACCEPTED)
-        assert messages(frames(innocent.peer)) == [message(b"%d" % number)]
+        bystander.say("disposition", role=True, first=number, settled=True, state=ACCEPTED)
+        assert messages(frames(bystander.peer)) == [message(b"%d" % number)]
         assert [each.first for each in of(frames(sender), "disposition")] == [number]
-    bounded(pair.container.peer)
+    check_bounded(pair.container.peer)
     pair.close()
 
 
@@ -388,12 +388,12 @@ FLOW = st.tuples(
 @pytest.mark.parametrize("reader", ["client", "container"])
 @given(st.lists(FLOW, min_size=1, max_size=20), st.integers(0, 20))
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_stopped_reader_ends_in_the_state_of_one_that_reads(routers, workers, reader, flows, full_at) -> None:
+def test_blocked_reader_ends_in_state_of_reading_one(routers, workers, reader, flows, full_at) -> None:
     """Flows are random. From one of them on the reader does not read and its buffer is full."""
     router = routers(workers)
     results = []
     for stops in (False, True):
-        pair = Pair(router, sends=True)
+        pair = RoutedLinkPair(router, sends=True)
         stopped = pair.end(reader)
         state: dict[str, Any] = {}
         for number, (credit, drain, echo, properties, available) in enumerate(flows):
@@ -407,7 +407,7 @@ def test_stopped_reader_ends_in_the_state_of_one_that_reads(routers, workers, re
             if available:
                 fields["available"] = credit
             pair.flood(reader, pair.flow(reader, credit, **fields))
-        bounded(stopped)
+        check_bounded(stopped)
         stopped.blocked = False
         router.settle()
         for each in of(frames(stopped), "flow"):
@@ -421,20 +421,20 @@ def test_stopped_reader_ends_in_the_state_of_one_that_reads(routers, workers, re
     assert results[0] == results[1]
 
 
-def test_settlement_by_a_sender_waits_with_queued_deliveries(routers) -> None:
+def test_settlement_by_sender_waits_with_queued_deliveries(routers) -> None:
     """The sender settles deliveries that its receiver has not read yet."""
-    pair = Pair(routers(1), sends=False)
+    pair = RoutedLinkPair(routers(1), sends=False)
     pair.client.feed(flow(0, MANY))
     pair.router.settle()
     stopped = pair.client
     stopped.blocked = True
     pair.container.peer.feed(b"".join(transfer_out(number) for number in range(8_000)))
     pair.router.settle()
-    bounded(stopped)
+    check_bounded(stopped)
     container = say("disposition", channel=ROUTED, role=False, first=0, last=7_999, settled=True, state=ACCEPTED)
     pair.container.peer.feed(container)
     pair.router.settle()
-    bounded(stopped)
+    check_bounded(stopped)
     stopped.blocked = False
     pair.router.settle()
     assert len(messages(frames(stopped))) == 8_000

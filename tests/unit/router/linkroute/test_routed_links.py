@@ -80,7 +80,7 @@ class Container:
 
 
 @pytest.fixture(params=["near", "far"])
-def world(request, routers):
+def routed_ends(request, routers):
     """Return (router, container, client), on one worker or on two."""
     far = request.param == "far"
     router = routers(workers=2 if far else 1)
@@ -93,9 +93,9 @@ def world(request, routers):
     return router, container, client
 
 
-def sending(world, credit=10, **fields):
+def sending(routed_ends, credit=10, **fields):
     """Attach a client's sender to the container. The handles are 0 (client) and 40 (container)."""
-    router, container, client = world
+    router, container, client = routed_ends
     client.feed(producer(0, "queue.a", **fields))
     attach = container.accept()
     router.settle()
@@ -104,7 +104,7 @@ def sending(world, credit=10, **fields):
 
 
 @pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
-def test_transfer_for_the_slot_of_a_replaced_link_is_released(routers, settled):
+def test_transfer_for_slot_of_replaced_link_is_released(routers, settled):
     """The record names a consumer whose slot has since been reused for the client's routed link."""
     router = routers(workers=2)
     router.core.link_routes.replace((link_route("out"),))
@@ -132,8 +132,8 @@ def test_transfer_for_the_slot_of_a_replaced_link_is_released(routers, settled):
     assert [frame.state for frame in of(frames(sender), "disposition")] == ([] if settled else [RELEASED])
 
 
-def test_attach_is_passed_on_and_answered_by_the_container(world):
-    router, container, client = world
+def test_attach_is_relayed_and_answered_by_container(routed_ends):
+    router, container, client = routed_ends
     client.feed(producer(0, "queue.a", snd_settle_mode=UByte(1), properties={Symbol("p"): "x"}))
     router.settle()
     assert frames(client) == []
@@ -145,9 +145,9 @@ def test_attach_is_passed_on_and_answered_by_the_container(world):
     assert (answer.fields["name"], answer.handle, answer.max_message_size) == ("p0", 0, 77)
 
 
-def test_credit_deliveries_and_outcomes_pass(world):
-    router, container, client = world
-    sending(world)
+def test_credit_deliveries_and_outcomes_are_relayed(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     heard = frames(client)
     assert [frame.name for frame in heard] == ["attach", "flow"]
     assert (heard[1].link_credit, heard[1].delivery_count) == (10, 0)
@@ -169,9 +169,9 @@ def test_credit_deliveries_and_outcomes_pass(world):
     assert (settled.role, settled.first, settled.settled) == (False, frame.delivery_id, True)
 
 
-def test_detach_is_answered_when_the_container_has(world):
-    router, container, client = world
-    sending(world)
+def test_detach_is_answered_after_container(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(client)
     client.feed(say("detach", handle=0, closed=True))
     router.settle()
@@ -184,9 +184,9 @@ def test_detach_is_answered_when_the_container_has(world):
 
 
 @pytest.mark.parametrize("how", ["lose", "end", "close"])
-def test_loss_of_the_container_ends_the_clients_link(world, how):
-    router, container, client = world
-    sending(world)
+def test_loss_of_container_detaches_clients_link(routed_ends, how):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(client)
     if how == "lose":
         container.peer.lose()
@@ -199,17 +199,17 @@ def test_loss_of_the_container_ends_the_clients_link(world, how):
     assert (detach.name, detach.closed, detach.error.value[1]) == ("detach", True, LOST)
 
 
-def test_loss_of_the_client_ends_the_containers_link(world):
-    router, container, client = world
-    sending(world)
+def test_loss_of_client_detaches_containers_link(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     client.lose()
     router.settle()
     (detach,) = of(frames(container.peer), "detach")
     assert (detach.closed, detach.error.value[1]) == (True, LOST)
 
 
-def test_no_container_no_route(world):
-    router, container, client = world
+def test_attach_without_container_is_refused(routed_ends):
+    router, container, client = routed_ends
     container.peer.lose()
     router.settle()
     client.feed(consumer(0, "queue.a"))
@@ -219,8 +219,8 @@ def test_no_container_no_route(world):
     assert detach.error.value[0] == "qd:no-route-to-dest"
 
 
-def test_drain_passes_both_ways(world):
-    router, container, client = world
+def test_drain_is_relayed_both_ways(routed_ends):
+    router, container, client = routed_ends
     client.feed(consumer(0, "queue.a", 0))
     container.accept()
     router.settle()
@@ -240,9 +240,9 @@ def transfer_out(number, **fields):
                delivery_tag=b"%d" % number, message_format=0, **fields)  # fmt: skip
 
 
-def test_large_messages_pass_frame_by_frame_and_wait_for_the_window(world):
-    router, container, client = world
-    sending(world)
+def test_large_messages_are_relayed_by_frame_and_wait_for_window(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(client)
     container.peer.blocked = True
     body = bytes(range(256)) * 4000
@@ -253,9 +253,9 @@ def test_large_messages_pass_frame_by_frame_and_wait_for_the_window(world):
     assert messages(frames(container.peer)) == [message(body)]
 
 
-def test_what_the_window_does_not_take_stops_the_sender_and_nothing_is_lost(world):
-    router, container, client = world
-    sending(world, credit=3000)
+def test_shut_window_stops_sender_without_loss(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends, credit=3000)
     container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
     body = b"x" * 15000
     sent = window = 0
@@ -275,9 +275,9 @@ def test_what_the_window_does_not_take_stops_the_sender_and_nothing_is_lost(worl
     assert of(frames(client), "flow")[-1].incoming_window > 0
 
 
-def test_a_detach_does_not_overtake_deliveries(world):
-    router, container, client = world
-    sending(world, credit=1000)
+def test_detach_does_not_overtake_deliveries(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends, credit=1000)
     container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
     for number in range(40):
         client.feed(transfer(0, number, message(b"y" * 15000), settled=True))
@@ -290,9 +290,9 @@ def test_a_detach_does_not_overtake_deliveries(world):
     assert heard[-1].name == "detach"
 
 
-def test_outcomes_with_words_and_ranges_pass(world):
-    router, container, client = world
-    sending(world)
+def test_outcomes_with_text_and_ranges_are_relayed(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(client)
     for number in range(6):
         client.feed(transfer(0, number, message(b"m")))
@@ -313,9 +313,9 @@ def test_outcomes_with_words_and_ranges_pass(world):
     ]
 
 
-def test_an_aborted_delivery_is_aborted_there_too(world):
-    router, container, client = world
-    sending(world)
+def test_aborted_delivery_is_aborted_at_container(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     client.feed(first_part())
     router.settle()
     (first,) = of(frames(container.peer), "transfer")
@@ -326,9 +326,9 @@ def test_an_aborted_delivery_is_aborted_there_too(world):
     assert last.aborted
 
 
-def test_a_client_that_goes_in_the_middle_of_a_message_aborts_it(world):
-    router, container, client = world
-    sending(world)
+def test_client_lost_within_message_aborts_it(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(container.peer)
     client.feed(first_part())
     router.settle()
@@ -345,9 +345,9 @@ def empty(number, **fields):
 
 @pytest.mark.parametrize("frames_of_it", [1, 2, 3])
 @pytest.mark.parametrize("settled", [None, True])
-def test_a_delivery_without_octets_is_rejected_and_its_credit_given_back(world, frames_of_it, settled):
-    router, container, client = world
-    sending(world, credit=3)
+def test_delivery_without_octets_is_rejected_and_credit_returned(routed_ends, frames_of_it, settled):
+    router, container, client = routed_ends
+    sending(routed_ends, credit=3)
     frames(client)
     parts = [empty(0, settled=settled, more=True)] + [say("transfer", handle=0, more=True)] * (frames_of_it - 2)
     if frames_of_it == 1:
@@ -370,9 +370,9 @@ def test_a_delivery_without_octets_is_rejected_and_its_credit_given_back(world, 
 
 
 @pytest.mark.parametrize("empties", [1, 2])
-def test_an_empty_first_frame_is_passed_on_when_octets_follow(world, empties):
-    router, container, client = world
-    sending(world)
+def test_empty_first_frame_is_relayed_when_octets_follow(routed_ends, empties):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(container.peer)
     state = Described(ULong(0x34), [b"txn"])
     client.feed(empty(7, more=True, state=state, batchable=True))
@@ -390,9 +390,9 @@ def test_an_empty_first_frame_is_passed_on_when_octets_follow(world, empties):
     assert (outcome.first, outcome.settled, outcome.state) == (7, True, ACCEPTED)
 
 
-def test_settled_before_the_first_octet(world):
-    router, container, client = world
-    sending(world)
+def test_delivery_settled_before_first_octet_is_relayed(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(container.peer)
     client.feed(empty(0, more=True) + settle(0, role=False))
     client.feed(say("transfer", handle=0, payload=b"abc"))
@@ -402,9 +402,9 @@ def test_settled_before_the_first_octet(world):
 
 
 @pytest.mark.parametrize("how", ["abort", "detach", "lose"])
-def test_what_ends_before_its_first_octet_was_never_there(world, how):
-    router, container, client = world
-    sending(world, credit=3)
+def test_delivery_ended_before_first_octet_is_not_relayed(routed_ends, how):
+    router, container, client = routed_ends
+    sending(routed_ends, credit=3)
     frames(client)
     client.feed(empty(0, more=True))
     if how == "lose":
@@ -421,10 +421,10 @@ def test_what_ends_before_its_first_octet_was_never_there(world, how):
         assert heard[-1].name == "detach"
 
 
-def test_a_delivery_that_is_resumed_may_be_empty(world):
+def test_resumed_delivery_may_be_empty(routed_ends):
     """A resumed delivery is not incomplete: the frame only reports its outcome."""
-    router, container, client = world
-    sending(world)
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(container.peer)
     client.feed(empty(0, resume=True, state=ACCEPTED, settled=True))
     router.settle()
@@ -432,9 +432,9 @@ def test_a_delivery_that_is_resumed_may_be_empty(world):
     assert (seen.resume, seen.state, seen.settled, seen.payload) == (True, ACCEPTED, True, b"")
 
 
-def test_a_tag_that_is_too_long_is_refused_and_its_credit_given_back(world):
-    router, container, client = world
-    sending(world, credit=3)
+def test_delivery_with_too_long_tag_is_refused_and_credit_returned(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends, credit=3)
     frames(client)
     tag = b"t" * 33
     client.feed(say("transfer", payload=message(b"x"), handle=0, delivery_id=0, delivery_tag=tag, message_format=0))
@@ -445,8 +445,8 @@ def test_a_tag_that_is_too_long_is_refused_and_its_credit_given_back(world):
     assert (credit.delivery_count, credit.link_credit) == (1, 3)
 
 
-def test_a_refusal_of_the_container_reaches_the_client(world):
-    _, container, client = world
+def test_refusal_by_container_reaches_client(routed_ends):
+    _, container, client = routed_ends
     client.feed(producer(0, "queue.a"))
     container.accept(target=None)
     error = Described(ULong(0x1D), [Symbol("amqp:not-found"), "no queue"])
@@ -456,9 +456,9 @@ def test_a_refusal_of_the_container_reaches_the_client(world):
     assert (detach.closed, detach.error.value) == (True, ["amqp:not-found", "no queue"])
 
 
-def test_detaches_that_cross(world):
-    router, container, client = world
-    sending(world)
+def test_crossing_detaches_end_both_links(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(client)
     frames(container.peer)
     client.feed(say("detach", handle=0, closed=True))
@@ -468,8 +468,8 @@ def test_detaches_that_cross(world):
     assert [frame.name for frame in frames(container.peer)] == ["detach"]
 
 
-def test_a_client_that_detaches_before_the_container_has_answered(world):
-    router, container, client = world
+def test_client_may_detach_before_container_answers(routed_ends):
+    router, container, client = routed_ends
     client.feed(producer(0, "queue.a") + say("detach", handle=0, closed=True))
     router.settle()
     attach = container.accept()
@@ -478,8 +478,8 @@ def test_a_client_that_detaches_before_the_container_has_answered(world):
 
 
 @pytest.mark.parametrize("moment", ["at once", "answered"])
-def test_a_client_that_goes_before_it_is_answered(world, moment):
-    router, container, client = world
+def test_client_lost_before_answer_leaves_no_link(routed_ends, moment):
+    router, container, client = routed_ends
     client.feed(producer(0, "queue.a"))
     if moment == "answered":
         router.settle()
@@ -489,8 +489,8 @@ def test_a_client_that_goes_before_it_is_answered(world, moment):
     assert names in ([], ["begin"], ["begin", "attach", "detach"])
 
 
-def test_a_subscription_outlives_its_client(world):
-    router, container, client = world
+def test_subscription_outlives_its_client(routed_ends):
+    router, container, client = routed_ends
     durable = Described(ULong(0x28), ["queue.a", None, Symbol("never")])
     client.feed(say("attach", name="sub", handle=0, role=True, source=durable, target=target()))
     container.accept()
@@ -500,8 +500,8 @@ def test_a_subscription_outlives_its_client(world):
     assert (detach.closed or False, detach.error.value[1]) == (False, LOST)
 
 
-def test_attaches_take_turns_over_containers(world):
-    router, container, client = world
+def test_attaches_rotate_over_containers(routed_ends):
+    router, container, client = routed_ends
     other = Container(router, 0)
     for number in range(4):
         client.feed(producer(number, "queue.a"))
@@ -515,8 +515,8 @@ def test_attaches_take_turns_over_containers(world):
         assert len(of(frames(each.peer), "attach")) == 1
 
 
-def test_external_prefixes(world):
-    router, container, client = world
+def test_link_route_rewrites_address_prefixes(routed_ends):
+    router, container, client = routed_ends
     route = link_route("in", "ext", delete_prefix="ext.", add_prefix="jms.")
     router.core.link_routes.replace((route,))
     client.feed(producer(0, "ext.q"))
@@ -526,8 +526,8 @@ def test_external_prefixes(world):
     assert answer.target.value[0] == "ext.q"
 
 
-def test_a_coordinator_is_a_link_route_of_its_own(world):
-    router, container, client = world
+def test_coordinator_has_its_own_link_route(routed_ends):
+    router, container, client = routed_ends
     coordinator = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
     attach = say(
         "attach", name="c", handle=0, role=False, source=source(), target=coordinator, initial_delivery_count=0
@@ -541,7 +541,7 @@ def test_a_coordinator_is_a_link_route_of_its_own(world):
     assert container.accept().target == coordinator
 
 
-def test_a_worker_that_dies_ends_the_other_end(routers):
+def test_lost_worker_detaches_other_end(routers):
     router = routers(workers=2)
     router.core.link_routes.replace((link_route("in"),))
     container = Container(router, 1)
@@ -570,13 +570,13 @@ class LateWorker(InProcessWorker):
             super().on_delta(*delta)
 
 
-@pytest.mark.parametrize("late", ["container", "client"])
+@pytest.mark.parametrize("delayed", ["container", "client"])
 @pytest.mark.parametrize("gone", [False, True])
-def test_an_order_that_overtakes_the_delta_of_the_other_worker(routers, late, gone):
+def test_order_that_overtakes_delta_of_other_worker_waits(routers, delayed, gone):
     router = routers(workers=2, worker_types=(InProcessWorker, LateWorker))
     router.core.link_routes.replace((link_route("in"),))
-    container = Container(router, 1 if late == "container" else 0)
-    client = router.connect(0 if late == "container" else 1)
+    container = Container(router, 1 if delayed == "container" else 0)
+    client = router.connect(0 if delayed == "container" else 1)
     client.feed(start())
     router.settle()
     frames(client)
@@ -596,9 +596,9 @@ def test_an_order_that_overtakes_the_delta_of_the_other_worker(routers, late, go
         assert answer.target is not None
 
 
-def test_a_delivery_settled_by_its_last_frame_while_the_rest_waits(world):
-    router, container, client = world
-    sending(world)
+def test_delivery_settled_by_last_waiting_frame_is_settled_once(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     client.feed(first_part())
     router.settle()
     (first,) = of(frames(container.peer), "transfer")
@@ -613,9 +613,9 @@ def test_a_delivery_settled_by_its_last_frame_while_the_rest_waits(world):
     assert of(frames(client), "disposition") == []
 
 
-def test_what_nobody_can_read_is_not_relayed(world):
-    router, container, client = world
-    sending(world)
+def test_unreadable_state_is_not_relayed_over_routed_link(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
     frames(container.peer)
     broken = Raw(b"\x00\x53\x25\xc0\x06\x01\xa1\x03\x92\x92\x92")
     client.feed(say("transfer", payload=b"x", handle=0, delivery_id=0, delivery_tag=b"t", state=broken))
@@ -624,8 +624,8 @@ def test_what_nobody_can_read_is_not_relayed(world):
     assert [frame.name for frame in frames(container.peer)] == ["detach"]
 
 
-def test_a_delivery_state_longer_than_a_frame_of_the_peer_goes_on_as_its_kind(world):
-    router, container, client = world
+def test_state_longer_than_peers_frame_is_reduced_to_kind(routed_ends):
+    router, container, client = routed_ends
     short = router.connect(container.peer.worker.setup.worker, "broker")
     container.peer.lose()
     router.settle()
@@ -633,7 +633,7 @@ def test_a_delivery_state_longer_than_a_frame_of_the_peer_goes_on_as_its_kind(wo
     short.feed(AMQP_HEADER + say("open", container_id="broker", max_frame_size=512))
     router.settle()
     frames(short)
-    sending(world)
+    sending(routed_ends)
     state = Described(ULong(0x25), [Described(ULong(0x1D), [Symbol("c"), "why " * 200])])
     client.feed(
         say("transfer", payload=message(b"one"), handle=0, delivery_id=0, delivery_tag=b"t", message_format=0,

@@ -30,16 +30,16 @@ def pair(router: Any, workers: int) -> tuple[Any, Any]:
 
 
 @pytest.fixture(params=[True, False], ids=["fast-path", "slow-path"])
-def _ways(request: pytest.FixtureRequest) -> Any:
+def _fast_and_slow_path(request: pytest.FixtureRequest) -> Any:
     engine.use_short_ways(request.param)
     yield
     engine.use_short_ways(True)
 
 
-@pytest.mark.usefixtures("_ways")
+@pytest.mark.usefixtures("_fast_and_slow_path")
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("size", [10, 40_000], ids=["one-frame", "several-frames"])
-def test_delivery_ids_that_wrap_with_all_settled_go_on(routers: Any, workers: int, size: int) -> None:
+def test_delivery_ids_wrap_when_all_are_settled(routers: Any, workers: int, size: int) -> None:
     router = routers(workers)
     receiving, sending = pair(router, workers)
     engine.set_delivery_ids(session_of(receiving), LAST - 1, 0)
@@ -53,10 +53,10 @@ def test_delivery_ids_that_wrap_with_all_settled_go_on(routers: Any, workers: in
         assert of(frames(sending), "disposition")[-1].first == number
 
 
-@pytest.mark.usefixtures("_ways")
+@pytest.mark.usefixtures("_fast_and_slow_path")
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("size", [10, 40_000], ids=["one-frame", "several-frames"])
-def test_outgoing_delivery_id_in_use_ends_the_consumer(routers: Any, workers: int, size: int) -> None:
+def test_outgoing_delivery_id_in_use_closes_consumer(routers: Any, workers: int, size: int) -> None:
     """The consumer's deliveries are modified, as for any lost consumer. The producer continues."""
     router = routers(workers)
     receiving, sending = pair(router, workers)
@@ -85,10 +85,10 @@ def test_outgoing_delivery_id_in_use_ends_the_consumer(routers: Any, workers: in
     router.settle()
 
 
-@pytest.mark.usefixtures("_ways")
+@pytest.mark.usefixtures("_fast_and_slow_path")
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("size", [10, 40_000], ids=["one-frame", "several-frames"])
-def test_incoming_delivery_id_in_use_ends_the_producer(routers: Any, workers: int, size: int) -> None:
+def test_incoming_delivery_id_in_use_closes_producer(routers: Any, workers: int, size: int) -> None:
     router = routers(workers)
     receiving, sending = pair(router, workers)
     sending.feed(transfer(0, 0, message(b"x" * size)) + transfer(0, 1, message(b"x" * size)))

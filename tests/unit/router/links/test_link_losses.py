@@ -18,9 +18,9 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from tests.unit.router.linkroute.test_routed_links import sending, world
+from tests.unit.router.linkroute.test_routed_links import routed_ends, sending
 
-__all__ = ["world"]
+__all__ = ["routed_ends"]
 
 CAPACITY = 250
 PARTS = 30_000  # octets: two frames
@@ -36,7 +36,7 @@ def outcomes(peer):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_lost_consumer_with_a_backlog_takes_no_delivery_of_another(routers, workers):
+def test_lost_consumer_with_backlog_releases_only_its_deliveries(routers, workers):
     """Delivery 0 of a session is with one consumer. A delivery that waits for another consumer of the session has no
     id yet."""
     router = routers(workers)
@@ -58,7 +58,7 @@ def test_a_lost_consumer_with_a_backlog_takes_no_delivery_of_another(routers, wo
     assert outcomes(sender) == [(0, ACCEPTED, True)]
 
 
-def test_the_answer_to_a_drain_that_is_called_off_loses_no_credit(routers):
+def test_answer_to_cancelled_drain_keeps_credit(routers):
     router = routers()
     receiver, sender = router.connect(), router.connect()
     receiver.feed(start() + consumer(0, "balanced.a", 10))
@@ -80,7 +80,7 @@ def test_the_answer_to_a_drain_that_is_called_off_loses_no_credit(routers):
 
 
 @pytest.mark.parametrize("credit", [2**31 - 1, 2**31, 2**32 - 1])
-def test_a_consumer_may_grant_any_credit(routers, credit):
+def test_consumer_may_grant_any_credit(routers, credit):
     router = routers()
     receiver, sender = router.connect(), router.connect()
     receiver.feed(start() + consumer(0, "balanced.a", credit))
@@ -94,7 +94,7 @@ def test_a_consumer_may_grant_any_credit(routers, credit):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_modified_without_fields_stays_so(routers, workers):
+def test_modified_without_fields_is_relayed_unchanged(routers, workers):
     """Modified is encoded as an empty list, as by some clients. The router's own short form has delivery-failed."""
     empty = Raw(bytes.fromhex("00532745"))
     router = routers(workers)
@@ -112,10 +112,10 @@ def test_modified_without_fields_stays_so(routers, workers):
 
 
 @pytest.mark.parametrize("end", ["end", "close", "lost"])
-def test_settled_messages_before_the_end_of_a_session_arrive(world, end):
+def test_settled_messages_before_the_end_of_a_session_arrive(routed_ends, end):
     """More messages wait for the container's window than its worker may hold."""
-    router, container, client = world
-    sending(world, credit=100)
+    router, container, client = routed_ends
+    sending(routed_ends, credit=100)
     container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=MANY)
     frames(container.peer)
     sent = [message(b"%d" % number * 10_000) for number in range(60)]
@@ -133,8 +133,8 @@ def test_settled_messages_before_the_end_of_a_session_arrive(world, end):
     assert heard[-1].name == "detach"
 
 
-def test_a_drains_answer_behind_waiting_deliveries_keeps_its_count(world):
-    router, container, client = world
+def test_drain_answer_behind_waiting_deliveries_keeps_count(routed_ends):
+    router, container, client = routed_ends
     client.feed(consumer(0, "queue.a", 0))
     container.accept()
     client.feed(flow(0, 5, window=1))

@@ -40,7 +40,7 @@ def pair(router, credit=0x7FFFFFFF, address="balanced.a", listener="main", **pro
     return consuming, sending
 
 
-def test_delivery_ids_and_counts_of_a_producer_wrap(routers):
+def test_delivery_ids_and_counts_of_producer_wrap(routers):
     router = routers()
     consuming = router.connect()
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -67,7 +67,7 @@ def test_delivery_ids_and_counts_of_a_producer_wrap(routers):
     assert last.next_incoming_id == (NEAR_WRAP + 40) & 0xFFFFFFFF
 
 
-def test_the_peers_window_is_kept_where_ids_wrap(routers):
+def test_peers_window_is_respected_while_ids_wrap(routers):
     router = routers()
     consuming, sending = pair(router)
     consuming.feed(flow(None, window=3))
@@ -84,7 +84,7 @@ def test_the_peers_window_is_kept_where_ids_wrap(routers):
     consuming.feed(settle(0, 9, ACCEPTED))
 
 
-def test_a_flow_that_counts_behind_gives_no_window(routers):
+def test_outdated_flow_opens_no_window(routers):
     router = routers()
     consuming, sending = pair(router)
     for number in range(5):
@@ -98,7 +98,7 @@ def test_a_flow_that_counts_behind_gives_no_window(routers):
     consuming.feed(settle(0, 9, RELEASED) + flow(None, window=100))
 
 
-def test_drain_gives_the_rest_of_the_credit_back(routers):
+def test_drain_gives_remaining_credit_back(routers):
     router = routers()
     consuming, sending = pair(router, credit=5)
     sending.feed(transfer(0, 0, message(b"x"), settled=True))
@@ -115,7 +115,7 @@ def test_drain_gives_the_rest_of_the_credit_back(routers):
     assert len(of(frames(consuming), "transfer")) == 1
 
 
-def test_credit_taken_back_stops(routers):
+def test_withdrawn_credit_stops_transfers(routers):
     router = routers()
     consuming, sending = pair(router, credit=5)
     consuming.feed(flow(0, 0))
@@ -129,7 +129,7 @@ def test_credit_taken_back_stops(routers):
 
 
 @pytest.mark.timeout(300)
-def test_one_disposition_for_fifty_thousand(routers):
+def test_disposition_for_fifty_thousand_ids_is_fast(routers):
     router = routers()
     consuming, sending = pair(router)
     total = 50_000
@@ -150,7 +150,7 @@ def test_one_disposition_for_fifty_thousand(routers):
 
 
 @pytest.mark.parametrize("first", [0, 0x80000005, 0xFFFFFFFE])
-def test_a_disposition_of_half_of_all_ids_is_fast(routers, first):
+def test_disposition_of_half_of_all_ids_is_fast(routers, first):
     router = routers()
     consuming, sending = pair(router)
     for number in range(3):
@@ -177,7 +177,7 @@ steps = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps, st.sampled_from(["balanced.a", "closest.a", "multicast.a", "block.a", "oldest.a"]))
-def test_credit_and_what_is_occupied_stay_within_capacity(actions, address):
+def test_credit_and_occupied_places_stay_within_capacity(actions, address):
     router = Router()
     try:
         consuming, sending = pair(router, credit=3, address=address, listener="kept")
@@ -208,7 +208,7 @@ def test_credit_and_what_is_occupied_stay_within_capacity(actions, address):
         router.close()
 
 
-def test_sessions_have_windows_of_their_own(routers):
+def test_sessions_have_separate_windows(routers):
     router = routers()
     peer = router.connect()
     peer.feed(start() + begin(1) + consumer(0, "multicast.a", 0) + flow(0, 10, window=1))

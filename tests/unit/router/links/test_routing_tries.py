@@ -16,7 +16,7 @@ FEW = 64  # octets of a frame
 REJECTED = 0x25
 
 
-class Sender:
+class CountingSender:
     """Client whose link has a counting handler, and a consumer on the same worker."""
 
     def __init__(self, router: Any, address: str | None, listener: str = "main") -> None:
@@ -63,7 +63,7 @@ def annotations(size: int) -> bytes:
     "head", [b"\0\x53\x72\xd1\x00\x10\x00\x00\x00\x00\x00\x02", b"\0\x53\x72\0", b"\0\x53\x72\x0f"]
 )
 def test_sections_without_end_in_small_frames_are_refused_with_little_work(routers, head):
-    sender = Sender(routers(), "balanced.a")
+    sender = CountingSender(routers(), "balanced.a")
     sender.send(head + bytes(STREAM_AT), 8000)
     sender.send(bytes(STREAM_AT), FEW)
     sender.check_work()
@@ -75,7 +75,7 @@ def test_sections_without_end_in_small_frames_are_refused_with_little_work(route
 @pytest.mark.parametrize("listener", ["main", "kept"])
 @pytest.mark.parametrize("first", [8000, 16000, FEW])
 def test_long_properties_in_small_frames_are_routed_when_they_are_complete(routers, listener, first):
-    sender = Sender(routers(), None, listener)
+    sender = CountingSender(routers(), None, listener)
     properties = encode(Described(ULong(0x73), [bytes(STREAM_AT), None, "balanced.a"]))
     octets = annotations(20_000) + properties
     assert STREAM_AT + 10_000 < len(octets) < 2 * STREAM_AT
@@ -89,7 +89,7 @@ def test_long_properties_in_small_frames_are_routed_when_they_are_complete(route
 
 @pytest.mark.parametrize("listener", ["main", "kept"])
 def test_long_annotations_in_small_frames_are_refused_when_they_are_complete(routers, listener):
-    sender = Sender(routers(), "balanced.a", listener)
+    sender = CountingSender(routers(), "balanced.a", listener)
     octets = annotations(STREAM_AT + 20_000)
     assert STREAM_AT + 10_000 < len(octets) < 2 * STREAM_AT
     sender.send(octets[:-1], FEW)
@@ -99,8 +99,8 @@ def test_long_annotations_in_small_frames_are_refused_when_they_are_complete(rou
     sender.check_work()
 
 
-def test_annotations_in_small_frames_are_looked_at_once_for_streams(routers):
-    sender = Sender(routers(), "balanced.a", "kept")
+def test_annotations_in_small_frames_are_scanned_once_for_streams(routers):
+    sender = CountingSender(routers(), "balanced.a", "kept")
     octets = annotations(12_000) + b"\0\x53\x75\xb0" + (1 << 16).to_bytes(4, "big")
     sender.send(octets, 15_000)
     sender.send(bytes(1 << 15), FEW)
@@ -111,7 +111,7 @@ def test_annotations_in_small_frames_are_looked_at_once_for_streams(routers):
 
 def test_stream_annotation_in_small_frames_is_found_when_its_section_is_complete(routers):
     """Octets known to be a stream leave before STREAM_AT of them have arrived."""
-    sender = Sender(routers(), "balanced.a", "kept")
+    sender = CountingSender(routers(), "balanced.a", "kept")
     pairs = Map([*((Symbol(f"k{n}"), "v" * 10) for n in range(20)), (Symbol("x-opt-qd.stream"), 1)])
     octets = encode(Described(ULong(0x72), pairs)) + b"\0\x53\x75\xb0" + (1 << 16).to_bytes(4, "big")
     sender.send(octets, 15_000)

@@ -34,7 +34,7 @@ def ended_by(links: list[SendingLink]) -> list[str]:
     return [link.ended.error.value[0] for link in links if link.ended is not None]
 
 
-class Pair:
+class BystanderClients:
     """Client with a consumer, and client that sends small and large messages to it."""
 
     def __init__(self, router: Router, worker: int = 0) -> None:
@@ -69,7 +69,7 @@ class Pair:
 @pytest.mark.parametrize("sessions", [1, 4])
 def test_unfinished_messages_of_many_links_stay_within_limit_of_connection(workers, sessions):
     with one_router(f"maxBufferedMegabytes: 1; maxSessionFrames: {FRAMES}", workers) as router:
-        pair = Pair(router, workers - 1)
+        pair = BystanderClients(router, workers - 1)
         hostile = Actor(router, "h")
         opened = [hostile.session() for _ in range(sessions)]
         run(router, [hostile])
@@ -91,10 +91,10 @@ def test_unfinished_messages_of_many_links_stay_within_limit_of_connection(worke
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_unfinished_messages_at_the_limit_are_finished_by_links_that_are_left(workers):
+def test_unfinished_messages_at_limit_are_finished_by_remaining_links(workers):
     """Only links of the connection end, and no more than needed. All others finish their messages."""
     with one_router(f"maxBufferedMegabytes: 1; maxSessionFrames: {FRAMES}", workers) as router:
-        pair = Pair(router, workers - 1)
+        pair = BystanderClients(router, workers - 1)
         client = Actor(router, "h")
         session = client.session()
         run(router, [client])
@@ -111,12 +111,12 @@ def test_unfinished_messages_at_the_limit_are_finished_by_links_that_are_left(wo
         assert engine.alive()[2] == 0
 
 
-def test_unfinished_messages_that_fill_the_process_end_and_a_stream_beside_them_goes_on():
+def test_unfinished_messages_that_fill_process_end_and_stream_continues():
     limit = 4 * MEGABYTE
     with one_router(f"maxSessionFrames: {FRAMES}") as router:
         (worker,) = router.workers
         worker.loop.scheduler.memory.content_limit = limit
-        pair = Pair(router)
+        pair = BystanderClients(router)
         pair.hold()
         hostile = [Actor(router, f"h{number}") for number in range(4)]
         opened = [actor.session() for actor in hostile]
@@ -135,12 +135,12 @@ def test_unfinished_messages_that_fill_the_process_end_and_a_stream_beside_them_
         assert set(ended_by(links)) == {EXCEEDED}
 
 
-def test_links_that_hold_little_each_make_room_for_a_stream_within_seconds():
+def test_links_that_hold_little_make_room_for_stream_within_seconds():
     limit = 12 * MEGABYTE
     with one_router(f"maxSessionFrames: {FRAMES}") as router:
         (worker,) = router.workers
         worker.loop.scheduler.memory.content_limit = limit
-        pair = Pair(router)
+        pair = BystanderClients(router)
         pair.hold()
         hostile = [Actor(router, f"h{number}") for number in range(4)]
         opened = [actor.session() for actor in hostile]
@@ -158,7 +158,7 @@ def test_links_that_hold_little_each_make_room_for_a_stream_within_seconds():
 
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("end", ["abort", "detach", "end", "lose", "finish"])
-def test_unfinished_message_that_ends_counts_no_more(end, settled):
+def test_ended_unfinished_message_is_not_counted(end, settled):
     with one_router("maxBufferedMegabytes: 1") as router:
         peer = router.connect()
         peer.feed(start() + begin(1) + producer(0, "balanced.a"))
@@ -192,7 +192,7 @@ def test_unfinished_message_that_ends_counts_no_more(end, settled):
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_unfinished_message_that_is_given_up_is_released_and_link_goes_on(settled):
+def test_dropped_unfinished_message_is_released_and_link_continues(settled):
     """Links of other routers are not closed at the bound."""
     with one_router() as router:
         peer, receiver = router.connect(), router.connect()

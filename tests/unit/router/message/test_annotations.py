@@ -48,7 +48,7 @@ messages = st.tuples(
 
 
 @given(messages)
-def test_what_scan_finds(parts):
+def test_scan_finds_fields_of_leading_sections(parts):
     head, _, annotations, properties, _ = parts
     result, found = scan_dict(made(*parts))
     assert result == 0
@@ -67,14 +67,14 @@ def test_what_scan_finds(parts):
 
 
 @given(messages)
-def test_stripped(parts):
+def test_rewriting_for_client_strips_router_annotations(parts):
     head, delivery, annotations, properties, body = parts
     users = kept(annotations)
     assert rewritten(made(*parts)) == made(head, delivery, users or None, properties, body)
 
 
 @given(messages, text, st.integers(0, 9))
-def test_annotated(parts, to, phase):
+def test_rewriting_for_router_adds_annotations(parts, to, phase):
     head, delivery, annotations, properties, body = parts
     out = sections(rewritten(made(*parts), router=True, honour=True, to=encode(to), phase=phase))
     written = next(value for code, value in out if code == 0x72)
@@ -95,7 +95,7 @@ def test_annotated(parts, to, phase):
 
 
 @given(messages, st.data())
-def test_a_message_that_is_cut_is_never_taken_for_whole_sections(parts, data):
+def test_truncated_message_is_never_scanned_as_whole(parts, data):
     octets = made(*parts)
     whole = scan_dict(octets)[1]
     end = data.draw(st.integers(0, len(octets)))
@@ -107,7 +107,7 @@ def test_a_message_that_is_cut_is_never_taken_for_whole_sections(parts, data):
 SERVED = "x-opt-sluice.served"
 
 
-def test_served_edge_routers():
+def test_served_edge_routers_annotation_is_hidden_from_clients():
     """See docs/internals/edge.md."""
     message = made(None, None, [(Symbol("a"), 1), (Symbol(SERVED), ["one"])], None, b"x")
     result, found = scan_dict(message)

@@ -17,7 +17,7 @@ def is_short(octets: bytes, properties: bool) -> bool:
 
 
 @given(messages, st.booleans())
-def test_needs_of_each_beginning_is_reached_before_scan_finds_more(parts, properties):
+def test_needs_of_prefix_are_reached_before_scan_succeeds(parts, properties):
     octets = made(*parts)
     tries, at = 0, 0
     while at <= len(octets) and is_short(octets[:at], properties):
@@ -45,5 +45,5 @@ def test_needs_of_each_beginning_is_reached_before_scan_finds_more(parts, proper
         (b"\0\x53\x72" + 40 * b"\0", None),
     ],
 )
-def test_needs_of_incomplete_sections(octets, least):
+def test_needs_of_incomplete_sections_are_minimal(octets, least):
     assert needs(octets) == least

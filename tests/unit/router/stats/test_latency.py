@@ -16,5 +16,5 @@ from router.stats.latency import quantile
         ([0] * 20 + [3], 0.0, 2**20 * 1e-6),
     ],
 )
-def test_quantile(histogram: list[int], share: float, seconds: float | None) -> None:
+def test_quantile_is_upper_bound_of_bucket(histogram: list[int], share: float, seconds: float | None) -> None:
     assert quantile(histogram, share) == seconds

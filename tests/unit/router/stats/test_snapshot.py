@@ -25,7 +25,7 @@ def deliveries(reader: LinkReader) -> list[tuple[int, int, bool, int]]:
     return [(row[0], row[1], row[2], row[11][LINK_COUNTERS.index("deliveries")]) for row in reader.look()]
 
 
-def test_only_growth_is_seen(region: Region) -> None:
+def test_reader_reports_only_growth(region: Region) -> None:
     reader = LinkReader(region, 1)
     assert reader.look() == []
     claim_link(region, 1, 0, 7, taken=(1, 0, 2), direction=2, deliveries=5, accepted=4)
@@ -38,7 +38,7 @@ def test_only_growth_is_seen(region: Region) -> None:
     assert (row[11][:2], row[12]) == ([7, 0], [0, 0, 7])
 
 
-def test_counters_of_32_bits_go_round(region: Region) -> None:
+def test_counters_of_32_bits_wrap(region: Region) -> None:
     reader = LinkReader(region, 0)
     claim_link(region, 0, 0, 7, taken=(0, 2**32 - 1, 0))
     reader.look()
@@ -47,7 +47,7 @@ def test_counters_of_32_bits_go_round(region: Region) -> None:
     assert row[12] == [0, 5, 0]
 
 
-def test_the_last_counters_of_a_link_that_is_gone(region: Region) -> None:
+def test_last_counters_of_ended_link_are_reported(region: Region) -> None:
     reader = LinkReader(region, 0)
     claim_link(region, 0, 3, 7, deliveries=5)
     assert deliveries(reader) == [(3, 7, True, 5)]
@@ -59,20 +59,20 @@ def test_the_last_counters_of_a_link_that_is_gone(region: Region) -> None:
     assert deliveries(reader) == [(3, 9, True, 2)]
 
 
-def test_a_link_that_came_and_went_between_two_looks(region: Region) -> None:
+def test_link_that_ended_between_reads_is_reported(region: Region) -> None:
     reader = LinkReader(region, 0)
     claim_link(region, 0, 0, 7, deliveries=6, ended=7)
     free_link(region, 0, 0)
     assert deliveries(reader) == [(0, 7, False, 6)]
 
 
-def test_a_link_without_credit_is_seen_though_nothing_changes(region: Region) -> None:
+def test_blocked_link_is_reported_without_changes(region: Region) -> None:
     reader = LinkReader(region, 0)
     claim_link(region, 0, 0, 7, direction=2, blocked_since=5)
     assert len(reader.look()) == len(reader.look()) == 1
 
 
-def test_slots_of_a_worker_that_died_begin_anew(region: Region) -> None:
+def test_slots_of_lost_worker_start_anew(region: Region) -> None:
     reader = LinkReader(region, 0)
     claim_link(region, 0, 0, 7, deliveries=6)
     reader.look()
@@ -82,7 +82,7 @@ def test_slots_of_a_worker_that_died_begin_anew(region: Region) -> None:
     assert deliveries(reader) == [(0, 7, True, 2)]
 
 
-def test_another_reader_goes_on(region: Region) -> None:
+def test_later_reader_continues_from_state(region: Region) -> None:
     first = LinkReader(region, 0)
     claim_link(region, 0, 0, 7, deliveries=6)
     first.look()
@@ -92,7 +92,7 @@ def test_another_reader_goes_on(region: Region) -> None:
         LinkReader(region, 0, b"x")
 
 
-def test_a_region_mapped_for_reading(region: Region) -> None:
+def test_region_mapped_for_reading_can_be_read(region: Region) -> None:
     import os
 
     claim_link(region, 2, 0, 7, deliveries=6)
@@ -104,7 +104,7 @@ def test_a_region_mapped_for_reading(region: Region) -> None:
 SAMPLES, NO_TIME = 16384, 0xFFFFFFFF
 
 
-def test_each_sample_is_seen_once(region: Region) -> None:
+def test_samples_are_reported_once(region: Region) -> None:
     reader = SampleReader(region, 1)
     assert reader.look() == []
     write_sample(region, 1, at=5, octets=7, link=3, generation=9, latency=11, settle=13, kind=0x24, every=1024)
@@ -117,7 +117,7 @@ def test_each_sample_is_seen_once(region: Region) -> None:
     assert SampleReader(region, 1, reader.seen).look() == []  # another process continues from this state
 
 
-def test_of_too_many_samples_the_last_are_seen(region: Region) -> None:
+def test_latest_samples_survive_overflow(region: Region) -> None:
     reader = SampleReader(region, 0)
     write_sample(region, 0, at=1)
     assert len(reader.look()) == 1

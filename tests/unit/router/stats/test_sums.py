@@ -26,14 +26,14 @@ def count(region: Region, address: int, worker: int, start: int) -> None:
     set_address(region, worker, address, **{name: start + number for number, name in enumerate(ADDRESS_SUMS)})
 
 
-def test_an_address_is_summed_over_the_workers(region: Region) -> None:
+def test_address_counters_are_summed_over_workers(region: Region) -> None:
     for worker in range(WORKERS):
         count(region, 7, worker, 100**worker)
     totals = region.address_totals(7)
     assert AddressCounters(region).of(7) == [totals[name] for name in ADDRESS_SUMS]
 
 
-def test_ranges_of_addresses_add_up(region: Region) -> None:
+def test_address_ranges_are_summed(region: Region) -> None:
     for address in range(1, ADDRESSES):
         count(region, address, address % WORKERS, 10 * address)
     counters = AddressCounters(region)
@@ -49,7 +49,7 @@ def test_ranges_of_addresses_add_up(region: Region) -> None:
     assert list(traffic) == [sum(one[name] for name in ADDRESS_SUMS[:-1]) for one in everyone]
 
 
-def test_what_a_reset_address_has_counted_is_kept(region: Region) -> None:
+def test_counts_of_reset_address_are_kept(region: Region) -> None:
     counters = AddressCounters(region)
     for worker in range(WORKERS):
         count(region, 3, worker, 1)
@@ -63,7 +63,7 @@ def test_what_a_reset_address_has_counted_is_kept(region: Region) -> None:
 
 
 @pytest.mark.parametrize("address", [-1, ADDRESSES])
-def test_addresses_out_of_range(region: Region, address: int) -> None:
+def test_address_out_of_range_is_refused(region: Region, address: int) -> None:
     counters = AddressCounters(region)
     for use in (counters.of, counters.reset):
         with pytest.raises(IndexError):
@@ -74,7 +74,7 @@ def test_addresses_out_of_range(region: Region, address: int) -> None:
     ("start", "stop", "fields", "room"),
     [(-1, 2, 6, 20), (3, 2, 6, 20), (0, 21, 6, 30), (0, 10, 6, 9), (0, 10, 5, 20)],
 )
-def test_ranges_that_cannot_be(region: Region, start: int, stop: int, fields: int, room: int) -> None:
+def test_invalid_address_range_is_refused(region: Region, start: int, stop: int, fields: int, room: int) -> None:
     with pytest.raises(IndexError):
         AddressCounters(region).add(start, stop, array("Q", [0] * fields), array("Q", [0] * room))
 
@@ -118,7 +118,7 @@ def test_links_are_summed_by_group_and_address(region: Region) -> None:
         (0, [0], [0x40000000], [0]),
     ],
 )
-def test_links_that_cannot_be(
+def test_invalid_link_slots_are_refused(
     region: Region, worker: int, slots: list[int], groups: list[int], addresses: list[int]
 ) -> None:
     claim_link(region, 0, 0, 9, undelivered=1)
@@ -128,7 +128,7 @@ def test_links_that_cannot_be(
     assert sum(sums) == sum(undelivered) == 0
 
 
-def test_a_closed_region(region: Region) -> None:
+def test_closed_region_is_refused(region: Region) -> None:
     region.close()
     sums, undelivered = array("Q", [0] * len(LINK_SUMS)), array("Q", [0] * ADDRESSES)
     with pytest.raises(ValueError, match="closed"):

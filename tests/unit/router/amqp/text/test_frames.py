@@ -52,7 +52,7 @@ def test_headers_and_empty_frames() -> None:
     assert line(b"\x00\x00\x00\x08\x02\x00\x00\x00") == "0 -> (EMPTY FRAME)"
 
 
-def test_a_payload_is_shown_in_part_with_its_length() -> None:
+def test_long_payload_is_shown_in_part_with_its_length() -> None:
     octets = transfer(0, 0, b"x" * 1000, part=2000)
     whole = line(octets)
     assert whole.endswith(f'] (1000) "{"x" * 64}"...')
@@ -60,7 +60,7 @@ def test_a_payload_is_shown_in_part_with_its_length() -> None:
     assert frame_text(octets[: head + 10], len(octets), False) == whole.replace("x" * 64, "x" * 10)
 
 
-def test_what_proves_an_identity_is_not_shown() -> None:
+def test_sasl_credentials_are_not_shown() -> None:
     def sasl(name: str, **fields: object) -> str:
         return line(frame_octets(Performative(name, **fields).encode(), kind=1), True)
 
@@ -89,7 +89,7 @@ def test_what_proves_an_identity_is_not_shown() -> None:
         (1.5, "1.5"),
     ],
 )
-def test_values(item: object, text: str) -> None:
+def test_value_is_shown_as_text(item: object, text: str) -> None:
     octets = frame_octets(encode(Described(ULong(0x18), [item, "end"])), 0)
     shown = text if item is not None else None
     expected = f"error={shown}, " if shown else ""
@@ -105,7 +105,7 @@ def char(number: int) -> Raw:
     [(0x41, "'A'"), (0xD800, "0xd800"), (0xDFFF, "0xdfff"), (0x110000, "0x110000"), (0xFFFFFFFF, "0xffffffff"),
      (0, "0x0"), (10, "0xa"), (0x202E, "0x202e")],
 )  # fmt: skip
-def test_a_char_that_is_no_text_is_its_number(number: int, text: str) -> None:
+def test_unprintable_char_is_shown_as_number(number: int, text: str) -> None:
     octets = frame_octets(encode(Described(ULong(0x18), [char(number), "end"])), 0)
     assert line(octets) == f'0 -> @close(24) [error={text}, "end"]'
 
@@ -157,7 +157,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.integers(0x10, 0x44), st.booleans())
-def test_any_value_in_any_frame_gives_a_line_that_can_be_told(value: bytes, code: int, received: bool) -> None:
+def test_frame_with_random_value_gives_printable_line(value: bytes, code: int, received: bool) -> None:
     body = b"\0\x53" + bytes([code]) + b"\xd0" + (len(value) + 4).to_bytes(4, "big") + b"\0\0\0\1" + value
     for octets in (frame_octets(value), frame_octets(body), frame_octets(body, kind=1)):
         text = frame_text(octets, len(octets), received)
@@ -166,7 +166,7 @@ def test_any_value_in_any_frame_gives_a_line_that_can_be_told(value: bytes, code
 
 
 @given(VALUES, st.sampled_from([0x70, 0x71, 0x72, 0x73, 0x74]))
-def test_any_value_in_any_message_gives_a_line_that_can_be_told(value: bytes, section: int) -> None:
+def test_message_with_random_value_gives_printable_line(value: bytes, section: int) -> None:
     head = b"\0\x53" + bytes([section])
     size = (len(value) + 4).to_bytes(4, "big")
     for code in (0xD0, 0xD1):
@@ -186,7 +186,7 @@ def performative(code: int, fields: list[bytes]) -> bytes:
 
 
 @given(st.integers(0x10, 0x18), st.lists(VALUES, max_size=4), st.data(), st.booleans())
-def test_any_values_give_a_line_wherever_they_are_cut(
+def test_performative_cut_anywhere_gives_printable_line(
     code: int, fields: list[bytes], data: st.DataObject, received: bool
 ) -> None:
     frame = performative(code, fields)
@@ -201,14 +201,14 @@ def test_any_values_give_a_line_wherever_they_are_cut(
 
 
 @given(st.binary(max_size=100), st.integers(min_value=0, max_value=99))
-def test_a_frame_cut_or_changed_anywhere_gives_a_line(noise: bytes, at: int) -> None:
+def test_frame_with_noise_gives_printable_line(noise: bytes, at: int) -> None:
     octets = say("attach", name="p", handle=0, role=False, source=source("a"), target=target("b"))
     broken = octets[: at % len(octets)] + noise + octets[at % len(octets) :]
     if broken[4:5] == b"\x02" and len(broken) >= 8:
         assert frame_text(broken, len(broken), True).isprintable()
 
 
-def test_deep_and_empty_values_cost_nothing() -> None:
+def test_deep_and_empty_values_are_cheap() -> None:
     deep = b"\x00\x00\x00\x00\x02\x00\x00\x00" + b"\x00" * 3000
     assert len(line(deep)) < 200
     many = b"\x00\x00\x00\x00\x02\x00\x00\x00" + b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
@@ -222,7 +222,7 @@ PROPERTIES = properties(to="a1", subject="sub", correlation_id=ULong(7))
 MESSAGE = PROPERTIES + application_properties({"k": "v"}) + value("body")
 
 
-def test_a_message_is_shown_by_its_components() -> None:
+def test_message_is_shown_by_selected_components() -> None:
     octets = annotations({"x": 1}) + MESSAGE
     assert message_text(octets, components("all")) == (
         'Message{to="a1", subject="sub", correlation-id=7, app-properties={"k"="v"}}'
@@ -249,6 +249,6 @@ def test_times_of_a_message_are_dates(milliseconds: int, shown: str) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(min_value=0, max_value=60))
-def test_any_message_gives_a_line(noise: bytes, at: int) -> None:
+def test_message_with_noise_gives_line(noise: bytes, at: int) -> None:
     for broken in (noise, MESSAGE[:at], MESSAGE[:at] + noise):
         assert message_text(broken, components("all")).startswith("Message{")

@@ -31,13 +31,13 @@ def context(text: str, code: int = 0x74) -> bytes:
         context(SAMPLED + "-more"),
     ],
 )
-def test_where_it_is(message):
+def test_trace_context_is_found_in_sections(message):
     found = trace_context(message)
     assert found is not None
     assert (found.trace_id, found.parent_id, found.sampled, str(found)) == (TRACE, PARENT, True, SAMPLED)
 
 
-def test_a_trace_that_nobody_records():
+def test_unsampled_trace_is_recognised():
     found = trace_context(context(f"00-{TRACE}-{PARENT}-00"))
     assert found is not None
     assert not found.sampled
@@ -59,10 +59,10 @@ def test_a_trace_that_nobody_records():
         b"\x00\x53\x75" + context(SAMPLED)[3:],
     ],
 )
-def test_what_is_none(message):
+def test_invalid_trace_context_is_ignored(message):
     assert trace_context(message) is None
 
 
 @given(st.binary(), st.integers(0, 200))
-def test_any_octets_may_follow(octets, at):
+def test_trace_context_with_noise_does_not_fail(octets, at):
     trace_context((context(SAMPLED) + BODY)[:at] + octets)
