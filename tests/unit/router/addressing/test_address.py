@@ -36,12 +36,12 @@ from router.addressing.address import classify, generate_temporary, key, normali
         ("F" * 5000, "F" * 5000),
     ],
 )
-def test_normalise(text, expected):
+def test_normalise_reduces_address_text(text, expected):
     assert normalise(text) == expected
 
 
 @given(st.text(alphabet="ab:/._", max_size=20))
-def test_normalise_leaves_an_end_of_the_text(text):
+def test_normalise_keeps_a_suffix_of_text(text):
     result = normalise(text)
     assert result in text
     assert text.endswith((result, result + "/", result + "."))
@@ -74,13 +74,13 @@ def test_normalise_leaves_an_end_of_the_text(text):
         ("", "M0", "M0"),
     ],
 )
-def test_classes_and_keys(text, interior, edge):
+def test_address_has_class_and_key(text, interior, edge):
     assert key(*classify(text, "QDR", "interior")) == interior
     assert key(*classify(text, "QDR", "standalone")) == interior
     assert key(*classify(text, "QDR", "edge")) == edge
 
 
-def test_phases_are_in_mobile_keys_only():
+def test_phase_appears_in_mobile_keys_only():
     assert key("M", "a", 3) == "M3a"
     assert key("M", "a", "F") == "MFa"
     assert key("L", "a", 3) == "La"
@@ -96,7 +96,7 @@ def test_phases_are_in_mobile_keys_only():
         ("interior", True, r"amqp:/(_\$temp\.[a-zA-Z0-9+_]{15})"),
     ],
 )
-def test_generated(mode, target, pattern):
+def test_generated_address_matches_pattern(mode, target, pattern):
     text = generate_temporary("QDR", mode, target)
     match = re.fullmatch(pattern, text)
     assert match
@@ -104,6 +104,6 @@ def test_generated(mode, target, pattern):
     assert generate_temporary("QDR", mode, target) != text
 
 
-def test_generated_characters_are_all_used():
+def test_generated_addresses_use_whole_alphabet():
     letters = "".join(generate_temporary("QDR", "edge", True).rpartition(".")[2] for _ in range(400))
     assert len(set(letters)) == 64

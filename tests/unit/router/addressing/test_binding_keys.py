@@ -30,7 +30,7 @@ def matcher(method, *keys):
         ("a/b", set()),
     ],
 )
-def test_amqp(subject, hops):
+def test_amqp_keys_match_documented_subjects(subject, hops):
     keys = matcher("amqp", "a.*", "a.#", "*.b")
     assert {("q1", "q2", "q1")[number] for number in keys.match(subject)} == hops
 
@@ -39,11 +39,11 @@ def test_amqp(subject, hops):
     ("subject", "hops"),
     [("a/b", [0, 1]), ("a", [1]), ("a/", [1]), ("/a/b", [0, 1]), ("b/a", []), ("a.b", []), ("a/b/c", [1])],
 )
-def test_mqtt(subject, hops):
+def test_mqtt_keys_match_documented_subjects(subject, hops):
     assert matcher("mqtt", "a/+", "a/#").match(subject) == hops
 
 
-def test_no_subject_and_empty_subject():
+def test_missing_subject_matches_nothing_and_empty_subject_any_wildcard():
     keys = matcher("amqp", "#", None, "*")
     assert keys.match(None) == []
     assert keys.match("") == [0, 1]
@@ -51,17 +51,17 @@ def test_no_subject_and_empty_subject():
 
 
 @pytest.mark.parametrize("key", ["a/#/b", "#/b", "", "/"])
-def test_invalid_mqtt_keys(key):
+def test_invalid_mqtt_key_is_refused(key):
     with pytest.raises(ValueError, match="^The binding key pattern is invalid$"):
         KeyMatcher("mqtt").bind(key, 1)
 
 
-def test_unknown_method():
+def test_unknown_method_is_refused():
     with pytest.raises(ValueError, match="Exchange matchMethod must be either 'amqp' or 'mqtt'"):
         KeyMatcher("regex")
 
 
-def test_equal_keys_are_all_found_until_unbound():
+def test_equal_keys_match_until_unbound():
     keys = matcher("amqp", "a.#.*", "a.*.#", "a.b")
     assert keys.match("a.b") == [0, 1, 2]
     keys.unbind(0)
@@ -82,7 +82,7 @@ def test_work_is_bounded_for_hostile_subjects():
     st.lists(st.lists(st.sampled_from("ab*#"), min_size=1, max_size=6), max_size=6),
     st.lists(st.sampled_from("abc"), max_size=6),
 )
-def test_against_regular_expressions(keys, subject):
+def test_keys_agree_with_regular_expressions(keys, subject):
     found = matcher("amqp", *(".".join(key) for key in keys)).match(".".join(subject))
     parts = {"*": r"[^.]+\.", "#": r"([^.]+\.)*"}
     text = "".join(token + "." for token in subject)

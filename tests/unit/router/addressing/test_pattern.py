@@ -35,7 +35,7 @@ def tree(*patterns):
         ("m.b.c.d", "*/b/c/d"),
     ],
 )
-def test_documented_results(address, expected):
+def test_documented_address_matches_documented_pattern(address, expected):
     settings = tree("a.b.c.d", "a.x.d", "a/*/#.d", "#.b.c.d", "a.*.d", "*/b/c/d")
     assert settings.match(address) == expected
 
@@ -43,19 +43,19 @@ def test_documented_results(address, expected):
 @pytest.mark.parametrize(
     ("address", "matches"), [("P", True), ("P/x", True), ("P.x", True), ("P/x/y", True), ("Px", False), ("x/P", False)]
 )
-def test_prefix(address, matches):
+def test_prefix_matches_whole_tokens(address, matches):
     settings: PatternTree[object] = PatternTree()
     settings.insert(from_prefix("P"), 1)
     assert (settings.match(address) is not None) == matches
 
 
-def test_longer_beats_shorter():
+def test_longer_pattern_beats_shorter():
     settings = tree("deep/#", "deep/er/#")
     assert settings.match("deep.er.x") == "deep/er/#"
     assert settings.match("deep.x") == "deep/#"
 
 
-def test_separators():
+def test_separators_are_equivalent():
     assert tree("p/*/x").match("p.a/x")
     assert tree("/lead/trail/").match("lead.trail")
     assert tree("lead/trail").match("/./lead/trail")
@@ -81,11 +81,11 @@ def test_wildcards_are_whole_tokens():
         ("#.a.#", "#/a/#"),
     ],
 )
-def test_canonical(pattern, expected):
+def test_canonical_form_orders_wildcards(pattern, expected):
     assert "/".join(canonical(pattern)) == expected
 
 
-def test_duplicates_are_refused():
+def test_duplicate_pattern_is_refused():
     settings = tree("a/#")
     with pytest.raises(DuplicatePatternError) as caught:
         settings.insert("a.#", "2")
@@ -97,14 +97,14 @@ def test_duplicates_are_refused():
     assert len(settings) == 2
 
 
-def test_no_tokens():
+def test_pattern_without_tokens_is_refused():
     with pytest.raises(PatternError, match="Prefix invalid - no tokens"):
         from_prefix("./")
     with pytest.raises(PatternError, match="Pattern invalid - no tokens"):
         tree().insert("./", "")
 
 
-def test_none_is_a_value_like_others():
+def test_pattern_with_value_none_is_kept():
     settings: PatternTree[object] = PatternTree()
     settings.insert("a", None)
     with pytest.raises(DuplicatePatternError):
@@ -142,7 +142,7 @@ def naive(pattern, tokens):
 
 
 @given(PATTERNS, ADDRESSES)
-def test_against_a_naive_matcher(patterns, address):
+def test_match_agrees_with_naive_matcher(patterns, address):
     settings: PatternTree[object] = PatternTree()
     kept = {}
     for pattern in patterns:
@@ -177,7 +177,7 @@ def rank(token):
 
 
 @given(PATTERNS, st.data())
-def test_removal_is_the_opposite_of_insertion(patterns, data):
+def test_removal_undoes_insertion(patterns, data):
     settings: PatternTree[object] = PatternTree()
     kept = {}
     for pattern in patterns:

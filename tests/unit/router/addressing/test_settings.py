@@ -8,7 +8,7 @@ from router.addressing.settings import AddressSettings, Setting
 FULL = Setting("closest", 1, 2, 7, True, "block")
 
 
-def test_lookup():
+def test_lookup_returns_settings_of_best_pattern():
     settings = AddressSettings([("a/#", FULL), ("b/*", Setting("multicast"))], "unavailable")
     assert settings.lookup("a.x") == FULL
     assert settings.lookup("b.x") == Setting("multicast", 0, 0, None, False, "throttle")
@@ -16,17 +16,17 @@ def test_lookup():
     assert settings.lookup("c") is settings.default
 
 
-def test_tenants_have_settings_of_their_own():
+def test_tenant_addresses_have_their_own_settings():
     settings = AddressSettings([("multicast/#", Setting("multicast"))])
     assert settings.lookup("acme.com/multicast/z") == settings.default
 
 
-def test_duplicates_are_refused():
+def test_duplicate_setting_is_refused():
     with pytest.raises(DuplicatePatternError):
         AddressSettings([("a/#", Setting()), ("a.#", Setting())])
 
 
-def test_changes_count_at_once():
+def test_changes_apply_at_once():
     settings = AddressSettings([("a/#", Setting("closest"))])
     assert settings.lookup("a/b").distribution == "closest"
     settings.put("a/b", Setting("multicast"))

@@ -21,7 +21,7 @@ def address(number):
 
 
 @pytest.mark.parametrize(("target", "fields"), [("exchange", subject), (None, address)])
-def test_long_keys_are_not_kept(routers, target, fields):
+def test_caches_do_not_keep_long_keys(routers, target, fields):
     router = routers()
     sending = router.connect()
     sending.feed(start() + producer(0, target))

@@ -16,7 +16,7 @@ LOOKED_AT = 16  # consumers examined in addition to two full picks
 FULL = 4  # unsettled deliveries of a full consumer of the listener "kept"
 
 
-class Crowd:
+class ManyConsumers:
     """Producer and many consumers of one address. Each consumer is a link of its worker's first connection."""
 
     def __init__(self, router: Router, workers: int, listener: str = "main") -> None:
@@ -50,13 +50,13 @@ class Crowd:
         return got
 
 
-def made(routers, workers: int, listener: str = "main") -> Crowd:
-    return Crowd(routers(workers, configuration("linkCapacity: 5000")), workers, listener)
+def many_consumers(routers, workers: int, listener: str = "main") -> ManyConsumers:
+    return ManyConsumers(routers(workers, configuration("linkCapacity: 5000")), workers, listener)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_unsettled_deliveries_are_spread_nearly_evenly(routers, workers):
-    crowd = made(routers, workers)
+def test_unsettled_deliveries_are_spread_evenly(routers, workers):
+    crowd = many_consumers(routers, workers)
     crowd.send(CROWD * EACH, accept=False)
     assert len(crowd.shares) == CROWD
     assert max(crowd.shares.values()) <= EACH + 4
@@ -64,16 +64,16 @@ def test_unsettled_deliveries_are_spread_nearly_evenly(routers, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_idle_consumers_have_their_turns(routers, workers):
+def test_idle_consumers_take_turns(routers, workers):
     """Each message is settled before the next one is sent."""
-    crowd = made(routers, workers)
+    crowd = many_consumers(routers, workers)
     crowd.send(CROWD * EACH, accept=True)
     assert len(crowd.shares) == CROWD
     assert set(crowd.shares.values()) == {EACH}
 
 
-def test_the_only_one_with_room_is_found_soon(routers):
-    crowd = made(routers, 1, "kept")
+def test_last_free_consumer_is_found_soon(routers):
+    crowd = many_consumers(routers, 1, "kept")
     got = crowd.send(CROWD * (FULL + 2), accept=False)
     (peer,) = crowd.peers
     for free in (5, 40):
@@ -85,8 +85,8 @@ def test_the_only_one_with_room_is_found_soon(routers):
         assert free in found
 
 
-def test_who_is_gone_gets_nothing(routers):
-    crowd = made(routers, 3)
+def test_lost_consumers_receive_nothing(routers):
+    crowd = many_consumers(routers, 3)
     crowd.peers.pop().lose()
     crowd.router.settle()
     before = crowd.sent

@@ -31,7 +31,7 @@ def receivers(peers):
 
 
 @pytest.mark.parametrize("consumers", [1, 2, 3, 5])
-def test_closest_takes_turns(routers, consumers):
+def test_closest_consumers_take_turns(routers, consumers):
     router = routers()
     peers, sending = make(router, "closest.a", consumers)
     came = []
@@ -44,7 +44,7 @@ def test_closest_takes_turns(routers, consumers):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(1, 4), st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=25))
-def test_balanced_takes_the_least_loaded(consumers, steps):
+def test_balanced_chooses_least_loaded_consumer(consumers, steps):
     """Steps: None sends a delivery; n lets consumer n settle its oldest delivery."""
     router = Router()
     try:
@@ -75,7 +75,7 @@ def test_balanced_takes_the_least_loaded(consumers, steps):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from([ACCEPTED, REJECTED, RELEASED, modified(True)]), min_size=1, max_size=4), st.randoms())
-def test_multicast_tells_the_best_of_all_outcomes(outcomes, rng):
+def test_multicast_reports_highest_outcome(outcomes, rng):
     router = Router()
     try:
         peers, sending = make(router, "multicast.a", len(outcomes))
@@ -95,7 +95,7 @@ def test_multicast_tells_the_best_of_all_outcomes(outcomes, rng):
         router.close()
 
 
-def test_nobody_there_releases(routers):
+def test_delivery_without_consumer_is_released(routers):
     router = routers()
     peers, sending = make(router, "balanced.a", 1)
     peers[0].lose()
@@ -106,7 +106,7 @@ def test_nobody_there_releases(routers):
     assert (report.state, report.settled) == (RELEASED, True)
 
 
-def test_an_exchange_gives_to_each_next_hop_once(routers):
+def test_exchange_forwards_once_to_each_next_hop(routers):
     router = routers()
     hops = {name: router.connect() for name in ("balanced.hop", "multicast.hop", "balanced.alternate")}
     for name, peer in hops.items():

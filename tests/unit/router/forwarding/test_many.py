@@ -42,7 +42,7 @@ def client(router, octets, worker=0, listener="main"):
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_copies_of_a_multicast_end_in_any_order(routers, workers, seed):
+def test_multicast_copies_may_end_in_any_order(routers, workers, seed):
     router = routers(workers)
     choose = random.Random(seed)
     receivers = [
@@ -69,12 +69,12 @@ def test_copies_of_a_multicast_end_in_any_order(routers, workers, seed):
             router.settle()
             router.check_quiet()
     router.settle()
-    before = ended(sender)
+    before = settled_ids(sender)
     assert before in ([], [0], [1])
     steps[-1][0].feed(steps[-1][1])
     router.settle()
     router.check_quiet()
-    assert sorted(before + ended(sender)) == [0, 1]
+    assert sorted(before + settled_ids(sender)) == [0, 1]
 
 
 def bodies(peer):
@@ -82,14 +82,14 @@ def bodies(peer):
     return [sections(octets)[-1][1] for octets in messages(frames(peer))]
 
 
-def ended(peer):
+def settled_ids(peer):
     """Return the delivery-ids settled since the last call."""
     settled = [frame for frame in of(frames(peer), "disposition") if frame.settled]
     return [int(number) for f in settled for number in range(f.first, (f.first if f.last is None else f.last) + 1)]
 
 
 @pytest.mark.parametrize("last", ["settles", "leaves", "aborts"])
-def test_a_producer_of_a_multicast_ends_first(routers, last):
+def test_multicast_producer_may_end_before_consumers(routers, last):
     router = routers()
     receiver = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(CONSUMERS)))
     sender = client(router, producer(0, "multicast.a"))
@@ -105,7 +105,7 @@ def test_a_producer_of_a_multicast_ends_first(routers, last):
         sender.feed(say("transfer", handle=0, aborted=True))
     router.settle()
     router.check_quiet()
-    assert len(ended(receiver)) == (0 if last == "aborts" else CONSUMERS - 1)
+    assert len(settled_ids(receiver)) == (0 if last == "aborts" else CONSUMERS - 1)
 
 
 # Steps: presettled, unsettled: send a message. part, rest, abort: of a stream. late: the producer settles its oldest
@@ -115,7 +115,7 @@ STEPS = ["presettled", "unsettled", "part", "rest", "late", "credit", "time", "a
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["oldest.a", "balanced.a", "block.a"]), st.lists(st.sampled_from(STEPS), max_size=40))
-def test_a_full_queue(address, steps):
+def test_full_queue_lists_exactly_droppable_copies(address, steps):
     """After any sequence of steps the link's list has exactly the droppable copies."""
     router = Router()
     try:
@@ -168,7 +168,7 @@ def part(number, octets):
     )  # fmt: skip
 
 
-def test_the_oldest_go_first_and_the_first_stays(routers):
+def test_oldest_presettled_copies_are_dropped_first(routers):
     """The queue is full of presettled messages behind an unsettled one."""
     router = routers()
     receiver = client(router, consumer(0, "oldest.a", 0), listener="kept")
@@ -181,7 +181,7 @@ def test_the_oldest_go_first_and_the_first_stays(routers):
     assert bodies(receiver) == [b"unsettled", b"4", b"5"]
 
 
-def test_a_starved_consumer_keeps_the_newest(routers):
+def test_starved_consumer_keeps_newest_copies(routers):
     router = routers()
     receiver = client(router, consumer(0, "balanced.a", 0), listener="kept")
     sender = client(router, producer(0, "balanced.a"))
@@ -195,7 +195,7 @@ def test_a_starved_consumer_keeps_the_newest(routers):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_links_that_have_something_to_send_leave_in_any_order(routers, seed):
+def test_links_with_output_may_end_in_any_order(routers, seed):
     """The links end in the wake in which they got credit. The remaining links receive their own messages."""
     router = routers()
     choose = random.Random(seed)
@@ -213,7 +213,7 @@ def test_links_that_have_something_to_send_leave_in_any_order(routers, seed):
     assert bodies(receiver) == [b"%d" % handle for handle in granted if handle not in gone]
 
 
-def test_a_connection_ends_while_its_links_have_something_to_send(routers):
+def test_connection_may_close_while_its_links_have_output(routers):
     router = routers()
     receiver = client(router, b"".join(consumer(handle, "multicast.a", 0) for handle in range(CONSUMERS)))
     sender = client(router, producer(0, "multicast.a"))

@@ -34,7 +34,7 @@ def client(router: Any, worker: int, *octets: bytes, listener: str = "main") -> 
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
-def test_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(routers: Any, settled: bool) -> None:
+def test_copies_from_other_worker_keep_to_share_of_memory(routers: Any, settled: bool) -> None:
     router = routers(2, content_limit=MEGABYTE)
     client(router, 1, *(consumer(handle, "multicast.a", 0) for handle in range(DEAF)))
     reading = client(router, 1, consumer(0, "multicast.a"))
@@ -59,7 +59,7 @@ def test_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(router
     assert not [frame for frame in outcomes if frame.state.descriptor == RELEASED]
 
 
-def test_unsettled_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(routers: Any) -> None:
+def test_unsettled_copies_from_other_worker_keep_to_share_of_memory(routers: Any) -> None:
     """Consumers read every message and settle none."""
     router = routers(2, content_limit=MEGABYTE)
     client(router, 1, *(consumer(handle, "multicast.a") for handle in range(DEAF)))
@@ -73,7 +73,7 @@ def test_unsettled_copies_of_messages_from_another_worker_keep_to_a_share_of_mem
 
 @pytest.mark.parametrize("credit", [0, 1000], ids=["waiting", "sent"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nothing_counts_when_all_copies_have_ended(routers: Any, workers: int, credit: int) -> None:
+def test_ended_copies_are_no_longer_counted(routers: Any, workers: int, credit: int) -> None:
     router = routers(workers)
     deaf = client(router, workers - 1, *(consumer(handle, "multicast.a", credit) for handle in range(DEAF)))
     sending = client(router, 0, producer(0, "multicast.a"))
@@ -89,7 +89,7 @@ def test_nothing_counts_when_all_copies_have_ended(routers: Any, workers: int, c
     assert (octets_held(sending.connection), octets_uncharged()) == before
 
 
-def test_a_copy_that_is_refused_ends_as_released_where_no_other_has_an_outcome(routers: Any) -> None:
+def test_refused_copy_without_other_outcome_is_released(routers: Any) -> None:
     router = routers(2, content_limit=MEGABYTE)
     deaf = client(router, 1, *(consumer(handle, "multicast.a", 0) for handle in range(DEAF)))
     sending = client(router, 0, producer(0, "multicast.a"))
@@ -109,7 +109,7 @@ def test_a_copy_that_is_refused_ends_as_released_where_no_other_has_an_outcome(r
     assert not {message(b"%d" % number) for number in released} & set(got)
 
 
-def test_annotations_of_a_waiting_copy_count_for_its_producer(routers: Any) -> None:
+def test_annotations_of_waiting_copy_count_for_producer(routers: Any) -> None:
     annotations = [(key("x-long"), "x" * 50_000)]
     router = routers(text=configuration(listener="maxBufferedMegabytes: 4"))
     client(router, 0, *(consumer(handle, "multicast.a", 0) for handle in range(DEAF)), listener="kept")
@@ -120,7 +120,7 @@ def test_annotations_of_a_waiting_copy_count_for_its_producer(routers: Any) -> N
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
-def test_messages_from_another_worker_keep_to_the_bound_of_the_process(routers: Any, settled: bool) -> None:
+def test_messages_from_other_worker_keep_to_process_bound(routers: Any, settled: bool) -> None:
     router = routers(2, content_limit=MEGABYTE)
     client(router, 1, *(consumer(handle, f"balanced.{handle}", 0) for handle in range(10)))
     reading = client(router, 1, consumer(0, "balanced.read"))

@@ -22,7 +22,7 @@ def leave(peer: Any, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [10, 40_000, 200_000], ids=["one-frame", "several-frames", "stream"])
 @pytest.mark.parametrize("each", [1, 3], ids=["one-consumer-a-worker", "three-consumers-a-worker"])
-def test_multicast_copies_of_a_lost_producer_are_the_same_on_each_worker(
+def test_multicast_copies_of_lost_producer_are_equal_on_all_workers(
     routers: Any, workers: int, way: str, size: int, each: int
 ) -> None:
     """A queued copy leaves unsettled; the consumer of a sent copy receives modified."""
@@ -61,7 +61,7 @@ def test_multicast_copies_of_a_lost_producer_are_the_same_on_each_worker(
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_queued_multicast_copies_of_a_lost_producer_leave_unsettled_in_order(routers: Any, workers: int) -> None:
+def test_queued_multicast_copies_of_lost_producer_leave_unsettled_in_order(routers: Any, workers: int) -> None:
     router = routers(workers)
     receiving = [router.connect(worker) for worker in range(workers)]
     for peer in receiving:

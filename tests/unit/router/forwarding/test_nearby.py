@@ -66,7 +66,7 @@ def send(router, sending, number):
     ],
     ids=["here", "equal ones", "the cheapest", "the uplink", "as far as the uplink", "as 1.19 without others"],
 )
-def test_closest(made, ways, chosen):
+def test_closest_chooses_cheapest_way(made, ways, chosen):
     router, peers, sending = made("closest.a", ways)
     came = []
     for number in range(12):
@@ -77,7 +77,7 @@ def test_closest(made, ways, chosen):
     assert {came.count(each) for each in chosen} == {12 // len(chosen)}
 
 
-def test_balanced_takes_the_uplink_when_nothing_nearer_has_room(made):
+def test_balanced_uses_uplink_when_nearer_consumers_are_full(made):
     router, peers, sending = made("balanced.a", [UPLINK, peer(1), Way()])
     came = []
     for number in range(14):
@@ -93,7 +93,7 @@ def test_balanced_takes_the_uplink_when_nothing_nearer_has_room(made):
     assert receivers(peers) == [1]
 
 
-def test_balanced_takes_peers_that_cost_more_after_the_uplink(made):
+def test_balanced_uses_costlier_peers_after_uplink(made):
     router, peers, sending = made("balanced.a", [peer(3), UPLINK])
     came = []
     for number in range(8):
@@ -102,7 +102,7 @@ def test_balanced_takes_peers_that_cost_more_after_the_uplink(made):
     assert came == [1] * 4 + [0] * 4
 
 
-def test_balanced_takes_turns_among_idle_peers(made):
+def test_balanced_rotates_among_idle_peers(made):
     router, peers, sending = made("balanced.a", [peer(1), peer(1, "n"), peer(1, "o")])
     came = []
     for number in range(6):
@@ -115,7 +115,7 @@ def test_balanced_takes_turns_among_idle_peers(made):
     assert sorted(came) == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_new_worker_gets_the_costs(routers):
+def test_new_worker_receives_costs_of_ways(routers):
     router = routers()
     assert isinstance(router, Router)
     record = router.core.table.create("M0a", "balanced", None, "throttle")

@@ -97,7 +97,7 @@ def receiving(router):
         ({"to": "balanced.a", "trace": ["0/B", 7]}, "trace list contains non-string entries"),
     ],
 )
-def test_malformed_annotations_are_rejected(router, receiving, pairs, description):
+def test_message_with_malformed_annotations_is_rejected(router, receiving, pairs, description):
     peer = neighbour(router)
     (report,) = sent(peer, router, 0, routed(b"x", **pairs))
     assert report.settled
@@ -108,7 +108,7 @@ def test_malformed_annotations_are_rejected(router, receiving, pairs, descriptio
     assert messages(frames(receiving)) == [message(b"y")]
 
 
-def test_an_odd_map_is_rejected(router):
+def test_map_with_odd_count_is_rejected(router):
     peer = neighbour(router)
     octets = encode(Described(ULong(ANNOTATIONS), Map([(Symbol("a"), 1)])))
     odd = octets[:5] + bytes([octets[5] - 1]) + octets[6:]
@@ -116,7 +116,7 @@ def test_an_odd_map_is_rejected(router):
     assert report.state.descriptor == 0x25
 
 
-def test_no_address_is_rejected(router):
+def test_message_without_address_is_rejected(router):
     peer = neighbour(router)
     (report,) = sent(peer, router, 0, routed(b"x", ingress="0/B", trace=["0/B"]))
     assert report.state.descriptor == REJECTED.descriptor
@@ -126,13 +126,13 @@ def test_no_address_is_rejected(router):
     ]
 
 
-def test_no_destination_is_released(router):
+def test_message_without_destination_is_released(router):
     peer = neighbour(router)
     (report,) = sent(peer, router, 0, routed(b"x", to="nobody.knows", ingress="0/B", trace=["0/B"]))
     assert (report.settled, report.state) == (True, RELEASED)
 
 
-def test_a_message_that_goes_in_circles_is_released(router, receiving):
+def test_looping_message_is_released(router, receiving):
     """The trace has more entries than radius + 1. This router knows no other, so its radius is 0."""
     peer = neighbour(router)
     assert not sent(peer, router, 0, routed(b"x", to="balanced.a", ingress="0/B", trace=["0/B"]))
@@ -142,13 +142,13 @@ def test_a_message_that_goes_in_circles_is_released(router, receiving):
 
 
 @pytest.mark.parametrize("octets", [b"", b"\x00", b"\xff" * 40, bytes.fromhex("005372c10b02")])
-def test_what_is_no_message_is_rejected(router, octets):
+def test_invalid_message_is_rejected(router, octets):
     peer = neighbour(router)
     (report,) = sent(peer, router, 0, octets)
     assert report.state.descriptor == REJECTED.descriptor
 
 
-def test_many_addresses_on_one_link(router):
+def test_messages_with_different_addresses_share_a_link(router):
     """Each message finds its own address, repeatedly, and also after table changes."""
     peers = [router["A"].connect() for _ in range(40)]
     for number, one in enumerate(peers):
@@ -165,7 +165,7 @@ def test_many_addresses_on_one_link(router):
         router.settle()
 
 
-def test_a_stream_goes_on_as_it_comes(router, receiving):
+def test_stream_is_forwarded_as_it_arrives(router, receiving):
     """Links after the first ten carry streams: their messages do not wait for 128 KiB."""
     peer = neighbour(router)
     for handle in range(2, 12):
@@ -197,7 +197,7 @@ REPEATED = [
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_messages_that_begin_as_the_last_one_go_as_if_each_were_read(router, receiving, seed):
+def test_remembered_decision_equals_fresh_decision(router, receiving, seed):
     other = router["A"].connect(0, "main")
     other.feed(start() + consumer(0, "balanced.b"))
     router.settle()

@@ -31,7 +31,7 @@ def parsed(octets):
     return found
 
 
-def test_a_message_gets_there_and_its_outcome_back(pair):
+def test_message_reaches_remote_consumer_and_outcome_returns(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))
@@ -47,7 +47,7 @@ def test_a_message_gets_there_and_its_outcome_back(pair):
         assert (report.first, report.settled, report.state) == (number, True, state)
 
 
-def test_presettled_stays_presettled(pair):
+def test_presettled_delivery_stays_presettled_between_routers(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))
@@ -60,7 +60,7 @@ def test_presettled_stays_presettled(pair):
     assert not of(frames(sending), "disposition")
 
 
-def test_three_way_settlement(pair):
+def test_settlement_in_three_steps_crosses_routers(pair):
     """The consumer's state and the producer's settlement are separate."""
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
@@ -77,7 +77,7 @@ def test_three_way_settlement(pair):
     assert report.settled
 
 
-def test_annotations_as_dispatch_writes_them(networks):
+def test_annotations_equal_those_of_dispatch(networks):
     """First of the vectors in inter-router.md 16.10, octet by octet."""
     network = networks("BA")
     network.join("B", "A")
@@ -111,7 +111,7 @@ def annotations(octets):
     }
 
 
-def test_the_trace_names_each_router_once(networks):
+def test_trace_names_routers_once_in_order(networks):
     network = networks("ABC", 2)
     network.join("A", "B", workers=(0, 1))
     network.join("B", "C", workers=(0, 1))  # through B, messages cross from one worker to the other
@@ -125,7 +125,7 @@ def test_the_trace_names_each_router_once(networks):
     assert annotations(came) == {"to": "balanced.a", "ingress": "0/A", "trace": ["0/A", "0/B", "0/C"]}
 
 
-def test_an_anonymous_producer_is_routed_by_its_messages(pair):
+def test_anonymous_producer_is_routed_by_message_address(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"), listener="open")
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, None))
@@ -136,7 +136,7 @@ def test_an_anonymous_producer_is_routed_by_its_messages(pair):
 
 
 @pytest.mark.parametrize(("address", "channel"), [("balanced.a", 5), ("urgent.a", 9)])
-def test_the_link_of_its_priority(networks, address, channel):
+def test_delivery_uses_link_of_its_priority(networks, address, channel):
     """The priority is 4 by default, or configured for the address. Each priority has its own session."""
     network = networks("AB")
     network.join("A", "B")
@@ -174,7 +174,7 @@ def joined(networks, name, workers=1):
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_multicast_gets_to_each_consumer_once(networks, name):
+def test_multicast_reaches_remote_consumers_once(networks, name):
     network = joined(networks, name)
     receiving = {one: [client(network, one, consumer(0, "multicast.a")) for _ in range(2)] for one in network.routers}
     network.known("M0multicast.a", *network.routers)
@@ -192,7 +192,7 @@ def test_multicast_gets_to_each_consumer_once(networks, name):
         assert (report.settled, report.state) == (True, ACCEPTED)
 
 
-def test_closest_prefers_what_is_near(networks):
+def test_closest_prefers_near_consumers(networks):
     network = networks("ABCD")
     for first, second, connector in ("A", "B", "to"), ("A", "C", "to"), ("A", "D", "dear"):
         network.join(first, second, connector=connector)
@@ -228,7 +228,7 @@ def spread(network, receiving, sender, count):
 
 
 @pytest.mark.parametrize(("at", "expected"), [("ABC", [55, 33, 12]), ("AC", [65, 35])])
-def test_balanced_weighs_distance_against_what_is_unsettled(networks, at, expected):
+def test_balanced_weighs_distance_against_unsettled_deliveries(networks, at, expected):
     """No delivery is settled: A - B - C with costs 10 and 20 (routing-semantics.md F-12)."""
     network = networks("ABC", 2)
     network.join("A", "B", connector="dear", workers=(1, 0))
@@ -241,7 +241,7 @@ def test_balanced_weighs_distance_against_what_is_unsettled(networks, at, expect
     assert all(abs(a - b) <= 1 for a, b in zip(found, expected, strict=True)), found
 
 
-def test_a_remote_consumer_gives_credit(pair):
+def test_remote_consumer_gives_credit_to_producer(pair):
     sending = client(pair, "A")
     sending.feed(producer(0, "balanced.a"))
     pair.settle()
@@ -261,7 +261,7 @@ def test_a_remote_consumer_gives_credit(pair):
     assert of(heard, "flow")[-1].drain
 
 
-def test_a_consumer_that_has_just_gone_releases(pair):
+def test_delivery_to_just_lost_remote_consumer_is_released(pair):
     """The other router does not know of the loss yet."""
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
@@ -274,7 +274,7 @@ def test_a_consumer_that_has_just_gone_releases(pair):
     assert (report.settled, report.state) == (True, RELEASED)
 
 
-def test_a_lost_connection_settles_what_it_carried(pair):
+def test_lost_connection_settles_its_deliveries(pair):
     """Deliveries that were sent may have arrived; unsent ones have not."""
     client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
@@ -298,7 +298,7 @@ def test_a_lost_connection_settles_what_it_carried(pair):
     assert states[239] in (failed, RELEASED)
 
 
-def test_more_unsettled_than_the_credit_of_a_router_link(pair):
+def test_unsettled_deliveries_may_exceed_router_link_credit(pair):
     """Unsettled deliveries hold no credit between routers."""
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
@@ -310,7 +310,7 @@ def test_more_unsettled_than_the_credit_of_a_router_link(pair):
     assert len(messages(frames(receiving))) == 750
 
 
-def test_presettled_deliveries_wait_for_a_consumer_that_grants_credit(pair):
+def test_presettled_deliveries_wait_for_remote_credit(pair):
     """No message is lost: the producer waits, even across a router hop."""
     receiving = client(pair, "B", consumer(0, "balanced.a", credit=1))
     pair.known("M0balanced.a", "B")
@@ -334,7 +334,7 @@ def test_presettled_deliveries_wait_for_a_consumer_that_grants_credit(pair):
     assert came == 2000
 
 
-def test_the_fallback_is_at_another_router(pair):
+def test_fallback_at_other_router_receives_delivery(pair):
     spare = client(
         pair,
         "B",
@@ -360,7 +360,7 @@ def test_the_fallback_is_at_another_router(pair):
     assert of(frames(sending), "disposition")[0].state == ACCEPTED
 
 
-def test_a_bundle_keeps_the_order_of_each_producer(networks):
+def test_bundle_keeps_order_of_producers(networks):
     """Both connections to one neighbour are used; each producer keeps to one of them."""
     network = networks("AB", 2)
     first = network.join("A", "B", workers=(0, 0))
@@ -401,7 +401,7 @@ def outgoing(router, worker):
     ]
 
 
-def test_a_delivery_is_counted_where_it_enters_passes_and_leaves(networks):
+def test_delivery_is_counted_at_ingress_transit_and_egress(networks):
     network = networks("ABC")
     network.join("A", "B")
     network.join("B", "C")
@@ -423,7 +423,7 @@ def test_a_delivery_is_counted_where_it_enters_passes_and_leaves(networks):
     assert counted == {"A": [3, 3, 0], "B": [0, 3, 0], "C": [0, 0, 3]}
 
 
-def test_counters_that_become_anothers_do_not_count_what_was_there_before(pair):
+def test_reused_counters_start_without_earlier_deliveries(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))
@@ -452,7 +452,7 @@ def test_counters_that_become_anothers_do_not_count_what_was_there_before(pair):
     assert router.region.remote_unsettled(counters) == 0
 
 
-def test_words_of_an_outcome_cross_every_hop(networks):
+def test_error_text_of_outcome_crosses_hops(networks):
     network = networks("ABC", 2)
     network.join("A", "B", workers=(1, 0))
     network.join("B", "C", workers=(1, 0))

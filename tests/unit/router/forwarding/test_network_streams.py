@@ -9,7 +9,7 @@ from tests.unit.engine.talk import consumer, flow, frames, message, messages, of
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_a_large_message_holds_up_no_small_one(pair, settled):
+def test_large_message_does_not_delay_small_ones(pair, settled):
     """The large message has its own link, and its consumer reads it later."""
     slow = client(pair, "B", consumer(0, "balanced.slow", credit=0))
     quick = client(pair, "B", consumer(0, "balanced.quick"))
@@ -38,7 +38,7 @@ def test_a_large_message_holds_up_no_small_one(pair, settled):
         assert (report.settled, report.state) == (True, ACCEPTED)
 
 
-def test_streaming_links_are_used_again(pair):
+def test_streaming_links_are_reused(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))
@@ -52,7 +52,7 @@ def test_streaming_links_are_used_again(pair):
 
 
 @pytest.mark.parametrize(("kept", "seconds"), [(2, 5), (3, 30)])
-def test_idle_streaming_links_are_closed_but_some(networks, kept, seconds):
+def test_idle_streaming_links_beyond_kept_number_are_closed(networks, kept, seconds):
     """With option -T only a few are kept, so that tests can see links close."""
     network = networks("AB")
     for one in network.routers.values():
@@ -85,7 +85,7 @@ def test_idle_streaming_links_are_closed_but_some(networks, kept, seconds):
     assert len(links) == 1 + 10 + kept
 
 
-def test_streaming_links_whose_messages_are_with_consumers_stay(networks):
+def test_streaming_links_with_unsettled_messages_stay_open(networks):
     """Closing the links would lose the outcomes."""
     network = networks("AB")
     for one in network.routers.values():
@@ -117,7 +117,7 @@ def test_streaming_links_whose_messages_are_with_consumers_stay(networks):
     assert len(links) == many - 3
 
 
-def test_a_stream_that_is_aborted_ends_at_its_consumer(pair):
+def test_aborted_stream_ends_at_remote_consumer(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))
@@ -135,7 +135,7 @@ def test_a_stream_that_is_aborted_ends_at_its_consumer(pair):
     assert messages(frames(receiving)) == [message(bytes(300_000))]
 
 
-def test_a_stream_through_a_connection_that_is_lost(pair):
+def test_stream_over_lost_connection_is_aborted_and_released(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
     sending = client(pair, "A", producer(0, "balanced.a"))

@@ -28,7 +28,7 @@ def received(peers):
     leaves=st.integers(0, CONSUMERS),
 )
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_messages_go_to_consumers_that_take_them(routers, workers, prefix, limits, sizes, leaves):
+def test_messages_reach_only_consumers_whose_limit_allows_them(routers, workers, prefix, limits, sizes, leaves):
     router = routers(workers)
     address = f"{prefix}.size"
     peers = []
@@ -67,7 +67,7 @@ def test_messages_go_to_consumers_that_take_them(routers, workers, prefix, limit
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_consumers_that_take_a_message_get_it_in_turns(routers, workers):
+def test_eligible_consumers_take_turns(routers, workers):
     router = routers(workers)
     peers = []
     for limit in (0, 100, 0, 100, 0):

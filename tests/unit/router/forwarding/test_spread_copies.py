@@ -35,7 +35,7 @@ UNITS_A_WAKE = 2 * 2 * Work.WORK_A_SLICE
 
 
 @pytest.fixture
-def few() -> Iterator[None]:
+def spread_from_three() -> Iterator[None]:
     """Spread copies from three consumers on."""
     engine.use_spread(3)
     yield
@@ -54,7 +54,7 @@ def receivers(count: int, credit: int = MANY) -> bytes:
     return b"".join(consumer(handle, ADDRESS, credit) for handle in range(count))
 
 
-def test_a_delivery_for_ten_thousand_consumers_is_the_work_of_many_wakes(routers: Any) -> None:
+def test_delivery_for_ten_thousand_consumers_takes_many_wakes(routers: Any) -> None:
     router = routers(1, links=2 * CROWD)
     crowd = connected(router, receivers(CROWD))
     innocent = connected(router, consumer(0, "balanced.quiet"))
@@ -80,7 +80,7 @@ def test_a_delivery_for_ten_thousand_consumers_is_the_work_of_many_wakes(routers
     assert not of(frames(crowd), "transfer")
 
 
-def test_copies_for_many_addresses_of_an_exchange_are_the_work_of_many_wakes(routers: Any) -> None:
+def test_exchange_copies_for_many_addresses_take_many_wakes(routers: Any) -> None:
     """Each address has few consumers."""
     hops, each = 30, 1000
     bindings = "".join(
@@ -109,8 +109,8 @@ def test_copies_for_many_addresses_of_an_exchange_are_the_work_of_many_wakes(rou
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
-def test_every_consumer_gets_each_message_once_and_in_order(
-    routers: Any, few: None, workers: int, settled: bool
+def test_spread_copies_arrive_once_and_in_order(
+    routers: Any, spread_from_three: None, workers: int, settled: bool
 ) -> None:
     router = routers(workers)
     crowds = [connected(router, receivers(20), worker) for worker in range(workers)]
@@ -132,7 +132,7 @@ def test_every_consumer_gets_each_message_once_and_in_order(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_order_holds_when_consumers_become_fewer(routers: Any, few: None, seed: int) -> None:
+def test_order_is_kept_when_spreading_ends(routers: Any, spread_from_three: None, seed: int) -> None:
     """Copies in the ring arrive before copies made directly."""
     choose = Random(seed)
     router = routers(1)
@@ -156,7 +156,9 @@ def test_order_holds_when_consumers_become_fewer(routers: Any, few: None, seed: 
 
 @pytest.mark.parametrize("who", ["producer", "crowd"])
 @pytest.mark.parametrize("octets", [10, 40_000, 300_000])
-def test_nothing_is_left_of_what_is_cut_off(routers: Any, few: None, who: str, octets: int) -> None:
+def test_interrupted_spreading_leaves_nothing_behind(
+    routers: Any, spread_from_three: None, who: str, octets: int
+) -> None:
     router = routers(1)
     crowd = connected(router, receivers(20, 2))
     sending = connected(router, producer(0, ADDRESS))
@@ -171,7 +173,7 @@ def test_nothing_is_left_of_what_is_cut_off(routers: Any, few: None, who: str, o
     router.check_empty()
 
 
-def test_copies_that_wait_count_for_the_producer(routers: Any, few: None) -> None:
+def test_waiting_copies_count_for_producer(routers: Any, spread_from_three: None) -> None:
     router = routers(1)
     crowd = connected(router, receivers(20, 0))
     sending = connected(router, producer(0, ADDRESS))

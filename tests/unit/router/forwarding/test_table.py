@@ -34,7 +34,7 @@ def address(number, key, **more):
     return ["addr", number, key, {"treatment": "balanced", **more}]
 
 
-def test_a_delta_is_applied_in_order(table):
+def test_delta_ops_are_applied_in_order(table):
     table.apply(1, from_wire(address(1, "M0a"), ["+c", 1, 1, 5, 9, 250], ["+c", 1, 2, 6, 9, 250], ["-c", 1, 1, 5, 9]))
     assert table.describe() == {"M0a": [(2, 6, 9)]}
     assert table.epoch == 1
@@ -44,26 +44,26 @@ def test_a_delta_is_applied_in_order(table):
     assert table.by_name("M0a") is None
 
 
-def test_a_number_may_be_used_again(table):
+def test_number_of_removed_address_may_be_reused(table):
     table.apply(1, from_wire(address(1, "M0a")))
     table.apply(2, from_wire(["-addr", 1]))
     table.apply(3, from_wire(address(1, "M0b")))
     assert table.get(1).key == "M0b"
 
 
-def test_a_number_that_is_another_address_does_not_fit(table):
+def test_number_of_other_address_is_refused(table):
     table.apply(1, from_wire(address(1, "M0a")))
     with pytest.raises(TableError, match="M0a"):
         table.apply(2, from_wire(address(1, "M0b")))
 
 
 @pytest.mark.parametrize("op", [["+c", 7, 1, 1, 1, 250], address(1, "M0a", fallback=7)])
-def test_an_address_that_is_not_known_does_not_fit(table, op):
+def test_unknown_address_number_is_refused(table, op):
     with pytest.raises(TableError, match="7"):
         table.apply(1, from_wire(op))
 
 
-def test_a_snapshot_replaces_everything(table):
+def test_snapshot_replaces_whole_table(table):
     table.apply(1, from_wire(address(1, "M0a"), ["+c", 1, 1, 5, 9, 250], address(2, "M0b")))
     table.replace(7, from_wire(address(1, "M0b"), ["+c", 1, 2, 6, 9, 250]))
     assert table.describe() == {"M0b": [(2, 6, 9)]}
@@ -76,7 +76,7 @@ ops = st.lists(st.tuples(st.sampled_from(["+c", "-c"]), st.integers(1, 3), consu
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops)
-def test_like_lists(table, steps):
+def test_consumers_of_table_equal_lists(table, steps):
     table.replace(0, from_wire(*(address(number, f"M0{number}") for number in range(1, 4))))
     model: dict[int, list[tuple[int, int, int]]] = {1: [], 2: [], 3: []}
     for epoch, (op, number, who) in enumerate(steps, 1):
@@ -90,7 +90,7 @@ def test_like_lists(table, steps):
         assert found in turns
 
 
-def test_producers_keep_their_address_through_a_snapshot():
+def test_producers_keep_their_address_through_snapshot():
     router = Router()
     try:
         consuming, sending = router.connect(), router.connect()
@@ -107,7 +107,7 @@ def test_producers_keep_their_address_through_a_snapshot():
         router.close()
 
 
-def test_a_link_of_ours_is_dropped_wherever_it_is_bound():
+def test_dropped_local_link_leaves_all_its_addresses():
     router = Router()
     try:
         table = router.workers[0].table
@@ -129,7 +129,7 @@ def test_a_link_of_ours_is_dropped_wherever_it_is_bound():
         router.close()
 
 
-def test_an_address_that_goes_takes_its_consumers_along(table):
+def test_removed_address_removes_its_consumers(table):
     """The supervisor removes each consumer first. If it did not, nothing would be left behind."""
     table.apply(1, from_wire(address(1, "M0a"), address(2, "M0b"), ["+c", 1, 1, 5, 9, 250], ["+c", 2, 1, 5, 9, 250]))
     table.apply(2, from_wire(["-addr", 1]))
@@ -140,7 +140,7 @@ def test_an_address_that_goes_takes_its_consumers_along(table):
     assert table.describe() == {"M0b": []}
 
 
-def test_producers_wait_for_a_consumer_each_in_its_way():
+def test_producers_without_consumer_wait_for_credit():
     """Producers of an address without consumers: attached before any consumer, with released deliveries, and already
     lost."""
     router = Router()

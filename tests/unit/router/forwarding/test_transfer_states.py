@@ -24,7 +24,7 @@ SIZES = [10, 40_000, 300_000]  # octets of one frame, of several, of a stream
 
 
 @pytest.fixture(params=[1, 2])
-def world(request, routers):
+def clients_of_router(request, routers):
     """Return a router and a function that connects clients to its first or last worker."""
     router = routers(request.param)
 
@@ -51,8 +51,8 @@ def states(heard):
 
 @pytest.mark.parametrize("settled", [None, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_every_state_goes_on(world, size, settled):
-    router, client = world
+def test_state_of_transfer_is_relayed(clients_of_router, size, settled):
+    router, client = clients_of_router
     receiving, sending = client(False, consumer(0, "balanced.a")), client(True, producer(0, "balanced.a"))
     for number, state in enumerate(STATES):
         sending.feed(transfer(0, number, message(b"x" * size), part=8000, state=state, settled=settled))
@@ -68,8 +68,8 @@ def test_every_state_goes_on(world, size, settled):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_it_waits_with_its_message(world, size):
-    router, client = world
+def test_state_of_waiting_message_is_relayed_later(clients_of_router, size):
+    router, client = clients_of_router
     receiving, sending = client(False, consumer(0, "balanced.a", 0)), client(True, producer(0, "balanced.a"))
     for number, state in enumerate([TRANSACTIONAL, None, received(1, 2)]):
         sending.feed(transfer(0, number, message(b"x" * size), state=state))
@@ -81,8 +81,8 @@ def test_it_waits_with_its_message(world, size):
     assert states(heard) == [TRANSACTIONAL, None, received(1, 2)]
 
 
-def test_every_consumer_of_a_multicast_is_told(world):
-    router, client = world
+def test_state_of_multicast_reaches_its_consumers(clients_of_router):
+    router, client = clients_of_router
     ready = [client(last, consumer(0, "multicast.a")) for last in (False, False, True)]
     waiting = [client(last, consumer(0, "multicast.a", 0)) for last in (False, True)]
     sending = client(True, producer(0, "multicast.a"))
@@ -100,10 +100,10 @@ def part(number, payload, **fields):
     return say("transfer", payload=payload, handle=0, **first, **fields)
 
 
-def test_a_state_in_a_later_transfer(world):
+def test_state_in_later_transfer_is_relayed(clients_of_router):
     """A message forwarded whole has the state in its first transfer. A message that has begun to leave gets a
     disposition."""
-    router, client = world
+    router, client = clients_of_router
     receiving, sending = client(False, consumer(0, "balanced.a")), client(True, producer(0, "balanced.a"))
     body = message(b"x" * 20_000)
     sending.feed(part(0, body[:15_000], more=True) + part(1, body[15_000:], state=TRANSACTIONAL))
@@ -125,9 +125,9 @@ def test_a_state_in_a_later_transfer(world):
     assert of(frames(receiving), "transfer")[-1].more is not True
 
 
-def test_what_the_producer_says_of_a_message_that_waits(world):
+def test_disposition_for_waiting_message_is_relayed_in_transfer(clients_of_router):
     """The producer's disposition becomes part of the transfer."""
-    router, client = world
+    router, client = clients_of_router
     receiving, sending = client(False, consumer(0, "balanced.a", 0)), client(True, producer(0, "balanced.a"))
     sending.feed(transfer(0, 0, message(b"x")) + transfer(0, 1, message(b"y"), state=received(0, 0)))
     router.settle()
@@ -138,8 +138,8 @@ def test_what_the_producer_says_of_a_message_that_waits(world):
     assert states(frames(receiving)) == [TRANSACTIONAL, TRANSACTIONAL]
 
 
-def test_a_state_that_a_peers_frames_do_not_hold_is_its_kind(world):
-    router, client = world
+def test_state_too_long_for_peers_frames_is_reduced_to_kind(clients_of_router):
+    router, client = clients_of_router
     receiving = client(False, consumer(0, "balanced.a"), max_frame=512)
     sending = client(True, producer(0, "balanced.a"))
     long = rejected("my:error", "x" * 1000)
@@ -152,8 +152,8 @@ def test_a_state_that_a_peers_frames_do_not_hold_is_its_kind(world):
         assert (told is None) if number == 2 else (told.descriptor, told.value) == (0x25, [])
 
 
-def test_a_state_that_is_too_long_for_other_workers_is_its_kind(world):
-    router, client = world
+def test_state_too_long_for_other_workers_is_reduced_to_kind(clients_of_router):
+    router, client = clients_of_router
     receiving = client(False, consumer(0, "balanced.a"), max_frame=16384)
     sending = client(True, producer(0, "balanced.a"))
     sending.feed(transfer(0, 0, message(b"x"), state=rejected("my:error", "x" * 9000)))
@@ -162,8 +162,8 @@ def test_a_state_that_is_too_long_for_other_workers_is_its_kind(world):
     assert (told.descriptor, told.value) == (0x25, [])
 
 
-def test_what_is_no_value_ends_the_connection_of_its_sender_only(world):
-    router, client = world
+def test_invalid_state_closes_connection_of_sender_only(clients_of_router):
+    router, client = clients_of_router
     receiving, sending = client(False, consumer(0, "balanced.a")), client(True, producer(0, "balanced.a"))
     good = transfer(0, 0, message(b"x"), state=Described(ULong(0x34), [b"abcdefgh", "text"]))
     sending.feed(good.replace(b"text", b"te\xff\xff"))
@@ -172,7 +172,7 @@ def test_what_is_no_value_ends_the_connection_of_its_sender_only(world):
     assert of(frames(receiving), "transfer") == []
 
 
-def test_over_routers(networks):
+def test_state_of_transfer_crosses_routers(networks):
     network = networks("AB", 2)
     network.join("A", "B", workers=(1, 0))
     network.converge()
