@@ -11,7 +11,7 @@ from router.websocket.http import HeadError
 from router.websocket.site import Site
 from tests.fuzz.mutate import spoil
 from tests.peer import websocket as peer
-from tests.unit.router.websocket.naive import Naive
+from tests.unit.router.websocket.naive import NaiveFrameReader
 
 Case = dict[str, Any]
 CODES = (0, 999, 1000, 1002, 1004, 1005, 1006, 1011, 1015, 3000, 5000)
@@ -39,7 +39,7 @@ def _frame(rng: Random, masked: bool) -> bytes:
 def run_stream(case: Case) -> None:
     """The compiled reader agrees with the naive one for any split."""
     octets = bytes.fromhex(case["octets"])
-    naive = Naive(octets, case["masked"])
+    naive = NaiveFrameReader(octets, case["masked"])
     reader = Reader(case["masked"])
     payload = b""
     for start, end in zip([0, *case["cuts"]], [*case["cuts"], len(octets)], strict=True):

@@ -6,7 +6,7 @@ from router.config.load import load_text
 from tests.unit.router.config.sections import LONG, address, errors, section
 
 
-def test_address():
+def test_address_section_is_read():
     found = address("prefix: a/b", "distribution: multicast", "priority: 9", "presettledOverflow: dropOldest")
     assert (found.prefix, found.pattern, found.distribution, found.priority) == ("a/b", None, "multicast", 9)
     assert (found.ingress_phase, found.egress_phase, found.fallback) == (0, 0, False)
@@ -23,7 +23,7 @@ def test_address():
         (["waypoint: yes", "ingressPhase: 2", "egressPhase: 0"], (2, 0)),
     ],
 )
-def test_address_phases(lines, phases):
+def test_address_phases_depend_on_waypoint(lines, phases):
     found = address("prefix: a", *lines)
     assert (found.ingress_phase, found.egress_phase) == phases
 
@@ -55,7 +55,7 @@ def test_address_phases(lines, phases):
         (["pattern: /"], "ROUTER_CORE", "Pattern invalid - no tokens"),
     ],
 )
-def test_address_left_out(lines, module, text):
+def test_invalid_address_is_ignored_with_warning(lines, module, text):
     kept = section("address", "prefix: kept")
     configuration = load_text("x.conf", "\n" + section("address", *lines) + kept)
     assert [(each.prefix, each.identity) for each in configuration.addresses] == [("kept", "address/1")]
@@ -68,7 +68,7 @@ def test_address_negative_priority_is_absent():
     assert address("prefix: a", "priority: -1").priority is None
 
 
-def test_address_empty_prefix():
+def test_address_with_empty_prefix_is_ignored():
     configuration = load_text("x.json", '[["address", {"prefix": ""}]]')
     assert configuration.addresses == ()
     assert "Prefix must be a non-empty string type" in configuration.warnings[0][1]
@@ -77,7 +77,7 @@ def test_address_empty_prefix():
 EXCHANGE = section("exchange", "name: E", "address: e") + section("exchange", "address: f", "matchMethod: mqtt")
 
 
-def test_exchanges_and_bindings():
+def test_exchanges_and_bindings_are_read():
     # A binding may precede its exchange.
     text = section("binding", "exchangeName: E", "nextHopAddress: n") + EXCHANGE
     lines = ["name: B", "exchangeName: exchange/1", "bindingKey: a/#", "nextHopAddress: m", "nextHopPhase: 2"]
@@ -113,7 +113,7 @@ def test_exchanges_and_bindings():
         ),
     ],
 )
-def test_exchanges_and_bindings_left_out(text, reason):
+def test_invalid_exchanges_and_bindings_are_ignored(text, reason):
     before = EXCHANGE + section("binding", "exchangeName: E", "nextHopAddress: x", "bindingKey: k")
     configuration = load_text("x.conf", before + text)
     assert (len(configuration.exchanges), len(configuration.bindings)) == (2, 1)
@@ -123,7 +123,7 @@ def test_exchanges_and_bindings_left_out(text, reason):
     assert warning.endswith(f": {reason} (x.conf:{before.count(chr(10)) + 1})")
 
 
-def test_exchange_without_address():
+def test_exchange_without_address_is_refused():
     assert errors(section("exchange", "name: x")) == [
         (1, f"{LONG}router.config.exchange: Missing required attribute 'address'")
     ]

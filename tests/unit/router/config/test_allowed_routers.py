@@ -49,11 +49,11 @@ def test_item_without_identity_or_id_is_refused(text):
         ("a*", "a\nb", "A", True),
     ],
 )
-def test_peer_is_admitted_if_an_item_means_it(text, identity, container, admitted):
+def test_peer_matching_an_item_is_admitted(text, identity, container, admitted):
     assert admits(parse(text), identity, container) is admitted
 
 
-def test_role_of_clients_has_no_allowed_routers():
+def test_client_listener_cannot_have_allowed_routers():
     text = "router {\nmode: interior\nid: A\n}\nlistener {\nport: 1\nallowedRouters: CN=r1\nrole: %s\n}\n"
     assert load_text("x.conf", text % "inter-router").listeners[0].allowed_routers == (AllowedRouter("CN=r1"),)
     for role, fault in (("normal", "allowed only for the roles inter-router, edge, inter-edge"), ("edge", None)):

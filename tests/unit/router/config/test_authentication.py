@@ -33,7 +33,7 @@ def file(tmp_path):
 ISSUER = ("name: id", "issuer: https://id.example", "audience: a, b", "jwksFile: /keys")
 
 
-def test_what_listeners_name(file):
+def test_listeners_refer_to_authentication_entities(file):
     found = load(
         section("listener", "saslUsers: people", "tokenIssuers: id other", "port: 0"),
         section("listener", "saslPlugin: service", "port: 0", "name: second"),
@@ -55,7 +55,7 @@ def test_what_listeners_name(file):
     assert (service.host, service.port, service.realm) == ("auth.example", 1234, "realm")
 
 
-def test_the_old_way_to_name_a_service():
+def test_old_service_attribute_is_accepted():
     found = load(section("authServicePlugin", "name: s", "authService: auth.example:99"))
     (service,) = found.of_type("authServicePlugin")
     assert (service.host, service.port) == ("auth.example", 99)
@@ -71,7 +71,7 @@ def test_the_old_way_to_name_a_service():
         (("saslPlugin: s", "tokenIssuers: id"), "saslPlugin excludes saslUsers and tokenIssuers"),
     ],
 )
-def test_listeners_that_are_refused(lines, text):
+def test_listener_with_invalid_reference_is_refused(lines, text):
     others = section("tokenIssuer", *ISSUER) + section("authServicePlugin", "name: s", "host: h")
     ((line, message),) = errors(others, section("listener", *lines))
     assert line == 12
@@ -87,24 +87,24 @@ def test_listeners_that_are_refused(lines, text):
         (("refreshSeconds: 1",), "between 10 and 86400"),
     ],
 )
-def test_issuers_that_are_refused(changes, text):
+def test_invalid_token_issuer_is_refused(changes, text):
     ((_, message),) = errors(section("tokenIssuer", *ISSUER, *changes))
     assert text in message
 
 
 @pytest.mark.parametrize("url", ["http://h/k", "file:///etc/passwd", "https:///k", "https://h:x/k"])
-def test_urls_that_are_refused(url):
+def test_invalid_key_url_is_refused(url):
     ((line, message),) = errors(section("tokenIssuer", *ISSUER[:3], f"jwksUrl: {url}"))
     assert line == 5
     assert "is not an https:// URL" in message
 
 
-def test_an_audience_is_needed():
+def test_token_issuer_needs_audience():
     assert "audience" in errors(section("tokenIssuer", "name: id", "issuer: i", "jwksFile: /k"))[0][1]
     assert "audience" in errors(section("tokenIssuer", "name: i", "issuer: i", "audience: ,", "jwksFile: /k"))[0][1]
 
 
-def test_files_of_users_that_are_refused(file, tmp_path):
+def test_invalid_users_file_is_refused_with_lines(file, tmp_path):
     """The error has the configuration's line and the file's line."""
     ((line, message),) = errors(section("saslUsers", "name: u", f"file: {tmp_path / 'nothing'}"))
     assert (line, message.endswith("nothing': No such file or directory")) == (3, True)
@@ -114,12 +114,12 @@ def test_files_of_users_that_are_refused(file, tmp_path):
     assert message.endswith("line 2: unknown mechanism 'password'")
 
 
-def test_a_service_needs_a_host():
+def test_authentication_service_needs_host():
     ((_, message),) = errors(section("authServicePlugin", "name: s"))
     assert "the host of the service must be given" in message
 
 
-def test_the_place_of_a_faulty_users_section_is_its_line(file):
+def test_faulty_users_section_is_reported_with_its_line(file):
     """The line is that of the section, not of the users file."""
     users = section("saslUsers", "name: people", f"file: {file}")
     found = errors(section("listener", "port: 0", "name: people"), users)

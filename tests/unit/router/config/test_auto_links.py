@@ -25,11 +25,11 @@ def auto_link(*lines):
         (["direction: in", "phase: 0"], 0),
     ],
 )
-def test_phases(lines, phase):
+def test_phase_depends_on_direction(lines, phase):
     assert auto_link(*lines).phase == phase
 
 
-def test_values():
+def test_auto_link_attributes_are_read():
     found = auto_link("dir: in", "name: a", "containerId: broker", "externalAddr: e")
     assert (found.name, found.identity, found.direction) == ("a", "autoLink/0", "in")
     assert (found.container_id, found.connection, found.external_address) == ("broker", None, "e")
@@ -43,13 +43,13 @@ def test_values():
         (["phase: 10"], "autoLink phase must be between 0 and 9"),
     ],
 )
-def test_one_that_breaks_a_rule_is_left_out(lines, reason):
+def test_invalid_auto_link_is_ignored_with_warning(lines, reason):
     configuration = load_text("x.conf", text("direction: in", *lines))
     assert configuration.auto_links == ()
     assert configuration.warnings == [("ROUTER_CORE", f"Error configuring linkRoute: {reason} (x.conf:1)")]
 
 
-def test_changes_are_live_and_numbers_do_not_count():
+def test_auto_link_changes_are_live_and_ignore_numbers():
     one, two = text("direction: in", "connection: a"), text("direction: out", "connection: a")
     plan = diff(load_text("old.conf", one), load_text("new.conf", two + one))
     assert [(change.kind, change.title(), change.effect) for change in plan.changes] == [

@@ -21,7 +21,7 @@ def errors(source):
     return [(error.line, error.message) for error in caught.value.errors]
 
 
-def test_defaults():
+def test_connector_has_documented_defaults():
     found = connector()
     assert (found.name, found.identity, found.named) == ("connector/127.0.0.1:amqp",) * 2 + (False,)
     assert (found.host, found.port_text, found.place, found.family) == ("127.0.0.1", "amqp", "127.0.0.1:amqp", None)
@@ -30,7 +30,7 @@ def test_defaults():
     assert (found.multi_tenant, found.strip_annotations_in, found.strip_annotations_out) == (False, True, True)
 
 
-def test_values():
+def test_connector_attributes_are_read():
     found = connector(
         "name: broker",
         "host: a.example",
@@ -50,11 +50,11 @@ def test_values():
     assert "secret" not in repr(found)
 
 
-def test_host_and_port_that_do_not_exist_are_no_error():
+def test_unknown_host_and_port_are_accepted():
     assert connector("host: no such host", "port: nonsense").place == "no such host:nonsense"
 
 
-def test_mechanisms_that_nobody_has_are_left_out_later():
+def test_unknown_mechanisms_are_accepted():
     configuration = load_text("x.conf", text("saslMechanisms: external,NONSENSE  ANONYMOUS"))
     assert configuration.connectors[0].sasl_mechanisms == ("EXTERNAL", "NONSENSE", "ANONYMOUS")
     assert configuration.warnings == []
@@ -67,18 +67,18 @@ def test_mechanisms_that_nobody_has_are_left_out_later():
         ("maxFrameSize: -1", "maxFrameSize"),
     ],
 )
-def test_refusals(line, message):
+def test_invalid_connector_is_refused(line, message):
     ((at, found),) = errors(text(line))
     assert at == 2
     assert message in found
 
 
-def test_reserved_open_properties():
+def test_reserved_open_properties_are_refused():
     expected = [(2, "Reserved key 'qd.x' not allowed in openProperties")]
     assert errors(text("openProperties: {", '"qd.x": 1', "}")) == expected
 
 
-def test_names_are_unique_over_all_types():
+def test_entity_names_are_unique_over_all_types():
     both = text("name: x") + "listener {\nname: x\n}\n"
     assert [line for line, _ in errors(both)] == [4]
     assert [line for line, _ in errors(text("port: 1") + text("port: 1"))] == [4]
@@ -89,7 +89,7 @@ def changes(old, new):
     return [(change.kind, change.title(), change.effect, list(change.attributes)) for change in plan.changes]
 
 
-def test_a_named_connector_may_move_and_one_without_name_is_another_one_then():
+def test_named_connector_may_move_and_unnamed_one_is_replaced():
     old, new = text("name: a", "port: 1"), text("name: a", "port: 2")
     assert changes(old, new) == [("update", "connector 'a'", "live", ["port"])]
     assert [change[:2] for change in changes(text("port: 1"), text("port: 2"))] == [
@@ -101,7 +101,7 @@ def test_a_named_connector_may_move_and_one_without_name_is_another_one_then():
     ]
 
 
-def test_a_password_is_not_shown_in_a_plan():
+def test_password_is_not_shown_in_plan():
     plan = diff(load_text("old.conf", text("saslPassword: first")), load_text("new.conf", text("saslPassword: second")))
     assert "first" not in plan.render()
     assert "second" not in plan.render()

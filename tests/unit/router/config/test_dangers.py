@@ -41,7 +41,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_safe_listeners() -> None:
+def test_safe_listeners_give_no_warning() -> None:
     safe = POLICY + PROFILE + USERS
     assert found(safe + section("listener", **SAFE)) == []
     assert found(safe + section("listener", **{**SAFE, **NETWORK, "allowedRouters": "CN=r1"})) == []
@@ -63,13 +63,13 @@ def test_safe_listeners() -> None:
         (NETWORK, "may join as a router: set allowedRouters", False),
     ],
 )
-def test_listeners(changes: dict[str, str], text: str, worst: bool) -> None:
+def test_dangerous_listener_setting_is_reported(changes: dict[str, str], text: str, worst: bool) -> None:
     (danger,) = found(POLICY + PROFILE + USERS + section("listener", **{**SAFE, **changes}), worst)
     assert danger.startswith("listener 'l': ")
     assert text in danger
 
 
-def test_no_policy() -> None:
+def test_missing_vhost_policy_is_reported() -> None:
     (danger,) = found(PROFILE + USERS + section("listener", **SAFE))
     assert "without vhost policy every client may use every address" in danger
     worst = found(PROFILE + USERS + section("listener", **{**SAFE, "multiTenant": "yes"}), True)
@@ -78,7 +78,7 @@ def test_no_policy() -> None:
     ]
 
 
-def test_connectors() -> None:
+def test_dangerous_connector_setting_is_reported() -> None:
     connector = {"name": "c", "host": "broker.example", "port": "5672", "saslUsername": "me"}
     (danger,) = found(section("connector", **connector, saslPassword="file:password"))
     assert danger == "connector 'c': its password may be sent unencrypted: sslProfile"
@@ -90,7 +90,7 @@ def test_connectors() -> None:
 
 @pytest.mark.parametrize(("mode", "text"), [(0o640, "other users can read"), (0o602, "other users can change")])
 @pytest.mark.parametrize("name", ["users", "k", "password"])
-def test_files(files: Path, name: str, mode: int, text: str) -> None:
+def test_readable_or_writable_file_is_reported(files: Path, name: str, mode: int, text: str) -> None:
     (files / name).chmod(mode)
     connector = section("connector", name="c", host="localhost", port=1, saslPassword="file:password")
     (danger,) = found(PROFILE + USERS + connector, mode == 0o602)
@@ -98,7 +98,7 @@ def test_files(files: Path, name: str, mode: int, text: str) -> None:
     assert danger.endswith(f"{name}: chmod 600")
 
 
-def test_profiles() -> None:
+def test_broken_tls_version_is_reported() -> None:
     (danger,) = found(PROFILE.replace("}", "    protocols: TLSv1.1 TLSv1.2\n}"))
     assert danger == "sslProfile 'p': TLSv1.1 is insecure: protocols: TLSv1.2 TLSv1.3"
 
@@ -108,7 +108,7 @@ def vhost(**group: object) -> str:
     return f"vhost {{\n    hostname: v\n    groups: {groups}\n}}\n"
 
 
-def test_vhosts() -> None:
+def test_dangerous_group_is_reported() -> None:
     everybody = {"users": "*", "remoteHosts": "*", "sources": "*"}
     (danger,) = found(POLICY + vhost(**everybody, targets="*"))
     text = "vhost 'v', group 'g': everybody may send to every address, and to $management: targets, or management: none"
@@ -120,7 +120,7 @@ def test_vhosts() -> None:
     assert found(POLICY + vhost(users=["CN=alice,O=Client,C=US"], remoteHosts="*")) == []
 
 
-def test_lines_and_files(files: Path) -> None:
+def test_dangers_have_lines_and_files(files: Path) -> None:
     text = ROUTER + section("listener", **LISTENER)
     danger = dangers(load_text("r.conf", text))[0]
     assert str(danger).endswith("(r.conf:5)")

@@ -24,13 +24,13 @@ def summary(plan):
     return [(change.kind, change.title(), dict(change.attributes)) for change in plan.changes]
 
 
-def test_nothing():
+def test_equal_configurations_give_empty_plan():
     text = section("listener", port=0) + section("address", prefix="a") + section("exchange", address="e")
     found = plan(text, text)
     assert (found.changes, bool(found), found.effect, found.render()) == ((), False, None, "Nothing changes.")
 
 
-def test_comments_order_and_written_defaults_change_nothing():
+def test_comments_order_and_explicit_defaults_change_nothing():
     old = section("address", prefix="a") + section("address", prefix="b") + section("listener", port=0)
     new = "# note\n" + section("listener", port=0, linkCapacity=250, role="normal").replace("linkCapacity: 250\n", "")
     new += section("address", prefix="b", distribution="balanced") + section("address", pattern="/a/#")
@@ -39,7 +39,7 @@ def test_comments_order_and_written_defaults_change_nothing():
                                                                 "pattern": (None, "/a/#", "live")})]  # fmt: skip
 
 
-def test_classes_of_attributes():
+def test_attribute_changes_have_effects():
     old = section("router", id="A", workers=2) + section("listener", port=0, name="n")
     new = section("router", id="B", defaultDistribution="closest", workerThreads=2)
     new += section("listener", port=5000, name="n", maxFrameSize=1000) + section("log", module="SERVER", enable="none")
@@ -68,7 +68,7 @@ def test_classes_of_attributes():
     assert summary(diff(reached, load_text("new.conf", new))) == [("update", "router", {"id": ("A", "B", "restart")})]
 
 
-def test_what_the_router_made_up_stays():
+def test_generated_values_are_kept():
     old = load_text("old.conf", section("address", prefix="a"))
     found = diff(old, load_text("new.conf", section("address", prefix="x") + section("address", prefix="a")))
     assert summary(found) == [("create", "address (prefix x)", {"prefix": (None, "x", "live")})]
@@ -79,7 +79,7 @@ def test_what_the_router_made_up_stays():
     ]
 
 
-def test_router_id_that_is_no_longer_given():
+def test_removed_router_id_needs_restart():
     old = load_text("old.conf", section("router", id="A"))
     found = diff(old, load_text("new.conf", section("router", mode="standalone")))
     assert summary(found) == [("update", "router", {"id": ("A", None, "restart")})]
@@ -88,7 +88,7 @@ def test_router_id_that_is_no_longer_given():
     assert summary(diff(found.reached(), found.new)) == summary(found)
 
 
-def test_router_id_given_at_last():
+def test_added_router_id_needs_restart():
     old = load_text("old.conf", "")
     found = diff(old, load_text("new.conf", section("router", id="B")))
     assert summary(found) == [("update", "router", {"id": (None, "B", "restart")})]
@@ -96,7 +96,7 @@ def test_router_id_given_at_last():
     assert "id" in found.reached().router.generated
 
 
-def test_names():
+def test_named_entities_are_matched_by_name():
     old = section("address", name="a", prefix="x") + section("address", prefix="y") + section("address", prefix="z")
     new = section("address", name="a", prefix="x2") + section("address", name="b", prefix="y")
     assert summary(plan(old, new)) == [
@@ -123,7 +123,7 @@ def test_bindings_follow_their_exchange_when_numbers_change():
     assert other.new.bindings[0].exchange_name == other.new.bindings[0].values["exchangeName"] == "exchange/1"
 
 
-def test_order_of_changes():
+def test_changes_are_ordered_by_dependency():
     old = section("exchange", address="e", name="E") + section("binding", exchangeName="E", nextHopAddress="n")
     old += section("listener", port=0)
     new = section("listener", port=1) + section("exchange", address="f", name="F")
@@ -138,7 +138,7 @@ def test_order_of_changes():
     ]
 
 
-def test_text_and_maps():
+def test_plan_is_rendered_as_text_and_maps():
     old = section("router", id="A") + section("address", prefix="a") + section("listener", port=0)
     new = section("router", id="A", workers=1) + section("address", prefix="a", waypoint="yes")
     found = plan(old, new + section("listener", port=0, idleTimeoutSeconds=9))
@@ -171,7 +171,7 @@ def test_text_and_maps():
 
 
 @pytest.mark.parametrize("position", [0, 500, 1000])
-def test_one_section_more_among_many(position):
+def test_added_section_among_many_is_found(position):
     many = [section("address", prefix=f"a{number}") for number in range(1000)]
     more = [*many[:position], section("address", prefix="new"), *many[position:]]
     assert [change.title() for change in plan("".join(many), "".join(more)).changes] == ["address (prefix new)"]
@@ -240,7 +240,7 @@ def content(configuration):
 
 @settings(max_examples=300, deadline=None)
 @given(configurations(), configurations())
-def test_changes_lead_to_the_new_configuration(old, new):
+def test_changes_lead_to_new_configuration(old, new):
     found = diff(old, new)
     assert content(found.applied()) == content(found.new)
     assert diff(found.new, new).changes == ()
@@ -261,5 +261,5 @@ def test_changes_lead_to_the_new_configuration(old, new):
 
 @settings(max_examples=100, deadline=None)
 @given(configurations())
-def test_a_configuration_does_not_differ_from_itself(configuration):
+def test_configuration_equals_itself(configuration):
     assert diff(configuration, configuration).changes == ()

@@ -10,7 +10,7 @@ EXAMPLES = Path(__file__).parent / "dispatch"
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
-def test_files_as_they_are_written_for_dispatch(path):
+def test_dispatch_file_is_accepted_unchanged(path):
     configuration = load(str(path))
     deprecated = [text for _, text in configuration.warnings if "deprecated" in text]
     told = [text for _, text in configuration.warnings if "no effect in this version" in text]
@@ -19,7 +19,7 @@ def test_files_as_they_are_written_for_dispatch(path):
     assert configuration.listeners
 
 
-def test_what_the_examples_mean():
+def test_example_files_are_read_correctly():
     def example(name):
         return load(str(EXAMPLES / name))
 
@@ -98,7 +98,7 @@ vhost {
 """
 
 
-def test_a_file_with_security_is_taken():
+def test_file_with_security_is_accepted():
     configuration = load_text("x.conf", SECURE)
     assert configuration.listeners[0].ssl_profile == "inter-router-tls"
     assert configuration.listeners[0].verifies_peer

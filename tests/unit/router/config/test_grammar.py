@@ -32,7 +32,7 @@ def value(text, name="metadata"):
     return sections(f"router {{\n    {name}: {text}\n}}\n")[0][2][fold(name)][0]
 
 
-def test_section_with_lines():
+def test_section_has_attributes_with_lines():
     text = "# head\n\nlistener {\n  host: a\n\n  port : 5672\n}\nrouter{\n}\n"
     assert sections(text) == [
         ("listener", 3, {"host": ("a", 4), "port": ("5672", 6)}),
@@ -41,21 +41,21 @@ def test_section_with_lines():
 
 
 @pytest.mark.parametrize("header", ["router {", "router{", "router \t {", "  router {  ", "router { # note"])
-def test_header(header):
+def test_section_header_allows_blanks(header):
     assert sections(f"{header}\n}}\n") == [("router", 1, {})]
 
 
-def test_carriage_returns_and_byte_order_mark():
+def test_carriage_returns_and_byte_order_mark_are_ignored():
     text = "\ufeffrouter {\r\n  id: A\r\n}\r\n"
     assert sections(text) == [("router", 1, {"id": ("A", 2)})]
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only\n  # comments\n"])
-def test_nothing(text):
+def test_empty_text_has_no_sections(text):
     assert sections(text) == []
 
 
-def test_same_section_twice_and_last_attribute_wins():
+def test_repeated_section_is_kept_and_last_attribute_wins():
     text = "address {\nprefix: a\nprefix: b\n}\naddress {\n}\n"
     assert sections(text) == [("address", 1, {"prefix": ("b", 3)}), ("address", 5, {})]
 
@@ -76,12 +76,12 @@ def test_same_section_twice_and_last_attribute_wins():
         ("é", "é"),
     ],
 )
-def test_values(written, meant):
+def test_value_is_unquoted(written, meant):
     assert value(written) == meant
 
 
 @pytest.mark.parametrize("name", ["pattern", "bindingKey", "binding-key", "hostname"])
-def test_hash_in_wildcard_attributes(name):
+def test_hash_in_wildcard_attribute_is_kept(name):
     assert value("a/#/b  # note", name) == "a/#/b"
     assert value("#", name) == "#"
 
@@ -91,7 +91,7 @@ def test_hash_in_prefix_is_a_comment():
 
 
 @pytest.mark.parametrize("written", ['"a"', r"\q", 'a"b', "a\\", "a\tb", r"\ud800", "\\"])
-def test_bad_values(written):
+def test_invalid_value_is_reported_with_line(written):
     assert [line for line, _ in errors(f"router {{\n  metadata: {written}\n}}\n")] == [2]
 
 
@@ -105,7 +105,7 @@ def test_bad_values(written):
         ("listener", "expected 'section {', 'attribute: value' or '}'"),
     ],
 )
-def test_bad_lines_outside_sections(line, advice):
+def test_invalid_line_outside_sections_is_reported(line, advice):
     found = errors(f"\n{line}\n}}\n")
     assert [number for number, _ in found][:1] == [2]
     assert advice in found[0][1]
@@ -123,13 +123,13 @@ def test_bad_lines_outside_sections(line, advice):
         ("a.b: c", "expected 'section {'"),
     ],
 )
-def test_bad_lines_in_sections(line, advice):
+def test_invalid_line_in_section_is_reported(line, advice):
     found = errors(f"listener {{\n{line}\n}}\n")
     assert [number for number, _ in found] == [2]
     assert advice in found[0][1]
 
 
-def test_unbalanced():
+def test_unbalanced_braces_are_reported():
     assert errors("router {\nid: A\n") == [(1, "section 'router' is not closed: no '}' follows")]
     assert errors("router {\n}\n}\n") == [(3, "'}' without an open section")]
     assert errors("id: A\n") == [(1, "attribute 'id' outside a section")]
@@ -137,12 +137,12 @@ def test_unbalanced():
     assert errors("router {\nid: A\nlistener {\nport: 1\n}\n") == [(3, expected)]
 
 
-def test_one_mistake_is_one_error():
+def test_mistake_gives_single_error():
     assert len(errors("listener\n{\n  host: x\n  port: 1\n}\n")) == 2  # the two wrong lines
     assert len(errors("listener { # x\nhost: x\n{\nport: 1\n}\n")) == 1
 
 
-def test_many_errors_in_one_go():
+def test_errors_are_reported_together():
     text = "router {\n  id:\n  mode\n}\nnonsense\nlistener {\n  host: \\q\n}\n"
     assert [line for line, _ in errors(text)] == [2, 3, 5, 7]
 
@@ -174,13 +174,13 @@ OLD_MAP = """listener {
 """
 
 
-def test_nested_json():
+def test_nested_json_is_read():
     expected = {"a": "x#y", "b": {"c": [1, True, None, 2.5]}, "d": {"e": "f"}}
     attributes = sections(JSON_MAP)[0][2]
     assert attributes == {"openProperties": (expected, 2), "port": ("1", 10)}
 
 
-def test_nested_json_counted_by_lines():
+def test_nested_json_members_may_span_lines():
     # Members on one line that all end in `},`, as 1.19 required.
     text = 'listener {\nopenProperties: {\n"a": {"x": "1"},\n"b": {"y": "2"},\n}\n}\n'
     assert sections(text)[0][2]["openProperties"][0] == {"a": {"x": "1"}, "b": {"y": "2"}}
@@ -191,19 +191,19 @@ def test_nested_json_counted_by_lines():
     assert attributes["port"] == ("1", 10)
 
 
-def test_nested_unquoted():
+def test_nested_unquoted_map_is_read():
     attributes = sections(OLD_MAP)[0][2]
     expected = {"a": "x", "b": {"c.d": "1, 2"}, "$default": {}}
     assert attributes == {"openProperties": (expected, 2), "port": ("1", 11)}
 
 
-def test_nested_unquoted_patterns():
+def test_nested_unquoted_patterns_are_read():
     text = "vhost {\ngroups: {\n$default: {\nsourcePattern: a/#, b.#  # note\nusers: a # note\n}\n}\n}\n"
     expected = {"$default": {"sourcePattern": "a/#, b.#", "users": "a"}}
     assert sections(text)[0][2]["groups"][0] == expected
 
 
-def test_nested_empty():
+def test_nested_empty_map_is_read():
     assert sections("listener {\nopenProperties: {\n}\n}\n")[0][2]["openProperties"] == ({}, 2)
 
 
@@ -221,19 +221,19 @@ def test_nested_empty():
         (['"a": 1,', "9: 2", "}"], 4, "Expecting property name enclosed in double quotes or '}', found '9: 2'"),
     ],
 )
-def test_nested_errors(lines, line, message):
+def test_nested_error_is_reported_with_line(lines, line, message):
     text = "\n".join(["listener {", "openProperties: {", *lines, "}", ""])
     found = errors(text)
     assert [number for number, _ in found] == [line]
     assert message in found[0][1]
 
 
-def test_nested_error_does_not_hide_the_next_section():
+def test_nested_error_does_not_hide_next_section():
     text = 'listener {\nopenProperties: {\n"a" "b"\n}\n}\nrouter {\nid:\n}\n'
     assert [line for line, _ in errors(text)] == [3, 7]
 
 
-def test_nested_not_closed():
+def test_nested_map_not_closed_is_reported():
     assert errors("listener {\nopenProperties: {\na: b\nrouter {\n}\n")[0] == (
         2,
         "map 'openProperties' is not closed: no '}' follows",
@@ -252,13 +252,13 @@ def test_nested_not_closed():
         ("ssl-profile", "sslProfile"),
     ],
 )
-def test_fold(written, folded):
+def test_names_with_hyphens_are_folded(written, folded):
     assert fold(written) == folded
     text = json.dumps([[written, {written: "x"}]])
     assert sections(text, "x.json") == [(folded, 1, {folded: ("x", 1)})]
 
 
-def test_json_syntax():
+def test_json_file_has_sections_with_lines():
     text = '# head\n[\n  ["router", {"id": "A",\n    "workers": 2}],\n  # note\n  ["listener", {}]\n]\n'
     assert sections(text, "x.json") == [
         ("router", 3, {"id": ("A", 3), "workers": (2, 4)}),
@@ -284,7 +284,7 @@ def test_json_syntax():
         ('["open', 1),
     ],
 )
-def test_json_errors(text, line):
+def test_json_error_is_reported_with_line(text, line):
     assert [number for number, _ in errors(text, "x.json")] == [line]
 
 
@@ -342,5 +342,5 @@ def test_shuffled_lines_raise_only_config_errors(lines):
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(SECTIONS, st.dictionaries(ATTRIBUTES, DOCUMENTS, max_size=4)), max_size=4) | DOCUMENTS)
-def test_any_json_raises_only_config_errors(document):
+def test_random_json_raises_only_config_errors(document):
     only_config_errors(json.dumps(document, allow_nan=False), "x.json")

@@ -8,7 +8,7 @@ from router.config import inherited
 from router.config.inherited import MOST_OCTETS, InheritedSecrets, SecretError
 
 
-def given(octets, *, close=True):
+def inherited_descriptor(octets, *, close=True):
     """Return an inheritable descriptor with these octets, as a service manager passes it on."""
     reading, writing = os.pipe()
     os.write(writing, octets)
@@ -20,11 +20,11 @@ def given(octets, *, close=True):
 
 def test_descriptor_is_read_once_and_closed():
     secrets = InheritedSecrets()
-    number = given(b"secret\r\nmore")
+    number = inherited_descriptor(b"secret\r\nmore")
     assert secrets.descriptor(number) == "secret"
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
-    other = given(b"another")  # usually the same number
+    other = inherited_descriptor(b"another")  # usually the same number
     secrets.seal()
     assert secrets.descriptor(number) == "secret"
     os.close(other)
@@ -33,7 +33,7 @@ def test_descriptor_is_read_once_and_closed():
 def test_descriptor_after_the_start_is_left_alone():
     secrets = InheritedSecrets()
     secrets.seal()
-    number = given(b"secret")
+    number = inherited_descriptor(b"secret")
     with pytest.raises(SecretError, match=f"descriptor {number} was not read when the router started"):
         secrets.descriptor(number)
     assert os.read(number, 10) == b"secret"
@@ -41,7 +41,7 @@ def test_descriptor_after_the_start_is_left_alone():
 
 
 def test_descriptor_that_is_not_open_is_refused():
-    number = given(b"")
+    number = inherited_descriptor(b"")
     os.close(number)
     for each in (number, 2**40):
         with pytest.raises(SecretError, match=f"descriptor {each}: Bad file descriptor"):
@@ -64,7 +64,7 @@ def test_descriptor_of_the_router_itself_is_refused():
 
 @pytest.mark.parametrize(("size", "fits"), [(MOST_OCTETS, True), (MOST_OCTETS + 1, False)])
 def test_descriptor_is_bounded(size, fits):
-    number = given(b"x" * size)
+    number = inherited_descriptor(b"x" * size)
     if fits:
         assert InheritedSecrets().descriptor(number) == "x" * size
     else:
@@ -82,7 +82,7 @@ def test_descriptor_without_an_end_is_refused(monkeypatch):
 
 
 def test_descriptor_without_text_is_refused_without_showing_it():
-    number = given(b"se\xffcret")
+    number = inherited_descriptor(b"se\xffcret")
     with pytest.raises(SecretError, match="^it is not UTF-8 text$"):
         InheritedSecrets().descriptor(number)
 

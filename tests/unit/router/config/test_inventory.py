@@ -41,7 +41,7 @@ def identities(stock, kind):
     return [each.identity for each in stock.of_type(kind)]
 
 
-def test_numbers_follow_the_highest_that_is_there():
+def test_new_numbers_follow_highest_in_use():
     stock = inventory()
     made = [add(stock, "router.config.address", prefix=f"x{number}") for number in range(3)]
     assert identities(stock, "router.config.address") == [f"address/{number}" for number in range(5)]
@@ -52,7 +52,7 @@ def test_numbers_follow_the_highest_that_is_there():
     assert [each.prefix for each in stock.of_type("router.config.address")] == ["a", "b", "x0", "z"]
 
 
-def test_what_is_gone_takes_nothing():
+def test_deleted_entity_frees_its_name_and_prefix():
     stock = inventory()
     with pytest.raises(RequestError, match="Already exists"):
         add(stock, "router.config.address", prefix="a")
@@ -62,7 +62,7 @@ def test_what_is_gone_takes_nothing():
     assert add(stock, "router.config.address", "first", prefix="a").name == "first"
 
 
-def test_another_one_takes_the_place():
+def test_replacement_keeps_position():
     stock = inventory()
     first, second = stock.of_type("router.config.address")
     new = create(SCHEMA.types["router.config.address"], "third", {"prefix": "c"}, stock)[0]
@@ -70,7 +70,7 @@ def test_another_one_takes_the_place():
     assert stock.of_type("router.config.address") == (new, second)
 
 
-def test_other_types():
+def test_singletons_and_other_types_are_kept():
     stock = inventory()
     assert stock.of_type("dummy")[0].identity == "dummy/0"
     assert stock.of_type("console") == ()
@@ -84,7 +84,7 @@ def test_other_types():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "c", "d"]), st.sampled_from([None, "n", "main"]))))
-def test_indexes_are_those_of_a_fresh_one(steps):
+def test_indexes_equal_those_of_fresh_inventory(steps):
     stock = inventory()
     for making, prefix, name in steps:
         if making:

@@ -7,7 +7,7 @@ from router.config.load import load_text
 from tests.unit.router.config.sections import errors, listener, section, warnings
 
 
-def test_listener_defaults():
+def test_listener_has_documented_defaults():
     found = listener()
     assert (found.host, found.hosts, found.port, found.port_text) == ("", ("0.0.0.0", "::"), 5672, "amqp")
     assert (found.role, found.cost, found.sasl_mechanisms) == ("normal", 1, None)
@@ -29,19 +29,19 @@ def test_listener_name_and_identity():
 @pytest.mark.parametrize(
     ("family", "hosts"), [("IPv4", ("0.0.0.0",)), ("IPv6", ("::",)), ("0", ("0.0.0.0",)), ("1", ("::",))]
 )
-def test_listener_family(family, hosts):
+def test_listener_family_selects_hosts(family, hosts):
     assert listener(f"protocolFamily: {family}").hosts == hosts
 
 
 @pytest.mark.parametrize(
     ("text", "number"), [("amqp", 5672), ("amqps", 5671), ("0", 0), ("65535", 65535), ("05672", 5672)]
 )
-def test_listener_port(text, number):
+def test_listener_port_may_be_service_name(text, number):
     assert listener(f"port: {text}").port == number
 
 
 @pytest.mark.parametrize("text", ["65536", "-1", "nonsense", "127.0.0.1:5672", "5672,", "٣", r"a\u0000"])
-def test_listener_bad_port(text):
+def test_listener_with_invalid_port_is_refused(text):
     assert [line for line, _ in errors(section("listener", f"port: {text}"))] == [2]
 
 
@@ -66,7 +66,7 @@ def test_listener_bad_port(text):
         ("authenticatePeer: yes", "authenticate_peer", True),
     ],
 )
-def test_listener_attributes(line, attribute, value):
+def test_listener_attributes_are_read(line, attribute, value):
     assert getattr(listener(line), attribute) == value
 
 
@@ -89,7 +89,7 @@ def test_listener_attributes(line, attribute, value):
         ("idleTimeoutSeconds: -1", ["'idleTimeoutSeconds'", "between 0 and"]),
     ],
 )
-def test_listener_refusals(line, words):
+def test_invalid_listener_is_refused(line, words):
     found = errors(f"listener {{\n  port: 0\n  {line}\n}}\n")
     assert [number for number, _ in found] == [3]
     for word in words:
@@ -107,14 +107,14 @@ def test_listener_refusals(line, words):
         ("interior", "connector", "inter-edge", "edge"),
     ],
 )
-def test_roles_that_another_mode_has(mode, kind, role, allowed):
+def test_role_of_other_router_mode_is_refused(mode, kind, role, allowed):
     """See brokers-and-edge.md W-11."""
     found = errors(section(kind, f"role: {role}", "port: 1", "host: h") + section("router", f"mode: {mode}"))
     assert [line for line, _ in found] == [2]
     assert found[0][1].startswith(f"role='{role}' only allowed with router mode='{allowed}' for ")
 
 
-def test_edge_connections_of_both_modes():
+def test_edge_connections_are_allowed_in_both_modes():
     interior = load_text("x.conf", section("router", "mode: interior") + section("listener", "role: edge", "port: 0"))
     assert [listener.role for listener in interior.listeners] == ["edge"]
     text = section("router", "mode: edge") + section("connector", "role: edge", "port: 1", "host: h")
@@ -123,7 +123,7 @@ def test_edge_connections_of_both_modes():
     assert [connector.role for connector in edge.connectors] == ["edge"]
 
 
-def test_edge_routers_have_listeners_and_connectors_for_each_other():
+def test_edge_routers_may_connect_to_each_other():
     ends = [section(kind, "role: inter-edge", "port: 1", "host: h") for kind in ("listener", "connector")]
     edge = load_text("x.conf", section("router", "mode: edge") + "".join(ends))
     assert [end.role for end in (*edge.listeners, *edge.connectors)] == ["inter-edge", "inter-edge"]
@@ -133,7 +133,7 @@ def test_edge_routers_have_listeners_and_connectors_for_each_other():
     ]
 
 
-def test_interior_routers_have_listeners_and_connectors_for_others():
+def test_interior_routers_may_connect_to_others():
     text = (
         section("router", "mode: interior", "helloIntervalSeconds: 2", "remoteLsMaxAge: 30")
         + section("listener", "role: inter-router", "cost: 3", "port: 0")
@@ -147,14 +147,14 @@ def test_interior_routers_have_listeners_and_connectors_for_others():
     assert (listener.role, listener.cost, connector.role) == ("inter-router", 3, "inter-router")
 
 
-def test_message_components():
+def test_message_components_are_validated():
     assert listener().message_components == "none"
     assert listener("logMessage: to,app-properties").message_components == "to,app-properties"
     expected = "Unknown messageLoggingComponents: ' subject', 'tos' (x.conf:2)"
     assert warnings(section("listener", "messageLoggingComponents: to, subject,tos")) == [("CONN_MGR", expected)]
 
 
-def test_failover_servers():
+def test_failover_servers_are_parsed():
     found = listener("failoverList: a, amqps://b:5671, amqp://c, d:1234, amqp://[::1]:7, [::2]").failover_servers
     assert found == (
         FailoverServer(None, "a", "5672"),
@@ -166,7 +166,7 @@ def test_failover_servers():
     )
 
 
-def test_open_properties():
+def test_open_properties_are_read():
     assert listener("openProperties: {", '"a": [1]', "}").open_properties == {"a": [1]}
     assert listener("openProperties: {", "a: 1", "}").open_properties == {"a": "1"}
 
@@ -174,6 +174,6 @@ def test_open_properties():
 @pytest.mark.parametrize(
     "key", ["product", "version", "failover-server-list", "network-host", "port", "qd.x", "x-opt-qd.y"]
 )
-def test_reserved_open_properties(key):
+def test_reserved_open_properties_are_refused(key):
     expected = [(2, f"Reserved key '{key}' not allowed in openProperties")]
     assert errors(section("listener", "openProperties: {", f'"{key}": 1', "}")) == expected

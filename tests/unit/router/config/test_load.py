@@ -14,7 +14,7 @@ from tests.unit.router.config.sections import LONG, errors, section, warnings
 ROOT = Path(__file__).parents[4]
 
 
-def test_nothing_but_comments():
+def test_empty_configuration_has_defaults():
     configuration = load_text("x.conf", "# nothing\n")
     router = configuration.router
     assert re.fullmatch(r"Standalone_[a-zA-Z0-9+_]{15}", router.id)
@@ -27,11 +27,11 @@ def test_nothing_but_comments():
     assert (configuration.listeners, configuration.addresses, configuration.warnings) == ((), (), [])
 
 
-def test_generated_ids_differ():
+def test_generated_router_ids_differ():
     assert load_text("x.conf", "").router.id != load_text("x.conf", "").router.id
 
 
-def test_router():
+def test_router_attributes_are_read():
     text = section("router", "id: R.1", "workers: 3", "metadata: m", "timestampsInUTC: on", "area: 1")
     configuration = load_text("x.conf", text)
     router = configuration.router
@@ -56,29 +56,29 @@ def test_router():
         ("type: x", f"{LONG}router: Attribute 'type' is made by the router"),
     ],
 )
-def test_router_refusals(line, message):
+def test_invalid_router_attribute_is_refused(line, message):
     assert errors(f"# one\nrouter {{\n  metadata: x\n  {line}\n}}\n") == [(4, message)]
 
 
-def test_router_id_of_the_longest_length():
+def test_router_id_of_maximum_length_is_accepted():
     assert load_text("x.conf", section("router", "id: " + "x" * 127)).router.id == "x" * 127
 
 
-def test_workers_under_both_names():
+def test_workers_can_be_set_under_both_names():
     assert load_text("x.conf", section("router", "workerThreads: 2")).router.workers == 2
     assert load_text("x.conf", section("router", "workerThreads: 2", "workers: 2")).router.workers == 2
     message = "'workers' and 'workerThreads' are the same attribute and differ: give one of them"
     assert errors(section("router", "workerThreads: 2", "workers: 3")) == [(3, f"{LONG}router: {message}")]
 
 
-def test_more_workers_than_the_router_can_have_are_capped_with_a_warning():
+def test_workers_beyond_maximum_are_capped_with_warning():
     found = load_text("x.conf", section("router", "workerThreads: 200"))
     assert (found.router.workers, found.router.values["workerThreads"]) == (64, 64)
     assert found.warnings == [("ROUTER", "workerThreads is 200: a router has at most 64 workers (x.conf:2)")]
     assert load_text("x.conf", section("router", "workerThreads: 64")).warnings == []
 
 
-def test_deprecated_names():
+def test_deprecated_names_are_accepted_with_warning():
     text = section("log", "module: SERVER", "output: stdout") + section("router", "hello-interval: 2")
     configuration = load_text("x.conf", text)
     assert configuration.logs[0].settings.output == "stdout"
@@ -90,20 +90,20 @@ def test_deprecated_names():
     assert errors(text) == [(3, expected)]
 
 
-def test_attributes_without_effect_are_told():
+def test_attributes_without_effect_give_warning():
     expected = [("AGENT", "Attribute 'debugDumpFile' of entity 'router' has no effect in this version (x.conf:2)")]
     assert warnings(section("router", "debugDumpFile: /tmp/x")) == expected
     assert warnings(section("router", "saslConfigName: qdrouterd")) == []
 
 
-def test_the_configuration_of_the_library():
+def test_sasl_library_configuration_is_read():
     router = load_text("x.conf", section("router", "saslConfigPath: /etc/sasl2", "saslConfigName: other")).router
     assert (router.sasl_config_dir, router.sasl_config_name) == ("/etc/sasl2", "other")
     router = load_text("x.conf", section("router", "id: A")).router
     assert (router.sasl_config_dir, router.sasl_config_name) == (None, "qdrouterd")
 
 
-def test_errors_of_several_entities():
+def test_errors_of_several_entities_are_reported():
     found = errors(section("sslProfile", "name: x", "hots: a") + section("linkRoute"))
     assert [line for line, _ in found] == [3, 5]
     assert found[1][1] == f"{LONG}router.config.linkRoute: Missing required attribute 'direction'"
@@ -113,13 +113,13 @@ def test_errors_of_several_entities():
 @pytest.mark.parametrize(
     "name", ["allocator", "connection", "log-stats", "vhostStats", "vhostUserGroupSettings", "management", "entity"]
 )
-def test_entities_that_cannot_be_configured(name):
+def test_operational_entities_cannot_be_configured(name):
     ((line, text),) = errors("\n" + section(name))
     assert line == 2
     assert text.endswith("' cannot be configured: it only describes or reports")
 
 
-def test_policy():
+def test_policy_attributes_are_read():
     policy = load_text("x.conf", section("policy", "maxConnections: 10")).policy
     assert (policy.name, policy.max_connections, policy.max_message_size) == ("policy/None", 10, 0)
     assert (policy.vhosts_enabled, policy.vhost_patterns, policy.default_vhost) == (False, False, "$default")
@@ -130,7 +130,7 @@ def test_policy():
     assert "Value -1 must be" in errors(section("policy", "maxConnections: -1"))[0][1]
 
 
-def test_console_and_dummy():
+def test_console_and_dummy_are_accepted():
     text = section("console", "proxy: p", "home: /h") + section("dummy", "num1: 5") + section("dummy", "name: d")
     configuration = load_text("x.conf", text)
     assert [(each.type, each.identity, each.name) for each in configuration.others] == [
@@ -144,13 +144,13 @@ def test_console_and_dummy():
 
 
 @pytest.mark.parametrize("name", ["fixed-address", "waypoint", "Router", "container"])
-def test_entities_unknown(name):
+def test_unknown_entity_is_refused_with_suggestion(name):
     folded = {"fixed-address": "fixedAddress"}.get(name, name)
     guess = " (did you mean 'router'?)" if name == "Router" else ""
     assert errors(section(name)) == [(1, f"No such entity type '{LONG}{folded}'{guess}")]
 
 
-def test_logs():
+def test_log_sections_are_read():
     text = section("log", "module: DEFAULT", "enable: debug+") + section("log", "module: SERVER", "includeSource: yes")
     configuration = load_text("x.conf", text)
     modules = configuration.log_settings().modules
@@ -170,7 +170,7 @@ def test_logs():
     assert (router.values, router.settings, router.line) == ({"module": "ROUTER"}, ModuleSettings(), None)
 
 
-def test_log_refusals():
+def test_invalid_log_section_is_refused():
     text = section("log", "module: SERVER", "enable: info,bogus") + section("log", "module: MAIN") + section("log")
     found = errors(text)
     assert [line for line, _ in found] == [3, 6, 8]
@@ -181,7 +181,7 @@ def test_log_refusals():
     assert found[2][1] == f"{LONG}log: Missing required attribute 'module'"
 
 
-def test_singleton():
+def test_second_singleton_is_refused():
     found = errors(section("router", "id: A") + section("router", "id: B"))
     assert [line for line, _ in found] == [4]
     assert found[0][1].startswith(f"Adding {LONG}router singleton {{")
@@ -200,7 +200,7 @@ def test_singleton():
         (section("log", "module: DEFAULT", "name: x"), "identity"),
     ],
 )
-def test_uniqueness(second, attribute):
+def test_duplicate_unique_attribute_is_refused(second, attribute):
     first = section("listener", "host: a", "name: n") + section("log", "module: DEFAULT")
     if attribute is None:
         load_text("x.conf", first + second)
@@ -210,23 +210,23 @@ def test_uniqueness(second, attribute):
     assert f"duplicates unique attribute '{attribute}' from existing" in found[0][1]
 
 
-def test_an_empty_name_is_none():
+def test_empty_name_is_ignored():
     configuration = load_text("x.json", '[["address", {"name": "", "prefix": "a"}], ["listener", {"name": ""}]]')
     assert (configuration.addresses[0].name, configuration.addresses[0].named) == ("address/0", False)
     assert (configuration.listeners[0].name, configuration.listeners[0].named) == ("listener/:amqp", False)
 
 
-def test_same_host_and_port_twice():
+def test_duplicate_host_and_port_are_refused():
     assert [line for line, _ in errors(section("listener", "port: 1") + section("listener", "port: 1"))] == [4]
 
 
-def test_errors_of_all_kinds_in_one_go_in_order_of_lines():
+def test_errors_of_all_kinds_are_sorted_by_line():
     text = "listener {\n  port: x\n  http: maybe\n}\nlinkRoute {\n}\nrouter {\n  id: a b\n  bad\n}\n"
     text += "listener {\n  maxSessions: none\n  nonsense: 1\n}\n"
     assert [line for line, _ in errors(text)] == [2, 3, 5, 8, 9, 12, 13]
 
 
-def test_json_values():
+def test_json_values_are_typed():
     text = '[["router", {"id": "A", "workers": 2, "metadata": null}],\n["listener", {"port": 5672, "http": false}]]'
     configuration = load_text("x.json", text)
     assert (configuration.router.workers, configuration.router.metadata) == (2, None)
@@ -234,7 +234,7 @@ def test_json_values():
     assert errors('[["listener",\n {"port": 5672,\n  "cost": "x"}]]', "x.json")[0][0] == 3
 
 
-def test_files(tmp_path):
+def test_unreadable_files_are_reported(tmp_path):
     path = tmp_path / "a.conf"
     with pytest.raises(ConfigFileError) as caught:
         load(str(path))
@@ -254,12 +254,12 @@ def test_files(tmp_path):
         load("a\0b")
 
 
-def test_log_levels_of_one_module():
+def test_log_levels_of_module_are_read():
     configuration = load_text("x.conf", section("log", "module: ROUTER", "enable: deb"))
     assert configuration.log_settings().modules["ROUTER"].mask == DEBUG
 
 
-def test_misspelt_attributes():
+def test_misspelt_attributes_get_suggestions():
     text = section("listener", "prot: 1", "idleTimeOutSeconds: 2", "x" * 10000 + ": 3")
     unknown = f"{LONG}listener: Unknown attribute"
     assert [message.removeprefix(unknown) for _, message in errors(text)][:2] == [
@@ -268,7 +268,7 @@ def test_misspelt_attributes():
     ]
 
 
-def test_second_address_section_for_a_pattern():
+def test_second_address_section_for_pattern_is_ignored():
     text = section("address", "prefix: a") + section("address", "pattern: /a.#") + section("address", "pattern: a")
     configuration = load_text("x.conf", text)
     assert [(each.prefix, each.pattern) for each in configuration.addresses] == [("a", None), (None, "a")]
@@ -276,7 +276,7 @@ def test_second_address_section_for_a_pattern():
     assert configuration.warnings == [("ERROR", warning)]
 
 
-def test_standalone_example():
+def test_standalone_example_is_accepted():
     configuration = load(str(ROOT / "conf" / "standalone.conf"))
     assert configuration.warnings == []
     assert (configuration.router.id, configuration.router.mode) == ("Standalone", "standalone")
@@ -288,7 +288,7 @@ def test_standalone_example():
     assert found == {"closest": "closest", "balanced": "balanced", "multicast": "multicast"}
 
 
-def test_proxy_of_a_connector():
+def test_proxy_of_connector_is_read():
     expected = "proxyUser has no effect without proxyHost (x.conf:2)"
     assert warnings(section("connector", "proxyUser: me")) == [("CONN_MGR", expected)]
     assert warnings(section("connector", "proxyHost: here", "proxyUser: me")) == []
@@ -305,7 +305,7 @@ def test_proxy_of_a_connector():
         ("connector", "saslUsername", 400),
     ],
 )
-def test_what_goes_to_workers_with_each_connection_is_bounded(kind, attribute, most):
+def test_names_sent_to_workers_are_bounded(kind, attribute, most):
     labels = "xxxxxxxxx." * most  # a label of a host name has at most 63 octets
     text = section(kind, f"{attribute}: {labels[:most]}")
     assert load_text("x.conf", text).warnings == []

@@ -13,20 +13,20 @@ UNSAFE = ("CONN_MGR", "warning", PLAIN_TEXT)
     ("written", "text"),
     [("secret", "secret"), ("pass:secret", "secret"), ("pass:", ""), ("literal:x", "literal:x"), ("env", "env")],
 )
-def test_a_password_in_the_file_is_unsafe(written, text):
+def test_password_in_file_is_unsafe(written, text):
     assert find(written) == (text, UNSAFE)
 
 
-def test_forms_that_have_the_text_behind_a_colon():
+def test_password_forms_with_prefix_are_parsed():
     assert find("literal:a:b", ("pass", "literal")) == ("a:b", UNSAFE)
 
 
-def test_a_variable(monkeypatch):
+def test_password_is_read_from_variable(monkeypatch):
     monkeypatch.setenv("SLUICE_TEST_PASSWORD", "secret")
     assert find("env:  SLUICE_TEST_PASSWORD") == ("secret", None)
 
 
-def test_a_variable_that_is_not_set(monkeypatch):
+def test_password_variable_that_is_unset_is_reported(monkeypatch):
     monkeypatch.delenv("SLUICE_TEST_PASSWORD", raising=False)
     remark = ("ERROR", "error", "Failed to find a password in the environment variable")
     assert find("env:SLUICE_TEST_PASSWORD") == ("env:SLUICE_TEST_PASSWORD", remark)
@@ -35,25 +35,25 @@ def test_a_variable_that_is_not_set(monkeypatch):
 
 
 @pytest.mark.parametrize("octets", [b"secret", b"secret\n", b"secret\r\nnot this\n"])
-def test_the_first_line_of_a_file(tmp_path, octets):
+def test_password_is_first_line_of_file(tmp_path, octets):
     path = tmp_path / "password"
     path.write_bytes(octets)
     assert find(f"file:{path}") == ("secret", None)
 
 
-def test_a_line_that_is_too_long_is_cut(tmp_path):
+def test_password_line_too_long_is_cut(tmp_path):
     path = tmp_path / "password"
     path.write_bytes(b"x" * 500)
     assert find(f"file:{path}").text == "x" * 199
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
+def test_password_file_that_is_missing_is_reported(tmp_path):
     path = tmp_path / "none"
     text = f"Unable to open password file {path}, error: No such file or directory"
     assert find(f"file:{path}") == (f"file:{path}", ("CONN_MGR", "error", text))
 
 
-def test_only_regular_files_are_read(tmp_path):
+def test_password_file_must_be_regular(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reader, writer = os.pipe()
@@ -72,7 +72,7 @@ def credentials(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_credential(credentials):
+def test_password_is_read_from_credential(credentials):
     (credentials / "broker").write_bytes(b"secret\nmore")
     assert find("credential:broker") == ("secret", None)
     assert fault("credential:broker") is None
@@ -80,18 +80,18 @@ def test_a_credential(credentials):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/shadow", "a\0b"])
-def test_a_name_that_is_none_of_a_credential_is_refused(credentials, name):
+def test_credential_name_that_is_invalid_is_refused(credentials, name):
     assert fault(f"credential:{name}") == f"'{name}' is not a valid name of a credential"
 
 
-def test_a_credential_that_is_missing_is_told_with_its_path(credentials):
+def test_missing_credential_is_reported_with_path(credentials):
     text = f"there is no credential 'broker': {credentials}/broker: No such file or directory"
     assert fault("credential:broker") == text
     remark = ("CONN_MGR", "error", f"Unable to find a password: {text}")
     assert find("credential:broker") == ("credential:broker", remark)
 
 
-def test_credentials_that_are_missing_are_told(monkeypatch):
+def test_missing_credentials_directory_is_reported(monkeypatch):
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     told = fault("credential:broker")
     assert told is not None
@@ -99,12 +99,12 @@ def test_credentials_that_are_missing_are_told(monkeypatch):
     assert file_of("credential:broker") is None
 
 
-def test_a_credential_that_is_too_long_is_refused(credentials):
+def test_credential_too_long_is_refused(credentials):
     (credentials / "broker").write_bytes(b"x" * 5000)
     assert fault("credential:broker") == "credential 'broker': it has more than 4096 octets"
 
 
-def test_a_descriptor():
+def test_password_is_read_from_descriptor():
     reading, writing = os.pipe()
     os.write(writing, b"secret\n")
     os.close(writing)
@@ -114,15 +114,15 @@ def test_a_descriptor():
 
 
 @pytest.mark.parametrize("written", ["fd:", "fd:x", "fd:-3", "fd: 3", "fd:٣"])
-def test_what_is_no_descriptor_is_refused(written):
+def test_invalid_descriptor_number_is_refused(written):
     assert fault(written) == f"'{written[3:]}' is not the number of a descriptor"
 
 
 @pytest.mark.parametrize("written", ["secret", "pass:fd:3", "file:/nowhere", "env:SLUICE_TEST_NOTHING"])
-def test_other_forms_are_not_refused(written):
+def test_password_forms_without_check_are_accepted(written):
     assert fault(written) is None
 
 
 @pytest.mark.parametrize(("written", "elsewhere"), [("fd:3", True), ("env:X", True), ("fd", False), ("pass:x", False)])
-def test_a_place_is_told_from_a_password(written, elsewhere):
+def test_password_reference_is_distinguished_from_password(written, elsewhere):
     assert is_elsewhere(written) is elsewhere

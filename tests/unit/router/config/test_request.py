@@ -77,19 +77,19 @@ def refused(kind, body, name=None):
         ({"a": {"b": b"c"}}, {"a": {"b": "c"}}),
     ],
 )
-def test_plain(value, meant):
+def test_plain_converts_amqp_values(value, meant):
     found = plain(value)
     assert found == meant
     assert type(found) is type(meant)
 
 
 @pytest.mark.parametrize("value", [b"\xff", {1: "a"}, [uuid.UUID(int=1)], {"a": object()}])
-def test_plain_refuses(value):
+def test_plain_refuses_other_values(value):
     with pytest.raises(InvalidValue):
         plain(value)
 
 
-def test_listener():
+def test_listener_is_created_from_request():
     body = {
         "type": LONG + "listener",
         "host": Symbol("127.0.0.1"),
@@ -109,7 +109,7 @@ def test_listener():
     assert list(config.attributes)[-3:] == ["name", "identity", "type"]
 
 
-def test_listener_without_name():
+def test_listener_without_name_gets_default():
     for name in (None, ""):
         config = created("listener", {"port": "5000", "name": name})
         assert (config.name, config.identity, config.named) == ("listener/:5000", "listener/:5000", False)
@@ -117,7 +117,7 @@ def test_listener_without_name():
     assert refused("router.config.exchange", {"address": "f"}, name="")[1] == "exchange requires a unique name"
 
 
-def test_old_names_are_told():
+def test_old_attribute_names_give_warning():
     body = {"protocolFamily": "IPv4", "port": 0}
     config: Any
     config, warnings = create(SCHEMA.types["listener"], None, body, inventory())
@@ -164,19 +164,19 @@ def test_old_names_are_told():
         ("listener", [1], 400, "Body of request must be a map"),
     ],
 )
-def test_refusals(kind, body, status, text):
+def test_invalid_create_is_refused(kind, body, status, text):
     found = refused(kind, body)
     assert found[0] == status
     assert found[1] == text
 
 
-def test_the_management_entity_has_its_name():
+def test_name_of_management_entity_is_taken():
     status, text = refused("listener", {"port": 1}, name="self")
     assert status == 400
     assert text.endswith("duplicates unique attribute 'name' from existing ManagementEntity(name=self, identity=self)")
 
 
-def test_names_are_unique():
+def test_duplicate_name_is_refused():
     status, text = refused("listener", {"port": 1}, name="main")
     assert status == 400
     assert text.startswith("adding ListenerEntity(host=, port=1,")
@@ -186,7 +186,7 @@ def test_names_are_unique():
     assert conflict(created("dummy", {}), inventory()) is None
 
 
-def test_dummy():
+def test_dummy_is_created_with_number():
     assert inventory().next_number("dummy") == 1
     config = created("dummy", {"num1": "7", "arg1": True})
     assert (config.identity, config.values) == ("dummy/1", {"num1": 7, "arg1": "True"})
@@ -194,7 +194,7 @@ def test_dummy():
     assert (config.identity, config.name) == ("dummy/9", "d")
 
 
-def test_address():
+def test_address_is_created_from_request():
     body = {"prefix": "b.c", "distribution": "multicast", "name": "ignored", "bogus": 1, "priority": "3"}
     config = created("router.config.address", body)
     assert (config.prefix, config.distribution, config.priority) == ("b.c", "multicast", 3)
@@ -229,16 +229,16 @@ def test_address():
         ("text", "Body of request must be a map"),
     ],
 )
-def test_address_refusals(body, text):
+def test_invalid_address_is_refused(body, text):
     assert refused("router.config.address", body) == (400, text)
 
 
-def test_address_name_that_is_taken():
+def test_address_with_taken_name_is_refused():
     found = refused("router.config.address", {"prefix": "b"}, name="first")
     assert found == (400, "Name conflicts with an existing entity")
 
 
-def test_exchange_and_binding():
+def test_exchange_and_binding_are_created():
     exchange = created("router.config.exchange", {"address": "f", "matchMethod": "mqtt", "phase": 2}, name="F")
     assert (exchange.name, exchange.address, exchange.phase, exchange.match_method) == ("F", "f", 2, "mqtt")
     binding = created("router.config.binding", {"exchangeName": "E", "nextHopAddress": "m"})
@@ -272,7 +272,7 @@ def test_exchange_and_binding():
         ),
     ],
 )
-def test_exchange_and_binding_refusals(kind, name, body, text):
+def test_invalid_exchange_and_binding_are_refused(kind, name, body, text):
     assert refused(f"router.config.{kind}", body, name) == (400, text)
 
 
@@ -280,7 +280,7 @@ def log(module="SERVER"):
     return next(each for each in configuration().logs if each.module == module)
 
 
-def test_update():
+def test_update_sets_and_clears_attributes():
     config: Any
     cleared: Any
     config, warnings = update(log(), {"enable": "debug", "output": "stdout"}, configuration())
@@ -306,13 +306,13 @@ def test_update():
         (5, "Body of request must be a map"),
     ],
 )
-def test_update_refusals(body, text):
+def test_invalid_update_is_refused(body, text):
     with pytest.raises(RequestError) as caught:
         update(log(), body, configuration())
     assert (caught.value.status, str(caught.value)) == (400, text)
 
 
-def test_update_with_a_wrong_level():
+def test_update_with_invalid_log_level_is_refused():
     """1.19 notices the error when it applies the level, so the status differs."""
     with pytest.raises(RequestError) as caught:
         update(log(), {"enable": "bogus"}, configuration())
@@ -321,7 +321,7 @@ def test_update_with_a_wrong_level():
     assert (caught.value.status, str(caught.value)) == (500, text)
 
 
-def test_update_of_what_never_changes():
+def test_update_of_fixed_attribute_is_refused():
     listener = configuration().listeners[0]
     same, _ = update(listener, {"cost": 1, "name": "main", "port": "5672"}, configuration())
     assert same == listener

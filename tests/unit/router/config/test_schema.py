@@ -40,7 +40,7 @@ def attribute(entity, name):
         ("listener", "openProperties", {"a": [1, None, {"b": 2.5}]}, {"a": [1, None, {"b": 2.5}]}),
     ],
 )
-def test_convert(entity, name, given, meant):
+def test_value_is_converted_to_attribute_type(entity, name, given, meant):
     assert attribute(entity, name).convert(given) == meant
     assert type(attribute(entity, name).convert(given)) is type(meant)
 
@@ -68,7 +68,7 @@ def test_convert(entity, name, given, meant):
         ("listener", "openProperties", {"a": [2**63]}, "does not fit 64 bits"),
     ],
 )
-def test_convert_refuses(entity, name, given, text):
+def test_invalid_value_is_refused(entity, name, given, text):
     with pytest.raises(InvalidValue, match=re.escape(text)):
         attribute(entity, name).convert(given)
 
@@ -80,7 +80,7 @@ def test_defaults_have_the_type_of_their_attribute():
             assert each.about.endswith(".")
 
 
-def test_defaults_of_dispatch():
+def test_defaults_equal_those_of_dispatch():
     assert attribute("router", "mode").default == "standalone"
     assert attribute("router", "helloMaxAgeSeconds").default == 3
     assert attribute("listener", "maxFrameSize").default == 16384
@@ -91,7 +91,7 @@ def test_defaults_of_dispatch():
     assert attribute("log", "module").required
 
 
-def test_reference_is_as_the_schema_says():
+def test_reference_page_matches_schema():
     assert REFERENCE.read_text() == reference(), "run scripts/make_reference.py"
 
 
@@ -141,7 +141,7 @@ TYPES = {
 ADDED = ("saslUsers", "tokenIssuer", "telemetry", "placement", "audit")
 
 
-def test_types():
+def test_types_and_bases_are_listed():
     assert list(SCHEMA.types) == list(TYPES)
     for name, entity_type in SCHEMA.types.items():
         assert (entity_type.name, entity_type.long_name) == (name, LONG + name)
@@ -155,7 +155,7 @@ def test_types():
     assert [each.name for each in derived] == ["org.amqp.management", "management"]
 
 
-def test_find():
+def test_entity_type_is_found_by_name():
     address = SCHEMA.types["router.config.address"]
     assert SCHEMA.find("router.config.address") is SCHEMA.find(LONG + "router.config.address") is address
     assert SCHEMA.find("org.amqp.management") is SCHEMA.types["org.amqp.management"]
@@ -273,11 +273,11 @@ def test_attributes_in_reporting_order():
         ),
     ],
 )
-def test_operations(name, operations):
+def test_operations_of_type_are_listed(name, operations):
     assert list(SCHEMA.types[name].operations) == operations
 
 
-def test_columns():
+def test_columns_of_core_types_are_counted():
     columns = {name: each.core_columns for name, each in SCHEMA.types.items() if each.core_columns is not None}
     assert {name: len(each) for name, each in columns.items()} == {
         "router": 33,
@@ -297,7 +297,7 @@ def test_columns():
     assert (histogram.name, histogram.amqp_type, histogram.nullable) == ("ingressHistogram", "list of ulong", True)
 
 
-def test_dump():
+def test_schema_dump_equals_that_of_dispatch():
     dump = SCHEMA.dump()
     assert list(dump) == ["prefix", "entityTypes"]
     assert dump["prefix"] == "org.apache.qpid.dispatch"
@@ -330,7 +330,7 @@ def test_dump():
     assert json.loads(json.dumps(dump)) == dump
 
 
-def test_every_attribute_can_be_converted_and_says_what_a_change_takes():
+def test_attributes_are_convertible_and_have_change_class():
     for entity_type in SCHEMA.types.values():
         for each in entity_type.attributes.values():
             assert each.change in ("live", "reconnect", "restart")

@@ -13,7 +13,7 @@ def load(section, *lines):
     return load_text("x.conf", BASE + f"{section} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n")
 
 
-def test_telemetry():
+def test_telemetry_attributes_are_read():
     (found,) = load("telemetry", "path: /data", "interval: 5").of_type("telemetry")
     assert (found.path, found.interval_seconds, found.file_seconds) == ("/data", 5, 60)
     assert (found.max_megabytes, found.keep_hours, found.live) == (1024, 48, True)
@@ -32,12 +32,12 @@ def test_telemetry():
         ("placement", ("name: p", "worker: 1", "host: nowhere"), 12, "neither an address nor a network"),
     ],
 )
-def test_refused(section, lines, line, text):
+def test_invalid_section_is_refused_with_line(section, lines, line, text):
     with pytest.raises(ConfigError) as caught:
         load(section, *lines)
     assert [(error.line, text in error.message) for error in caught.value.errors] == [(line, True)]
 
 
-def test_placement():
+def test_placement_attributes_are_read():
     (found,) = load("placement", "name: p", "worker: 1", "listener: in", "host: 10.0.0.0/8").of_type("placement")
     assert (found.listener, found.host, found.worker) == ("in", "10.0.0.0/8", 1)

@@ -51,14 +51,14 @@ def reason(*lines: str, groups: object = None) -> tuple[int | None, str]:
 # -- values -------------------------------------------------------------------------------------------------------
 
 
-def test_defaults():
+def test_vhost_has_documented_defaults():
     found = vhost()
     assert (found.identity, found.name, found.aliases, found.groups) == ("vhost/v", "vhost/v", (), ())
     assert (found.max_connections, found.max_connections_per_user, found.max_connections_per_host) == (65535,) * 3
     assert (found.max_message_size, found.allow_unknown_user, found.close_on_change) == (None, False, False)
 
 
-def test_defaults_of_a_group():
+def test_group_has_documented_defaults():
     found = group()
     assert (found.users, found.remote_hosts, found.sources, found.targets) == ((), (), (), ())
     assert (found.source_pattern, found.target_pattern, found.max_frame_size, found.max_message_size) == (None,) * 4
@@ -68,42 +68,42 @@ def test_defaults_of_a_group():
     assert (no, yes, found.allow_admin_status_update) == ((False,) * 3, (True,) * 3, True)
 
 
-def test_values():
+def test_vhost_attributes_are_read():
     found = vhost("aliases: a, b", "maxConnections: 3", "maxMessageSize: 9", "onChange: close")
     assert (found.aliases, found.max_connections, found.max_message_size) == (("a", "b"), 3, 9)
     assert found.close_on_change
 
 
-def test_the_old_name_of_the_host_name():
+def test_old_attribute_of_hostname_is_accepted():
     (found,) = load_text("x.conf", "vhost {\n id: v\n}\n").vhosts
     assert found.hostname == "v"
 
 
-def test_the_empty_host_name():
+def test_empty_hostname_is_accepted():
     (found,) = load_text("x.json", '[["vhost", {"hostname": ""}]]').vhosts
     assert (found.hostname, found.identity) == ("", "vhost/")
 
 
-def test_lists_as_texts_and_as_arrays():
+def test_lists_may_be_texts_or_arrays():
     found = group(users="a, b,,a", sources=["x, y", " z ", "z"], targetPattern="a.#, b")
     assert (found.users, found.sources, found.target_pattern) == (("a", "b"), ("x, y", "z"), ("a.#", "b"))
 
 
 @pytest.mark.parametrize(("value", "meaning"), [(True, True), ("true", True), ("TRUE", True), ("False", False)])
-def test_booleans(value, meaning):
+def test_boolean_of_group_is_read(value, meaning):
     assert group(allowAnonymousSender=value).allow_anonymous_sender is meaning
 
 
 @pytest.mark.parametrize(("value", "meaning"), [(7, 7), ("7", 7), (0, None)])
-def test_numbers(value, meaning):
+def test_number_of_group_is_read(value, meaning):
     assert group(maxFrameSize=value).max_frame_size == meaning
 
 
-def test_an_explicit_zero_means_no_limit_on_messages():
+def test_explicit_zero_is_no_message_size_limit():
     assert group(maxMessageSize=0).max_message_size == 0
 
 
-def test_the_documented_form():
+def test_documented_form_of_groups_is_read():
     text = """vhost {
     hostname: example.com
     groups: {
@@ -126,7 +126,7 @@ def test_the_documented_form():
 
 
 @pytest.mark.parametrize("end", ["}", "},"])
-def test_quoted_groups_in_any_layout(end):
+def test_quoted_groups_may_span_lines(end):
     text = f'vhost {{\n hostname: v\n groups: {{\n "a": {{\n "users": "x"\n {end}\n "b": {{"users": "y"}}\n }}\n}}\n'
     if end == "}":
         ((line, _),) = errors(text)
@@ -152,7 +152,7 @@ def test_quoted_groups_in_any_layout(end):
          "not defined"),
     ],
 )  # fmt: skip
-def test_errors_of_a_vhost(lines, line, text):
+def test_invalid_vhost_is_refused_with_line(lines, line, text):
     assert reason(*lines) == (line, f"Policy vhost 'v' {text}")
 
 
@@ -175,30 +175,30 @@ def test_errors_of_a_vhost(lines, line, text):
          "'${user}' as a prefix or a suffix only."),
     ],
 )  # fmt: skip
-def test_errors_of_a_group(settings, text):
+def test_invalid_group_is_refused(settings, text):
     assert reason(groups={"g": settings}) == (5, f"Policy vhost 'v' user group 'g' {text}")
 
 
 @pytest.mark.parametrize(("plain", "pattern"), [("sources", "sourcePattern"), ("targets", "targetPattern")])
-def test_a_list_and_patterns_at_once(plain, pattern):
+def test_group_with_list_and_patterns_is_refused(plain, pattern):
     line, text = reason(groups={"g": {plain: "a", pattern: "b"}})
     conflict = f"specifies conflicting '{plain}' and '{pattern}' attributes. Use only one or the other."
     assert (line, text) == (6, f"Policy vhost 'v' user group 'g' {conflict}")
 
 
-def test_a_user_in_two_groups():
+def test_user_in_two_groups_is_refused():
     line, text = reason(groups={"g": {"users": "a, b"}, "h": {"users": "c, a"}})
     assert (line, text) == (8, "Policy vhost 'v' user 'a' is in multiple user groups 'g' and 'h'")
     assert len(vhost(groups={"g": {}, "h": {}}).groups) == 2  # 1.19 finds user '' in both
 
 
-def test_all_errors_at_once_with_their_lines():
+def test_vhost_errors_are_reported_together():
     found = errors(file("maxConnections: -1", groups={"g": {"maxSenders": "x"}, "h": 5}))
     assert [line for line, _ in found] == [3, 6, 8]
     assert found[2][1].endswith("user group 'h' must be of type 'dict' but is 'int'")
 
 
-def test_unknown_options_are_warned_of():
+def test_unknown_group_options_give_warning():
     configuration = load_text("x.conf", file(groups={"g": {"surces": "a"}}))
     assert configuration.warnings == [
         ("POLICY", "Policy vhost 'v' user group 'g' option 'surces' is ignored. (x.conf:5)")]  # fmt: skip
@@ -225,11 +225,11 @@ def two(first: dict[str, str], second: dict[str, str], patterns: bool = False) -
          "Policy for vhost 'v' alias 'a' conflicts with existing alias for vhost 'w'"),
     ],
 )  # fmt: skip
-def test_names_that_are_taken(first, second, text):
+def test_taken_vhost_name_is_refused(first, second, text):
     assert two(first, second) == [(3, text)]
 
 
-def test_patterns_that_are_equal():
+def test_equal_vhost_patterns_are_refused():
     first, second = {"hostname": "a.*"}, {"hostname": "v", "aliases": "a/*"}
     text = "Policy for vhost 'v' alias 'a/*' optimized pattern conflicts with existing pattern"
     assert two(first, second, patterns=True) == [(3, text)]
@@ -238,7 +238,7 @@ def test_patterns_that_are_equal():
         (3, "Policy 'a/*' optimized pattern conflicts with existing pattern")]  # fmt: skip
 
 
-def test_a_host_name_twice():
+def test_duplicate_hostname_is_refused():
     ((line, text),) = two({"hostname": "v"}, {"hostname": "v"})
     assert line == 3
     assert "duplicates unique attribute 'name'" in text
@@ -247,7 +247,7 @@ def test_a_host_name_twice():
 # -- host names ---------------------------------------------------------------------------------------------------
 
 
-def test_host_names_are_looked_up_once_where_that_may_take_time():
+def test_hostnames_are_resolved_once_by_given_function():
     asked = []
 
     def resolve(name: str) -> str:
@@ -261,7 +261,7 @@ def test_host_names_are_looked_up_once_where_that_may_take_time():
     assert found.addresses == {}
 
 
-def test_host_names_of_a_file_are_looked_up(tmp_path, monkeypatch):
+def test_hostnames_of_file_are_resolved(tmp_path, monkeypatch):
     def nobody(*_: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -279,7 +279,7 @@ def with_directory(path: Path, *lines: str) -> str:
     return "\n".join(["policy {", f"    policyDir: {path}", "}", *lines, ""])
 
 
-def test_files_of_a_directory(tmp_path):
+def test_files_of_policy_directory_are_loaded(tmp_path):
     (tmp_path / "b.json").write_text('# two\n[["vhost", {"hostname": "b",\n "groups": {"g":\n {"users": "u"}}}]]')
     (tmp_path / "a.json").write_text('[["vhost", {"hostname": "a"}], ["listener", {"port": 1}]]')
     (tmp_path / "c.txt").write_text("no JSON")
@@ -292,7 +292,7 @@ def test_files_of_a_directory(tmp_path):
     assert not diff(configuration, load_text("x.conf", text))
 
 
-def test_errors_in_files_of_a_directory_name_the_file(tmp_path):
+def test_error_in_policy_directory_names_file(tmp_path):
     (tmp_path / "a.json").write_text("[[\n")
     (tmp_path / "b.json").write_text('[["vhost", {"hostname": "b",\n"maxConnections": -1}]]')
     (tmp_path / "c.json").write_text('[["vhost",\n{"hostname": "first"}]]')
@@ -302,7 +302,7 @@ def test_errors_in_files_of_a_directory_name_the_file(tmp_path):
     assert found == [(str(tmp_path / name), line) for name, line in (("a.json", 1), ("b.json", 2), ("c.json", 1))]
 
 
-def test_a_directory_that_is_not_there(tmp_path):
+def test_missing_policy_directory_is_reported(tmp_path):
     ((line, text),) = errors(with_directory(tmp_path / "none"))
     assert line == 1
     assert text.endswith("cannot be read: No such file or directory")
@@ -321,7 +321,7 @@ def refused(body: object, present: Inventory | None = None) -> tuple[int, str]:
     return caught.value.status, str(caught.value)
 
 
-def test_create():
+def test_vhost_is_created_from_request():
     made, warnings = create(VHOST, None, {"hostname": "x", "groups": {"g": {"users": ["a"], "maxSenders": 3}}},
                             inventory())  # fmt: skip
     assert isinstance(made, VhostConfig)
@@ -329,7 +329,7 @@ def test_create():
     assert made.attributes["groups"] == {"g": {"users": ["a"], "maxSenders": 3}}
 
 
-def test_refused_requests():
+def test_invalid_vhost_request_is_refused():
     assert refused({"hostname": "x", "maxConnections": -1}) == (
         500, "PolicyError: Policy 'x' is invalid: Policy vhost 'x' option 'maxConnections' has error 'Value '-1' is "
         "below minimum '0'.'.")  # fmt: skip
@@ -343,7 +343,7 @@ def test_refused_requests():
 
 
 @pytest.mark.parametrize("patterns", [False, True])
-def test_update(patterns):
+def test_vhost_update_replaces_given_attributes(patterns):
     """Given attributes are replaced, others stay, with and without patterns (security.md P-81, P-84)."""
     text = "policy {\n enableVhostNamePatterns: " + ("yes" if patterns else "no") + "\n}\n" + file("maxConnections: 3")
     configuration = load_text("x.conf", text)

@@ -12,7 +12,7 @@ MESSAGES = st.lists(st.lists(st.binary(max_size=40), max_size=5), max_size=6)
 
 
 @given(MESSAGES, st.lists(st.integers(1, 30)))
-def test_however_it_is_split(messages: list[list[bytes]], cuts: list[int]) -> None:
+def test_split_stream_yields_same_messages(messages: list[list[bytes]], cuts: list[int]) -> None:
     stream = b"".join(pack(parts) for parts in messages)
     frames, taken = Frames(), []
     while stream:
@@ -24,7 +24,7 @@ def test_however_it_is_split(messages: list[list[bytes]], cuts: list[int]) -> No
     assert taken == messages
 
 
-def test_the_octets() -> None:
+def test_packed_frame_has_expected_octets() -> None:
     assert pack([b"[]", b"", b"abc"]) == bytes.fromhex("00000003 00000002 00000000 00000003") + b"[]abc"
 
 
@@ -36,7 +36,7 @@ def test_the_octets() -> None:
     ],
     ids=["parts", "octets"],
 )
-def test_too_much_is_an_error_before_it_comes(octets: bytes, text: str) -> None:
+def test_excessive_length_is_refused_before_its_octets_arrive(octets: bytes, text: str) -> None:
     frames = Frames()
     frames.feed(octets)
     with pytest.raises(FrameError, match=text):

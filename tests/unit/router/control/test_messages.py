@@ -42,7 +42,7 @@ FIELDS = {"ops": st.just([]), "properties": st.dictionaries(TEXTS, VALUES), "tls
 EVENTS, ORDERS = get_args(Event), get_args(Order)
 
 
-def a_message(kinds: tuple[type[Message], ...]) -> st.SearchStrategy[Message]:
+def random_message(kinds: tuple[type[Message], ...]) -> st.SearchStrategy[Message]:
     def build(kind: type[Message]) -> st.SearchStrategy[Message]:
         fields = msgspec.structs.fields(kind)
         drawn = {each.name: FIELDS[each.name] if each.name in FIELDS else st.from_type(each.type) for each in fields}
@@ -51,18 +51,18 @@ def a_message(kinds: tuple[type[Message], ...]) -> st.SearchStrategy[Message]:
     return st.sampled_from(kinds).flatmap(build)
 
 
-@given(st.lists(a_message(EVENTS)))
-def test_events_that_are_encoded_are_decoded(batch: list[Message]) -> None:
+@given(st.lists(random_message(EVENTS)))
+def test_encoded_events_are_decoded_unchanged(batch: list[Message]) -> None:
     assert codec.decode_events(codec.encode(batch)) == batch
 
 
-@given(st.lists(a_message(ORDERS)))
-def test_orders_that_are_encoded_are_decoded(batch: list[Message]) -> None:
+@given(st.lists(random_message(ORDERS)))
+def test_encoded_orders_are_decoded_unchanged(batch: list[Message]) -> None:
     assert codec.decode_orders(codec.encode(batch)) == batch
 
 
-@given(a_message(EVENTS), st.data())
-def test_a_message_without_a_required_field_is_refused(message: Message, data: st.DataObject) -> None:
+@given(random_message(EVENTS), st.data())
+def test_message_without_required_field_is_refused(message: Message, data: st.DataObject) -> None:
     required = [field.encode_name for field in msgspec.structs.fields(type(message)) if field.required]
     plain = msgspec.to_builtins(message)
     if required:
@@ -73,8 +73,8 @@ def test_a_message_without_a_required_field_is_refused(message: Message, data: s
             codec.decode_events(json.dumps([plain]).encode())
 
 
-@given(a_message(ORDERS), st.data())
-def test_a_field_of_another_type_is_refused(message: Message, data: st.DataObject) -> None:
+@given(random_message(ORDERS), st.data())
+def test_field_of_wrong_type_is_refused(message: Message, data: st.DataObject) -> None:
     plain = msgspec.to_builtins(message)
     if len(plain) > 1:
         wrong = data.draw(st.sampled_from(sorted(plain.keys() - {"t"})))
@@ -85,7 +85,7 @@ def test_a_field_of_another_type_is_refused(message: Message, data: st.DataObjec
             codec.decode_orders(json.dumps([plain]).encode())
 
 
-def test_the_types_are_those_of_the_protocol() -> None:
+def test_message_types_are_those_of_protocol() -> None:
     def sent(kinds: tuple[type[Message], ...]) -> set[object]:
         return {kind.__struct_config__.tag for kind in kinds}
 
@@ -136,22 +136,22 @@ def test_defaults_are_not_sent() -> None:
         (b'[{"t":"ack","epoch":"7"}]', r"Expected `int`, got `str` - at `\$\[0\].epoch` \(message 'ack'\)"),
     ],
 )
-def test_what_is_no_event_is_refused(data: bytes, text: str) -> None:
+def test_invalid_event_is_refused(data: bytes, text: str) -> None:
     with pytest.raises(ControlError, match=text):
         codec.decode_events(data)
 
 
-def test_what_json_cannot_say_is_not_encoded() -> None:
+def test_value_unknown_to_json_is_not_encoded() -> None:
     with pytest.raises(ControlError, match="control messages: a object cannot be encoded"):
         codec.encode([messages.Ack(object())])  # type: ignore[arg-type]
 
 
-class Text(str):
+class SymbolLike(str):
     """Subclass of str, like AMQP symbols."""
 
 
-def test_text_of_amqp_is_text() -> None:
-    message = messages.Log("SERVER", Text("info"), "")
+def test_symbol_is_encoded_as_text() -> None:
+    message = messages.Log("SERVER", SymbolLike("info"), "")
     assert codec.decode_events(codec.encode([message])) == [messages.Log("SERVER", "info", "")]
 
 
@@ -164,14 +164,14 @@ SAID = st.recursive(
 
 
 @given(SAID)
-def test_whatever_a_peer_has_said_can_be_told(value: object) -> None:
+def test_value_from_peer_can_be_encoded(value: object) -> None:
     message = messages.Opened(conn=1, container="", hostname=None, user=None, properties={"said": value}, tls=None)
     (decoded,) = codec.decode_events(codec.encode([message]))
     assert isinstance(decoded, messages.Opened)
     assert decoded.properties.keys() == {"said"}
 
 
-def test_half_of_a_surrogate_pair_is_told_as_an_escape() -> None:
+def test_half_of_surrogate_pair_is_encoded_as_escape() -> None:
     message = messages.Log("SERVER", "info", "a\ud800b")
     assert codec.decode_events(codec.encode([message])) == [messages.Log("SERVER", "info", "a\\ud800b")]
 
@@ -183,7 +183,7 @@ def test_log_lines_keep_their_fields() -> None:
     assert decoded.lines[0].seconds == 7
 
 
-def test_delta() -> None:
+def test_delta_is_decoded_and_validated() -> None:
     ops: list[Op] = [AddressOp(1, "M0orders", AddressAttributes("balanced")), AddressGone(2)]
     data = codec.encode_delta(7, ops)
     sent = [["addr", 1, "M0orders", {"treatment": "balanced"}], ["-addr", 2]]
@@ -199,7 +199,7 @@ def test_delta() -> None:
         codec.decode_delta(b'd{"epoch":1}')
 
 
-def test_handover_and_fork() -> None:
+def test_handover_and_fork_are_decoded_unchanged() -> None:
     handover = Handover(1, "amqp", "127.0.0.1:5", Initiate("host", "me"))
     assert codec.decode_handover(codec.encode_handover(handover)) == handover
     assert codec.handover_number(codec.encode_handover(handover)[:12]) == 1
@@ -213,7 +213,7 @@ def test_handover_and_fork() -> None:
         codec.decode_fork_answer(b"[]")
 
 
-def test_each_type_has_one_handler() -> None:
+def test_message_type_has_one_handler() -> None:
     handled: list[tuple[str, Message]] = []
 
     def take(sender: str, message: messages.Ack) -> None:
@@ -233,11 +233,11 @@ def test_each_type_has_one_handler() -> None:
     assert handled == [("worker", messages.Ack(5))]
 
 
-def test_the_table_applies_each_of_its_ops() -> None:
+def test_table_applies_all_op_types() -> None:
     assert set(OPS) == set(get_args(TableOp))
 
 
-def test_identity() -> None:
+def test_worker_identity_has_index_and_generation() -> None:
     assert names.identity(3, 12) == b"w3.12"
 
 
@@ -262,7 +262,7 @@ def test_setup_does_not_show_its_secret() -> None:
     assert setup.client_secret == b"SECRET"
 
 
-def test_octets_belong_to_the_messages_that_have_any():
+def test_raw_octets_follow_their_messages():
     batch = [messages.Local("M0a", 1), messages.Ack(1), messages.Local("M0a", 2)]
     joined = codec.join_octets(batch, [b"1", b"2"])
     assert joined == [(batch[0], b"1"), (batch[1], None), (batch[2], b"2")]

@@ -32,12 +32,12 @@ def open_denied(decision: OpenAllowed | OpenDenied) -> OpenDenied:
     return decision
 
 
-def test_no_vhost():
+def test_open_without_vhost_is_denied():
     denied = open_denied(decide_open(None, "u", "10.0.0.1", Counts()))
     assert (denied.reason, denied.texts) == ("no_vhost", ("No policy defined for vhost",))
 
 
-def test_an_unknown_user():
+def test_open_of_unknown_user_is_denied():
     denied = open_denied(decide_open(vhost({}), "u", "10.0.0.1", Counts()))
     assert denied.texts == ("User is not in a user group and unknown users are denied",)
 
@@ -47,7 +47,7 @@ def test_an_unknown_user():
     [({}, False), ({"remoteHosts": []}, False), ({"remoteHosts": "*"}, True), ({"remoteHosts": "10.0.0.1"}, True),
      ({"remoteHosts": "10.0.0.2, ::1"}, False)],
 )  # fmt: skip
-def test_remote_hosts(hosts, allowed):
+def test_open_from_disallowed_host_is_denied(hosts, allowed):
     decision = decide_open(vhost({"g": {"users": "u", **hosts}}), "u", "10.0.0.1", Counts())
     if allowed:
         assert isinstance(decision, OpenAllowed)
@@ -67,7 +67,7 @@ def test_remote_hosts(hosts, allowed):
                            "Connection denied by per host limit")),
     ],
 )  # fmt: skip
-def test_counts(counts, texts):
+def test_open_beyond_connection_limits_is_denied(counts, texts):
     """See security.md P-15."""
     group = {"users": "u", "remoteHosts": "*", "maxConnectionsPerUser": 2}
     decision = decide_open(vhost({"g": group}, maxConnections=3, maxConnectionsPerHost=2), "u", "10.0.0.1", counts)
@@ -75,13 +75,13 @@ def test_counts(counts, texts):
     assert getattr(decision, "texts", ()) == texts
 
 
-def test_a_limit_of_none():
+def test_open_with_limit_zero_is_denied():
     group = {"users": "u", "remoteHosts": "*"}
     denied = open_denied(decide_open(vhost({"g": group}, maxConnections=0), "u", "10.0.0.1", Counts()))
     assert denied.reason == "connections"
 
 
-def test_connectors():
+def test_connector_needs_its_group():
     """See security.md P-60."""
     decision = decide_connector(vhost({"$connector": {"sources": "a"}}))
     assert isinstance(decision, OpenAllowed)
@@ -157,18 +157,18 @@ def receiver(address: str | None = None, **more: Any) -> LinkFacts:
          ("anonymous_sender", UNAUTHORIZED, f"anonymous sender {FOR}")),
     ],
 )  # fmt: skip
-def test_links(settings, link, links, denied):
+def test_link_is_allowed_or_denied_by_rules(settings, link, links, denied):
     decision = decide_link(rules(**settings), link, WHO, links)
     assert decision == (None if denied is None else LinkDenied(*denied))
 
 
-def test_the_number_of_links_is_looked_at_first():
+def test_link_count_is_checked_first():
     decision = decide_link(rules(maxReceivers=1), receiver(dynamic=True), WHO, 1)
     assert decision is not None
     assert decision.reason == "receivers"
 
 
-def test_nobody_in_the_log():
+def test_denial_without_user_is_logged_as_null():
     decision = decide_link(rules(), receiver("a"), Who(None, "::1", None))
     assert decision is not None
     assert decision.text == "receiver link 'a' for user '(null)', rhost '::1', vhost '' based on link source name"

@@ -58,13 +58,13 @@ def ask(tmp_path, capsys):
     return asked
 
 
-def test_a_group_that_the_token_names(ask):
+def test_group_claimed_by_token_is_explained(ask):
     found, code = ask("--user", "carol", "--vhost", "shop", "--group", "admins", "--send", "orders")
     assert found[0][:2] == (True, "vhost 'shop', group 'admins' by the token: remoteHosts '127.0.0.1'")
     assert (found[1][1], code) == ("group 'admins': targets has 'orders*'", 0)
 
 
-def test_what_is_allowed(ask):
+def test_allowed_links_are_explained(ask):
     words = ("--user", "alice", "--vhost", "store", "--host", "10.0.0.5")
     found, code = ask(*words, "--send", "orders-1", "--send", "all-alice", "--receive", "x", "--anonymous")
     opened = "vhost 'shop' by its alias 'store', group 'admins' by its users: remoteHosts '10.0.0.1-10.0.0.9'"
@@ -78,7 +78,7 @@ def test_what_is_allowed(ask):
     assert code == 0
 
 
-def test_what_is_denied(ask):
+def test_denied_links_are_explained(ask):
     found, code = ask("--user", "bob", "--vhost", "shop", "--send", "x", "--receive", "bob", "--receive", "y",
                       "--anonymous", "--dynamic")  # fmt: skip
     assert found == [
@@ -105,17 +105,17 @@ def test_what_is_denied(ask):
          "other.json", 3),
     ],
 )  # fmt: skip
-def test_connections_that_are_denied(ask, words, why, file, line):
+def test_denied_connection_is_explained(ask, words, why, file, line):
     """Links are not explained if the connection itself is denied."""
     assert ask(*words, "--send", "a") == ([(False, why, file, line)], DENIED)
 
 
-def test_the_vhost_of_a_listener(ask):
+def test_vhost_of_listener_is_used(ask):
     found, _ = ask("--listener", "tenants", "--vhost", "none", "--user", "alice")
     assert found[0][0] is True
 
 
-def test_without_vhost_policy_everything_is_allowed(tmp_path, capsys):
+def test_policy_without_vhosts_allows_all(tmp_path, capsys):
     path = tmp_path / "x.conf"
     path.write_text("policy {\n    maxConnections: 3\n}\n")
     assert main(["explain", "-c", str(path), "--send", "a"]) == 0
@@ -125,7 +125,7 @@ def test_without_vhost_policy_everything_is_allowed(tmp_path, capsys):
     )
 
 
-def test_a_file_that_cannot_be_used(tmp_path, capsys):
+def test_invalid_file_is_reported(tmp_path, capsys):
     path = tmp_path / "x.conf"
     path.write_text("vhost {\n    hostname: v\n    maxConnections: -1\n}\n")
     assert main(["explain", "-c", str(path)]) == 1
@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_used(tmp_path, capsys):
     assert main(["explain", "-c", str(path / "none")]) == 1
 
 
-def test_a_listener_that_does_not_exist(tmp_path, capsys):
+def test_unknown_listener_is_reported(tmp_path, capsys):
     path = tmp_path / "x.conf"
     path.write_text("router {\n}\n")
     assert main(["explain", "-c", str(path), "--listener", "x"]) == 1

@@ -14,23 +14,23 @@ def rules(*specifications: str, **addresses: str) -> HostRules:
     return HostRules(specifications, known(addresses))
 
 
-def test_any_host():
+def test_wildcard_allows_any_host():
     assert rules("*").allows("10.1.2.3")
     assert rules("*").allows("::1")
 
 
-def test_no_host():
+def test_empty_rules_allow_no_host():
     assert not rules().allows("10.1.2.3")
 
 
-def test_addresses_and_ranges():
+def test_addresses_and_ranges_are_matched():
     found = rules("10.0.0.5", "10.0.0.10-10.0.1.3", "fe80::1-fe80::ff", "::1")
     allowed = ["10.0.0.5", "10.0.0.10", "10.0.0.255", "10.0.1.3", "fe80::1", "fe80::80", "fe80::80%eth0", "::1"]
     refused = ["10.0.0.4", "10.0.0.6", "10.0.0.9", "10.0.1.4", "fe80::", "fe80::100", "::2", "", "here"]
     assert [host for host in allowed + refused if found.allows(host)] == allowed
 
 
-def test_families_never_match_each_other():
+def test_address_families_never_match_each_other():
     found = rules("here", here="127.0.0.1")
     assert found.allows("127.0.0.1")
     assert not found.allows("::1")
@@ -48,16 +48,16 @@ def test_families_never_match_each_other():
         ("nowhere", "HostStruct: 'nowhere' failed to resolve: 'unknown'"),
     ],
 )
-def test_faults(specification, text):
+def test_invalid_specification_is_refused(specification, text):
     with pytest.raises(HostError, match=f"^{text}"):
         rules(specification)
 
 
-def test_names_to_be_resolved():
+def test_host_names_to_resolve_are_listed():
     assert [*names(["*", "10.0.0.1", "a", "::1-b", "c - d"])] == ["a", "b", "c", "d"]
 
 
-def test_a_name_that_stands_for_several_addresses(monkeypatch):
+def test_host_name_with_several_addresses_is_refused(monkeypatch):
     answer = [(socket.AF_INET, 1, 6, "", ("10.0.0.1", 0)), (socket.AF_INET6, 1, 6, "", ("::1", 0, 0, 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answer)
     with pytest.raises(HostError, match="'x' resolves to multiple IP addresses"):
@@ -70,7 +70,7 @@ NUMBERS = st.integers(0, 300)
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS)), NUMBERS)
-def test_ranges_are_the_sum_of_all(pairs, number):
+def test_ranges_allow_union_of_addresses(pairs, number):
     def address(at: int) -> str:
         return str(ipaddress.IPv4Address(at))
 

@@ -31,7 +31,7 @@ ELSE = ("$managements", "orders/$management", "a.$management", "_topo/0/B/temp.x
 
 
 @pytest.mark.parametrize("text", OWN)
-def test_address_of_this_router_stays(text):
+def test_address_of_this_router_is_unchanged(text):
     for rights in (READER, OPERATOR, UNLIMITED):
         assert address_for(text, rights, "A") == text
     assert forbids(NOBODY, text)
@@ -40,7 +40,7 @@ def test_address_of_this_router_stays(text):
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_address_of_another_router_carries_the_rights(text):
+def test_address_of_other_router_carries_rights(text):
     plain = text.removeprefix("amqp:/")
     assert address_for(text, UNLIMITED, "A") == text
     assert address_for(text, READER, "A") == f"{plain}/read"
@@ -52,13 +52,13 @@ def test_address_of_another_router_carries_the_rights(text):
 
 
 @pytest.mark.parametrize("text", ELSE)
-def test_other_addresses_stay(text):
+def test_unrelated_addresses_are_unchanged(text):
     for rights in (READER, NOBODY, UNLIMITED):
         assert address_for(text, rights, "A") == text
         assert not forbids(rights, text)
 
 
-def test_rights_on_the_way_only_become_less():
+def test_rights_only_decrease_between_routers():
     assert address_for("_topo/0/C/$management/read", OPERATOR, "B") == "_topo/0/C/$management/read"
     assert address_for("_topo/0/C/$management/all-keep-connections", READER, "B") == "_topo/0/C/$management/read"
     kept = "_topo/0/C/$management/operate-keep-connections"
@@ -66,13 +66,13 @@ def test_rights_on_the_way_only_become_less():
     assert address_for("_topo/0/C/$management/no-such", READER, "B") == "_topo/0/C/$management/read"
 
 
-def test_agent_inside_dispatch_is_not_reached_with_limited_rights():
+def test_internal_agent_of_dispatch_is_unreachable_with_limited_rights():
     """No router serves the address that a limited client gets."""
     assert address_for("_topo/0/B/$_management_internal", READER, "A") == "_topo/0/B/$_management_internal/read"
     assert address_for("_topo/0/B/$_management_internal", NOBODY, "A") is None
 
 
-def test_edge_router_without_a_role_reaches_only_its_neighbour():
+def test_edge_router_without_role_reaches_only_its_neighbour():
     rights = ManagementRights(LINK_ROUTES)
     assert address_for("$management", rights, "A") == "$management"
     assert not forbids(rights, "$management")
@@ -80,17 +80,17 @@ def test_edge_router_without_a_role_reaches_only_its_neighbour():
 
 
 @pytest.mark.parametrize("rights", [*CARRIED.values(), NOBODY, ManagementRights(LINK_ROUTES)], ids=str)
-def test_name_gives_the_rights_again(rights):
+def test_name_of_rights_is_parsed_back(rights):
     found = by_name(rights.name)
     assert found.role == rights.role
     assert found.closes == (rights.closes and rights.role in (OPERATE, ALL))
 
 
-def test_no_name_is_all_rights():
+def test_missing_name_gives_all_rights():
     assert by_name(None).unlimited
 
 
-def test_limited_takes_the_lesser_of_both():
+def test_limited_rights_are_lesser_of_both():
     assert READER.limited(OPERATOR).role == READ
     assert OPERATOR.limited(READER).role == READ
     assert UNLIMITED.limited(CAREFUL) == CAREFUL

@@ -37,19 +37,19 @@ def questions(draw):
 
 
 @given(questions())
-def test_a_list_is_the_sum_of_its_items(question):
+def test_list_allows_union_of_its_items(question):
     items, user, address = question
     assert NameList(items).permits(address, user) == listed(items, address, user)
 
 
 @given(questions())
-def test_patterns_are_the_sum_of_their_items(question):
+def test_patterns_allow_union_of_their_items(question):
     items, user, address = question
     assert NamePatterns(items).permits(address, user) == matched(items, address, user)
 
 
 @given(st.lists(st.text(max_size=20), max_size=5), st.text(max_size=20), st.text(max_size=8))
-def test_any_text_of_items_addresses_and_users(items, address, user):
+def test_random_items_addresses_and_users_agree(items, address, user):
     assert NameList(items).permits(address, user) == listed(items, address, user)
     assert NamePatterns(items).permits(address, user) == matched(items, address, user)
 
@@ -73,7 +73,7 @@ def test_any_text_of_items_addresses_and_users(items, address, user):
         ("*", ["a", "a/b", "*"], [""]),
     ],
 )
-def test_items_of_lists(item, allowed, refused):
+def test_list_item_allows_documented_addresses(item, allowed, refused):
     rules = NameList([item])
     assert [address for address in allowed + refused if rules.permits(address, WHO)] == allowed
 
@@ -93,40 +93,40 @@ def test_items_of_lists(item, allowed, refused):
         ("#", ["a", "a.b/c"], [""]),
     ],
 )
-def test_items_of_patterns(item, allowed, refused):
+def test_pattern_item_allows_documented_addresses(item, allowed, refused):
     rules = NamePatterns([item])
     assert [address for address in allowed + refused if rules.permits(address, WHO)] == allowed
 
 
-def test_nothing_is_allowed_by_no_items():
+def test_empty_rules_allow_no_address():
     assert not NameList([]).permits("a", WHO)
     assert not NamePatterns([]).permits("a", WHO)
 
 
-def test_nobody_gets_the_area_of_every_user():
+def test_anonymous_gets_no_user_area():
     rules = NameList([f"{USER}*", f"x-{USER}"])
     assert [address for address in ("a", "x-", "x-a") if rules.permits(address, None)] == ["x-"]
     assert not NamePatterns([f"{USER}.#", f"#.{USER}", USER]).permits("a.b", None)
 
 
 @pytest.mark.parametrize("user", ["*", "#", "a*"])
-def test_a_user_name_is_no_wildcard(user):
+def test_user_name_is_no_wildcard(user):
     assert not NameList([USER, f"x-{USER}"]).permits("x-abc", user)
     assert not NamePatterns([USER, f"{USER}.x", f"x.{USER}"]).permits("b.x", user)
     assert NamePatterns([f"{USER}.x"]).permits(f"{user}.x", user)
 
 
-def test_a_user_name_may_have_separators():
+def test_user_name_may_contain_separators():
     assert NamePatterns(["${user}.in"]).permits("org.unit.in", "org.unit")
     assert not NamePatterns(["${user}.in"]).permits("org.in", "org.unit")
 
 
-def test_the_compiler_chooses_by_kind():
+def test_compiler_chooses_by_kind():
     assert compile_names(["a.*"], False).permits("a.b.c", "")
     assert not compile_names(["a.*"], True).permits("a.b.c", "")
 
 
-def test_many_items_and_long_addresses():
+def test_large_lists_and_long_addresses_are_matched():
     items = [f"tenant-{number}/queue" for number in range(100)] + [f"area-{number}-{USER}/*" for number in range(100)]
     rules = NameList(items)
     assert rules.permits("tenant-57/queue", WHO)
@@ -147,5 +147,5 @@ def test_many_items_and_long_addresses():
         ("${user}suffix", True, None),
     ],
 )
-def test_faults(item, pattern, fault):
+def test_invalid_item_is_reported(item, pattern, fault):
     assert item_fault(item, pattern) == fault

@@ -20,7 +20,7 @@ def workers(region, *scopes, count=1):
     return [Worker(region, index, scopes, START) for index in range(count)]
 
 
-def test_rate_leaves_what_a_second_brings(region):
+def test_rate_leaves_allowance_of_a_second(region):
     (worker,) = workers(region, (0, 100, 0, 0))
     assert worker.deliveries() == 100
     for _ in range(99):
@@ -45,7 +45,7 @@ def test_messages_beyond_the_rate_delay_the_next_grant(region):
     assert worker.deliveries() == 1
 
 
-def test_rate_is_of_all_workers_together(region):
+def test_rate_is_shared_by_all_workers(region):
     first, second = workers(region, (0, 100, 0, 0), count=2)
     for _ in range(60):
         first.charge(1)
@@ -55,7 +55,7 @@ def test_rate_is_of_all_workers_together(region):
     assert first.deliveries() == 0
 
 
-def test_links_have_parts_and_one_delivery_at_least(region):
+def test_links_get_shares_of_at_least_one_delivery(region):
     (worker,) = workers(region, (0, 100, 0, 0))
     region.set_quota_links(0, 8)
     assert worker.deliveries() == 12
@@ -66,7 +66,7 @@ def test_links_have_parts_and_one_delivery_at_least(region):
     assert worker.deliveries() == 0
 
 
-def test_octets_have_a_rate_by_the_mean_of_a_link(region):
+def test_octet_rate_uses_mean_size_of_link(region):
     (worker,) = workers(region, (0, 0, 100_000, 0))
     assert worker.deliveries(mean=1000) == 100
     assert worker.deliveries(mean=1_000_000) == 1
@@ -78,7 +78,7 @@ def test_octets_have_a_rate_by_the_mean_of_a_link(region):
     assert worker.frames(16384) == 1
 
 
-def test_group_and_vhost_both_count(region):
+def test_group_and_vhost_quotas_both_apply(region):
     (worker,) = workers(region, (0, 100, 0, 0), (1, 10, 0, 0))
     assert worker.deliveries() == 10
     for _ in range(10):
@@ -89,7 +89,7 @@ def test_group_and_vhost_both_count(region):
     assert region.quota_counters(0)["messages"] == region.quota_counters(1)["messages"] == 10
 
 
-def test_only_the_first_transfer_of_a_message_counts_as_one(region):
+def test_message_is_counted_at_its_first_transfer(region):
     (worker,) = workers(region, (0, 100, 0, 0))
     worker.charge(1000)
     for _ in range(9):
@@ -98,7 +98,7 @@ def test_only_the_first_transfer_of_a_message_counts_as_one(region):
 
 
 @pytest.mark.parametrize("rate", [1, 3, 10**9, 10**12])
-def test_rates_from_slow_to_more_than_a_nanosecond(region, rate):
+def test_extreme_rates_allow_deliveries(region, rate):
     (worker,) = workers(region, (0, rate, rate, 0))
     assert worker.deliveries() >= 1
     worker.charge(1)
@@ -106,7 +106,7 @@ def test_rates_from_slow_to_more_than_a_nanosecond(region, rate):
     assert worker.deliveries() >= 1
 
 
-def test_waiting_links_are_woken_in_order_as_far_as_the_rate_goes(region):
+def test_waiting_links_are_woken_in_order_within_rate(region):
     (worker,) = workers(region, (0, 1000, 0, 0))
     for _ in range(1000):
         worker.charge(1)
@@ -118,7 +118,7 @@ def test_waiting_links_are_woken_in_order_as_far_as_the_rate_goes(region):
     assert region.quota_counters(0)["held_back"] == 3
 
 
-def test_octets_held_by_other_workers_count(region):
+def test_octets_held_by_other_workers_are_counted(region):
     first, second = workers(region, (0, 0, 0, 10_000), count=2)
     assert second.deliveries() > 0
     first.hold(9_999)
@@ -133,7 +133,7 @@ def test_octets_held_by_other_workers_count(region):
     assert second.deliveries() > 0
 
 
-def test_dead_worker_holds_nothing(region):
+def test_lost_worker_holds_no_octets(region):
     first, second = workers(region, (0, 0, 0, 10_000), count=2)
     first.hold(10_000)
     region.reset_quota_worker(0, 0)
@@ -141,7 +141,7 @@ def test_dead_worker_holds_nothing(region):
     assert second.deliveries() > 0
 
 
-def test_slots_are_checked(region):
+def test_quota_slot_out_of_range_is_refused(region):
     for call in (region.reset_quota, region.quota_counters):
         with pytest.raises(IndexError):
             call(MAX_QUOTAS)

@@ -9,7 +9,7 @@ def found(rules: Vhosts, name: str) -> str | None:
     return None if match is None else match.name
 
 
-def test_the_vhost_of_a_name():
+def test_vhost_is_found_by_name_or_alias():
     """See security.md P-11."""
     rules = vhosts({"hostname": "a", "aliases": "x, y"}, {"hostname": "b"})
     assert [found(rules, name) for name in ("a", "x", "y", "b", "c", "", "a.b")] == [
@@ -23,19 +23,19 @@ def test_the_vhost_of_a_name():
     ]
 
 
-def test_the_default_vhost():
+def test_default_vhost_is_used_for_unknown_names():
     rules = vhosts({"hostname": "a"}, {"hostname": "$default"})
     assert [found(rules, name) for name in ("a", "c", "")] == ["a", "$default", "$default"]
     assert found(vhosts({"hostname": "a"}, defaultVhost="a"), "c") == "a"
     assert found(vhosts({"hostname": "$default"}, defaultVhost=""), "c") is None
 
 
-def test_the_vhost_without_a_name():
+def test_vhost_with_empty_name_matches_empty_name():
     assert found(vhosts({"hostname": ""}), "") == ""
     assert found(vhosts({"hostname": ""}), "x") is None
 
 
-def test_patterns_of_names():
+def test_vhost_patterns_match_names():
     """See security.md P-12."""
     rules = vhosts(
         {"hostname": "*.pat.com"}, {"hostname": "x.#", "aliases": "#.y"}, {"hostname": "x.pat.com"},
@@ -47,7 +47,7 @@ def test_patterns_of_names():
     assert found(vhosts({"hostname": "*.pat.com"}), "*.pat.com") == "*.pat.com"
 
 
-def test_the_group_that_a_token_names():
+def test_group_claimed_by_token_is_used():
     """A group that lists the user precedes claimed groups; `*` and $default follow them. Claimed groups are tried in
     the vhost's order."""
     groups = {"staff": {"users": "alice"}, "readers": {}, "writers": {"users": "w"}, "all": {"users": "*"}}
@@ -64,12 +64,12 @@ def test_the_group_that_a_token_names():
     assert group("bob") == "all"
 
 
-def test_a_token_cannot_name_the_groups_of_connectors_and_of_unknown_users():
+def test_token_cannot_claim_special_groups():
     rules = vhost({"$connector": {}, "$default": {"remoteHosts": "*"}}, allowUnknownUser=False)
     assert rules.group_of("bob", ["$connector", "$default"]) is None
 
 
-def test_the_group_of_a_user():
+def test_group_of_user_is_found():
     """See security.md P-13."""
     groups = {"admins": {"users": "alice, bob"}, "all": {"users": "*"}, "$default": {}}
 
@@ -86,7 +86,7 @@ def test_the_group_of_a_user():
     assert group("ali", ("admins",), False) is None
 
 
-def test_what_a_group_does_not_say_the_vhost_says():
+def test_vhost_gives_limits_that_group_lacks():
     """See security.md P-15, P-21."""
     groups = {"a": {"users": "a", "maxConnectionsPerUser": 1, "maxMessageSize": 0}, "b": {"users": "b"}}
     (rules,) = vhosts(
@@ -101,7 +101,7 @@ def test_what_a_group_does_not_say_the_vhost_says():
     assert [rules.group(name).links.max_message_size for name in "ab"] == [0, 9]  # type: ignore[union-attr]
 
 
-def test_what_is_compiled_is_compiled_once():
+def test_rules_are_compiled_once():
     rules = vhost({"g": {"users": "*", "sources": "a"}})
     group = rules.group("g")
     assert group is not None
@@ -109,7 +109,7 @@ def test_what_is_compiled_is_compiled_once():
     assert group.links.sources.rules is group.links.sources.rules
 
 
-def test_rules_that_have_not_changed_are_kept():
+def test_unchanged_rules_are_kept():
     first = configuration({"hostname": "a"}, {"hostname": "b"})
     second = configuration({"hostname": "a"}, {"hostname": "b", "maxConnections": 1})
     before = Vhosts(first.policy, first.vhosts)
@@ -120,7 +120,7 @@ def test_rules_that_have_not_changed_are_kept():
     assert Vhosts(other_policy.policy, other_policy.vhosts, before).get("a") is not before.get("a")
 
 
-def test_host_names_that_stand_for_other_addresses_make_other_rules():
+def test_changed_addresses_of_host_names_change_rules():
     given = configuration({"hostname": "v", "groups": {"g": {"users": "*", "remoteHosts": "here, 10.0.0.1"}}})
     none = Vhosts(given.policy, given.vhosts)
     some = Vhosts(given.policy, given.vhosts, none, {"here": "10.0.0.7", "unused": "10.0.0.8"})
@@ -139,7 +139,7 @@ def _group(rules: Vhosts):
     return group
 
 
-def test_addresses_of_an_authentication_service():
+def test_addresses_of_authentication_service_are_combined():
     """See security.md A-8, A-10."""
     alone = with_service(None, ["a", "b-${user}"], ["c*"])
     assert alone.targets.allows("b-u", "u")
@@ -154,7 +154,7 @@ def test_addresses_of_an_authentication_service():
     assert (both.max_senders, both.dynamic_source, both.anonymous_sender, both.user_id_proxy) == (4, True, True, False)
 
 
-def test_the_item_that_allows_an_address():
+def test_item_that_allows_address_is_reported():
     group = vhost({"g": {"sources": "a, b*, bc"}}).group("g")
     assert group is not None
     assert [group.links.sources.allowing(address, None) for address in ("a", "bc", "c")] == ["a", "b*", None]

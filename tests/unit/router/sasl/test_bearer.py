@@ -15,14 +15,14 @@ def bearer(response):
     return OAuthBearerServer(check).step(response)
 
 
-def test_oauthbearer():
+def test_oauthbearer_message_is_parsed():
     assert bearer(b"n,,\x01auth=Bearer good\x01\x01") == Success("subject", facts={"token": "good"})
     named = b"n,a=u=2Cv,\x01host=h\x01port=5672\x01auth=bearer good\x01\x01"
     assert bearer(named) == Success("u,v", facts={"token": "good"})
     assert bearer(b"") == Challenge(b"")
 
 
-def test_xoauth2():
+def test_xoauth2_message_is_parsed():
     assert XOAuth2Server(check).step(b"user=me\x01auth=Bearer good\x01\x01") == Success("me", facts={"token": "good"})
 
 
@@ -33,7 +33,7 @@ def test_xoauth2():
         (XOAuth2Server, b"user=me\x01auth=Bearer bad\x01\x01", b'{"status": "401", "schemes": "bearer"}'),
     ],
 )
-def test_a_refusal_is_explained_before_the_failure(server, response, reason):
+def test_refusal_is_explained_before_failure(server, response, reason):
     """RFC 7628, 3.2.3: the client answers the reason with anything, and then the exchange fails."""
     exchange = server(check)
     assert exchange.step(response) == Challenge(reason)
@@ -62,13 +62,13 @@ def test_a_refusal_is_explained_before_the_failure(server, response, reason):
         b"n,a=" + b"u" * 2000 + b",\x01auth=Bearer good\x01\x01",
     ],
 )
-def test_messages_that_are_refused(response):
+def test_malformed_message_is_refused(response):
     answer = bearer(response)
     assert isinstance(answer, Failure)
     assert "good" not in answer.text
 
 
-def test_the_client():
+def test_client_sends_token_and_user():
     client = OAuthBearerClient("good", "u,v")
     assert bearer(client.response) == Success("u,v", facts={"token": "good"})
     assert client.step(b"") == client.response
@@ -86,7 +86,7 @@ def test_the_client():
         (b"\xff{", "no reason"),
     ],
 )
-def test_the_client_learns_why_it_is_refused(challenge, reason):
+def test_client_reports_reason_of_refusal(challenge, reason):
     """See RFC 7628, 3.2.3."""
     client = OAuthBearerClient("bad")
     assert client.step(challenge) == b"\x01"

@@ -22,5 +22,5 @@ from router.sasl.claimed import MOST_OCTETS, claimed_user
         ("PLAIN", b"\0\xff\0", "\ufffd"),
     ],
 )
-def test_the_claimed_user(mechanism, response, user):
+def test_claimed_user_is_extracted_from_response(mechanism, response, user):
     assert claimed_user(mechanism, response) == user

@@ -55,7 +55,7 @@ def final(nonce, binding=b"n,,", proof=b"\0" * 32, extra=""):
 
 
 @pytest.mark.parametrize("mechanism", RFC)
-def test_examples_of_the_rfc(mechanism):
+def test_examples_of_rfc_are_reproduced(mechanism):
     ours, theirs, salt, proof, signature = RFC[mechanism]
     client = ScramClient(mechanism, "user", "pencil", lambda: ours)
     scram = ScramServer(mechanism, store(mechanism, salt=base64.b64decode(salt)), lambda: theirs)
@@ -81,13 +81,13 @@ def test_client_and_server_agree(mechanism, user):
     client.finish(answer.additional)
 
 
-def test_an_empty_initial_response_asks_for_one():
+def test_empty_initial_response_gets_empty_challenge():
     scram = server()
     assert scram.step(b"") == Challenge(b"")
     assert begin(scram)
 
 
-def test_the_flag_of_clients_that_could_bind_is_accepted():
+def test_binding_flag_of_capable_client_is_accepted():
     """`y`: the client could bind, but the server offers no -PLUS mechanism (RFC 5802, 6)."""
     scram = server()
     nonce = begin(scram, b"y,,n=user,r=abc")
@@ -142,13 +142,13 @@ def proved(client_first, server_first, binding, password="pencil", name="sha256"
         (b"\0user\0pencil", "NUL"),
     ],
 )
-def test_first_messages_that_are_refused(first, text):
+def test_malformed_first_message_is_refused(first, text):
     answer = server().step(first)
     assert isinstance(answer, Failure)
     assert text in answer.text
 
 
-def test_last_messages_that_are_refused():
+def test_malformed_last_message_is_refused():
     first = b"n,,n=user,r=abc"
     for change, text in (
         (lambda last: last.replace(b"c=biws", b"c=eSws"), "channel binding differs"),  # y,,
@@ -175,7 +175,7 @@ def test_last_messages_that_are_refused():
         assert text in answer.text
 
 
-def test_an_extension_of_the_last_message_is_signed():
+def test_extension_of_last_message_is_signed():
     scram = server()
     first = b"n,,n=user,r=abc"
     last = proved(first, challenge(scram.step(first)).decode(), b"n,,")
@@ -183,7 +183,7 @@ def test_an_extension_of_the_last_message_is_signed():
     assert isinstance(answer, Failure)
 
 
-def test_nobody_can_tell_who_exists():
+def test_unknown_user_is_indistinguishable_from_wrong_password():
     """An unknown user gets a constant salt of its own, and fails in the last step, with the same text."""
     salts = []
     for _ in range(2):
@@ -202,18 +202,18 @@ def test_nobody_can_tell_who_exists():
     assert other["s"] != salts[0]
 
 
-def test_a_user_without_a_verifier_for_the_mechanism_is_as_unknown():
+def test_user_without_verifier_for_mechanism_is_as_unknown():
     scram = ScramServer("SCRAM-SHA-512", store("SCRAM-SHA-256"))
     first = challenge(scram.step(b"n,,n=user,r=abc")).decode()
     assert isinstance(scram.step(proved(b"n,,n=user,r=abc", first, b"n,,", name="sha512")), Failure)
 
 
-def test_names_are_quoted():
+def test_user_names_are_quoted():
     for name in ("a,b", "a=b", "=,=", "plain", "=2C"):
         assert saslname(quoted(name)) == name
 
 
-def test_a_failure_holds_nothing_of_the_password():
+def test_failure_does_not_contain_password():
     scram = server(password="secret-password")
     client = ScramClient("SCRAM-SHA-256", "user", "secret-password")
     assert "secret-password" not in repr(client) + repr(scram.__dict__.get("_verifier"))
@@ -236,13 +236,13 @@ def test_a_failure_holds_nothing_of_the_password():
         (b"\xff", "not UTF-8"),
     ],
 )
-def test_servers_that_a_client_refuses(challenge, text):
+def test_client_refuses_invalid_server_message(challenge, text):
     client = ScramClient("SCRAM-SHA-256", "user", "pencil", lambda: "NONCE")
     with pytest.raises(ExchangeError, match=text):
         client.step(challenge)
 
 
-def test_a_client_demands_the_proof_of_the_server():
+def test_client_requires_proof_of_server():
     scram, client = server(), ScramClient("SCRAM-SHA-256", "user", "pencil")
     last = client.step(challenge(scram.step(client.response)))
     answer = scram.step(last)
@@ -268,7 +268,7 @@ def bound_client(binding=BINDING, name="SCRAM-SHA-256-PLUS", offered=BOUND):
 
 
 @pytest.mark.parametrize("name", BOUND)
-def test_exchange_with_the_binding_of_both_sides_succeeds(name):
+def test_exchange_with_binding_of_both_sides_succeeds(name):
     client, chosen = bound_client(name=name)
     assert chosen
     assert client.response.startswith(b"p=tls-exporter,,n=user,r=")
@@ -278,7 +278,7 @@ def test_exchange_with_the_binding_of_both_sides_succeeds(name):
     client.finish(answer.additional)
 
 
-def test_exchange_with_another_binding_is_refused():
+def test_exchange_with_different_binding_is_refused():
     client, _ = bound_client(bytes(32))
     scram = bound_server()
     answer = scram.step(client.step(challenge(scram.step(client.response))))
@@ -297,7 +297,7 @@ def test_client_without_a_binding_chooses_no_mechanism_with_one():
     ("offered", "flag"),
     [(["SCRAM-SHA-256"], b"y,,"), (["SCRAM-SHA-256", "SCRAM-SHA-1-PLUS"], b"n,,"), (BOUND, b"n,,")],
 )
-def test_client_with_a_binding_says_that_it_was_offered_none(offered, flag):
+def test_client_with_binding_reports_missing_offer(offered, flag):
     client, _ = bound_client(name="SCRAM-SHA-256", offered=offered)
     assert client.response.startswith(flag)
 
@@ -313,14 +313,14 @@ def test_client_with_a_binding_says_that_it_was_offered_none(offered, flag):
         (lambda: ScramServer("SCRAM-SHA-256", store(), offers_bound=True), b"p=tls-exporter,,", "is not supported"),
     ],
 )
-def test_flag_that_does_not_fit_the_offer_is_refused(scram, first, text):
+def test_binding_flag_that_contradicts_offer_is_refused(scram, first, text):
     answer = scram().step(first + b"n=user,r=abc")
     assert isinstance(answer, Failure)
     assert text in answer.text
     assert answer.credentials
 
 
-def test_client_that_cannot_bind_is_served_beside_the_offer():
+def test_client_without_binding_is_served_despite_offer():
     client = ScramClient("SCRAM-SHA-256", "user", "pencil")
     scram = ScramServer("SCRAM-SHA-256", store(), offers_bound=True)
     assert isinstance(scram.step(client.step(challenge(scram.step(client.response)))), Success)

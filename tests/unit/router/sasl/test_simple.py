@@ -16,18 +16,18 @@ def plain(response):
     return PlainServer(USERS).step(response)
 
 
-def test_anonymous_needs_nothing():
+def test_anonymous_accepts_empty_response():
     assert AnonymousServer().step(b"") == Success("anonymous")
     assert AnonymousServer().step(b"anonymous@host") == Success("anonymous")
 
 
-def test_external_is_whom_the_layer_below_names():
+def test_external_user_is_named_by_transport():
     """security.md S-7: the response is ignored."""
     assert ExternalServer("CN=a").step(b"somebody else") == Success("CN=a")
     assert isinstance(ExternalServer(None).step(b""), Failure)
 
 
-def test_plain_compares_with_the_verifier():
+def test_plain_password_is_compared_with_verifier():
     """security.md S-7: the authorization identity is ignored."""
     assert plain(b"\0guest\0s3cret") == Success("guest")
     assert plain(b"other\0guest\0s3cret") == Success("guest")
@@ -35,13 +35,13 @@ def test_plain_compares_with_the_verifier():
 
 
 @pytest.mark.parametrize("name", ["gu\N{SOFT HYPHEN}est", "\N{FULLWIDTH LATIN SMALL LETTER G}uest"])
-def test_the_user_is_who_the_file_names(name):
+def test_user_is_named_as_in_file(name):
     """Otherwise a user could have several names, and so several limits and policy groups."""
     assert plain(f"\0{name}\0s3cret".encode()) == Success("guest")
 
 
 @pytest.mark.parametrize("response", [b"\0guest\0wrong", b"\0nobody\0s3cret", b"\0nobody\0wrong"])
-def test_wrong_password_and_unknown_user_are_the_same(response):
+def test_wrong_password_and_unknown_user_fail_alike(response):
     assert plain(response) == Failure(BAD_PASSWORD, credentials=True)
 
 
@@ -62,20 +62,20 @@ def test_wrong_password_and_unknown_user_are_the_same(response):
         (b"\0guest\0s3cret\x01", "characters"),
     ],
 )
-def test_responses_that_plain_refuses(response, text):
+def test_malformed_plain_response_is_refused(response, text):
     answer = plain(response)
     assert isinstance(answer, Failure)
     assert text in answer.text
 
 
-def test_no_secret_is_shown():
+def test_secrets_are_hidden_in_repr():
     client = plain_client("guest", "s3cret")
     assert client.response == b"\0guest\0s3cret"
     assert "s3cret" not in repr(client)
     assert "s3cret" not in repr(Challenge(b"s3cret"))
 
 
-def test_a_client_that_speaks_once_speaks_once():
+def test_client_of_one_step_refuses_second_challenge():
     assert anonymous_client("here").step(b"") == b"anonymous@here"
     with pytest.raises(ExchangeError, match="ANONYMOUS"):
         anonymous_client("here").step(b"what?")
@@ -85,7 +85,7 @@ def names(allowed, user=None, password=None):
     return [each.name for each in ways_in(lambda name: name in allowed, user, password, "here")]
 
 
-def test_a_client_takes_the_strongest_that_it_can():
+def test_client_prefers_strongest_usable_mechanism():
     """See security.md S-10."""
     scram = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
     assert names(CLIENT_MECHANISMS, "u", "p") == ["EXTERNAL", *scram, "PLAIN", "ANONYMOUS"]

@@ -14,7 +14,7 @@ def verifier(mechanism=STRONG, password="p", iterations=4096):
 
 
 @pytest.mark.parametrize("name", ["guest", "a b", "jürgen", "#no-comment", "!key", "a%20b", "user@realm", "x,y=z"])
-def test_a_file_is_read_as_it_was_written(name):
+def test_users_file_is_read_unchanged(name):
     made = Users({}).with_user(name, [verifier(), verifier(WEAK)])
     again = parse(made.text())
     assert again.users == made.users
@@ -22,7 +22,7 @@ def test_a_file_is_read_as_it_was_written(name):
     assert parse(again.text()).key == again.key
 
 
-def test_lines_without_meaning():
+def test_blank_lines_and_comments_are_ignored():
     made = parse("\n# remark\n   \nguest " + verifier().text() + "  \n")
     assert list(made.users) == ["guest"]
 
@@ -44,18 +44,18 @@ def test_lines_without_meaning():
         ("!key ???", "not base64"),
     ],
 )
-def test_lines_that_are_refused(line, text):
+def test_invalid_line_is_refused(line, text):
     with pytest.raises(UsersError, match=f"line 2: .*({text})"):
         parse("# users\n" + line)
 
 
-def test_a_user_twice_is_refused():
+def test_duplicate_user_is_refused():
     line = f"guest {verifier().text()}\n"
     with pytest.raises(UsersError, match="line 2: the user occurs twice"):
         parse(line + line)
 
 
-def test_mechanisms_are_those_that_all_users_have():
+def test_offered_mechanisms_are_common_to_all_users():
     """Clients choose the strongest offered mechanism, so a user without a verifier for it could not log in."""
     both = Users({}).with_user("a", [verifier(), verifier(WEAK)])
     assert both.mechanisms == [STRONG, WEAK]
@@ -63,7 +63,7 @@ def test_mechanisms_are_those_that_all_users_have():
     assert Users({}).mechanisms == []
 
 
-def test_unknown_users_look_like_most():
+def test_unknown_users_look_like_most_users():
     found = Users({"a": {STRONG: verifier(iterations=5000)}, "b": {STRONG: verifier(iterations=5000)}})
     fake, known = found.find("nobody", STRONG)
     assert (fake.iterations, known) == (5000, False)
@@ -72,14 +72,14 @@ def test_unknown_users_look_like_most():
     assert not fake.matches("p")
 
 
-def test_a_user_is_deleted():
+def test_user_is_deleted_by_name():
     made = Users({}).with_user("a", [verifier()])
     assert made.without_user("a").users == {}
     with pytest.raises(KeyError):
         made.without_user("b")
 
 
-def test_nothing_secret_is_shown():
+def test_secrets_are_hidden_in_repr():
     each = verifier()
     assert each.stored_key.hex() not in repr(each)
     assert repr(each.stored_key)[2:-1] not in repr(each)
@@ -89,7 +89,7 @@ def test_nothing_secret_is_shown():
     assert "!" not in str(error.value)
 
 
-def test_reading_a_file(tmp_path):
+def test_users_file_errors_are_reported(tmp_path):
     path = tmp_path / "users"
     path.write_text(Users({}).with_user("a", [verifier()]).text())
     assert list(users.read(str(path)).users) == ["a"]

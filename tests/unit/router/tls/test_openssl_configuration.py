@@ -25,7 +25,7 @@ for server in (True, False):
 """
 
 
-def test_configuration_that_allows_no_cipher_is_a_fault_of_the_profile(tmp_path):
+def test_configuration_without_ciphers_is_profile_fault(tmp_path):
     path = tmp_path / "openssl.cnf"
     path.write_text(CONFIGURATION)
     environment = {**os.environ, "OPENSSL_CONF": str(path)}

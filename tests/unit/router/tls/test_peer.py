@@ -83,7 +83,7 @@ FIELDS = ({"C": "US"}, {"ST": "NC"}, {"L": "Raleigh"}, {"O": "Red Hat"}, {"OU": 
         ((), ""),
     ],
 )
-def test_full_name_is_that_of_rfc_2253(rdns, name):
+def test_full_name_follows_rfc_2253(rdns, name):
     pem = certificate(*rdns)
     assert subject(pem)[0] == name == printed(pem)
 
@@ -97,7 +97,7 @@ def test_full_name_is_that_of_rfc_2253(rdns, name):
         (StringType.UniversalString, "Söhne", r"CN=S\C3\B6hne"),
     ],
 )
-def test_full_name_of_other_string_types_is_what_openssl_prints(kind, value, name):
+def test_full_name_of_other_string_types_equals_openssl_output(kind, value, name):
     pem = certificate({"CN": value}, kind=kind)
     assert subject(pem)[0] == name == printed(pem)
 
@@ -112,7 +112,7 @@ def test_rdn_of_two_attributes_is_not_two_rdns():
     assert sorted(subject(one)[1]) == sorted(subject(other)[1])
 
 
-def test_certificate_with_a_value_that_cannot_be_printed_is_none():
+def test_certificate_with_unprintable_value_is_refused():
     """A UTF8String holds invalid UTF-8. OpenSSL would stop after `CN=admin,`, which is another user's name."""
     der = ssl.PEM_cert_to_DER_cert(certificate({"O": "Söhne"}, {"CN": "admin"}).decode())
     broken = ssl.DER_cert_to_PEM_cert(der.replace("Söhne".encode(), b"S\xff\xffhne"))
@@ -120,7 +120,7 @@ def test_certificate_with_a_value_that_cannot_be_printed_is_none():
         subject(broken.encode())
 
 
-def test_attributes_are_in_the_order_of_the_certificate(tmp_path_factory):
+def test_attributes_keep_order_of_certificate(tmp_path_factory):
     issued = pki(tmp_path_factory.getbasetemp()).client.certificate.read_bytes()
     wanted = [tuple(part.split("=")) for part in CLIENT[1:].split("/")]
     assert subject(issued) == (",".join("=".join(part) for part in reversed(wanted)), wanted)

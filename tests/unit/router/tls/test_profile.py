@@ -41,7 +41,7 @@ def faults(config, *uses):
     return [str(fault) for fault in read_profile(config, uses).faults]
 
 
-def test_all_is_well(made):
+def test_valid_profile_has_no_faults(made):
     found = read_profile(server(made, caCertFile=made.trusted), [SERVER, STRICT, CLIENT])
     assert (found.faults, found.names, found.names_fault, found.remarks) == ([], None, None, [])
     assert found.credentials.certificates == made.server.certificate.read_text()
@@ -52,7 +52,7 @@ def test_all_is_well(made):
     assert "PRIVATE" not in repr(found)
 
 
-def test_the_digest_is_that_of_the_contents(made, tmp_path):
+def test_digest_depends_on_contents(made, tmp_path):
     copy = tmp_path / "copy.pem"
     copy.write_bytes(made.server.certificate.read_bytes())
     digests = [
@@ -62,7 +62,7 @@ def test_the_digest_is_that_of_the_contents(made, tmp_path):
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_a_certificate_and_its_key_in_one_file(made, tmp_path):
+def test_certificate_and_key_may_share_a_file(made, tmp_path):
     both = tmp_path / "both.pem"
     both.write_bytes(made.server.certificate.read_bytes() + made.server.key.read_bytes())
     both.chmod(0o600)
@@ -80,18 +80,18 @@ def test_a_certificate_and_its_key_in_one_file(made, tmp_path):
         ({"protocols": "TLSv1.2 SSLv9"}, "protocols TLSv1.2 SSLv9: 'SSLv9' is none of "),
     ],
 )
-def test_faults(made, attributes, fault):
+def test_profile_fault_is_reported(made, attributes, fault):
     for use in (SERVER, CLIENT):
         (found,) = faults(server(made, **attributes), use)
         assert found.startswith(fault)
 
 
-def test_a_key_of_another_certificate(made):
+def test_key_of_other_certificate_is_fault(made):
     (fault,) = faults(server(made, privateKeyFile=made.client.key), SERVER)
     assert fault == f"privateKeyFile {made.client.key}: key values mismatch"
 
 
-def test_damaged_parts_behind_good_ones(made, revoked, tmp_path):
+def test_damaged_trusted_file_is_fault(made, revoked, tmp_path):
     """An unreadable revocation list must not count as absent."""
     good, path = made.trusted.read_text(), tmp_path / "trusted.pem"
     for text in (
@@ -111,7 +111,7 @@ def test_damaged_parts_behind_good_ones(made, revoked, tmp_path):
     assert fault.startswith(f"certFile {path}: ")
 
 
-def test_a_letter_without_meaning(made):
+def test_unknown_uid_format_letter_gives_remark(made):
     """The letter is no fault: users get their whole name (security.md T-21)."""
     found = read_profile(server(made, uidFormat="on,"), [SERVER])
     assert found.faults == []
@@ -121,26 +121,26 @@ def test_a_letter_without_meaning(made):
     assert read_profile(server(made, uidFormat="csloun125die"), [SERVER]).remarks == []
 
 
-def test_a_file_without_a_key(made):
+def test_key_file_without_key_is_fault(made):
     (fault,) = faults(profile(certFile=made.server.certificate), SERVER)
     assert fault == f"privateKeyFile {made.server.certificate}: there is no private key"
 
 
-def test_what_a_server_needs(made):
+def test_server_needs_certificate_and_trust(made):
     assert faults(profile(), CLIENT) == []
     assert faults(profile(), SERVER) == ["certFile: there is no certificate"]
     (fault,) = faults(server(made), SERVER, STRICT)
     assert fault.startswith("caCertFile: ")
 
 
-def test_old_names(made):
+def test_old_attribute_names_are_accepted(made):
     config = server(made)
     old = profile(certDb=made.trusted, keyFile=made.server.key, displayNameFile="/names")
     assert (old.key_file, old.trusted_file, old.uid_mapping_file) == (config.key_file, str(made.trusted), "/names")
 
 
 @pytest.mark.parametrize("form", ["{}", "pass:{}", "literal:{}", "env:SLUICE_TEST_KEY", "file:/password"])
-def test_passwords(made, tmp_path, monkeypatch, form):
+def test_password_of_key_is_found(made, tmp_path, monkeypatch, form):
     monkeypatch.setenv("SLUICE_TEST_KEY", KEY_PASSWORD)
     (tmp_path / "password").write_text(KEY_PASSWORD + "\nnot this\n")
     text = form.format(KEY_PASSWORD).replace("file:", f"file:{tmp_path}")
@@ -152,19 +152,19 @@ def test_passwords(made, tmp_path, monkeypatch, form):
     assert KEY_PASSWORD not in repr(config) or form.startswith("env")
 
 
-def test_a_key_without_its_password(made):
+def test_locked_key_without_password_is_fault(made):
     (fault,) = faults(server(made, privateKeyFile=made.locked_key()), SERVER)
     assert fault == f"privateKeyFile {made.locked_key()}: it is encrypted, and no password is given"
 
 
-def test_a_wrong_password(made):
+def test_locked_key_with_wrong_password_is_fault(made):
     # Enough attempts for a wrong password to decrypt the key to something that looks valid.
     key = made.locked_key()
     said = {tuple(faults(server(made, privateKeyFile=key, password=f"wrong{i}"), SERVER)) for i in range(700)}
     assert said == {(f"privateKeyFile {key}: the given password does not decrypt it",)}
 
 
-def test_a_password_file(made, tmp_path):
+def test_password_file_opens_key(made, tmp_path):
     path = tmp_path / "password"
     path.write_text(KEY_PASSWORD)
     config = server(made, privateKeyFile=made.locked_key(), passwordFile=path)
@@ -172,13 +172,13 @@ def test_a_password_file(made, tmp_path):
     assert str(path) in files_of(config)
 
 
-def test_a_password_file_that_is_not_there(made):
+def test_missing_password_file_gives_remark(made):
     found = read_profile(server(made, password="file:/none"), [SERVER])
     text = "Unable to open password file /none, error: No such file or directory"
     assert (found.remarks, found.faults) == ([("CONN_MGR", "error", text)], []), "the key needs none"
 
 
-def test_a_key_that_others_can_read(made, tmp_path):
+def test_key_readable_by_others_gives_remark(made, tmp_path):
     key = tmp_path / "key"
     key.write_bytes(made.server.key.read_bytes())
     key.chmod(0o640)
@@ -190,7 +190,7 @@ def test_a_key_that_others_can_read(made, tmp_path):
     ("text", "names"),
     [('{"a": "alice"}', {"a": "alice"}), ("[]", None), ('{"a": 1}', None), ("{", None), ("[" * 100_000, None)],
 )
-def test_names(tmp_path, text, names):
+def test_name_mapping_file_is_read(tmp_path, text, names):
     path = tmp_path / "names.json"
     path.write_text(text)
     found = read_profile(profile(uidFormat="n", uidNameMappingFile=path), [CLIENT])
@@ -198,7 +198,7 @@ def test_names(tmp_path, text, names):
     assert (found.names_fault is None) == (names is not None)
 
 
-def test_uses():
+def test_uses_of_profile_are_collected():
     text = (
         "sslProfile {\nname: p\n}\nlistener {\nport: 1\nsslProfile: p\nsaslMechanisms: EXTERNAL ANONYMOUS\n}\n"
         "listener {\nport: 2\nsslProfile: p\n}\nlistener {\nport: 3\n}\nconnector {\nsslProfile: q\n}\n"
@@ -206,23 +206,23 @@ def test_uses():
     assert uses_of(load_text("x.conf", text)) == {"p": {SERVER, STRICT}, "q": {CLIENT}}
 
 
-def test_a_password_that_is_not_in_the_environment(monkeypatch):
+def test_password_variable_that_is_unset_is_refused(monkeypatch):
     monkeypatch.delenv("SLUICE_TEST_KEY", raising=False)
     with pytest.raises(Exception, match="x.conf:3: Failed to find a password in the environment variable"):
         profile(password="env:SLUICE_TEST_KEY")
 
 
-def test_the_contents_do_not_show_in_json(made):
+def test_contents_are_hidden_in_repr(made):
     assert json.dumps(KEY_PASSWORD) not in repr(read_profile(server(made, password=KEY_PASSWORD), [SERVER]))
 
 
-def test_ciphers_that_nobody_has_named():
+def test_default_ciphers_depend_on_protocols():
     """Versions that work only with other ciphers than the usual ones get OpenSSL's default list."""
     assert default_ciphers([]) == default_ciphers(["TLSv1.2"]) == SERVER_CIPHERS
     assert default_ciphers(["TLSv1.2", "TLSv1.1"]) is default_ciphers(["TLSv1"]) is None
 
 
-def test_certificate_out_of_its_time_is_untimely(made):
+def test_certificate_outside_its_validity_is_untimely(made):
     found = read_profile(server(made), [SERVER])
     assert found.valid is not None
     start, end = found.valid
@@ -232,7 +232,7 @@ def test_certificate_out_of_its_time_is_untimely(made):
     assert read_profile(profile(caCertFile=made.trusted), [CLIENT]).untimely(end) is None, "there is none"
 
 
-def test_list_past_its_next_update_is_stale(made, revoked, tmp_path):
+def test_revocation_list_past_next_update_is_stale(made, revoked, tmp_path):
     both = tmp_path / "both.pem"
     both.write_text(made.trusted.read_text() + revoked)
     found = read_profile(profile(caCertFile=both), [CLIENT])

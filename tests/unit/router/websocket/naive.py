@@ -5,7 +5,7 @@ from __future__ import annotations
 CLOSES = {*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)}
 
 
-class Naive:
+class NaiveFrameReader:
     """Reader of a complete input. payload, fault, closed, ping: as in the compiled reader."""
 
     def __init__(self, octets: bytes, masked: bool) -> None:

@@ -43,7 +43,7 @@ def length(octets):
         pytest.param(made(CLOSE, closing(1000, b"\xc3\x28")), 1007, id="close reason"),
     ],
 )
-def test_faults(octets, fault):
+def test_invalid_frame_is_refused_with_code(octets, fault):
     """The AMQP frame before the fault is read, the one behind it is not. Input is whole, or octet by octet."""
     before, behind = made(BINARY, b"AMQP"), made(BINARY, b"more")
     whole = Reader(True)
@@ -57,7 +57,7 @@ def test_faults(octets, fault):
     assert single.feed(behind) == b""
 
 
-def test_servers_do_not_mask():
+def test_server_frames_are_not_masked():
     reader = Reader(False)
     assert reader.feed(made(BINARY, b"plain", mask=None)) == b"plain"
     reader.feed(made(BINARY, b"masked"))
@@ -66,7 +66,7 @@ def test_servers_do_not_mask():
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 100_000])
 @pytest.mark.parametrize("piece", [1, 3, 8191])
-def test_lengths(size, piece):
+def test_payload_of_any_length_is_read(size, piece):
     payload = bytes(at % 251 for at in range(size))
     octets = made(BINARY, payload) + made(BINARY, b"next")
     reader = Reader(True)
@@ -74,7 +74,7 @@ def test_lengths(size, piece):
     assert reader.fault == 0
 
 
-def test_fragments_and_control_frames_between():
+def test_control_frames_may_interrupt_fragments():
     reader = Reader(True)
     octets = made(BINARY, b"one", final=False) + made(PING, b"first") + made(CONTINUATION, b"two", final=False)
     octets += made(PING, b"second") + made(PONG, b"unasked") + made(CONTINUATION, b"three") + made(BINARY, b"four")
@@ -84,14 +84,14 @@ def test_fragments_and_control_frames_between():
 
 
 @pytest.mark.parametrize(("payload", "code"), [(b"", 1005), (closing(1000), 1000), (closing(4999, b"bye"), 4999)])
-def test_close(payload, code):
+def test_close_frame_ends_payload(payload, code):
     reader = Reader(True)
     assert reader.feed(made(BINARY, b"last") + made(CLOSE, payload) + made(BINARY, b"lost")) == b"last"
     assert (reader.closed, reader.fault) == (code, 0)
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
-def test_frames_that_the_router_makes(size):
+def test_frames_made_by_router_are_readable(size):
     payload = bytes(size)
     assert frame(BINARY, payload) == peer.frame(BINARY, payload, mask=None)
     assert frame(BINARY, payload, MASK) == peer.frame(BINARY, payload, mask=MASK)

@@ -15,21 +15,21 @@ GOOD = (
 )
 
 
-def test_the_example_of_the_standard():
+def test_accept_key_equals_example_of_rfc():
     assert accept_of("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
 @pytest.mark.parametrize(
     ("asked", "taken"), [("amqp", "amqp"), ("binary", "binary"), ("mqtt, binary, amqp", "binary"), ("x,amqp", "amqp")]
 )
-def test_sub_protocols(asked, taken):
+def test_subprotocol_is_chosen(asked, taken):
     found = answer(peer.request(protocol=asked), HERE)
     assert found.accepted
     assert parse(found.octets).one("sec-websocket-protocol") == taken
     assert b"Extensions" not in answer(peer.request(Sec_WebSocket_Extensions="permessage-deflate"), HERE).octets
 
 
-def test_a_page_of_another_site_is_refused():
+def test_page_of_other_site_is_refused():
     found = answer(peer.request(Host="localhost:8672", Origin="https://evil.example"), HERE)
     assert not found.accepted
     assert found.octets.startswith(b"HTTP/1.1 403 ")
@@ -50,13 +50,13 @@ def test_a_page_of_another_site_is_refused():
         pytest.param(b"GET / HTTP/1.1\r\nX: " + b"y" * 20_000 + b"\r\n\r\n", id="long"),
     ],
 )
-def test_heads_that_two_parsers_could_understand_differently(octets):
+def test_ambiguous_request_head_is_refused(octets):
     with pytest.raises(HeadError):
         parse_request(octets)
 
 
 @pytest.mark.parametrize("name", ["Host", "Sec-WebSocket-Key", "Sec-WebSocket-Version", "Content-Length"])
-def test_headers_that_come_twice(name):
+def test_repeated_header_is_refused(name):
     octets = peer.request(Content_Length="0").replace(
         b"Upgrade: websocket", f"{name}: 0\r\nUpgrade: websocket".encode()
     )
@@ -64,7 +64,7 @@ def test_headers_that_come_twice(name):
     assert answer(octets, HERE).octets.startswith(b"HTTP/1.1 400 ")
 
 
-def test_our_request_is_answered():
+def test_client_request_is_answered():
     key = make_key()
     octets = request("::1", "443", "/amqp?x", key)
     assert octets.startswith(b"GET /amqp?x HTTP/1.1\r\nHost: [::1]:443\r\n")
@@ -86,7 +86,7 @@ def test_our_request_is_answered():
         (b"AMQP\x03\x01\x00\x00\r\n\r\n", "the status line is malformed"),
     ],
 )
-def test_answers_that_a_client_refuses(octets, reason):
+def test_client_refuses_invalid_answer(octets, reason):
     check(GOOD, KEY)
     with pytest.raises(HeadError, match=reason):
         check(octets, KEY)

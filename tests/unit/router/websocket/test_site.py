@@ -25,7 +25,7 @@ EVIL = "https://evil.example"
         "http://localhost:5673.evil.example", "http://localhost@evil.example", "localhost:5673", "file://",
     ],
 )  # fmt: skip
-def test_a_page_of_another_site_gets_nothing(site, host, origin):
+def test_page_of_other_site_is_refused(site, host, origin):
     assert "another site" in (site.refusal(host, origin) or "")
 
 
@@ -44,7 +44,7 @@ def test_a_page_of_another_site_gets_nothing(site, host, origin):
         (OUTSIDE, "192.0.2.7:8080", "http://192.0.2.7:8080"),
     ],
 )
-def test_a_listener_s_own_pages(site, host, origin):
+def test_listeners_own_pages_are_allowed(site, host, origin):
     assert site.refusal(host, origin) is None
     assert site.refusal(host, None) is None
 
@@ -56,7 +56,7 @@ def test_a_listener_s_own_pages(site, host, origin):
         "localhost.evil.example", "localhost@evil.example", "", "a b", "[::1", "10.0.0.1:5673",
     ],
 )  # fmt: skip
-def test_a_listener_of_this_machine_has_no_other_names(host):
+def test_loopback_listener_has_only_local_names(host):
     """DNS rebinding: a name of the page's own site that resolves to this machine makes Origin and Host equal."""
     assert "no such name" in (LOOPBACK.refusal(host, None) or "")
     assert LOOPBACK.refusal(host, f"http://{host}") is not None
@@ -64,19 +64,19 @@ def test_a_listener_of_this_machine_has_no_other_names(host):
     assert Site("", (), "::ffff:127.0.0.1").refusal(host, f"http://{host}") is not None
 
 
-def test_programs_name_a_wildcard_listener_as_they_like():
+def test_programs_may_use_any_name_of_wildcard_listener():
     assert EVERYWHERE.refusal("this-machine:8080", None) is None
     assert OUTSIDE.refusal("router.example:8080", None) is None
     assert LOOPBACK.refusal(None, None) is None  # HTTP/1.0
 
 
-def test_the_name_of_a_listener_s_section_is_its_own():
+def test_configured_host_of_listener_is_its_own_name():
     site = Site("router.internal", (), "127.0.0.1")
     assert site.refusal("router.internal:5673", "http://router.internal:5673") is None
     assert site.refusal("evil.example:5673", "http://evil.example:5673") is not None
 
 
-def test_allowed_origins():
+def test_allowed_origins_are_accepted():
     site = Site("localhost", ("https://app.example", "http://localhost:3000"), "127.0.0.1")
     assert site.refusal("localhost:5673", "http://localhost:3000") is None
     assert site.refusal("localhost:5673", "https://app.example") is None
@@ -94,10 +94,10 @@ def test_allowed_origins():
         ("https://", False), ("https://a:b:c", False),
     ],
 )  # fmt: skip
-def test_items_of_allowed_origins(origin, good):
+def test_allowed_origin_items_are_validated(origin, good):
     assert (origin_fault(origin) is None) is good
 
 
-def test_local_names():
+def test_local_names_are_recognised():
     assert all(map(is_local, ("localhost", "LOCALHOST", "a.localhost", "127.0.0.1", "127.9.9.9", "::1")))
     assert not any(map(is_local, ("localhost.", "localhost.example", "128.0.0.1", "127.0.0.1.example", "0.0.0.0", "")))
