@@ -25,7 +25,7 @@ os.wait()
 
 
 @pytest.mark.starts
-def test_erased_variable_is_not_shown_in_proc():
+def test_erased_variable_is_absent_from_proc():
     given = {"A": "1", "TOKEN": "hunter2", "TOKENS": "2", "LANG": "C", "PYTHONPATH": os.getcwd()}
     words = [sys.executable, "-c", ERASE]
     done = subprocess.run(words, env=given, capture_output=True, text=True, timeout=60, check=True)
@@ -38,7 +38,7 @@ def test_erased_variable_is_not_shown_in_proc():
     assert "'A'" not in second
 
 
-def test_child_gets_what_libraries_need(monkeypatch):
+def test_child_gets_variables_that_libraries_need(monkeypatch):
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("SLUICE_FLAVOUR", "debug")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
@@ -52,5 +52,5 @@ def test_child_gets_what_libraries_need(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "needed"), [("PATH", True), ("PYTHONPATH", True), ("PATHS", False), ("SLUICE", False)]
 )
-def test_is_needed(name, needed):
+def test_needed_variables_are_recognised(name, needed):
     assert is_needed(name) is needed

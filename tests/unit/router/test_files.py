@@ -55,7 +55,7 @@ def test_link_of_another_user_behind_one_of_root_is_not_followed(tmp_path):
         write(tmp_path / "log")
 
 
-def test_descriptor_is_written_to(tmp_path):
+def test_descriptor_path_is_written_to(tmp_path):
     reading, writing = os.pipe()
     write(f"/proc/self/fd/{writing}")
     (tmp_path / "log").symlink_to(f"/dev/fd/{writing}")
@@ -72,7 +72,7 @@ def test_link_to_itself_is_refused(tmp_path):
     assert caught.value.errno == errno.ELOOP
 
 
-def test_create_new_replaces_a_link_and_not_what_it_names(tmp_path):
+def test_create_new_replaces_link_but_not_its_target(tmp_path):
     (tmp_path / "victim").write_bytes(b"own")
     (tmp_path / "new").symlink_to("victim")
     os.close(create_new(str(tmp_path / "new"), 0o640))

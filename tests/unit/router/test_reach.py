@@ -12,11 +12,11 @@ pytestmark = pytest.mark.starts
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
-def test_the_same_user_has_no_obstacle():
+def test_current_user_has_no_obstacle():
     assert find_obstacle(lambda: None) is None
 
 
-def test_a_user_that_one_cannot_become_is_told():
+def test_refused_change_of_user_is_reported():
     def become() -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -24,7 +24,7 @@ def test_a_user_that_one_cannot_become_is_told():
 
 
 @as_root
-def test_a_folder_that_may_not_be_entered_is_named(tmp_path, monkeypatch):
+def test_inaccessible_folder_is_reported(tmp_path, monkeypatch):
     closed = tmp_path / "closed"
     (closed / "modules").mkdir(parents=True)
     closed.chmod(0o700)
@@ -39,12 +39,12 @@ def test_a_folder_that_may_not_be_entered_is_named(tmp_path, monkeypatch):
     assert told == f"{closed} may not be entered, on the way to {closed}/modules"
 
 
-def test_a_module_that_cannot_be_loaded_is_told(monkeypatch):
+def test_missing_module_is_reported(monkeypatch):
     monkeypatch.setattr(reach, "TRIED", ("no_such_module",))
     assert find_obstacle(lambda: None) == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
-def test_a_program_that_does_not_end_is_told(monkeypatch):
+def test_program_that_does_not_end_is_reported(monkeypatch):
     monkeypatch.setattr(reach, "SECONDS", 0.05)
     monkeypatch.setattr(reach, "TRIED", ("time; time.sleep(60)",))
     assert find_obstacle(lambda: None) == f"{sys.executable} does not start within 0.05 seconds"

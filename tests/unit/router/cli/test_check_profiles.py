@@ -7,7 +7,7 @@ from tests.peer.pki import pki
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def certs(tmp_path_factory):
     return pki(tmp_path_factory.getbasetemp())
 
 
@@ -19,8 +19,8 @@ def checked(tmp_path, capsys, text):
     return status, out.replace(str(path), "x.conf"), err.replace(str(path), "x.conf").splitlines()
 
 
-def test_all_is_well(made, tmp_path, capsys):
-    text = f"sslProfile {{\nname: p\ncertFile: {made.server.certificate}\nprivateKeyFile: {made.server.key}\n}}\n"
+def test_valid_profile_is_accepted(certs, tmp_path, capsys):
+    text = f"sslProfile {{\nname: p\ncertFile: {certs.server.certificate}\nprivateKeyFile: {certs.server.key}\n}}\n"
     assert checked(tmp_path, capsys, text + "listener {\nsslProfile: p\n}\n") == (0, "x.conf: ok\n", [])
 
 
@@ -32,9 +32,11 @@ def test_all_is_well(made, tmp_path, capsys):
         ("protocols: TLSv1.3\n", False),
     ],
 )
-def test_profiles_with_ciphers_and_no_protocols_are_named(made, tmp_path, capsys, more, named):
+def test_profile_with_ciphers_without_protocols_gives_warning(certs, tmp_path, capsys, more, named):
     """Dispatch allowed TLS 1.0 and 1.1 for such profiles."""
-    text = f"sslProfile {{\nname: p\ncertFile: {made.server.certificate}\nprivateKeyFile: {made.server.key}\n{more}}}\n"
+    text = (
+        f"sslProfile {{\nname: p\ncertFile: {certs.server.certificate}\nprivateKeyFile: {certs.server.key}\n{more}}}\n"
+    )
     status, out, lines = checked(tmp_path, capsys, text + "listener {\nsslProfile: p\n}\n")
     assert (status, out) == (0, "x.conf: ok, 1 warning\n" if named else "x.conf: ok\n")
     assert (
@@ -47,9 +49,9 @@ def test_profiles_with_ciphers_and_no_protocols_are_named(made, tmp_path, capsys
     )
 
 
-def test_faults(made, tmp_path, capsys):
+def test_profile_faults_are_reported_with_line(certs, tmp_path, capsys):
     text = (
-        f"sslProfile {{\nname: p\ncertFile: {made.server.certificate}\nprivateKeyFile: {made.client.key}\n"
+        f"sslProfile {{\nname: p\ncertFile: {certs.server.certificate}\nprivateKeyFile: {certs.client.key}\n"
         "uidFormat: n\nuidNameMappingFile: /none\npassword: secret\n}\n"
         "listener {\nsslProfile: p\n}\nconnector {\nname: c\nsslProfile: q\n}\n"
         "authServicePlugin {\nname: s\nhost: h\nsslProfile: q\n}\n"
@@ -57,7 +59,7 @@ def test_faults(made, tmp_path, capsys):
     status, out, lines = checked(tmp_path, capsys, text)
     assert (status, out) == (1, "x.conf: 4 errors, 1 warning\n")
     assert lines == [
-        f"x.conf:4: sslProfile 'p': privateKeyFile {made.client.key}: key values mismatch",
+        f"x.conf:4: sslProfile 'p': privateKeyFile {certs.client.key}: key values mismatch",
         "x.conf:6: sslProfile 'p': uidNameMappingFile /none: No such file or directory",
         "x.conf:12: connector 'c': there is no sslProfile 'q'",
         "x.conf:16: authServicePlugin 's': there is no sslProfile 'q'",

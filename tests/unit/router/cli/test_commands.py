@@ -35,7 +35,7 @@ def run(configuration, log, *, program, test_hooks, become):
 """
 
 
-class Shell:
+class CommandRunner:
     """Runs a command in its own directory, with the recording supervisor."""
 
     def __init__(self, folder):
@@ -68,17 +68,17 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path):
-    return Shell(tmp_path)
+    return CommandRunner(tmp_path)
 
 
 @pytest.mark.parametrize("words", [["-v"], ["--version"], ["--ver"], ["-Tv", "--nonsense"], ["x", "-v"]])
-def test_qdrouterd_version(shell, words):
+def test_qdrouterd_version_option_prints_version(shell, words):
     done = shell("qdrouterd", *words)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"], ["-h", "anything"], ["-h", "-c"]])
-def test_qdrouterd_help(shell, words):
+def test_qdrouterd_help_lists_options(shell, words):
     done = shell("qdrouterd", *words)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -105,7 +105,7 @@ def test_qdrouterd_help(shell, words):
         (["--", "-v"], "Unexpected arguments: -v\n"),
     ],
 )
-def test_qdrouterd_bad_words(shell, words, message):
+def test_qdrouterd_with_invalid_options_is_refused(shell, words, message):
     done = shell("qdrouterd", *words)
     assert (done.returncode, done.stderr) == (1, f"{message}\n")
     assert done.stdout.startswith("Usage: bin/qdrouterd [OPTIONS]\n")
@@ -115,7 +115,7 @@ def test_qdrouterd_bad_words(shell, words, message):
     "words",
     [["-c", "good.conf"], ["-cgood.conf"], ["--config", "good.conf"], ["--config=good.conf"], ["--conf=good.conf"]],
 )
-def test_qdrouterd_runs(shell, words):
+def test_qdrouterd_passes_configuration_to_supervisor(shell, words):
     done = shell("qdrouterd", *words)
     assert (done.returncode, done.stdout) == (7, "")
     assert done.stderr.endswith(" SERVER (notice) Operational\n")
@@ -123,7 +123,7 @@ def test_qdrouterd_runs(shell, words):
     assert (recorded["id"], recorded["program"], recorded["hooks"]) == ("A", "bin/qdrouterd", False)
 
 
-def test_test_hooks_and_options_without_daemon(shell):
+def test_hooks_option_is_passed_without_daemon(shell):
     done = shell("qdrouterd", "-c", "good.conf", "-T", "-P", "pid", "-U", "nobody-here", "-I", ".")
     assert done.returncode == 7
     assert shell.recorded()["hooks"] is True
@@ -137,20 +137,20 @@ def test_test_hooks_and_options_without_daemon(shell):
         ("good.conf", "Run Time: Python library path 'good.conf' not a directory"),
     ],
 )
-def test_include(shell, path, message):
+def test_include_path_must_be_a_directory(shell, path, message):
     done = shell("qdrouterd", "-c", "good.conf", "-I", path)
     assert (done.returncode, done.stderr) == (1, f"bin/qdrouterd: {message}\n")
 
 
 @pytest.mark.skipif(any(Path(path).exists() for path in DEFAULT_CONFIGS), reason="this machine has a configuration")
-def test_default_configuration(shell):
+def test_default_configuration_must_exist(shell):
     done = shell("qdrouterd")
     assert done.returncode == 1
     assert f"ERROR (error) {DEFAULT_CONFIGS[0]}: the configuration file cannot be opened" in done.stderr
 
 
 @pytest.mark.parametrize("command", [["qdrouterd"], ["sluice", "run"]])
-def test_bad_configuration(shell, command):
+def test_invalid_configuration_is_reported(shell, command):
     done = shell(*command, "-c", "bad.conf")
     assert (done.returncode, done.stdout) == (1, "")
     long_name = "org.apache.qpid.dispatch.router"
@@ -167,7 +167,7 @@ def test_bad_configuration(shell, command):
     ]
 
 
-def test_warnings_of_a_bad_configuration(shell):
+def test_warnings_of_invalid_configuration_are_reported(shell):
     """Deprecations are reported even if another error ends the start."""
     text = "router {\n    saslConfigPath: /etc\n    id: a b\n}\n"
     (shell.folder / "old.conf").write_text(text)
@@ -181,21 +181,21 @@ def test_warnings_of_a_bad_configuration(shell):
     assert last == f"bin/qdrouterd: Python: AttributeError: {wrong}"
 
 
-def test_file_that_cannot_be_opened(shell):
+def test_unreadable_configuration_file_is_reported(shell):
     done = shell("qdrouterd", "-c", "none.conf")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "bin/qdrouterd: Not found: Configuration file could not be opened"
     assert "none.conf: the configuration file cannot be opened: No such file or directory" in done.stderr
 
 
-def test_empty_file(shell):
+def test_empty_configuration_file_is_refused(shell):
     (shell.folder / "empty.conf").touch()
     done = shell("qdrouterd", "-c", "empty.conf")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "bin/qdrouterd: Configuration: Configuration file was empty"
 
 
-def test_log_file_that_cannot_be_opened(shell):
+def test_unwritable_log_file_is_reported(shell):
     (shell.folder / "log.conf").write_text("log {\n  module: AGENT\n  outputFile: /nonexistent/x\n}\n")
     done = shell("qdrouterd", "-c", "log.conf")
     assert done.returncode == 1
@@ -230,7 +230,7 @@ def wait_for_record(shell, done):
 
 
 @pytest.mark.parametrize("command", [["qdrouterd"], ["sluice", "run"]])
-def test_daemon(shell, command):
+def test_daemon_writes_pidfile_and_detaches(shell, command):
     pidfile = shell.folder / "pid"
     done = shell(*command, "-d", "-c", "good.conf", "-P", str(pidfile))
     recorded = wait_for_record(shell, done)
@@ -241,7 +241,7 @@ def test_daemon(shell, command):
     assert recorded["descriptors"] <= 4  # null device three times, and the listed directory
 
 
-def test_daemon_with_bad_configuration(shell):
+def test_daemon_with_invalid_configuration_fails(shell):
     pidfile = shell.folder / "pid"
     done = shell("qdrouterd", "-d", "-c", "bad.conf", "-P", str(pidfile))
     assert done.returncode == 1
@@ -269,13 +269,13 @@ def test_daemon_switches_user():
     with tempfile.TemporaryDirectory(dir="/tmp") as name:  # other users may not enter pytest's folders
         folder = Path(name)
         folder.chmod(0o777)
-        shell = Shell(folder)
+        shell = CommandRunner(folder)
         shell.python, shell.path = python_for("nobody"), [modules()]
         done = shell("qdrouterd", "-d", "-c", "good.conf", "-P", str(folder / "pid"), "-U", "nobody")
         assert wait_for_record(shell, done)["user"] == pwd.getpwnam("nobody").pw_uid
 
 
-def test_daemon_with_a_user_that_cannot_run_it_is_refused(shell):
+def test_daemon_user_that_cannot_run_router_is_refused(shell):
     program_out_of_reach("nobody")  # skips the test if every user can run it
     done = shell("qdrouterd", "-d", "-c", "good.conf", "-U", "nobody")
     assert done.returncode == 1
@@ -283,12 +283,12 @@ def test_daemon_with_a_user_that_cannot_run_it_is_refused(shell):
     assert not shell.record.exists()
 
 
-def test_sluice_version(shell):
+def test_sluice_version_prints_version(shell):
     done = shell("sluice", "version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
 
 
-def test_sluice_check(shell):
+def test_sluice_check_reports_errors_and_warnings(shell):
     (shell.folder / "odd.conf").write_text("address {\n}\n")
     done = shell("sluice", "check", "good.conf")
     assert (done.returncode, done.stdout, done.stderr) == (0, "good.conf: ok\n", "")
@@ -309,7 +309,7 @@ def test_sluice_check(shell):
     ]
 
 
-def test_sluice_check_tells_the_warnings_of_a_bad_file_too(shell):
+def test_sluice_check_reports_warnings_of_invalid_file(shell):
     (shell.folder / "bad.json").write_text('[\n["router", {"debugDumpFile": "/x"}],\n["log", {"module": "SERVR"}]\n]')
     done = shell("sluice", "check", "bad.json")
     assert (done.returncode, done.stdout) == (1, "bad.json: 1 error, 1 warning\n")
@@ -330,7 +330,7 @@ vhost {
 """
 
 
-def test_sluice_check_tells_what_is_dangerous(shell):
+def test_sluice_check_reports_dangerous_settings(shell):
     (shell.folder / "tenants.conf").write_text(TENANTS)
     tenants = "multiTenant does not isolate tenants, since clients choose their own: enableVhostPolicy: yes"
     slash = "clients of multiTenant listeners never get it, because its name has a slash"
@@ -350,19 +350,19 @@ def test_sluice_check_tells_what_is_dangerous(shell):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_sluice_check_of_the_example(shell):
+def test_sluice_check_accepts_example_configuration(shell):
     done = shell("sluice", "check", str(ROOT / "conf" / "standalone.conf"))
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["check"], ["run", "x"]])
-def test_sluice_usage(shell, words):
+def test_sluice_with_invalid_arguments_prints_usage(shell, words):
     done = shell("sluice", *words)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: sluice")
 
 
-def test_tools_are_listed(shell):
+def test_help_lists_tools(shell):
     done = shell("sluice", "--help")
     assert done.returncode == 0
     for tool in ("stat", "manage", "top", "explain", "trace", "reload"):
@@ -373,7 +373,7 @@ def test_tools_are_listed(shell):
         assert shell("sluice", tool, "--version").stdout == f"{VERSION}\n"
 
 
-def test_the_router_needs_no_client(shell):
+def test_router_commands_load_no_client_libraries(shell):
     """The commands that run a router, and the list of commands, load no libraries of the tools."""
     modules = "router.cli.main, router.cli.qdrouterd, supervisor.main, workers.main"
     program = f"import sys; import {modules}; print(sorted(sys.modules))"

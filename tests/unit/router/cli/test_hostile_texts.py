@@ -135,12 +135,12 @@ _WITHOUT_ROUTER = {"passwd"}  # tested below
 _JSON = ("query", "VALUE", "--json")
 
 
-def test_every_tool_is_here() -> None:
+def test_calls_cover_all_tools() -> None:
     assert {*CALLS, *_WITHOUT_ROUTER} == set(TOOLS)
 
 
 @pytest.mark.parametrize(("tool", "words"), [(tool, words) for tool, calls in CALLS.items() for words in calls])
-def test_texts_of_a_router_are_harmless(
+def test_texts_of_router_are_printed_harmlessly(
     node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, words: list[str]
 ) -> None:
     where = ["--url", node.url] if tool == "policy" else ["-b", node.url]
@@ -172,7 +172,7 @@ def _plan(folder: Path) -> Path:
     return path
 
 
-def test_texts_of_files_are_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_of_files_are_printed_harmlessly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "router.json"
     path.write_text(json.dumps([["listener", {"name": HOSTILE, "host": HOSTILE, HOSTILE: HOSTILE}]]))
     assert sluice(["check", str(path)]) == 1
@@ -184,12 +184,12 @@ def test_texts_of_files_are_harmless(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert SHOWN in text
 
 
-def test_a_cell_cannot_make_a_line(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cell_with_newline_stays_in_its_row(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     assert qdstat(["-a", "-b", node.url]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 7  # heading of three lines, title, heads, rule, one row
 
 
-def test_errors_are_harmless(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_texts_are_printed_harmlessly(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     assert qdmanage(["read", "--name=x", "-b", node.url]) == 1
     out = capsys.readouterr().out
     assert out.startswith("BadRequestStatus: M0\\x1b]0;owned")

@@ -10,7 +10,7 @@ from tests.unit.router.cli.node import Answer, Node, Request
 SELF = {"type": "org.amqp.management", "name": "self"}
 
 
-class Script:
+class FixedAnswers:
     """Fixed answers to every request."""
 
     def __init__(self) -> None:
@@ -21,12 +21,12 @@ class Script:
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> FixedAnswers:
+    return FixedAnswers()
 
 
 @pytest.fixture
-def node(script: Script) -> Iterator[Node]:
+def node(script: FixedAnswers) -> Iterator[Node]:
     made = Node(script)
     yield made
     made.stop()
@@ -35,8 +35,8 @@ def node(script: Script) -> Iterator[Node]:
 @pytest.mark.parametrize(
     ("words", "properties"), [([], {}), (["--plan"], {"plan": True}), (["--undo"], {"undo": True})]
 )
-def test_reload(
-    node: Node, script: Script, words: list[str], properties: dict[str, bool], capsys: pytest.CaptureFixture[str]
+def test_reload_sends_request_and_prints_changes(
+    node: Node, script: FixedAnswers, words: list[str], properties: dict[str, bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.answers = [(200, "OK", {"applied": True, "changes": [], "text": "address b: live\n  priority: 4 -> 5\n"})]
     assert reload.main([*words, "-b", node.url]) == 0
@@ -44,7 +44,7 @@ def test_reload(
     assert node.requests[0].properties == {**SELF, "operation": "RELOAD", **properties}
 
 
-def test_refused_reload(node: Node, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_reload_prints_error(node: Node, script: FixedAnswers, capsys: pytest.CaptureFixture[str]) -> None:
     script.answers = [(400, "a.conf:3: Unknown attribute 'x'", {})]
     assert reload.main(["-b", node.url]) == 1
     assert capsys.readouterr() == ("", "a.conf:3: Unknown attribute 'x'\n")
@@ -61,7 +61,9 @@ FRAMES = [(200, "OK", [[1795221139.5, f"[C7]: -> frame {number}"]]) for number i
 
 
 @pytest.mark.parametrize("connection", ["7", "C7", "[C7]"])
-def test_trace(node: Node, script: Script, connection: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_prints_frames_of_connection(
+    node: Node, script: FixedAnswers, connection: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.answers = [(200, "OK", {}), *FRAMES, (200, "OK", [])]
     assert trace.main([connection, "-b", node.url]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -70,14 +72,16 @@ def test_trace(node: Node, script: Script, connection: str, capsys: pytest.Captu
     assert node.requests[0].properties == {**SELF, "operation": "TRACE", "connection": "7"}
 
 
-def test_trace_ends_after_count(node: Node, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_ends_after_count(node: Node, script: FixedAnswers, capsys: pytest.CaptureFixture[str]) -> None:
     script.answers = [(200, "OK", {}), *FRAMES]
     assert trace.main(["7", "--count", "2", "-b", node.url]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert node.requests[0].properties["lines"] == 2
 
 
-def test_trace_of_nothing(node: Node, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_of_unknown_connection_is_error(
+    node: Node, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.answers = [(404, "Not Found", {})]
     assert trace.main(["7", "-b", node.url]) == 1
     assert capsys.readouterr().out == "NotFoundStatus: Not Found\n"

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[4]
 Manage = Callable[..., str]
 
 
-class Script:
+class AnswersByOperation:
     """Answers by operation; the default answer is empty."""
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Script:
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> AnswersByOperation:
+    return AnswersByOperation()
 
 
 @pytest.fixture
-def node(script: Script) -> Iterator[Node]:
+def node(script: AnswersByOperation) -> Iterator[Node]:
     made = Node(script)
     yield made
     made.stop()
@@ -67,7 +67,7 @@ def sent(node: Node) -> tuple[dict[str, Any], Any]:
 SELF = {"type": "org.amqp.management", "name": "self"}
 
 
-def test_query(manage: Manage, node: Node, script: Script) -> None:
+def test_query_sends_columns_and_prints_rows(manage: Manage, node: Node, script: AnswersByOperation) -> None:
     rows = [["a", None, 1], [None, None, None]]
     script.answers["QUERY"] = (200, "OK", {"attributeNames": ["name", "prefix", "priority"], "results": rows})
     out = manage("query", "--type=listener", "name", "prefix", "priority")
@@ -76,7 +76,7 @@ def test_query(manage: Manage, node: Node, script: Script) -> None:
     assert sent(node) == (SELF | properties, {"attributeNames": ["name", "prefix", "priority"]})
 
 
-def test_query_of_all_types(manage: Manage, node: Node, script: Script) -> None:
+def test_query_without_type_covers_all_types(manage: Manage, node: Node, script: AnswersByOperation) -> None:
     script.answers["QUERY"] = (200, "OK", {"attributeNames": [], "results": []})
     assert manage("QuErY", "--indent=-1") == "[]\n"
     assert sent(node) == (SELF | {"operation": "QUERY", "offset": 0, "count": 500}, {"attributeNames": []})
@@ -95,14 +95,14 @@ def test_query_of_all_types(manage: Manage, node: Node, script: Script) -> None:
         ("connection", "connection"),
     ],
 )
-def test_types_are_expanded(manage: Manage, node: Node, given: str, expanded: str) -> None:
+def test_short_types_are_expanded(manage: Manage, node: Node, given: str, expanded: str) -> None:
     manage("read", "--type", given, "--identity", "1")
     assert sent(node)[0]["type"] == PREFIX + expanded
 
 
 @pytest.mark.parametrize("operation", ["create", "update"])
 @pytest.mark.parametrize("short", ["link", "node", "linkRoute", "address", "autoLink", "listener"])
-def test_types_from_stdin_are_expanded(
+def test_short_types_from_stdin_are_expanded(
     manage: Manage, node: Node, monkeypatch: pytest.MonkeyPatch, operation: str, short: str
 ) -> None:
     given = [{"type": short, "name": "a"}, {"type": PREFIX + "log", "name": "b"}, {"name": "c"}, {"type": 5}]
@@ -113,12 +113,12 @@ def test_types_from_stdin_are_expanded(
     assert [request.body.get("type") for request in node.requests] == expected
 
 
-def test_types_with_a_dot_are_sent_as_they_are(manage: Manage, node: Node) -> None:
+def test_types_with_dot_are_sent_unchanged(manage: Manage, node: Node) -> None:
     manage("read", "--type", "router.address", "--identity", "1")
     assert sent(node)[0]["type"] == "router.address"
 
 
-def test_create(manage: Manage, node: Node, script: Script) -> None:
+def test_create_converts_and_validates_attributes(manage: Manage, node: Node, script: AnswersByOperation) -> None:
     script.answers["CREATE"] = (201, "Created", {"name": "n", "port": "77"})
     out = manage("create", "--type=address", "prefix=2", "--name", "n", "priority=3", "waypoint=true", "x=", code=1)
     assert out == f"ValidationError: Unknown attribute 'x' for '{PREFIX}router.config.address'\n"
@@ -129,7 +129,7 @@ def test_create(manage: Manage, node: Node, script: Script) -> None:
     assert sent(node) == (properties, {"prefix": "2", "priority": 3, "waypoint": True})
 
 
-def test_create_with_the_target_among_the_arguments(manage: Manage, node: Node) -> None:
+def test_create_accepts_target_among_arguments(manage: Manage, node: Node) -> None:
     manage("create", "type=linkRoute", "name=n", "prefix=a=b", "phase=1")
     long_type = PREFIX + "router.config.linkRoute"
     assert sent(node) == (
@@ -138,19 +138,19 @@ def test_create_with_the_target_among_the_arguments(manage: Manage, node: Node) 
     )
 
 
-def test_bad_integer(manage: Manage, node: Node) -> None:
+def test_invalid_integer_is_refused(manage: Manage, node: Node) -> None:
     out = manage("create", "--type=address", "priority=x", code=1)
     assert out == "ValueError: invalid literal for int() with base 10: 'x'\n"
     assert node.requests == []
 
 
-def test_unexpected_success(manage: Manage, script: Script) -> None:
+def test_unexpected_success_status_is_error(manage: Manage, script: AnswersByOperation) -> None:
     script.answers["CREATE"] = (200, "OK", {})
     out = manage("create", "--type=listener", code=1)
     assert out == "ValueError: Response was 200(OK) but expected 201(Created): OK\n"
 
 
-def test_update(manage: Manage, node: Node, script: Script) -> None:
+def test_update_sends_converted_attributes(manage: Manage, node: Node, script: AnswersByOperation) -> None:
     script.answers["UPDATE"] = (200, "OK", {"enable": "info+"})
     words = [
         "update",
@@ -168,12 +168,12 @@ def test_update(manage: Manage, node: Node, script: Script) -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("on", True), ("off", False), ("no", False), ("true", True), ("1", "1")])
-def test_booleans_of_an_update(manage: Manage, node: Node, text: str, value: Any) -> None:
+def test_update_converts_booleans(manage: Manage, node: Node, text: str, value: Any) -> None:
     manage("update", "--type=connection", "identity=3", f"enableProtocolTrace={text}")
     assert sent(node)[1]["enableProtocolTrace"] == value
 
 
-def test_delete(manage: Manage, node: Node) -> None:
+def test_delete_sends_type_and_name(manage: Manage, node: Node) -> None:
     assert manage("delete", "--type=listener", "--name=n") == ""
     assert sent(node)[0] == {"operation": "DELETE", "type": PREFIX + "listener", "name": "n"}
 
@@ -188,18 +188,20 @@ def test_delete(manage: Manage, node: Node) -> None:
         (["get-mgmt-nodes"], {"operation": "GET-MGMT-NODES"}),
     ],
 )
-def test_introspection(manage: Manage, node: Node, words: list[str], expected: dict[str, str]) -> None:
+def test_introspection_operations_are_sent(
+    manage: Manage, node: Node, words: list[str], expected: dict[str, str]
+) -> None:
     assert manage(*words) == "{}\n"
     assert sent(node)[0] == SELF | expected
 
 
-def test_other_operations_are_sent_as_typed(manage: Manage, node: Node, script: Script) -> None:
+def test_custom_operations_are_sent_as_typed(manage: Manage, node: Node, script: AnswersByOperation) -> None:
     script.answers["get-log"] = (200, "OK", [["A", "info", "text"]])
     assert manage("get-log", "limit=5", "--indent=-1") == '[["A", "info", "text"]]\n'
     assert sent(node)[0] == {"operation": "get-log", "limit": "5"}
 
 
-def test_other_operations_with_everything(manage: Manage, node: Node, script: Script) -> None:
+def test_custom_operations_take_all_options(manage: Manage, node: Node, script: AnswersByOperation) -> None:
     script.answers["callme"] = (200, "OK", "as it is\nsecond line")
     words = ["--type=dummy", "--name=n", "--identity=i", "--properties", '{"p": 1}', "--body", '{"b": [1]}', "a"]
     assert manage("callme", *words) == "as it is\nsecond line\n"
@@ -207,11 +209,11 @@ def test_other_operations_with_everything(manage: Manage, node: Node, script: Sc
     assert sent(node) == (expected, {"b": [1]})
 
 
-def test_empty_answers_print_nothing(manage: Manage) -> None:
+def test_empty_answer_prints_nothing(manage: Manage) -> None:
     assert manage("profile", "start") == ""
 
 
-def test_bodies(manage: Manage, node: Node) -> None:
+def test_body_option_is_parsed_as_json(manage: Manage, node: Node) -> None:
     manage("x", "--body", "plain text")
     assert node.requests[0].body == "plain text"
     manage("x", "--body", "17")
@@ -222,7 +224,9 @@ def test_bodies(manage: Manage, node: Node) -> None:
     assert len(node.requests) == 2
 
 
-def test_stdin(manage: Manage, node: Node, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdin_gives_one_or_more_requests(
+    manage: Manage, node: Node, script: AnswersByOperation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script.answers["CREATE"] = (201, "Created", {"a": 1})
 
     def given(text: str) -> None:
@@ -254,19 +258,21 @@ def test_stdin(manage: Manage, node: Node, script: Script, monkeypatch: pytest.M
         (501, "NotImplementedStatus"),
     ],
 )
-def test_error_statuses(manage: Manage, script: Script, status: int, name: str) -> None:
+def test_error_status_is_named(manage: Manage, script: AnswersByOperation, status: int, name: str) -> None:
     script.answers["READ"] = (status, "No entity with name=x", {})
     assert manage("read", "--name=x", code=1) == f"{name}: No entity with name=x\n"
 
 
-def test_debug_variable_shows_exceptions(node: Node, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_variable_shows_exceptions(
+    node: Node, script: AnswersByOperation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script.answers["READ"] = (404, "Not Found", {})
     monkeypatch.setenv(DEBUG_VARIABLE, "1")
     with pytest.raises(Exception, match="^Not Found$"):
         main(["read", "--name=x", "-b", node.url])
 
 
-def test_connection_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_connection_refused_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -277,7 +283,7 @@ def test_connection_refused(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_timeout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_timeout_names_router_and_wait(capsys: pytest.CaptureFixture[str]) -> None:
     silent = Node(lambda _: [], mute="_topo/0/NOPE/$management")
     try:
         assert main(["query", "-b", silent.url, "-r", "NOPE", "-t", "0.3"]) == 1
@@ -307,7 +313,7 @@ def test_timeout(capsys: pytest.CaptureFixture[str]) -> None:
         (["query", "--i", "x"], "ambiguous option: --i could match --identity, --indent"),
     ],
 )
-def test_usage(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_is_reported(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     out, err = capsys.readouterr()
@@ -317,12 +323,12 @@ def test_usage(words: list[str], error: str, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.starts
-def test_interrupt(node: Node) -> None:
+def test_interrupt_ends_with_empty_line(node: Node) -> None:
     """Ctrl-C while the tool waits prints an empty line and gives exit code 1."""
     quiet = Node(lambda _: [])
     # A shell that starts the tests in the background may have made them ignore the signal.
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heard}; import sys; from router.cli.manage import long_type, main; sys.exit(main())"
+    restore_signal = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{restore_signal}; import sys; from router.cli.manage import long_type, main; sys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "query", "-b", quiet.url, "-t", "60"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -28,13 +28,13 @@ def parse(*words: str) -> Target:
         ("[::1]", "amqp://[::1]:5672", None, None, ""),
     ],
 )
-def test_url(text: str, shown: str, user: str | None, password: str | None, path: str) -> None:
+def test_url_is_parsed_with_defaults(text: str, shown: str, user: str | None, password: str | None, path: str) -> None:
     url = Url.parse(text)
     assert (url.text, url.user, url.password, url.path) == (shown, user, password, path)
 
 
 @pytest.mark.parametrize("text", ["http://x", "host:x", "host:0", "host:65536", "[::1", "[::1]x"])
-def test_bad_url(text: str) -> None:
+def test_invalid_url_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="^Invalid URL"):
         Url.parse(text)
 
@@ -50,11 +50,11 @@ def test_bad_url(text: str) -> None:
         (("-b", "host/_local/$management", "-r", "B"), "_local/$management"),
     ],
 )
-def test_address(words: tuple[str, ...], address: str) -> None:
+def test_address_options_select_management_node(words: tuple[str, ...], address: str) -> None:
     assert parse(*words).address == address
 
 
-def test_plain_has_neither_tls_nor_sasl() -> None:
+def test_plain_target_has_neither_tls_nor_sasl() -> None:
     plain = parse()
     assert (plain.tls, plain.sasl, plain.timeout, plain.url.text) == (None, None, 5.0, "amqp://0.0.0.0:5672")
     assert parse("-t", "0.25").timeout == 0.25
@@ -70,13 +70,13 @@ def test_plain_has_neither_tls_nor_sasl() -> None:
         (("-b", "amqps://h"), (None, None, None)),
     ],
 )
-def test_sasl(words: tuple[str, ...], sasl: tuple[str | None, ...]) -> None:
+def test_sasl_options_are_taken(words: tuple[str, ...], sasl: tuple[str | None, ...]) -> None:
     found = parse(*words).sasl
     assert found is not None
     assert (found.mechanisms, found.user, found.password) == sasl
 
 
-def test_passwords_from_files(tmp_path: Path) -> None:
+def test_passwords_are_read_from_files(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("  secret\n")
     sasl = parse("--sasl-password-file", str(file)).sasl
@@ -87,7 +87,7 @@ def test_passwords_from_files(tmp_path: Path) -> None:
     assert tls.password == "secret"
 
 
-def test_tls() -> None:
+def test_tls_options_select_amqps() -> None:
     found = parse("-b", "host", "--ssl-trustfile", "ca.pem", "--ssl-disable-peer-name-verify")
     assert found.url.text == "amqps://host:5671"
     assert found.sasl is not None
@@ -106,7 +106,7 @@ def test_tls() -> None:
         (("x",), "unrecognized arguments: x"),
     ],
 )
-def test_usage_errors(words: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_names_option(words: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(*words)
     out, err = capsys.readouterr()

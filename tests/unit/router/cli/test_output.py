@@ -13,7 +13,7 @@ EVERYTHING = "".join(map(chr, range(sys.maxunicode + 1)))  # lone surrogates inc
 DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control, format (including bidi), surrogates, line separators
 
 
-def test_no_dangerous_character_passes() -> None:
+def test_dangerous_characters_are_escaped() -> None:
     for text in (one_line(EVERYTHING), printable(EVERYTHING)):
         left = {each for each in text if unicodedata.category(each) in DANGEROUS}
         assert left == (set() if text == one_line(EVERYTHING) else {"\n", "\t"})
@@ -30,18 +30,18 @@ def test_no_dangerous_character_passes() -> None:
         ("Grüße, ключ, 名前 \\x1b", "Grüße, ключ, 名前 \\x1b"),
     ],
 )
-def test_escapes(text: str, escaped: str) -> None:
+def test_control_characters_are_shown_as_escapes(text: str, escaped: str) -> None:
     assert one_line(text) == escaped
 
 
-def test_json_has_the_text_itself() -> None:
+def test_json_keeps_text_unescaped() -> None:
     value = {EVERYTHING[:0x3000]: [EVERYTHING[:0x3000], None, 1.5]}
     text = to_json(value, 2)
     assert json.loads(text) == value
     assert text.replace("\n", "").isprintable()
 
 
-def test_streams_escape_what_any_code_prints() -> None:
+def test_streams_escape_all_printed_text() -> None:
     before = sys.stdout
     stream = io.StringIO()
     sys.stdout = stream
@@ -57,7 +57,7 @@ def test_streams_escape_what_any_code_prints() -> None:
     assert stream.getvalue() == "a\\x1b[2J\\r\n\\x07\n"
 
 
-def test_what_the_encoding_lacks_is_escaped() -> None:
+def test_characters_missing_in_encoding_are_escaped() -> None:
     octets = io.BytesIO()
     with io.TextIOWrapper(octets, "ascii") as file:
         stream = EscapingStream(file)

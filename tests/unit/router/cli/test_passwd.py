@@ -30,7 +30,7 @@ def log_in(path, user, password):
     return isinstance(answer, Success)
 
 
-def test_a_user_is_made_changed_and_deleted(run, tmp_path):
+def test_user_is_created_changed_and_deleted(run, tmp_path):
     path = tmp_path / "users"
     assert run("guest", *FEW) == (0, "")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -50,7 +50,7 @@ def test_a_user_is_made_changed_and_deleted(run, tmp_path):
     assert os.listdir(tmp_path) == ["users"]
 
 
-def test_mode_and_link_stay(run, tmp_path):
+def test_file_mode_and_symbolic_link_are_kept(run, tmp_path):
     path, link = tmp_path / "users", tmp_path / "link"
     run("guest", *FEW)
     path.chmod(0o640)
@@ -73,14 +73,14 @@ def test_mode_and_link_stay(run, tmp_path):
         (["guest", "--delete"], "secret", "No such file"),
     ],
 )
-def test_what_is_refused(run, tmp_path, words, password, text):
+def test_invalid_input_is_refused(run, tmp_path, words, password, text):
     status, error = run(*words, password=password)
     assert status == 1
     assert text in error
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_cannot_be_read_stays_as_it_is(run, tmp_path):
+def test_unreadable_file_is_left_unchanged(run, tmp_path):
     path = tmp_path / "users"
     path.write_text("guest secret\n")
     status, error = run("other", *FEW)
@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read_stays_as_it_is(run, tmp_path):
     assert "line 1: unknown mechanism" in error
 
 
-def test_an_unknown_user_cannot_be_deleted(run, tmp_path):
+def test_deletion_of_unknown_user_is_refused(run, tmp_path):
     run("guest", *FEW)
     before = (tmp_path / "users").read_text()
     status, error = run("other", "--delete")
@@ -97,6 +97,6 @@ def test_an_unknown_user_cannot_be_deleted(run, tmp_path):
     assert (tmp_path / "users").read_text() == before
 
 
-def test_too_few_iterations_are_refused(run):
+def test_iterations_below_minimum_are_refused(run):
     with pytest.raises(SystemExit):
         run("guest", "--iterations", "1")

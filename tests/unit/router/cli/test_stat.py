@@ -69,7 +69,7 @@ def stat(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> Stat:
     return run
 
 
-def test_general(stat: Stat) -> None:
+def test_general_statistics_are_shown(stat: Stat) -> None:
     assert stat({"router": [ROUTER | TOTALS]}) == (
         "Router Statistics\n"
         "  attr                             value\n"
@@ -106,7 +106,7 @@ def test_general(stat: Stat) -> None:
     )
 
 
-def test_general_of_an_old_router(stat: Stat) -> None:
+def test_general_statistics_of_old_router_are_shown(stat: Stat) -> None:
     lines = stat({}, "--general", "--csv").splitlines()
     assert lines[:3] == ["Router Statistics", '"attr","value"', '"Version","1.19.0"']
     assert [line.split(",")[0].strip('"') for line in lines[2:]] == [
@@ -115,7 +115,7 @@ def test_general_of_an_old_router(stat: Stat) -> None:
     ]  # fmt: skip
 
 
-def test_connections(stat: Stat) -> None:
+def test_connections_table_shows_security_and_authentication(stat: Stat) -> None:
     rows = [
         CONNECTION,
         {**CONNECTION, **TLS, "identity": "2", "isAuthenticated": True, "sasl": "PLAIN", "user": "u", "tenant": "t.x/"},
@@ -137,7 +137,7 @@ def test_connections(stat: Stat) -> None:
     )
 
 
-def test_edge(stat: Stat) -> None:
+def test_edge_connections_are_shown(stat: Stat) -> None:
     edge = {**CONNECTION, "identity": "2", "role": "edge"}
     assert stat({"connection": [CONNECTION, edge]}, "-e") == (
         "Connections\n"
@@ -149,7 +149,7 @@ def test_edge(stat: Stat) -> None:
     assert stat({"connection": []}, "-e") == "No Edge Router Connections\n"
 
 
-def test_links(stat: Stat, nodes: list[Node]) -> None:
+def test_links_table_shows_counters_and_stalls(stat: Stat, nodes: list[Node]) -> None:
     out = {**LINK, "linkDir": "out", "identity": "13", "owningAddr": "Dfar", "peer": "12", "zeroCreditSeconds": 3725}
     anonymous = {**LINK, "identity": "14", "owningAddr": None, "deliveriesDelayed1Sec": 0, "deliveriesDelayed10Sec": 0}
     assert stat({"router.link": [LINK, out, anonymous]}, "-l") == (
@@ -174,7 +174,7 @@ def test_links(stat: Stat, nodes: list[Node]) -> None:
     assert nodes[0].requests[-1].body["attributeNames"]  # only the columns that are shown
 
 
-def test_addresses(stat: Stat) -> None:
+def test_addresses_table_is_sorted_and_formatted(stat: Stat) -> None:
     rows = [
         ADDRESS,
         {**ADDRESS, "name": "M1a", "priority": 7},
@@ -198,7 +198,7 @@ def test_addresses(stat: Stat) -> None:
     ]
 
 
-def test_nodes(stat: Stat) -> None:
+def test_nodes_table_shows_routers(stat: Stat) -> None:
     own = {"id": "QDR.B", "nextHop": "(self)", "routerLink": None, "protocolVersion": 1, "cost": None,
            "linkState": ["QDR.A"], "validOrigins": [], "lastTopoChange": 1795221139}  # fmt: skip
     other = {**own, "id": "QDR.A", "nextHop": None, "routerLink": 0, "cost": 2, "validOrigins": ["QDR.C"],
@@ -221,7 +221,7 @@ def test_nodes(stat: Stat) -> None:
     assert stat({"router.node": []}, "-n") == "Router is Standalone - No Router List\n"
 
 
-def test_auto_links_and_link_routes(stat: Stat) -> None:
+def test_auto_links_and_link_routes_are_shown(stat: Stat) -> None:
     link = {"address": "q", "direction": "in", "phase": 1, "externalAddress": None, "linkRef": "9",
             "operStatus": "failed", "lastError": "Node not found"}  # fmt: skip
     assert stat({"router.config.autoLink": [link]}, "--autolinks") == (
@@ -248,7 +248,7 @@ def test_auto_links_and_link_routes(stat: Stat) -> None:
     assert stat({"router.config.linkRoute": []}, "--linkroutes") == "Link Routes\nNo Link Routes found\n"
 
 
-def test_memory(stat: Stat) -> None:
+def test_memory_table_shows_pools_and_summary(stat: Stat) -> None:
     pool = {"identity": "allocator/qd_b", "typeSize": 1024, "transferBatchSize": 16384, "localFreeListMax": 32,
             "totalAllocFromHeap": 1720, "heldByThreads": 1600, "batchesRebalancedToThreads": 0,
             "batchesRebalancedToGlobal": 1}  # fmt: skip
@@ -269,7 +269,7 @@ def test_memory(stat: Stat) -> None:
     assert stat({"allocator": [{**pool, "typeSize": None}]}, "-m") == "No memory statistics available\n"
 
 
-def test_policy(stat: Stat) -> None:
+def test_policy_configuration_and_status_are_shown(stat: Stat) -> None:
     policy = {"maxConnections": 65535, "maxMessageSize": 0, "enableVhostPolicy": False,
               "enableVhostNamePatterns": False, "policyDir": "", "defaultVhost": "", "connectionsProcessed": 3,
               "connectionsDenied": 1, "connectionsCurrent": 2, "linksDenied": 4, "maxMessageSizeDenied": 5,
@@ -304,7 +304,7 @@ VHOST = {
 }  # fmt: skip
 
 
-def test_vhosts(stat: Stat) -> None:
+def test_vhosts_table_shows_limits(stat: Stat) -> None:
     assert stat({"vhost": [VHOST]}, "--vhosts") == (
         "Vhosts\n"
         "  hostname  maxConnections  maxMessageSize  maxConnectionsPerUser  maxConnectionsPerHost  "
@@ -315,7 +315,7 @@ def test_vhosts(stat: Stat) -> None:
     assert stat({"vhost": []}, "--vhosts") == "No Vhosts\n"
 
 
-def test_vhost_groups(stat: Stat) -> None:
+def test_vhost_groups_are_shown_with_defaults(stat: Stat) -> None:
     attributes = {"maxFrameSize": {"type": "integer", "default": 2147483647}, "maxSenders": {"type": "integer"}}
     schema = {"entityTypes": {"vhostUserGroupSettings": {"attributes": attributes}}}
     lines = stat({"vhost": [VHOST]}, "--vhostgroups", "--csv", calls={"GET-SCHEMA": schema}).splitlines()
@@ -332,7 +332,7 @@ def test_vhost_groups(stat: Stat) -> None:
     assert lines[16] == "Vhost 'h' UserGroup '$default'"
 
 
-def test_vhost_stats(stat: Stat) -> None:
+def test_vhost_stats_are_shown_with_users(stat: Stat) -> None:
     stats = {"hostname": "h", "connectionsApproved": 4, "connectionsDenied": 1, "connectionsCurrent": 2,
              "sessionDenied": 0, "senderDenied": 0, "receiverDenied": 0, "maxMessageSizeDenied": 0,
              "perUserState": {"u": ["1.2.3.4:5", "1.2.3.4:6"]}}  # fmt: skip
@@ -349,7 +349,7 @@ def test_vhost_stats(stat: Stat) -> None:
     assert stat({"vhostStats": []}, "--vhoststats") == "No Vhost Stats\n"
 
 
-def test_log(stat: Stat, nodes: list[Node]) -> None:
+def test_log_lines_are_shown(stat: Stat, nodes: list[Node]) -> None:
     at = time.mktime((2026, 11, 21, 0, 28, 19, 0, 0, -1))
     entries = [["SERVER", "info", "[C1] Accepted", None, None, int(at)]]
     assert stat({}, "--log", "--limit", "5", calls={"GET-LOG": entries}) == (
@@ -358,7 +358,9 @@ def test_log(stat: Stat, nodes: list[Node]) -> None:
     assert nodes[0].requests[-1].properties["limit"] == 5
 
 
-def test_heading_and_requests(stat: Stat, nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> None:
+def test_heading_and_requests_are_as_expected(
+    stat: Stat, nodes: list[Node], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Time and router stand above the table. GET-MGMT-NODES is sent first. Correlation-ids are consecutive numbers as
     text."""
     node = rows_node({"router": [ROUTER], "connection": []})
@@ -375,7 +377,7 @@ def test_heading_and_requests(stat: Stat, nodes: list[Node], capsys: pytest.Capt
     assert (node.requests[1].properties["offset"], node.requests[1].properties["count"]) == (0, 500)
 
 
-def test_pages_and_limit(stat: Stat, nodes: list[Node]) -> None:
+def test_query_is_paged_up_to_limit(stat: Stat, nodes: list[Node]) -> None:
     rows = [{**ADDRESS, "name": f"M0{number:04}"} for number in range(1200)]
     assert len(stat({"router.address": rows}, "-a").splitlines()) == 3 + 1200
     assert [request.properties["offset"] for request in nodes[0].requests[2:]] == [0, 500, 1000]
@@ -386,7 +388,7 @@ def test_pages_and_limit(stat: Stat, nodes: list[Node]) -> None:
     assert len(stat({"router.address": rows}, "-a", "--limit", "0").splitlines()) == 3 + 1200
 
 
-def test_all_routers(stat: Stat, nodes: list[Node]) -> None:
+def test_option_all_routers_shows_each_router(stat: Stat, nodes: list[Node]) -> None:
     addresses = ["amqp:/_topo/0/QDR.A/$management", "amqp:/_topo/0/QDR.B/$management"]
     out = stat({"connection": []}, "--all-routers", "-c", calls={"GET-MGMT-NODES": addresses})
     assert re.fullmatch(r"[-\d]+ [.:\d]+ UTC\nRouter  QDR\.A\n\nConnections\n\nRouter  QDR\.B\n\nConnections\n\n", out)
@@ -396,7 +398,7 @@ def test_all_routers(stat: Stat, nodes: list[Node]) -> None:
     assert alone == "Connections\n"
 
 
-def test_all_entities(stat: Stat) -> None:
+def test_option_all_entities_shows_all_tables(stat: Stat) -> None:
     tables: dict[str, list[dict[str, Any]]] = {
         name: []
         for name in ("router.link", "router.address", "connection", "router.config.autoLink", "router.config.linkRoute",
@@ -424,7 +426,7 @@ def test_all_entities(stat: Stat) -> None:
         (["--all-routers", "-r", "x"], "argument -r/--router: not allowed with argument --all-routers"),
     ],
 )
-def test_usage(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_is_reported(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words, "sluice stat")
     out, err = capsys.readouterr()

@@ -16,7 +16,7 @@ def printed(csv: bool, title: str, heads: list[str], rows: list[list[object]]) -
     return out.getvalue()
 
 
-def test_classic() -> None:
+def test_classic_table_is_left_justified() -> None:
     """Columns are left-justified and two blanks apart. Only the rule below the heads pads the last column."""
     assert printed(False, "Things", HEADS, ROWS) == (
         "Things\n"
@@ -27,14 +27,14 @@ def test_classic() -> None:
     )
 
 
-def test_csv() -> None:
+def test_csv_cells_are_quoted() -> None:
     assert printed(True, "Things", ["a", "b", "c"], [['say "x"', None, 0], ["", True, "1,5"]]) == (
         'Things\n"a","b","c"\n"say ""x""",,"0"\n,"True","1,5"\n'
     )
 
 
 @pytest.mark.parametrize("csv", [False, True])
-def test_no_rows_is_only_the_title(csv: bool) -> None:
+def test_table_without_rows_is_its_title(csv: bool) -> None:
     assert printed(csv, "Things", HEADS, []) == "Things\n"
 
 
@@ -51,11 +51,11 @@ def test_no_rows_is_only_the_title(csv: bool) -> None:
         (None, ""),
     ],
 )
-def test_memory(octets: int | None, text: str) -> None:
+def test_memory_is_shown_with_unit(octets: int | None, text: str) -> None:
     assert memory(octets) == text
 
 
-def test_times_and_numbers() -> None:
+def test_times_and_numbers_are_formatted() -> None:
     assert long_time(0) == "000:00:00:00"
     assert long_time(2 * 86400 + 3 * 3600 + 4 * 60 + 5) == "002:03:04:05"
     assert long_time(1234 * 86400) == "1234:00:00:00"

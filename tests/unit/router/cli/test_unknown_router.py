@@ -17,7 +17,7 @@ NO_EDGE = "_edge/NOPE/$management"
 PATIENCE = ("-t", "1000")  # seconds; no test waits this long
 
 
-class Network:
+class LimitedManagementAnswers:
     """Answers of a router that implements only the listed operations."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Network:
 
 
 @pytest.fixture
-def network() -> Network:
-    return Network()
+def network() -> LimitedManagementAnswers:
+    return LimitedManagementAnswers()
 
 
 @pytest.fixture(params=[NOWHERE, NO_EDGE])
-def node(request: pytest.FixtureRequest, network: Network) -> Iterator[Node]:
+def node(request: pytest.FixtureRequest, network: LimitedManagementAnswers) -> Iterator[Node]:
     made = Node(network, mute=request.param)
     yield made
     made.stop()
@@ -47,8 +47,8 @@ def node(request: pytest.FixtureRequest, network: Network) -> Iterator[Node]:
 
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
 @pytest.mark.parametrize("tool", [qdstat, qdmanage, explain.main, top.main, reload.main])
-def test_unknown_router_is_named_at_once(
-    node: Node, network: Network, capsys: pytest.CaptureFixture[str], tool: Any
+def test_unknown_router_is_reported_at_once(
+    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str], tool: Any
 ) -> None:
     network.explained = {"reachable": False, "further": []}
     words = {qdmanage: ["query"], explain.main: ["x"]}.get(tool, [])
@@ -63,15 +63,17 @@ def test_unknown_router_is_named_at_once(
 
 
 @pytest.mark.parametrize("node", [NO_EDGE], indirect=True)
-def test_unknown_edge_router_is_named_at_once(node: Node, network: Network, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_edge_router_is_reported_at_once(
+    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
     network.explained = {"reachable": False, "further": []}
     assert qdstat(["-b", node.url, "--edge-router", "NOPE", *PATIENCE]) == 1
     assert capsys.readouterr().out == UNKNOWN
 
 
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
-def test_router_of_1_19_is_asked_for_its_nodes(
-    node: Node, network: Network, capsys: pytest.CaptureFixture[str]
+def test_router_of_1_19_is_queried_for_its_nodes(
+    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network.nodes = ["A", "B"]
     assert qdstat(["-b", node.url, "-r", "NOPE", *PATIENCE]) == 1
@@ -80,8 +82,8 @@ def test_router_of_1_19_is_asked_for_its_nodes(
 
 @pytest.mark.parametrize("nodes", [[], ["A", "NOPE"]])
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
-def test_router_that_may_be_there_is_waited_for(
-    node: Node, network: Network, capsys: pytest.CaptureFixture[str], nodes: list[str]
+def test_router_that_may_exist_is_waited_for(
+    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str], nodes: list[str]
 ) -> None:
     """An edge router of 1.19 knows no nodes."""
     network.nodes = nodes
@@ -90,7 +92,9 @@ def test_router_that_may_be_there_is_waited_for(
 
 
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
-def test_edge_router_says_whom_to_ask(node: Node, network: Network, capsys: pytest.CaptureFixture[str]) -> None:
+def test_edge_router_refers_to_interior_router(
+    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The interior router's answer decides. Here it equals that of the edge router."""
     network.explained = {"reachable": False, "further": [{"router": "INT", "edge": False}]}
     assert qdstat(["-b", node.url, "-r", "NOPE", *PATIENCE]) == 1
@@ -102,7 +106,7 @@ def test_edge_router_says_whom_to_ask(node: Node, network: Network, capsys: pyte
     ("address", "router"),
     [(NOWHERE, "NOPE"), (NO_EDGE, "NOPE"), ("$management", None), ("_topo/0/A", None), ("_local/$management", None)],
 )
-def test_router_of_an_address(address: str, router: str | None) -> None:
+def test_router_is_extracted_from_address(address: str, router: str | None) -> None:
     assert router_of(address) == router
 
 
@@ -115,7 +119,7 @@ def test_router_of_an_address(address: str, router: str | None) -> None:
         (trace.main, ["1"], "show the frames of a connection as they pass"),
     ],
 )
-def test_tools_of_sluice_say_that_the_router_is_another_one(
+def test_tools_report_router_without_their_operation(
     node: Node, capsys: pytest.CaptureFixture[str], tool: Any, words: list[str], what: str
 ) -> None:
     where = "--url" if tool is policy.main else "-b"
@@ -125,6 +129,6 @@ def test_tools_of_sluice_say_that_the_router_is_another_one(
 
 
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
-def test_reload_says_that_the_router_is_another_one(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reload_reports_router_without_its_operation(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     assert reload.main(["-b", node.url]) == 1
     assert capsys.readouterr().err.startswith("Only Sluice routers read their configuration file again: ")

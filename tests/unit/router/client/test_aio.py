@@ -33,7 +33,7 @@ def broker():
         yield running
 
 
-def test_a_message_there_and_back(broker):
+def test_message_is_sent_and_received(broker):
     async def main():
         async with await aconnect(broker.url, timeout=PATIENCE) as connection:
             sender = await connection.sender("q", timeout=PATIENCE)
@@ -52,7 +52,7 @@ def test_a_message_there_and_back(broker):
     assert [state for _, state in broker.heard] == [outcomes.encode(Accepted())] * 2
 
 
-def test_a_connection_that_gathers_waits_after_a_short_read_and_reads_on(broker):
+def test_gathering_connection_pauses_after_short_read(broker):
     async def main():
         async with await aconnect(broker.url) as connection:
             sender, receiver = await connection.sender("q"), await connection.receiver("q")
@@ -68,7 +68,7 @@ def test_a_connection_that_gathers_waits_after_a_short_read_and_reads_on(broker)
     asyncio.run(main())
 
 
-def test_many_tasks_share_a_sender_and_a_receiver(broker):
+def test_tasks_share_sender_and_receiver(broker):
     async def main():
         async with await aconnect(broker.url) as connection:
             sender, receiver = await connection.sender("q"), await connection.receiver("q", window=7)
@@ -86,7 +86,7 @@ def test_many_tasks_share_a_sender_and_a_receiver(broker):
     asyncio.run(main())
 
 
-def test_a_cancelled_receive_takes_nothing(broker):
+def test_cancelled_receive_loses_no_message(broker):
     async def main():
         async with await aconnect(broker.url) as connection:
             sender, receiver = await connection.sender("q"), await connection.receiver("q")
@@ -103,7 +103,7 @@ def test_a_cancelled_receive_takes_nothing(broker):
     asyncio.run(main())
 
 
-def test_drain_and_iteration(broker):
+def test_drain_ends_iteration(broker):
     async def main():
         async with await aconnect(broker.url) as connection:
             sender = await connection.sender("q")
@@ -123,7 +123,7 @@ def test_drain_and_iteration(broker):
     asyncio.run(main())
 
 
-def test_large_messages_while_the_socket_is_full(broker):
+def test_large_messages_are_sent_while_socket_is_full(broker):
     body = b"x" * 8_000_000
 
     async def main():
@@ -136,7 +136,7 @@ def test_large_messages_while_the_socket_is_full(broker):
     asyncio.run(main())
 
 
-def test_refusals_say_why(broker):
+def test_refused_link_gives_reason(broker):
     broker.refused.add("q")
     broker.outcomes["r"] = outcomes.encode(Rejected("a:b", "why"))
 
@@ -152,7 +152,7 @@ def test_refusals_say_why(broker):
     asyncio.run(main())
 
 
-def test_nobody_listens():
+def test_connection_to_closed_port_fails():
     async def main(port):
         with pytest.raises(ConnectionFailedError, match=f"127.0.0.1:{port}"):
             await aconnect(f"127.0.0.1:{port}")
@@ -168,7 +168,7 @@ def test_nobody_listens():
 
 
 @pytest.mark.parametrize("cut", [Broker.cut, lambda broker: broker.say("amqp:connection:forced", "go")])
-def test_reconnection_attaches_again_and_resends_nothing(broker, cut):
+def test_reconnection_attaches_links_and_resends_nothing(broker, cut):
     broker.outcomes["q"] = None
 
     async def main():
@@ -193,7 +193,7 @@ def test_reconnection_attaches_again_and_resends_nothing(broker, cut):
     assert broker.connected == 2
 
 
-def test_heartbeats_while_nothing_happens():
+def test_idle_connection_sends_heartbeats():
     async def main(url):
         async with await aconnect(url, idle=0) as connection:
             await asyncio.sleep(1.5 * IDLE_MS / 1000)

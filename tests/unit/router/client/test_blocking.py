@@ -38,7 +38,7 @@ def broker():
         yield running
 
 
-def test_a_message_there_and_back(broker):
+def test_message_is_sent_and_received(broker):
     with connect(broker.url, timeout=PATIENCE) as connection:
         assert connection.remote["container"] == "server"
         assert connection.sender("q").send(Message("hello", subject="s"), timeout=PATIENCE) == Accepted()
@@ -60,7 +60,7 @@ def test_a_message_there_and_back(broker):
         (lambda delivery: delivery.modify(True, True), Modified(True, True)),
     ],
 )
-def test_outcomes_of_both_sides(broker, how, outcome):
+def test_outcome_reaches_broker(broker, how, outcome):
     broker.outcomes["q"] = outcomes.encode(outcome)
     with connect(broker.url) as connection:
         assert connection.sender("q").send(Message(1), timeout=PATIENCE) == outcome
@@ -68,14 +68,14 @@ def test_outcomes_of_both_sides(broker, how, outcome):
     assert broker.heard == [(Message(1).encode(), outcomes.encode(outcome))]
 
 
-def test_a_receiver_that_settles_second():
+def test_receiver_that_settles_second_is_answered():
     with Broker(second=True) as broker, connect(broker.url) as connection:
         assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
         connection.poll(0.05)
         assert broker.sides[0].links[0].unsettled == {}
 
 
-def test_more_links_than_a_loop_with_others_handles_at_a_time(broker):
+def test_links_beyond_one_turn_are_handled(broker):
     """A client has its engine to itself: no work in it waits for turns of other connections."""
     with connect(broker.url, reconnect=QUICK) as connection:
         receivers = [connection.receiver(f"q{number}", timeout=PATIENCE) for number in range(MANY)]
@@ -88,14 +88,14 @@ def test_more_links_than_a_loop_with_others_handles_at_a_time(broker):
             assert receiver.receive(timeout=PATIENCE).message.body == number
 
 
-def test_settled_and_large_messages(broker):
+def test_settled_and_large_messages_are_delivered(broker):
     body = bytes(range(256)) * 4000
     with connect(broker.url) as connection:
         assert connection.sender("q").send(Message(body), settled=True, timeout=PATIENCE) is None
         assert connection.receiver("q").receive(timeout=PATIENCE).message.body == body
 
 
-def test_many_messages_in_order_and_credit_is_bounded(broker):
+def test_messages_arrive_in_order_within_credit(broker):
     with connect(broker.url) as connection:
         outcomes = connection.sender("q").send_all([Message(n) for n in range(1000)], timeout=PATIENCE)
         assert outcomes == [Accepted()] * 1000
@@ -107,7 +107,7 @@ def test_many_messages_in_order_and_credit_is_bounded(broker):
             delivery.accept()
 
 
-def test_drain_and_manual_credit(broker):
+def test_manual_credit_can_be_drained(broker):
     with connect(broker.url) as connection:
         connection.sender("q").send_all([Message(n) for n in range(3)], timeout=PATIENCE)
         receiver = connection.receiver("q", window=0)
@@ -126,7 +126,7 @@ def test_drain_and_manual_credit(broker):
         assert kept.receive(timeout=PATIENCE).message.body == "later"
 
 
-def test_no_credit_is_a_timeout():
+def test_send_without_credit_times_out():
     with Broker(credit=0) as broker, connect(broker.url) as connection:
         sender = connection.sender("q")
         with pytest.raises(TimeoutError):
@@ -134,7 +134,7 @@ def test_no_credit_is_a_timeout():
         assert broker.queues["q"] == type(broker.queues["q"])()
 
 
-def test_refused_links_say_why(broker):
+def test_refused_link_gives_reason(broker):
     broker.refused.add("q")
     with connect(broker.url) as connection:
         for attach in (connection.sender, connection.receiver):
@@ -144,14 +144,14 @@ def test_refused_links_say_why(broker):
         assert connection.sender("other").send(Message(1), timeout=PATIENCE) == Accepted()
 
 
-def test_a_dynamic_address(broker):
+def test_dynamic_address_is_given(broker):
     with connect(broker.url) as connection:
         assert connection.receiver(None).address == "made-up"
         assert connection.receiver("x", source=Terminus("x", capabilities=("topic",))).address == "x"
 
 
-def test_user_and_password():
-    class Sure:
+def test_user_and_password_are_sent():
+    class TwoStepClient:
         name, response, user, computes, refusal = "PLAIN", b"\0u\0secret", "u", False, ""
 
         def choose(self, offered):
@@ -165,7 +165,7 @@ def test_user_and_password():
             assert additional is None
 
     with Broker(mechanisms={"PLAIN": Password}) as broker:
-        with connect(broker.url, mechanisms=[Sure()], timeout=PATIENCE) as connection:
+        with connect(broker.url, mechanisms=[TwoStepClient()], timeout=PATIENCE) as connection:
             assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
         # A mechanism of one step has no answer to a challenge.
         url = f"amqp://u:secret@127.0.0.1:{broker.port}"
@@ -177,7 +177,7 @@ def test_user_and_password():
 
 
 @pytest.mark.parametrize("more", [{}, {"mechanisms": ["PLAIN"]}, {"token": "t"}])
-def test_a_password_is_not_sent_without_tls(more):
+def test_password_is_not_sent_without_tls(more):
     with Broker(mechanisms={"PLAIN": Password}) as broker:
         url = f"amqp://u:secret@127.0.0.1:{broker.port}"
         with pytest.raises(ConnectionFailedError, match="PLAIN needs TLS, or allow_insecure_mechs=True"):
@@ -185,7 +185,7 @@ def test_a_password_is_not_sent_without_tls(more):
     assert broker.connected == 1
 
 
-def test_settings_of_tls_need_tls():
+def test_tls_settings_need_tls():
     with pytest.raises(ValueError, match="one URL is not amqps"):
         connect(["amqps://127.0.0.1", "amqp://127.0.0.1"], tls=Tls())
     for wrong in (Tls(ca_file="/nowhere"), Tls(certificate="/nowhere"), Tls(key="/nowhere")):
@@ -193,12 +193,12 @@ def test_settings_of_tls_need_tls():
             connect("amqps://127.0.0.1", tls=wrong)
 
 
-def test_tls_where_there_is_none(broker):
+def test_tls_to_plain_listener_fails(broker):
     with pytest.raises(ConnectionFailedError, match="TLS: "):
         connect(broker.url.replace("amqp:", "amqps:"), timeout=PATIENCE)
 
 
-def test_nobody_listens():
+def test_connection_to_closed_port_fails():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -210,7 +210,7 @@ def test_nobody_listens():
             assert connection.remote["container"] == "server"
 
 
-def test_a_peer_that_says_nothing():
+def test_connection_to_silent_peer_times_out():
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"amqp://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(ConnectionFailedError, match="idle-timeout"):
@@ -219,7 +219,7 @@ def test_a_peer_that_says_nothing():
             connect(url, timeout=0.1)
 
 
-def test_an_error_of_the_peer_is_raised(broker):
+def test_error_of_peer_is_raised(broker):
     with connect(broker.url) as connection:
         receiver = connection.receiver("q")
         broker.say("amqp:connection:forced", "go")
@@ -232,7 +232,7 @@ def test_an_error_of_the_peer_is_raised(broker):
 @pytest.mark.parametrize(
     "cut", [lambda broker: broker.cut(), lambda broker: broker.say("amqp:connection:forced", "go")]
 )
-def test_reconnection_attaches_again_and_resends_nothing(broker, cut):
+def test_reconnection_attaches_links_and_resends_nothing(broker, cut):
     broker.outcomes["q"] = None
     broker.credit = 2
     with connect(broker.url, reconnect=QUICK) as connection:
@@ -253,7 +253,7 @@ def test_reconnection_attaches_again_and_resends_nothing(broker, cut):
         assert receiver.receive(timeout=PATIENCE).message.body == "one"
 
 
-def test_reconnection_gives_up_after_its_attempts():
+def test_reconnection_ends_after_its_attempts():
     with Broker() as broker:
         connection = connect(broker.url, reconnect=Backoff(first=0.01, attempts=3))
         receiver = connection.receiver("q")
@@ -262,7 +262,7 @@ def test_reconnection_gives_up_after_its_attempts():
     connection.close()
 
 
-def test_heartbeats_leave_while_a_call_waits():
+def test_heartbeats_are_sent_while_a_call_waits():
     with Broker(idle_ms=IDLE_MS) as broker, connect(broker.url, idle=0) as connection:
         receiver = connection.receiver("q")
         with pytest.raises(TimeoutError):
@@ -271,13 +271,13 @@ def test_heartbeats_leave_while_a_call_waits():
         assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
 
 
-def test_a_silent_peer_is_given_up(broker):
+def test_silent_peer_is_disconnected(broker):
     connection = connect(broker.url, idle=0.2)
     with broker.lock, pytest.raises(ConnectionFailedError, match="idle-timeout expired"):
         connection.poll(PATIENCE)
 
 
-def test_close_takes_outcomes_with_it(broker):
+def test_close_sends_pending_outcomes(broker):
     with connect(broker.url) as connection:
         connection.sender("q").send_all([Message(n) for n in range(50)], timeout=PATIENCE)
         receiver = connection.receiver("q")

@@ -24,7 +24,7 @@ def octets(size: int) -> bytes:
     return bytes(index % 251 for index in range(size))
 
 
-class Exchange:
+class BulkReceiveExchange:
     """Receiver and its server, which sends the messages given to `send`. cut: splits the octets that the receiver
     reads."""
 
@@ -72,8 +72,8 @@ def content(batch):
 
 
 @pytest.mark.parametrize("piece", [1, 7, 100, 10**6])
-def test_messages_come_whole_whatever_the_cuts(piece):
-    exchange = Exchange(cut=lambda data: [data[at : at + piece] for at in range(0, len(data), piece)])
+def test_messages_are_received_whole_for_any_split(piece):
+    exchange = BulkReceiveExchange(cut=lambda data: [data[at : at + piece] for at in range(0, len(data), piece)])
     exchange.send(*map(octets, SIZES))
     batch = exchange.state.take()
     assert content(batch) == [octets(size) for size in SIZES if size <= MOST]
@@ -86,7 +86,7 @@ def test_messages_come_whole_whatever_the_cuts(piece):
     assert exchange.outcomes[2:] == [(number, ACCEPTED, True) for number in (0, 1, 2, 4, 5, 7)]
 
 
-def test_taking_within_a_message_leaves_it():
+def test_take_within_message_leaves_it():
     whole: list[Any] = []
 
     def cut(data):
@@ -96,7 +96,7 @@ def test_taking_within_a_message_leaves_it():
             if batch is not None:
                 whole.append(batch)
 
-    exchange = Exchange()
+    exchange = BulkReceiveExchange()
     exchange.cut = cut
     exchange.send(*(octets(size) for size in (900, 10, 1500, 3000, 20)))
     assert [each for batch in whole for each in content(batch)] == [octets(size) for size in (900, 10, 1500, 20)]
@@ -106,8 +106,8 @@ def test_taking_within_a_message_leaves_it():
     assert [number for number, _, _ in exchange.outcomes if number != 3] == [0, 1, 2, 4]
 
 
-def test_memory_outlives_the_receiver():
-    exchange = Exchange()
+def test_batch_memory_outlives_receiver():
+    exchange = BulkReceiveExchange()
     exchange.send(b"abc", b"def")
     view = memoryview(exchange.state.take().messages)
     exchange.core.lost("gone")
@@ -116,8 +116,8 @@ def test_memory_outlives_the_receiver():
     assert view.readonly
 
 
-def test_settled_messages_are_taken_as_others():
-    exchange = Exchange()
+def test_settled_messages_are_taken_alike():
+    exchange = BulkReceiveExchange()
     exchange.send(b"one", settled=True)
     exchange.send(b"two")
     batch = exchange.state.take()
@@ -127,8 +127,8 @@ def test_settled_messages_are_taken_as_others():
     assert exchange.outcomes == [(1, ACCEPTED, True)]
 
 
-def test_credit_is_used_and_granted_again_after_a_reconnection():
-    exchange = Exchange(credit=3)
+def test_credit_is_granted_again_after_reconnection():
+    exchange = BulkReceiveExchange(credit=3)
     exchange.send(*(b"x" for _ in range(5)))
     batch = exchange.state.take()
     assert (batch.rows, exchange.state.credit) == (3, 0)
@@ -143,13 +143,13 @@ def test_credit_is_used_and_granted_again_after_a_reconnection():
     assert exchange.state.settle(again, Accepted())
 
 
-def test_messages_have_a_bound():
+def test_receiver_without_size_bound_is_refused():
     with pytest.raises(ValueError, match="max_message_size is 0"):
-        Exchange(most=0)
+        BulkReceiveExchange(most=0)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_octets_that_are_damaged_end_the_connection_at_most(seed):
+def test_damaged_octets_only_end_the_connection(seed):
     chance = random.Random(seed)
 
     def cut(data):
@@ -160,7 +160,7 @@ def test_octets_that_are_damaged_end_the_connection_at_most(seed):
         yield bytes(damaged)
 
     sent: list[Any] = []
-    exchange = Exchange(cut=cut)
+    exchange = BulkReceiveExchange(cut=cut)
     for size in SIZES:
         if exchange.core.closing or exchange.sender.ended:
             break
@@ -173,9 +173,9 @@ def test_octets_that_are_damaged_end_the_connection_at_most(seed):
     assert exchange.state.rows == 0
 
 
-def test_the_peer_sends_all_that_it_has_credit_for_without_hearing_from_us():
+def test_peer_may_use_all_credit_without_flow():
     credit = 20_000
-    exchange = Exchange(credit=credit)
+    exchange = BulkReceiveExchange(credit=credit)
     for _ in range(credit):
         exchange.sender.send(b"x")
     while theirs := exchange.server.connection.take_output():

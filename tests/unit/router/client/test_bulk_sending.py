@@ -18,7 +18,7 @@ RECEIVED = codec.encode_described(0x23, [codec.encode_uint(0), codec.encode_ulon
 LONG = bytes(index % 251 for index in range(3000))
 
 
-class Noting(BulkSenderState):
+class RecordingBulkSender(BulkSenderState):
     """Bulk sender that records every outcome other than accepted."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -29,13 +29,13 @@ class Noting(BulkSenderState):
         self.notes.append((octets, state))
 
 
-class Exchange:
+class BulkSendExchange:
     """Sender and its server, which grants the credit given to `grant`."""
 
     def __init__(self, **options: Any) -> None:
         self.core = Core(Options(container="c", max_frame=512))
         session = self.core.session()
-        self.state = Noting(session, source=Terminus(), target=Terminus("r"), name="s", **options)
+        self.state = RecordingBulkSender(session, source=Terminus(), target=Terminus("r"), name="s", **options)
         session.add(self.state)
         self.connect()
 
@@ -77,8 +77,8 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
 
 
-def test_messages_leave_as_there_is_credit():
-    exchange = Exchange()
+def test_messages_are_sent_as_credit_allows():
+    exchange = BulkSendExchange()
     messages = exchange.give(*numbered(5))
     assert exchange.came == []
     exchange.grant(3)
@@ -90,8 +90,8 @@ def test_messages_leave_as_there_is_credit():
     assert len({bytes(each.tag) for each in exchange.server.deliveries}) == 6
 
 
-def test_what_is_accepted_is_counted_and_the_rest_is_told():
-    exchange = Exchange()
+def test_accepted_messages_are_counted_and_others_reported():
+    exchange = BulkSendExchange()
     messages = exchange.give(*numbered(4))
     exchange.grant(10)
     exchange.settle(2)
@@ -103,8 +103,8 @@ def test_what_is_accepted_is_counted_and_the_rest_is_told():
     assert (exchange.state.accepted, messages.left) == (2, 0)
 
 
-def test_messages_of_several_frames_and_of_none():
-    exchange = Exchange()
+def test_messages_of_several_frames_and_empty_ones_are_sent():
+    exchange = BulkSendExchange()
     messages = exchange.give(LONG, b"", LONG[:700])
     exchange.grant(10)
     assert exchange.came == [LONG, b"", LONG[:700]]
@@ -113,8 +113,8 @@ def test_messages_of_several_frames_and_of_none():
     assert messages.left == 0
 
 
-def test_no_more_than_so_many_are_unsettled():
-    exchange = Exchange(most=2)
+def test_unsettled_messages_are_bounded():
+    exchange = BulkSendExchange(most=2)
     exchange.give(*numbered(5))
     exchange.grant(10)
     assert exchange.came == numbered(2)
@@ -125,9 +125,9 @@ def test_no_more_than_so_many_are_unsettled():
     assert exchange.came == numbered(5)
 
 
-def test_a_drain_is_answered_while_outcomes_are_waited_for():
+def test_drain_is_answered_while_outcomes_are_pending():
     """A receiver may drain before it settles."""
-    exchange = Exchange(most=2)
+    exchange = BulkSendExchange(most=2)
     exchange.give(*numbered(5))
     exchange.receiver.flow(10, drain=True)
     exchange.run()
@@ -140,8 +140,8 @@ def test_a_drain_is_answered_while_outcomes_are_waited_for():
     assert exchange.came == numbered(4)
 
 
-def test_settled_messages_are_done_when_somebody_says_so():
-    exchange = Exchange(settled=True)
+def test_settled_messages_are_done_when_confirmed():
+    exchange = BulkSendExchange(settled=True)
     messages = exchange.give(*numbered(5))
     exchange.grant(3)
     assert [each.settled for each in exchange.server.deliveries] == [True] * 3
@@ -153,8 +153,8 @@ def test_settled_messages_are_done_when_somebody_says_so():
     assert messages.left == 0
 
 
-def test_a_reconnection_sends_again_what_was_not_settled_and_that_first():
-    exchange = Exchange()
+def test_reconnection_resends_unsettled_messages_first():
+    exchange = BulkSendExchange()
     first, second = exchange.give(*numbered(4)), exchange.give(*numbered(2, 4))
     exchange.grant(5)
     exchange.settle(1)
@@ -170,8 +170,8 @@ def test_a_reconnection_sends_again_what_was_not_settled_and_that_first():
     assert (first.left, second.left, exchange.state.accepted) == (0, 0, 6)
 
 
-def test_messages_that_are_with_a_link_are_not_given_or_added_to():
-    exchange = Exchange()
+def test_messages_of_a_link_cannot_be_given_again():
+    exchange = BulkSendExchange()
     messages = exchange.give(b"0")
     with pytest.raises(LocalError, match="link s has these messages"):
         exchange.state.give(messages)
@@ -185,8 +185,8 @@ def disposition(number: int, state: bytes, settled: bool) -> bytes:
     return (len(body) + 8).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
 
 
-def test_a_state_that_is_no_outcome_settles_nothing():
-    exchange = Exchange()
+def test_nonterminal_state_settles_nothing():
+    exchange = BulkSendExchange()
     messages = exchange.give(b"0")
     exchange.grant(1)
     exchange.core.receive(disposition(0, RECEIVED, False), NOW)
@@ -194,8 +194,8 @@ def test_a_state_that_is_no_outcome_settles_nothing():
     assert (messages.left, exchange.state.accepted, exchange.state.notes) == (1, 0, [])
 
 
-def test_an_outcome_that_is_not_settled_is_settled_by_us():
-    exchange = Exchange()
+def test_unsettled_outcome_is_settled_by_sender():
+    exchange = BulkSendExchange()
     messages = exchange.give(b"0")
     exchange.grant(1)
     exchange.core.receive(disposition(0, ACCEPTED, False), NOW)
@@ -204,8 +204,8 @@ def test_an_outcome_that_is_not_settled_is_settled_by_us():
     assert ("settled", 0) in exchange.server.notes
 
 
-def test_what_is_settled_within_a_message_ends_it():
-    exchange = Exchange()
+def test_settlement_within_message_ends_it():
+    exchange = BulkSendExchange()
     messages = exchange.give(bytes(1 << 20), b"next")
     exchange.receiver.flow(10)
     exchange.core.receive(exchange.server.connection.take_output(), NOW)
@@ -218,8 +218,8 @@ def test_what_is_settled_within_a_message_ends_it():
     assert messages.left == 0
 
 
-def test_many_messages_in_one_batch():
-    exchange = Exchange()
+def test_batch_of_many_messages_is_settled():
+    exchange = BulkSendExchange()
     messages = exchange.give(*numbered(20_000))
     exchange.grant(20_000)
     assert exchange.came == numbered(20_000)

@@ -15,7 +15,7 @@ ACCEPTED = codec.encode_described(0x24, [])
 NOW = 1.0
 
 
-class Server(Stub):
+class AcceptingServer(Stub):
     """Server that accepts every delivery and sends one message to each receiver."""
 
     def on_attach(self, session, items):
@@ -36,7 +36,7 @@ class Server(Stub):
 def exchange(cut=lambda octets: [octets]):
     """Run a session with a sender and a receiver to its end. Return (core, sender, receiver, sendings, server). cut:
     splits the server's octets."""
-    core, server = Core(Options(container="c", max_frame=512)), Server(max_frame=512)
+    core, server = Core(Options(container="c", max_frame=512)), AcceptingServer(max_frame=512)
     session = core.session()
     sender = session.sender(source=Terminus(), target=Terminus("q"))
     receiver = session.receiver(source=Terminus("r"), target=Terminus(), window=2)
@@ -55,7 +55,7 @@ def exchange(cut=lambda octets: [octets]):
     return core, sender, receiver, sendings, server
 
 
-def test_links_are_attached_with_the_connection():
+def test_links_are_attached_when_connection_opens():
     core, sender, receiver, (sending,), server = exchange()
     assert core.stage is Stage.OPEN
     assert sending.result() == Accepted()
@@ -68,7 +68,7 @@ def test_links_are_attached_with_the_connection():
     assert (receiver.link.unsettled, sender.link.unsettled) == ({}, {})
 
 
-def test_at_every_offset():
+def test_exchange_split_at_every_offset_succeeds():
     sizes: list[int] = []
 
     def whole(octets):
@@ -88,14 +88,14 @@ def test_at_every_offset():
         assert receiver.take().message.body == b"y" * 700, at
 
 
-def test_octet_by_octet():
+def test_exchange_split_into_octets_succeeds():
     _, _, receiver, (sending,), _ = exchange(lambda octets: [octets[i : i + 1] for i in range(len(octets))])
     assert sending.result() == Accepted()
     assert receiver.take() is not None
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_any_octets_end_the_connection_at_worst(seed):
+def test_damaged_octets_only_end_the_connection(seed):
     """Changed octets of a server cause only errors of the connection."""
     generator = random.Random(seed)
     budget = [generator.randrange(1, 4)]
@@ -116,8 +116,8 @@ def test_any_octets_end_the_connection_at_worst(seed):
     assert not any(delivery.settled for delivery in receiver.arrived)
 
 
-def test_a_lost_transport_reports_what_was_unsettled():
-    core, server = Core(Options(max_frame=512)), Server(max_frame=512)
+def test_lost_transport_reports_unsettled_messages():
+    core, server = Core(Options(max_frame=512)), AcceptingServer(max_frame=512)
     sender = core.session().sender(source=Terminus(), target=Terminus("q"))
     core.start(NOW)
     for _ in range(5):

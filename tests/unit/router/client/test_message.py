@@ -46,7 +46,7 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
-def test_a_message_survives(message):
+def test_message_is_decoded_unchanged(message):
     assert messages.decode(message.encode()) == message
 
 
@@ -54,13 +54,13 @@ def test_a_message_survives(message):
     "body",
     [b"", b"x" * 1000, Parts([b"a", b"b"]), [b"a", b"b"], Sequences([[1, "a"], []]), "text", None, [1, 2], {"a": 1}],
 )
-def test_bodies(body):
+def test_body_keeps_its_type(body):
     decoded = messages.decode(Message(body).encode())
     assert decoded.body == body
     assert type(decoded.body) is type(body)
 
 
-def test_sections_are_those_of_the_specification():
+def test_sections_equal_those_of_specification():
     message = Message(
         b"body", durable=True, priority=3, annotations={"x-a": 1}, to="q", correlation_id="c", properties={"k": "v"}
     )
@@ -73,7 +73,7 @@ def test_sections_are_those_of_the_specification():
 
 
 @given(st.binary(max_size=60))
-def test_any_octets_are_a_message_or_a_decode_error(octets):
+def test_random_octets_give_message_or_decode_error(octets):
     error = ""
     try:
         messages.decode(octets)
@@ -83,7 +83,7 @@ def test_any_octets_are_a_message_or_a_decode_error(octets):
 
 
 @pytest.mark.parametrize("code", range(0x70, 0x79))
-def test_a_section_of_another_type_is_a_decode_error(code):
+def test_section_of_wrong_type_is_decode_error(code):
     octets = b"\x00\x53" + bytes([code]) + b"\x50\x05"
     if code == messages.VALUE:
         assert messages.decode(octets).body == 5
@@ -92,7 +92,7 @@ def test_a_section_of_another_type_is_a_decode_error(code):
             messages.decode(octets)
 
 
-def test_a_value_without_a_type():
+def test_value_without_amqp_type_is_refused():
     with pytest.raises(TypeError, match="no AMQP encoding for object"):
         Message(object()).encode()
 
@@ -109,11 +109,11 @@ def test_a_value_without_a_type():
         OtherState(codec.encode_described(0x33, [b"\xa0\x01t"])),
     ],
 )
-def test_an_outcome_survives(outcome):
+def test_outcome_is_decoded_unchanged(outcome):
     assert outcomes.decode(outcomes.encode(outcome)) == outcome
 
 
-def test_what_is_no_outcome():
+def test_nonterminal_state_is_no_outcome():
     assert outcomes.decode(b"") is None
     assert outcomes.decode(codec.encode_described(0x23, [b"\x43", b"\x44"])) is None
 
@@ -128,18 +128,18 @@ def test_what_is_no_outcome():
         ("amqps://u:p@h/q", Url("h", 5671, "u", "p", "q", secure=True)),
     ],
 )
-def test_urls(text, url):
+def test_url_is_parsed_into_parts(text, url):
     assert parse(text) == url
 
 
 @pytest.mark.parametrize("text", ["http://u:secret@h", "amqp://", "amqp://h:x"])
-def test_bad_urls(text):
+def test_invalid_url_is_refused_without_its_password(text):
     with pytest.raises(ValueError) as caught:
         parse(text)
     assert "secret" not in str(caught.value)
 
 
-def test_backoff_grows_to_its_bound():
+def test_backoff_grows_up_to_its_bound():
     delays = [Backoff(first=1, factor=2, most=5, spread=0, attempts=5).delay(n) for n in range(6)]
     assert delays == [1, 2, 4, 5, 5, None]
     assert 8 <= (Backoff(first=10, most=10, spread=0.2).delay(1_000_000) or 0) <= 10

@@ -81,12 +81,12 @@ def make_log(tmp_path):
         (" ,info,, error; ", INFO | ERROR),
     ],
 )
-def test_enable(text, mask):
+def test_enable_text_gives_level_mask(text, mask):
     assert parse_enable(text) == mask
 
 
 @pytest.mark.parametrize("text", ["bogus", "info,bogus", "trace,bogus", "+", "info++", "infos", "info +", "3"])
-def test_enable_refuses(text):
+def test_enable_with_invalid_text_is_refused(text):
     expected = f"'{text}' is not a valid log level. Should be one of "
     with pytest.raises(ValueError, match="is not a valid log level") as caught:
         parse_enable(text)
@@ -94,7 +94,7 @@ def test_enable_refuses(text):
 
 
 @given(st.sets(st.sampled_from(LEVEL_NAMES)), st.sampled_from([" ", ",", ";", ":", ", "]))
-def test_enable_combines(names, separator):
+def test_enable_combines_level_names(names, separator):
     assert parse_enable(separator.join(names)) == sum(LEVELS[name] for name in names)
 
 
@@ -109,7 +109,7 @@ def test_line_with_default_timestamp(make_log):
 
 
 @pytest.mark.parametrize("level", LEVEL_NAMES)
-def test_levels(make_log, level):
+def test_levels_are_filtered_by_mask(make_log, level):
     log, lines = make_log(mask=LEVELS[level])
     for each in LEVEL_NAMES:
         getattr(log, each)("AGENT", "by name")
@@ -118,14 +118,14 @@ def test_levels(make_log, level):
     assert lines() == [f"AGENT ({level}) by name", f"AGENT ({level}) by bit"]
 
 
-def test_default_levels(make_log):
+def test_default_levels_start_at_info(make_log):
     log, lines = make_log()
     for level in LEVEL_NAMES:
         getattr(log, level)("MAIN", "x")
     assert lines() == [f"MAIN ({level}) x" for level in LEVEL_NAMES[2:]]
 
 
-def test_unknown_module(make_log):
+def test_unknown_module_raises_error(make_log):
     log, _ = make_log()
     with pytest.raises(KeyError):
         log.info("NONE", "x")
@@ -143,7 +143,7 @@ def test_unknown_module(make_log):
         ("%%d %%%%", "789 %"),
     ],
 )
-def test_timestamp_formats(pattern, stamp):
+def test_timestamp_format_is_applied(pattern, stamp):
     clock = Clock(pattern, utc=True)
     clock.stamp(999_999_999_999)
     assert clock.stamp(1000 * 10**9 + 789_999) == stamp
@@ -160,7 +160,7 @@ def test_timestamps_in_local_time_or_utc():
     assert done.stdout.splitlines() == ["1970-01-01 03:30:00.000000 +0330", "1970-01-01 00:00:00.000000 +0000"]
 
 
-def test_source(make_log):
+def test_source_names_file_and_line(make_log):
     log, lines = make_log(source=True)
     log.info("SERVER", "text")
     number = sys._getframe().f_lineno - 1
@@ -168,7 +168,7 @@ def test_source(make_log):
 
 
 @pytest.mark.parametrize("character", ["a", "é", "€", "😀"])
-def test_long_text_is_cut(make_log, character):
+def test_long_text_is_truncated(make_log, character):
     log, lines = make_log()
     log.info("SERVER", character * 3000)
     size = len(character.encode())
@@ -176,7 +176,7 @@ def test_long_text_is_cut(make_log, character):
     assert log.recent()[-1].text == character * (MAX_TEXT // size)
 
 
-def test_text_that_is_not_unicode(make_log):
+def test_text_that_is_not_unicode_is_escaped(make_log):
     log, lines = make_log()
     log.info("SERVER", "\ud800")
     assert lines() == ["SERVER (info) \\ud800"]
@@ -190,7 +190,7 @@ def test_text_cannot_forge_lines(make_log):
     assert log.recent()[-1].text == text
 
 
-def test_further_lines_of_a_trace_are_marked(make_log):
+def test_further_lines_of_traceback_are_marked(make_log):
     log, lines = make_log()
     log.critical("SERVER", "Internal error\n  File x\nValueError: a\u2028b\nSERVER (info) forged")
     marked = ["    |   File x", "    | ValueError: a\\u2028b", "    | SERVER (info) forged"]
@@ -198,7 +198,7 @@ def test_further_lines_of_a_trace_are_marked(make_log):
 
 
 @pytest.mark.starts
-def test_standard_streams():
+def test_output_may_be_standard_stream():
     program = (
         "from router.log import *; m = ModuleSettings\n"
         "log = Log(LogSettings({'DEFAULT': m(timestamp=False), 'AGENT': m(output='stdout')}))\n"
@@ -234,7 +234,7 @@ def test_append_and_relative_path(tmp_path, monkeypatch):
     assert Path("x.log").read_text() == "before\nSERVER (info) after\n"
 
 
-def test_change_while_running(make_log, tmp_path):
+def test_settings_may_change_while_running(make_log, tmp_path):
     log, lines = make_log()
     log.debug("SERVER", "one")
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -249,7 +249,7 @@ def test_change_while_running(make_log, tmp_path):
 
 
 @pytest.mark.parametrize("output", ["", "/", "/nonexistent/x", "a\0b"])
-def test_bad_file_changes_nothing(make_log, tmp_path, output):
+def test_invalid_file_leaves_settings_unchanged(make_log, tmp_path, output):
     log, lines = make_log()
     descriptors = len(os.listdir("/proc/self/fd"))
     modules = {
@@ -264,7 +264,7 @@ def test_bad_file_changes_nothing(make_log, tmp_path, output):
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_bad_timestamp_format_changes_nothing(make_log):
+def test_invalid_timestamp_format_leaves_settings_unchanged(make_log):
     log, lines = make_log()
     with pytest.raises(LogError, match="Invalid timestampFormat"):
         log.apply(LogSettings(timestamp_format="a\0"))
@@ -272,7 +272,7 @@ def test_bad_timestamp_format_changes_nothing(make_log):
     assert lines() == ["AGENT (info) as before"]
 
 
-def test_settings_travel_as_plain_values():
+def test_settings_are_converted_to_plain_values_and_back():
     modules = {"DEFAULT": ModuleSettings(3, True, None, "x"), "AGENT": ModuleSettings()}
     settings = LogSettings(modules, "%T", utc=True)
     plain = settings.to_dict()
@@ -294,7 +294,7 @@ def test_counters_count_every_call(make_log):
     assert sum(sum(levels.values()) for levels in counters.values()) == 4
 
 
-def test_news_of_another_log(make_log):
+def test_lines_and_counters_of_other_log_are_merged(make_log):
     (mine, _), (other, _) = make_log(), make_log()
     told = []
     other.on_line = lambda: told.append(1)
@@ -325,7 +325,7 @@ def test_log_file_that_is_a_link_of_another_user_is_refused(tmp_path):
     assert not (tmp_path / "victim").exists()
 
 
-def test_files_are_opened_anew(tmp_path):
+def test_files_are_reopened_after_rotation(tmp_path):
     path = tmp_path / "router.log"
     log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
     log.info("SERVER", "before")
@@ -346,7 +346,7 @@ def test_files_are_opened_anew(tmp_path):
     log.close()
 
 
-def test_a_fifo_that_nobody_reads_is_refused(make_log, tmp_path):
+def test_fifo_without_reader_is_refused(make_log, tmp_path):
     path = tmp_path / "fifo"
     os.mkfifo(path)
     log, lines = make_log()
@@ -356,7 +356,7 @@ def test_a_fifo_that_nobody_reads_is_refused(make_log, tmp_path):
     assert lines() == ["AGENT (info) as before"]
 
 
-def test_a_fifo_that_is_not_read_fast_enough_loses_lines(make_log, tmp_path):
+def test_fifo_with_slow_reader_loses_counted_lines(make_log, tmp_path):
     path = tmp_path / "fifo"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -395,13 +395,13 @@ def to_syslog(make_log):
     return log
 
 
-def test_syslog(make_log, daemon):
+def test_syslog_line_has_priority_and_process(make_log, daemon):
     to_syslog(make_log).error("AGENT", "text")
     found = daemon.recv(4096).decode()
     assert re.fullmatch(rf"<27>\w{{3}} [ \d]\d \d\d:\d\d:\d\d \S+\[{os.getpid()}\]: AGENT \(error\) text", found)
 
 
-def test_a_syslog_daemon_that_does_not_read_loses_lines(make_log, daemon):
+def test_syslog_daemon_that_does_not_read_loses_counted_lines(make_log, daemon):
     log = to_syslog(make_log)
     for number in range(2000):
         log.info("AGENT", f"{number} {'x' * 500}")
@@ -416,7 +416,7 @@ def test_a_syslog_daemon_that_does_not_read_loses_lines(make_log, daemon):
     assert daemon.recv(4096).endswith(lost)
 
 
-def test_a_syslog_daemon_that_comes_and_goes(make_log, daemon, tmp_path):
+def test_syslog_daemon_may_be_replaced(make_log, daemon, tmp_path):
     log = to_syslog(make_log)
     log.info("AGENT", "first")
     daemon.close()
@@ -438,7 +438,7 @@ def test_a_syslog_daemon_that_comes_and_goes(make_log, daemon, tmp_path):
     assert rest == b""
 
 
-def test_outputs_that_were_opened_before(make_log, tmp_path):
+def test_outputs_opened_before_are_reused(make_log, tmp_path):
     log, _ = make_log()
     descriptors = len(os.listdir("/proc/self/fd"))
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
@@ -454,7 +454,7 @@ def test_outputs_that_were_opened_before(make_log, tmp_path):
     assert len(os.listdir("/proc/self/fd")) == descriptors, "what is not needed is closed"
 
 
-def test_kept_lines(make_log):
+def test_recent_lines_are_kept(make_log):
     log, _ = make_log()
     log.debug("SERVER", "not written, not kept")
     for number in range(KEPT_LINES + 5):
@@ -468,7 +468,7 @@ def test_kept_lines(make_log):
     assert abs(last[5] - time.time()) < 60
 
 
-def test_file_that_cannot_be_written(capfd):
+def test_unwritable_file_is_reported_on_stderr(capfd):
     full = "/dev/full"
     log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=full)}))
     log.info("SERVER", "one")
@@ -477,7 +477,7 @@ def test_file_that_cannot_be_written(capfd):
     assert [entry.text for entry in log.recent()] == ["one", "two"]
 
 
-def test_lost_lines_are_told_when_writing_works_again(tmp_path, capfd):
+def test_lost_lines_are_reported_when_writing_works_again(tmp_path, capfd):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -492,7 +492,7 @@ def test_lost_lines_are_told_when_writing_works_again(tmp_path, capfd):
     assert "cannot be written: Broken pipe" in capfd.readouterr().err
 
 
-def test_lines_are_held_until_they_are_released(tmp_path):
+def test_held_lines_are_written_on_release(tmp_path):
     """Error lines flush all held lines first, and no more is held than a pipe takes in one write."""
     path = tmp_path / "log"
     log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
@@ -519,7 +519,7 @@ def test_lines_are_held_until_they_are_released(tmp_path):
     assert path.read_text().count("x" * 1000) == 5
 
 
-def test_held_lines_that_are_lost_are_counted(tmp_path):
+def test_lost_held_lines_are_counted(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -536,7 +536,7 @@ def test_held_lines_that_are_lost_are_counted(tmp_path):
     os.close(reader)
 
 
-def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):
+def test_repeated_messages_are_counted(make_log, monkeypatch):
     now, later = [100.0], []
     monkeypatch.setattr("router.log.log.time.monotonic", lambda: now[0])
     log, lines = make_log()
@@ -567,7 +567,7 @@ def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):
 
 
 @pytest.mark.parametrize("module", ["SERVER", "DEFAULT"])
-def test_change_of_a_module_lets_its_failures_be_seen_again(make_log, module):
+def test_changed_module_settings_show_failures_again(make_log, module):
     """After a change of a module's settings its next failure is logged again. Other modules are unaffected."""
     log, lines = make_log()
     for _ in range(3):
@@ -589,7 +589,7 @@ def test_change_of_a_module_lets_its_failures_be_seen_again(make_log, module):
     assert lines()[2 + len(told) :] == [f"{each} (error) {each.lower()}" for each in modules]
 
 
-def test_kinds_of_what_comes_again_are_bounded(make_log):
+def test_kinds_of_repeated_messages_are_bounded(make_log):
     log, lines = make_log()
     for number in range(2 * MOST_REPEATS):
         log.repeated(ERROR, "SERVER", f"kind {number}", f"text {number}")
@@ -599,7 +599,7 @@ def test_kinds_of_what_comes_again_are_bounded(make_log):
     assert len(lines()) == MOST_REPEATS + 3  # the counts are logged at the end
 
 
-def test_syslog_has_no_timestamp(daemon):
+def test_syslog_line_has_no_timestamp(daemon):
     log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=ALL_LEVELS, timestamp=True, output="syslog")}))
     log.trace("SERVER", "a\0b")
     log.error("SERVER", "c")
@@ -621,7 +621,7 @@ for number in range(int(count)):
 
 
 @pytest.mark.starts
-def test_two_processes_share_a_file(tmp_path):
+def test_log_file_is_shared_by_two_processes(tmp_path):
     path, count = tmp_path / "shared.log", 3000
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     writers = []
@@ -639,7 +639,7 @@ def test_two_processes_share_a_file(tmp_path):
     assert len(lines) == 2 * count
 
 
-def test_half_of_a_surrogate_pair_is_written_kept_and_told_as_an_escape(tmp_path: Path) -> None:
+def test_half_of_surrogate_pair_is_logged_as_escape(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
     log.info("SERVER", "a\ud800b")

@@ -11,7 +11,7 @@ US = 1_000_000
 HOUR = 3600
 
 
-class Clock:
+class SettableClock:
     def __init__(self):
         self.now = 1_772_323_200.0  # 2026-03-01
 
@@ -21,7 +21,7 @@ class Clock:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return SettableClock()
 
 
 def writer(path, clock, **more):
@@ -37,7 +37,7 @@ def files(path):
     return sorted(found for found in path.rglob("*.jsonl"))
 
 
-def test_a_file_is_where_spark_finds_it(tmp_path, clock):
+def test_file_path_has_spark_partitions(tmp_path, clock):
     made = writer(tmp_path, clock)
     made.add("fact_worker", [row(clock, 7)])
     made.publish(1)
@@ -48,7 +48,7 @@ def test_a_file_is_where_spark_finds_it(tmp_path, clock):
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_table_as_parquet(tmp_path, clock, table):
+def test_tables_can_be_written_as_parquet(tmp_path, clock, table):
     parquet = pytest.importorskip("pyarrow.parquet")
     from router.telemetry.parquet import encode
 
@@ -77,7 +77,7 @@ def test_rows_wait_while_the_disk_takes_none(tmp_path, clock):
     assert made.waiting == 0
 
 
-def test_nothing_is_left_of_a_set_that_could_not_be_written(tmp_path, clock):
+def test_failed_set_leaves_no_files(tmp_path, clock):
     (tmp_path / "v1").mkdir()
     (tmp_path / "v1/fact_worker").write_text("no folder")
     made = writer(tmp_path, clock)
@@ -102,7 +102,7 @@ def test_old_files_are_deleted_with_their_folders(tmp_path, clock):
     assert len(list((tmp_path / "v1/fact_worker/router=a%2Fb/date=2026-03-01").iterdir())) <= len(TABLES)
 
 
-def test_files_keep_to_a_quota_with_those_of_an_earlier_process(tmp_path, clock):
+def test_quota_includes_files_of_earlier_process(tmp_path, clock):
     first = writer(tmp_path, clock, keep_hours=1000)
     for number in range(1, 15):
         rows = [row(clock) for _ in range(800)]
@@ -120,7 +120,7 @@ def test_files_keep_to_a_quota_with_those_of_an_earlier_process(tmp_path, clock)
     assert left[-1].name.endswith("000015.jsonl")
 
 
-def test_hidden_files_of_another_boot_are_forgotten(tmp_path, clock):
+def test_hidden_files_of_other_boot_are_deleted(tmp_path, clock):
     made = writer(tmp_path, clock)
     for number in (1, 2, 3):
         made.add("fact_worker", [row(clock)])
@@ -134,7 +134,7 @@ def test_hidden_files_of_another_boot_are_forgotten(tmp_path, clock):
     assert [file.name[-12:] for file in files(tmp_path)] == ["000001.jsonl"]
 
 
-def test_a_set_shows_after_a_crash_between_its_note_and_its_names(tmp_path, clock):
+def test_noted_set_is_published_after_crash(tmp_path, clock):
     made = writer(tmp_path, clock)
     made.add("fact_worker", [row(clock)])
     made.publish(1, b"state")
@@ -147,7 +147,7 @@ def test_a_set_shows_after_a_crash_between_its_note_and_its_names(tmp_path, cloc
     assert not later.exists()
 
 
-def test_files_that_cannot_show_do_so_later_and_their_rows_do_not_come_again(tmp_path, clock):
+def test_files_that_cannot_be_renamed_are_published_later_once(tmp_path, clock):
     made = writer(tmp_path, clock)
     made.add("fact_worker", [row(clock)])
     blocked = tmp_path / "v1/fact_worker/router=a%2Fb/date=2026-03-01/hour=00/000000-boot-000001.jsonl"
@@ -163,7 +163,7 @@ def test_files_that_cannot_show_do_so_later_and_their_rows_do_not_come_again(tmp
     assert len(files(tmp_path)) == 2
 
 
-def test_files_are_closed_to_others_and_planted_links_are_not_followed(tmp_path, clock):
+def test_files_are_private_and_planted_links_are_not_followed(tmp_path, clock):
     made = writer(tmp_path, clock)
     victim = tmp_path / "victim"
     victim.write_text("own")
