@@ -8,6 +8,6 @@ from tests.fuzz.targets import DELIVERIES
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", DELIVERIES)
-def test_conversations_about_deliveries(name: str, fuzz_seconds: float) -> None:
+def test_delivery_conversations_match_model(name: str, fuzz_seconds: float) -> None:
     target = DELIVERIES[name]
     fuzz(name, target.generate, target.run, fuzz_seconds)

@@ -8,6 +8,6 @@ from tests.fuzz.targets import ENGINE, NETWORK
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", [*ENGINE, *NETWORK])
-def test_conversations(name, fuzz_seconds):
+def test_conversations_with_router_keep_invariants(name, fuzz_seconds):
     target = {**ENGINE, **NETWORK}[name]
     fuzz(name, target.generate, target.run, fuzz_seconds)

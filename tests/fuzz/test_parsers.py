@@ -8,5 +8,5 @@ from tests.fuzz.targets import PARSERS
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", PARSERS)
-def test_parser(name, fuzz_seconds):
+def test_parser_survives_damaged_input(name, fuzz_seconds):
     fuzz(name, PARSERS[name].generate, PARSERS[name].run, fuzz_seconds)

@@ -27,7 +27,7 @@ EVENTS_MOST: Final = 150
 #: Inputs stored in the repository. Each covers code that no other input covers.
 SEEDS: Final = Path(__file__).with_name("corpus.zip")
 EDGES: Final = Others("edge", EdgeModel, lambda rng, number, index: [])
-Target = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t)
+LibFuzzerCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t)
 
 
 def case_of(octets: bytes) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     words = [again.encode(), f"-max_len={SLICE * (1 + EVENTS_MOST)}".encode(), *map(os.fsencode, arguments), None]
     count = ctypes.c_int(len(words) - 1)
     row = ctypes.cast((ctypes.c_char_p * len(words))(*words), ctypes.POINTER(ctypes.c_char_p))
-    target = Target(_run)
+    target = LibFuzzerCallback(_run)
     return int(library.LLVMFuzzerRunDriver(ctypes.byref(count), ctypes.byref(row), target))
 
 

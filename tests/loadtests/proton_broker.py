@@ -18,7 +18,7 @@ from proton.reactor import Container
 CREDIT = 200  # deliveries that a sender may have unsettled
 
 
-class Broker(MessagingHandler):
+class ProtonBroker(MessagingHandler):
     """Queues by address. Each message goes to the first consumer with credit."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Broker(MessagingHandler):
 
     def on_sendable(self, event: Any) -> None:
         """Send to a consumer that has granted credit."""
-        self.pass_on(event.link.source.address)
+        self.send_queued(event.link.source.address)
 
     def on_message(self, event: Any) -> None:
         """Queue a message and send queued messages."""
@@ -62,9 +62,9 @@ class Broker(MessagingHandler):
                 link.send(event.message)
             return
         self.queues[address].append(event.message)
-        self.pass_on(address)
+        self.send_queued(address)
 
-    def pass_on(self, address: str) -> None:
+    def send_queued(self, address: str) -> None:
         """Send while there are messages and credit."""
         queue = self.queues[address]
         for link in self.consumers[address]:
@@ -78,4 +78,4 @@ class Broker(MessagingHandler):
 
 
 if __name__ == "__main__":
-    Container(Broker()).run()
+    Container(ProtonBroker()).run()

@@ -17,7 +17,7 @@ def through(relay: Relay, **options: object) -> Run:
     return run
 
 
-def test_counts_every_unsettled_message(relay: Relay) -> None:
+def test_unsettled_messages_are_counted_exactly(relay: Relay) -> None:
     report = through(relay, count=30_000).report
     assert report["sent"] == report["received"] == report["settled"] == report["accepted"] == 30_000
     assert report["rejected"] == report["released"] == report["modified"] == report["no_outcome"] == 0
@@ -26,7 +26,7 @@ def test_counts_every_unsettled_message(relay: Relay) -> None:
     assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99.9"] <= latency["max"]
 
 
-def test_a_relay_before_another(relay: Relay) -> None:
+def test_relays_can_be_chained(relay: Relay) -> None:
     """The first relay connects to the second for each of its connections."""
     with Relay(relay) as first:
         assert first.sender_port != relay.sender_port
@@ -48,7 +48,7 @@ def test_bodies_of_any_number_of_frames_arrive_whole(relay: Relay, size: int, ma
     assert report["bytes"] == 20 * (size + 8)
 
 
-def test_small_windows_and_wrapping_ids(relay: Relay) -> None:
+def test_small_windows_and_wrapping_ids_are_handled(relay: Relay) -> None:
     first = 2**32 - 50
     report = through(relay, count=500, size=2_000, max_frame=512, session_window=3, credit=2, first_id=first).report
     assert report["accepted"] == 500
@@ -88,7 +88,7 @@ def test_slow_receiver_takes_its_rate(relay: Relay, throttle: str) -> None:
     assert report["seconds"] >= size * count / rate - burst
 
 
-def test_reports_processes_given(relay: Relay) -> None:
+def test_report_includes_given_processes(relay: Relay) -> None:
     report = through(relay, count=20_000, pid=relay.pid).report
     assert report["router_memory_kib"]["pss_peak"] >= report["router_memory_kib"]["pss_before"] > 0
     assert report["router_cpu"]["us_per_delivery"] >= 0
@@ -113,7 +113,7 @@ def test_wrong_usage_is_named(options: dict[str, object], complaint: str) -> Non
     assert complaint in run.complaints
 
 
-def test_nobody_listening_is_a_fault() -> None:
+def test_connection_to_closed_port_is_a_fault() -> None:
     with Relay() as ended:
         port = ended.sender_port
     run = amqpload(port=port, count=1)

@@ -33,7 +33,7 @@ def test_router_is_started_by_its_log_line_and_stopped_by_pid(tmp_path: Path) ->
         os.kill(router.pid, 0)
 
 
-def test_router_that_does_not_listen_says_why(tmp_path: Path) -> None:
+def test_router_that_does_not_listen_is_reported_with_reason(tmp_path: Path) -> None:
     command = program(tmp_path, "raise SystemExit('listener: port 99999 is too large')")
     with pytest.raises(MeasureError, match="port 99999 is too large"), Router(1, command):
         pass
@@ -45,7 +45,7 @@ def test_router_that_ends_while_measured_is_an_error(tmp_path: Path) -> None:
         router._process.wait()
 
 
-def test_router_that_is_not_there() -> None:
+def test_missing_router_program_is_reported() -> None:
     with pytest.raises(MeasureError, match="cannot start the router"), Router(1, ["/no/such/router"]):
         pass
 
@@ -56,23 +56,23 @@ def test_configuration_has_the_workers_and_a_free_port() -> None:
     assert "port: 0" in text
 
 
-def test_arguments() -> None:
+def test_arguments_become_options() -> None:
     words = arguments({"max_frame": 512, "direct": True, "presettled": False, "address": "a b"})
     assert words == ["--max-frame", "512", "--direct", "--address", "a b"]
 
 
-def test_a_fault_of_the_generator_is_an_error() -> None:
+def test_fault_of_generator_is_an_error() -> None:
     with pytest.raises(MeasureError, match="--port"):
         load(count=1)
 
 
-def test_readings() -> None:
+def test_readings_give_median_and_largest() -> None:
     readings = Readings({"a": {"b": value}, "lost": value // 3} for value in (1, 5, 3))
     assert readings.median("a", "b") == 3
     assert readings.largest("lost") == 1
 
 
-def test_a_row_that_fails_is_a_miss_and_the_next_one_runs() -> None:
+def test_failed_row_is_a_miss_and_next_row_runs() -> None:
     results = bench.measure(["start", "idle"], Bench(QUICK, ["/no/such/router"]), ROWS)
     assert [type(result) for result in results] == [Failure, Failure]
     assert not any(result.passed for result in results)
@@ -107,6 +107,6 @@ def test_start_row_with_its_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "start to listening" in capsys.readouterr().out
 
 
-def test_every_row_is_described() -> None:
+def test_rows_have_descriptions() -> None:
     assert len(ROWS) >= 12
     assert all(row.__doc__ for row in ROWS.values())

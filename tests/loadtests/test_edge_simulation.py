@@ -7,7 +7,7 @@ import pytest
 from loadtests.edge_simulation import converge
 
 
-def test_far_routers_know_all_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_remote_routers_know_all_addresses(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         assert converge(edges=20, addresses=3, far=2, within=0.1) == 0
     finally:

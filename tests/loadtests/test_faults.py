@@ -25,7 +25,7 @@ PATIENT = 30  # seconds without progress, in runs that should succeed
 CHOSEN = 50
 
 
-def meddled(forward: Change | None = None, backward: Change | None = None, **options: object) -> Run:
+def run_altered(forward: Change | None = None, backward: Change | None = None, **options: object) -> Run:
     """Run COUNT messages through the relay. Runs that should succeed give `stall_seconds=PATIENT`."""
     given = {"count": COUNT, "stall_seconds": 1, **options}
     with Meddler(forward, backward) as meddler:
@@ -37,45 +37,45 @@ def only(chosen: int, frames: Change) -> Change:
     return lambda meddler, number, data: frames(meddler, number, data) if number == chosen else [data]
 
 
-def test_meddler_alone_is_no_fault() -> None:
-    run = meddled(stall_seconds=PATIENT)
+def test_unchanged_relay_is_no_fault() -> None:
+    run = run_altered(stall_seconds=PATIENT)
     assert run.status == 0, run.complaints
     assert run.report["accepted"] == COUNT
 
 
-def test_lost_presettled_message() -> None:
-    run = meddled(only(CHOSEN, lambda m, n, f: []), presettled=True)
+def test_lost_presettled_message_is_reported() -> None:
+    run = run_altered(only(CHOSEN, lambda m, n, f: []), presettled=True)
     assert (run.status, run.report["lost"], run.report["received"]) == (1, 1, COUNT - 1)
     assert "1 messages were lost" in run.complaints
 
 
 def test_allowed_loss_is_counted() -> None:
-    run = meddled(only(CHOSEN, lambda m, n, f: []), presettled=True, allow_loss=True)
+    run = run_altered(only(CHOSEN, lambda m, n, f: []), presettled=True, allow_loss=True)
     assert (run.status, run.report["lost"]) == (0, 1)
 
 
-def test_accepted_message_that_never_arrives() -> None:
+def test_accepted_message_that_never_arrives_is_lost() -> None:
     def swallow(meddler: Meddler, number: int, data: bytes) -> Frames:
         meddler.to_sender(accepted(CHOSEN))
         return []
 
-    run = meddled(only(CHOSEN, swallow))
+    run = run_altered(only(CHOSEN, swallow))
     assert (run.status, run.report["accepted"], run.report["lost"]) == (1, COUNT, 1)
     assert run.report["settled_twice"] == 0  # the receiver's ranges exclude messages that it has not received
 
 
-def test_unsettled_delivery_stalls_the_sender() -> None:
-    run = meddled(only(CHOSEN, lambda m, n, f: []))
+def test_unsettled_delivery_stalls_sender() -> None:
+    run = run_altered(only(CHOSEN, lambda m, n, f: []))
     assert run.status == 1
     assert f"no progress for 1 s: {COUNT} sent, {COUNT - 1} settled" in run.complaints
 
 
-def test_duplicate() -> None:
-    run = meddled(only(CHOSEN, lambda m, n, f: [f, f]), presettled=True)
+def test_duplicate_message_is_reported() -> None:
+    run = run_altered(only(CHOSEN, lambda m, n, f: [f, f]), presettled=True)
     assert (run.status, run.report["duplicates"]) == (1, 1)
 
 
-def test_disorder() -> None:
+def test_disordered_messages_are_reported() -> None:
     held: list[bytes] = []
 
     def swap(meddler: Meddler, number: int, data: bytes) -> Frames:
@@ -84,29 +84,29 @@ def test_disorder() -> None:
             return []
         return [data, held.pop()] if number == CHOSEN + 1 else [data]
 
-    run = meddled(swap, presettled=True)
+    run = run_altered(swap, presettled=True)
     assert (run.status, run.report["disordered"], run.report["lost"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("at", [-1, -84])  # last octet, and first one after the stamp
-def test_changed_content(at: int) -> None:
+def test_changed_content_is_reported(at: int) -> None:
     def flip(meddler: Meddler, number: int, data: bytes) -> Frames:
         changed = bytearray(data)
         changed[at] ^= 1
         return [bytes(changed)]
 
-    run = meddled(only(CHOSEN, flip), presettled=True)
+    run = run_altered(only(CHOSEN, flip), presettled=True)
     assert (run.status, run.report["corrupt"]) == (1, 1)
 
 
-def test_settled_twice() -> None:
-    run = meddled(backward=only(0, lambda m, n, f: [f, f]))
+def test_second_settlement_is_reported() -> None:
+    run = run_altered(backward=only(0, lambda m, n, f: [f, f]))
     assert run.status == 1
     assert run.report["settled_twice"] > 0
 
 
-def test_disposition_for_nothing() -> None:
-    run = meddled(backward=only(0, lambda m, n, f: [accepted(COUNT + 7), f]))
+def test_disposition_without_delivery_is_reported() -> None:
+    run = run_altered(backward=only(0, lambda m, n, f: [accepted(COUNT + 7), f]))
     assert run.status == 1
     assert f"disposition for delivery {COUNT + 7}, which was never sent" in run.complaints
 
@@ -116,11 +116,11 @@ def test_outcomes_are_counted(outcome: int, name: str) -> None:
     def other(meddler: Meddler, number: int, data: bytes) -> Frames:
         return [data.replace(b"\x00\x53\x24\x45", b"\x00\x53" + bytes([outcome]) + b"\x45")] if number >= 0 else [data]
 
-    run = meddled(backward=other)
+    run = run_altered(backward=other)
     assert (run.status, run.report[name], run.report["accepted"]) == (0, COUNT, 0)
 
 
-def test_outcome_left_for_the_sender_to_settle() -> None:
+def test_outcome_left_for_sender_to_settle_is_settled() -> None:
     settled_by_sender: list[bytes] = []
 
     def forward(meddler: Meddler, number: int, data: bytes) -> Frames:
@@ -132,58 +132,58 @@ def test_outcome_left_for_the_sender_to_settle() -> None:
     def unsettled(meddler: Meddler, number: int, data: bytes) -> Frames:
         return [data.replace(b"\x41\x00\x53\x24\x45", b"\x42\x00\x53\x24\x45")]
 
-    run = meddled(forward, unsettled)
+    run = run_altered(forward, unsettled)
     assert (run.status, run.report["accepted"]) == (0, COUNT), run.complaints
     assert settled_by_sender
     assert all(data.endswith(b"\x41") for data in settled_by_sender)
 
 
-def test_closed_connection() -> None:
+def test_closed_connection_is_reported() -> None:
     def close(meddler: Meddler, number: int, data: bytes) -> Frames:
         meddler.close()
         return []
 
-    run = meddled(only(CHOSEN, close))
+    run = run_altered(only(CHOSEN, close))
     assert run.status == 1
     assert "closed by the peer" in run.complaints or "reset by peer" in run.complaints
 
 
-def test_detach_names_the_condition() -> None:
+def test_detach_is_reported_with_condition() -> None:
     error = b"\x00\x53\x1d\xc0\x1b\x01\xa3\x18amqp:link:detach-forced!"
     detach = frame(DETACH, uint(0) + b"\x41" + error, 3)
-    run = meddled(only(CHOSEN, lambda m, n, f: [f, detach]))
+    run = run_altered(only(CHOSEN, lambda m, n, f: [f, detach]))
     assert run.status == 1
     assert "the peer sent detach" in run.complaints
     assert "amqp:link:detach-forced" in run.complaints
 
 
-def test_delivery_without_credit() -> None:
+def test_delivery_without_credit_is_reported() -> None:
     def generous(meddler: Meddler, number: int, data: bytes) -> Frames:
         return [data.replace(uint(7), uint(COUNT))] if code_of(data) == FLOW else [data]
 
-    run = meddled(backward=generous, credit=7, presettled=True)
+    run = run_altered(backward=generous, credit=7, presettled=True)
     assert run.status == 1
     assert "has no credit" in run.complaints
 
 
-def test_transfer_outside_the_window() -> None:
+def test_transfer_outside_window_is_reported() -> None:
     def generous(meddler: Meddler, number: int, data: bytes) -> Frames:
         return [data.replace(uint(5), uint(COUNT))] if code_of(data) in (BEGIN, FLOW) else [data]
 
-    run = meddled(backward=generous, session_window=5, presettled=True)
+    run = run_altered(backward=generous, session_window=5, presettled=True)
     assert run.status == 1
     assert "outside the session window" in run.complaints
 
 
-def test_frame_above_our_maximum() -> None:
+def test_frame_above_maximum_is_reported() -> None:
     big = frame(TRANSFER, b"", 0) + bytes(600)
     big = (len(big)).to_bytes(4, "big") + big[4:]
-    run = meddled(only(CHOSEN, lambda m, n, f: [big]), max_frame=512)
+    run = run_altered(only(CHOSEN, lambda m, n, f: [big]), max_frame=512)
     assert run.status == 1
     assert "our max-frame-size is 512" in run.complaints
 
 
-def test_sender_obeys_a_window_that_shrinks() -> None:
+def test_sender_obeys_shrinking_window() -> None:
     """The window closes while the sender is sending. Between its two answers to `echo` it must not send.
 
     There is more to send than sockets can hold, so the sender is still sending when the window closes.
@@ -209,14 +209,14 @@ def test_sender_obeys_a_window_that_shrinks() -> None:
             between.append(number)
         return [data]
 
-    run = meddled(forward, count=count, size=1_000, presettled=True, credit=3 * count, stall_seconds=PATIENT)
+    run = run_altered(forward, count=count, size=1_000, presettled=True, credit=3 * count, stall_seconds=PATIENT)
     assert run.status == 0, run.complaints
     assert (answers, between) == (2, [])
     assert 5 <= last_before < count - 1
     assert run.report["received"] == count
 
 
-def test_latency_is_that_of_the_path() -> None:
+def test_latency_includes_delay_of_path() -> None:
     """Each message is held until the next one arrives, so none can take less than one interval."""
     held: list[bytes] = []
 
@@ -228,12 +228,12 @@ def test_latency_is_that_of_the_path() -> None:
             return held
         return [held.pop(0)] if len(held) > 1 else []
 
-    run = meddled(hold, rate=200, presettled=True, stall_seconds=PATIENT)
+    run = run_altered(hold, rate=200, presettled=True, stall_seconds=PATIENT)
     assert run.status == 0, run.complaints
     assert run.report["latency_us"]["p50"] >= 0.8 * 1e6 / 200
 
 
-def test_the_clock_starts_when_there_is_credit() -> None:
+def test_clock_starts_with_first_credit() -> None:
     """All messages are due within a tenth of a second; credit arrives after half a second."""
 
     def late(meddler: Meddler, number: int, data: bytes) -> Frames:
@@ -241,12 +241,12 @@ def test_the_clock_starts_when_there_is_credit() -> None:
             time.sleep(0.5)
         return [data]
 
-    run = meddled(backward=late, rate=1_000, presettled=True, stall_seconds=PATIENT)
+    run = run_altered(backward=late, rate=1_000, presettled=True, stall_seconds=PATIENT)
     assert run.status == 0, run.complaints
     assert run.report["latency_us"]["p50"] < 0.25 * 1e6
 
 
-def test_no_credit() -> None:
-    run = meddled(backward=lambda m, n, f: [] if code_of(f) == FLOW else [f])
+def test_missing_credit_is_reported() -> None:
+    run = run_altered(backward=lambda m, n, f: [] if code_of(f) == FLOW else [f])
     assert run.status == 1
     assert "sender 0: no credit within 1 s" in run.complaints

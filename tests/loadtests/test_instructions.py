@@ -39,13 +39,13 @@ fn=(4)
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_each_row_plays(name):
+def test_rows_can_be_played(name):
     with ROWS[name]() as play:
         for _ in range(2):
             play(10)
 
 
-def test_what_is_counted(tmp_path):
+def test_router_code_and_libc_are_counted(tmp_path):
     """Counted are the router's own code, whatever its caller, and its calls into libc, as well as calls between shared
     objects."""
     output = tmp_path / "out"
@@ -55,14 +55,14 @@ def test_what_is_counted(tmp_path):
     assert (costs.module_calls, costs.interpreter_calls) == (3, 2)
 
 
-def test_another_format(tmp_path):
+def test_output_of_other_format_is_refused(tmp_path):
     output = tmp_path / "out"
     output.write_text("nothing")
     with pytest.raises(ValueError, match="is no output of callgrind"):
         read_costs(output, "/project")
 
 
-def test_what_has_become_dearer():
+def test_grown_row_is_reported():
     stored = instructions.stored()
     one = stored["unsettled"]
     assert set(stored) == set(ROWS)
@@ -73,7 +73,7 @@ def test_what_has_become_dearer():
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # two minutes of an otherwise idle core
-def test_no_row_is_dearer_than_the_stored_table(capsys):
+def test_rows_cost_no_more_than_stored_table(capsys):
     if instructions.toolchain() != instructions.stored_toolchain():
         pytest.skip(f"the table was counted with {instructions.stored_toolchain()}, here is {instructions.toolchain()}")
     assert instructions.main(["unsettled", "presettled", "two-workers", "link-route", "--check"]) == 0, (

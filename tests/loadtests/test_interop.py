@@ -37,7 +37,7 @@ def broker() -> Iterator[tuple[int, int]]:
     ],
     ids=["unsettled", "presettled", "large", "pairs", "wrapping", "shared"],
 )
-def test_messages_through_proton(broker: tuple[int, int], options: dict[str, object]) -> None:
+def test_messages_pass_through_proton(broker: tuple[int, int], options: dict[str, object]) -> None:
     port, pid = broker
     run = amqpload(port=port, pid=pid, **options)
     assert run.status == 0, run.complaints
@@ -51,14 +51,14 @@ def test_messages_through_proton(broker: tuple[int, int], options: dict[str, obj
     assert run.report["router_memory_kib"]["rss_peak"] > 1024
 
 
-def test_multicast_counts_copies(broker: tuple[int, int]) -> None:
+def test_multicast_copies_are_counted(broker: tuple[int, int]) -> None:
     port, _ = broker
     run = amqpload(port=port, address="multicast/a", receivers=5, multicast=True, presettled=True, count=100)
     assert run.status == 0, run.complaints
     assert (run.report["sent"], run.report["received"]) == (100, 500)
 
 
-def test_multicast_misses_a_copy(broker: tuple[int, int]) -> None:
+def test_missing_multicast_copies_are_lost(broker: tuple[int, int]) -> None:
     """A queue gives each message to one of two receivers, so half of the copies are missing."""
     port, _ = broker
     run = amqpload(port=port, address="queue", receivers=2, multicast=True, presettled=True, count=100, stall_seconds=1)
@@ -81,7 +81,7 @@ def test_placement_finds_the_process(broker: tuple[int, int]) -> None:
     assert run.report["sender_pid"] == run.report["receiver_pid"] == pid
 
 
-def test_placement_that_cannot_be_is_a_fault(broker: tuple[int, int]) -> None:
+def test_impossible_placement_is_a_fault(broker: tuple[int, int]) -> None:
     port, pid = broker
     run = amqpload(port=port, pid=pid, place="apart", count=10)
     assert run.status == 1

@@ -31,13 +31,13 @@ def shape(scenario: Scenario) -> list[object]:
 
 @pytest.mark.parametrize(("routers", "neighbour"), [(1, False), (2, False), (1, True)])
 @pytest.mark.parametrize("kind", ["rest", "grudge"])
-def test_a_seed_gives_the_same_round(kind: str, routers: int, neighbour: bool) -> None:
+def test_seed_gives_same_scenario(kind: str, routers: int, neighbour: bool) -> None:
     drawn = [shape(draw(seed, kind, routers, neighbour)) for seed in FEW]
     assert drawn == [shape(draw(seed, kind, routers, neighbour)) for seed in FEW]
     assert len({repr(each) for each in drawn}) == len(FEW)
 
 
-def test_everything_that_can_happen_is_drawn() -> None:
+def test_scenarios_cover_all_incidents() -> None:
     rest = [draw(seed, "rest") for seed in SEEDS]
     assert {scenario.theme for scenario in rest} == set(THEMES)
     assert {draw(seed, "grudge").grudge for seed in SEEDS} == set(GRUDGES)
@@ -48,7 +48,7 @@ def test_everything_that_can_happen_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("kind", ["rest", "grudge"])
-def test_every_address_has_a_producer_and_a_consumer(kind: str) -> None:
+def test_addresses_have_producer_and_consumer(kind: str) -> None:
     for seed in SEEDS:
         scenario = draw(seed, kind)
         links = [link for _connection, _session, link in scenario.links()]
@@ -62,7 +62,7 @@ def test_every_address_has_a_producer_and_a_consumer(kind: str) -> None:
 @pytest.mark.parametrize("channel", [0, 700])
 @pytest.mark.parametrize("first", [None, (0, b"0", True), (4294967295, b"12345", False)])
 @pytest.mark.parametrize("aborted", [False, True])
-def test_transfers_are_what_they_say(channel: int, first: tuple[int, bytes, bool] | None, aborted: bool) -> None:
+def test_transfers_are_encoded_correctly(channel: int, first: tuple[int, bytes, bool] | None, aborted: bool) -> None:
     octets = frames.transfer(channel, 300, b"payload", True, first, aborted)
     frame = peer_frames.parse_frame(octets)
     assert (frame.name, frame.channel, frame.payload, frame.handle, frame.more) == (
@@ -81,7 +81,7 @@ def test_transfers_are_what_they_say(channel: int, first: tuple[int, bytes, bool
     assert len(octets) - len(b"payload") <= frames.TRANSFER_ROOM
 
 
-def test_flows_and_dispositions_are_what_they_say() -> None:
+def test_flows_and_dispositions_are_encoded_correctly() -> None:
     frame = peer_frames.parse_frame(frames.flow(3, (1, 2, 3, 4), (5, 4294967295, 4294967295, True, False)))
     assert (frame.next_incoming_id, frame.incoming_window, frame.next_outgoing_id, frame.outgoing_window) == (
         1,
@@ -99,13 +99,13 @@ def test_flows_and_dispositions_are_what_they_say() -> None:
 @pytest.mark.parametrize(
     ("difference", "distance"), [(5, 5), (-5, -5), ((1 << 32) + 1, 1), ((1 << 31) + 1, 1 - (1 << 31))]
 )
-def test_serial_numbers(difference: int, distance: int) -> None:
+def test_serial_number_distance_wraps(difference: int, distance: int) -> None:
     assert frames.serial(difference) == distance
 
 
 @pytest.mark.parametrize("to", [None, "balanced/x"])
 @pytest.mark.parametrize("size", [0, 1, 300, 70000])
-def test_a_message_is_known_again(size: int, to: str | None) -> None:
+def test_message_is_identified_by_its_body(size: int, to: str | None) -> None:
     octets = ledger.encoded(7, 3, size, to)
     assert message.body(octets) == ledger.body(7, 3, size)
     books = ledger.Ledger()

@@ -12,7 +12,7 @@ from loadtests.processes import MeasureError, Router
 SMALL = reload.Size(connections=8, addresses=20, listeners=2, reloads=3, interval=0.3, rate=400, workers=2)
 
 
-def test_every_file_differs_from_the_one_before():
+def test_successive_configurations_differ():
     texts = [reload.configuration(SMALL, turn, 1, [2, 3]) for turn in range(4)]
     for before, after in itertools.pairwise(texts):
         lines = list(zip(before.splitlines(), after.splitlines(), strict=False))
@@ -20,7 +20,7 @@ def test_every_file_differs_from_the_one_before():
         assert sorted(set(re.findall("prefix: .*", before))) == sorted(set(re.findall("prefix: .*", after)))
 
 
-def test_a_small_run(tmp_path, capsys, monkeypatch):
+def test_small_run_loses_no_message(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(reload, "MOST_ADDED_MS", 10_000.0)  # other tests run at the same time
     figures = tmp_path / "out.json"
     words = ["--connections", "8", "--addresses", "20", "--listeners", "2", "--reloads", "3", "--interval", "0.3"]
@@ -32,7 +32,7 @@ def test_a_small_run(tmp_path, capsys, monkeypatch):
     assert found["size"]["workers"] == 2
 
 
-def test_a_configuration_that_is_not_in_force_is_a_fault():
+def test_configuration_not_in_force_is_a_fault():
     text = reload.configuration(SMALL, 0, 0, [])
     with Router(1, text=text) as router:
         reload.check_in_force(router, SMALL, 0)

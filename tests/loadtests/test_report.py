@@ -41,7 +41,7 @@ CPU = Figure("cpu", 0.3, "µs", at_most(0.25))
         (Figure("relay measured nothing", 30.0, "µs", ratio_at_most(3), 0.0), False),
     ],
 )
-def test_bars(figure: Figure, passed: bool) -> None:
+def test_figure_passes_or_misses_its_bar(figure: Figure, passed: bool) -> None:
     assert figure.passed is passed
     assert cells(figure)[-1] == ("pass" if passed else "miss")
 
@@ -49,11 +49,11 @@ def test_bars(figure: Figure, passed: bool) -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0512, "0.0512"), (12.345, "12.3"), (0, "0"), (999.4, "999"), (1234567.8, "1,234,568")]
 )
-def test_numbers(value: float, text: str) -> None:
+def test_number_is_rounded_for_display(value: float, text: str) -> None:
     assert number(value) == text
 
 
-def test_cells_hold_value_relay_ratio_and_bar() -> None:
+def test_cells_have_value_relay_ratio_and_bar() -> None:
     assert cells(FAST) == ("fast", "2,000,000 /s", "4,000,000 /s", "0.50", "≥ 0.4 of relay", "pass")
     assert cells(CPU) == ("cpu", "0.3 µs", "", "", "≤ 0.25 µs", "miss")
 
@@ -67,7 +67,7 @@ def test_text_table_is_aligned() -> None:
     assert lines[3].endswith("miss")
 
 
-def test_a_failure_is_a_miss_with_its_reason() -> None:
+def test_failure_is_a_miss_with_its_reason() -> None:
     failure = Failure("multicast", "3 messages\nwere lost | twice")
     assert failure.passed is False
     table = markdown_table([failure])
@@ -75,7 +75,7 @@ def test_a_failure_is_a_miss_with_its_reason() -> None:
     assert table.splitlines()[-1].endswith("| miss |")
 
 
-def test_write_docs_replaces_what_is_between_the_markers(tmp_path: Path) -> None:
+def test_write_docs_replaces_text_between_markers(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(f"before\n{BEGIN}\nold table\n{END}\nafter\n")
     day = datetime.date(2026, 2, 3)
@@ -90,14 +90,14 @@ def test_write_docs_replaces_what_is_between_the_markers(tmp_path: Path) -> None
     assert text.count("| fast |") == 1
 
 
-def test_the_project_page_can_be_rewritten() -> None:
+def test_performance_page_has_markers() -> None:
     before, after = around_table(PERFORMANCE_PAGE)
     assert before.startswith("# Performance")
     assert "How it is measured" in after
 
 
 @pytest.mark.parametrize("text", ["no markers", f"{BEGIN} only", f"{END}\n{BEGIN}", f"{BEGIN}{END}{BEGIN}{END}"])
-def test_write_docs_refuses_a_page_without_markers(tmp_path: Path, text: str) -> None:
+def test_write_docs_without_markers_is_refused(tmp_path: Path, text: str) -> None:
     page = tmp_path / "performance.md"
     page.write_text(text)
     with pytest.raises(ValueError, match=r"performance\.md"):

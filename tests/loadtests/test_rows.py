@@ -38,7 +38,7 @@ NEEDS_ROUTER = {
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce all sizes to what a broker in Python manages quickly. Its listen backlog is 10."""
     monkeypatch.setattr(rows, "IDLE_CONNECTIONS", 8)
     monkeypatch.setattr(rows, "COPIES", 3)
@@ -77,7 +77,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(set(ROWS) - NEEDS_WORKERS - ELSEWHERE))
-def test_row(name: str) -> None:
+def test_row_gives_finite_figures(name: str) -> None:
     figures = ROWS[name](Bench(LITTLE, DEFAULT_ROUTER if name in NEEDS_ROUTER else BROKER))
     assert figures
     for figure in figures:
@@ -92,6 +92,6 @@ def test_row(name: str) -> None:
         assert figure.bar is None or not figure.bar.ratio or figure.ratio is not None or difference
 
 
-def test_two_workers_row_refuses_one_process() -> None:
+def test_row_with_two_workers_refuses_single_process() -> None:
     with pytest.raises(MeasureError, match="none was placed as wanted"):
         ROWS["two-workers"](Bench(LITTLE, BROKER))

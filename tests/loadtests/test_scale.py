@@ -7,13 +7,13 @@ from loadtests.scale_rows import ROWS, SCENARIOS
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_each_row_plays(name):
+def test_rows_can_be_played(name):
     with ROWS[name]() as play:
         for _ in range(2):
             play(5)
 
 
-def test_what_grows_is_found():
+def test_growth_with_size_is_reported():
     counts = dict.fromkeys(scale.names_of(list(SCENARIOS)), 1000.0)
     assert scale.grown(list(SCENARIOS), counts) == []
     counts["wake@64"] = 1060.0
@@ -27,5 +27,5 @@ def test_what_grows_is_found():
 @pytest.mark.parametrize(
     ("cores", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (64, [1, 2, 4, 8, 16, 32, 64])]
 )
-def test_workers_up_to_the_cores(cores, counts):
+def test_worker_counts_grow_up_to_cores(cores, counts):
     assert scale_load.workers_up_to(cores) == counts

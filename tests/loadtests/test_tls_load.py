@@ -23,42 +23,42 @@ def router(certificate: Certificate) -> Iterator[Router]:
         yield router
 
 
-def test_messages(router: Router, certificate: Certificate) -> None:
+def test_messages_are_carried_over_tls(router: Router, certificate: Certificate) -> None:
     report = encrypted(router, certificate, count=5000)
     assert report["received"] == 5000
 
 
-def test_large_messages(router: Router, certificate: Certificate) -> None:
+def test_large_messages_are_carried_over_tls(router: Router, certificate: Certificate) -> None:
     report = encrypted(router, certificate, count=30, size=300_000)
     assert report["received"] == 30
 
 
-def test_a_crowd_of_handshakes(router: Router) -> None:
+def test_simultaneous_handshakes_succeed(router: Router) -> None:
     """All handshakes start at once: more than a worker handles in one wake."""
     report = router.load(handshakes=CROWD, opening=CROWD, **TLS)
     assert (report["handshakes"], report["resumed"]) == (CROWD, 0)
 
 
-def test_resumed_handshakes(router: Router) -> None:
+def test_handshakes_can_be_resumed(router: Router) -> None:
     assert router.load(handshakes=CROWD, resume=True, **TLS)["resumed"] == CROWD
 
 
-def test_idle_connections(router: Router) -> None:
+def test_idle_tls_connections_stay_open(router: Router) -> None:
     report = router.load(idle=50, address="idle", **TLS)
     assert (report["connections"], report["closed"]) == (50, 0)
 
 
-def test_another_certificate(router: Router) -> None:
+def test_untrusted_certificate_is_refused(router: Router) -> None:
     with pytest.raises(MeasureError, match="certificate verify failed"):
         encrypted(router, Certificate(), count=1)
 
 
-def test_a_listener_without_tls(router: Router) -> None:
+def test_handshake_without_tls_listener_fails(router: Router) -> None:
     with pytest.raises(MeasureError, match="handshake 0: failed"):
         load(port=router.ports[1], handshakes=1, stall_seconds=5, **TLS)
 
 
-def test_haproxy(certificate: Certificate) -> None:
+def test_haproxy_can_be_measured(certificate: Certificate) -> None:
     build_tools()
     try:
         with Haproxy(certificate, [None]) as closing:

@@ -43,13 +43,15 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="module")
-def site(made: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    router = Router(tmp_path_factory.mktemp("secured"), secured.sections(tmp_path_factory.mktemp("files"), made), 1)
+def secured_router(certificates: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    router = Router(
+        tmp_path_factory.mktemp("secured"), secured.sections(tmp_path_factory.mktemp("files"), certificates), 1
+    )
     router.start()
     yield router
     router.stop()
@@ -66,10 +68,12 @@ def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_connections(site: Router, made: Pki, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
-    others, ca = pki(tmp_path_factory.getbasetemp(), "others"), str(made.trusted)
+def test_connections_use_given_security(
+    secured_router: Router, certificates: Pki, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    others, ca = pki(tmp_path_factory.getbasetemp(), "others"), str(certificates.trusted)
     login = {"ca": ca, "user": ASCII_USER, "password": ASCII_PASSWORD}
-    own = {"ca": ca, "certificate": str(made.client.certificate), "key": str(made.client.key)}
+    own = {"ca": ca, "certificate": str(certificates.client.certificate), "key": str(certificates.client.key)}
     good: list[tuple[str, dict[str, str]]] = [("PLAIN", login), ("EXTERNAL", own), ("ANONYMOUS", {"ca": ca})]
     if proton_has_scram():
         good += [(each, {**login, "mechanisms": each}) for each in secured.SCRAM]
@@ -83,9 +87,9 @@ def test_connections(site: Router, made: Pki, tmp_path_factory: pytest.TempPathF
         ("elsewhere", {"ca": ca}, "certificate verify failed"),
         ("any", {"ca": str(tmp_path / "missing")}, "ValueError: a file cannot be used: "),
     ]
-    before = len(site.lines)
+    before = len(secured_router.lines)
     asked = [*good, *((name, security) for name, security, _ in bad)]
-    ways = [(f"amqps://localhost:{site.ports[name]}", security) for name, security in asked]
+    ways = [(f"amqps://localhost:{secured_router.ports[name]}", security) for name, security in asked]
     done = run("-c", SCRIPT, json.dumps(ways))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -93,16 +97,23 @@ def test_connections(site: Router, made: Pki, tmp_path_factory: pytest.TempPathF
     for text, (_, _, wanted) in zip(found[len(good) :], bad, strict=True):
         assert wanted in text
     for mechanism, _ in good:
-        site.wait_log(rf"encrypted=TLSv1\.[23] auth={mechanism} user=", after=before)
+        secured_router.wait_log(rf"encrypted=TLSv1\.[23] auth={mechanism} user=", after=before)
 
 
-def test_a_scenario(site: Router, made: Pki) -> None:
+def test_scenario_runs_with_command_line_security(secured_router: Router, certificates: Pki) -> None:
     """Options are given on the command line."""
-    before = len(site.lines)
+    before = len(secured_router.lines)
     scenario = ROOT / "loadtests" / "scenarios" / "standalone.py"
-    words = ["--host", f"amqps://localhost:{site.ports['PLAIN']}", "--amqp-ca", made.trusted, "--amqp-user", ASCII_USER]
+    words = [
+        "--host",
+        f"amqps://localhost:{secured_router.ports['PLAIN']}",
+        "--amqp-ca",
+        certificates.trusted,
+        "--amqp-user",
+        ASCII_USER,
+    ]
     run_ = ["--headless", "--only-summary", "-u", "6", "-r", "6", "-t", "2s"]
     done = run("-m", "locust", "-f", scenario, *words, *run_, AMQP_PASSWORD=ASCII_PASSWORD)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ASCII_PASSWORD not in done.stdout + done.stderr
-    site.wait_log(rf"encrypted=TLSv1\.[23] auth=PLAIN user={ASCII_USER} ", after=before)
+    secured_router.wait_log(rf"encrypted=TLSv1\.[23] auth=PLAIN user={ASCII_USER} ", after=before)

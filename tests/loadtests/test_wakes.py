@@ -16,7 +16,7 @@ strace: Process 9 detached
 """
 
 
-def test_wakes() -> None:
+def test_wakes_are_split_at_epoll_wait() -> None:
     found = list(wakes(calls(TRACE.splitlines())))
     assert [len(wake.calls) for wake in found] == [2, 1]
     assert found[0].seconds == pytest.approx(0.0012)
@@ -27,7 +27,7 @@ def test_wakes() -> None:
     assert found[1].calls[0].name == "madvise"
 
 
-def test_a_wake_is_described() -> None:
+def test_wake_is_described_with_its_calls() -> None:
     first, second = wakes(calls(TRACE.splitlines()))
     text = describe(second, first.began)
     assert "0.001 s: 4,290 µs, 4,000 µs of it in 1 calls: 1 madvise 4000 µs" in text

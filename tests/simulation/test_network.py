@@ -29,25 +29,25 @@ def play(network: Network, events: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
-def test_a_network_of_ours_always_converges(topology: str, seed: int) -> None:
+def test_network_of_sluice_routers_converges(topology: str, seed: int) -> None:
     size = 12 if topology == "full" else 32
     play(Network(size, 8 * size, topology, seed, mirrors=size), EVENTS)
 
 
 @pytest.mark.parametrize("foreign", [4, 16])
 @pytest.mark.parametrize("topology", ["random", "ring"])
-def test_a_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
+def test_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
     """The traffic to and among these routers is that of 1.19: requests are forwarded through the network and hops are
     counted."""
     play(Network(16, 64, topology, 3, mirrors=16, foreign=foreign), 6)
 
 
 @pytest.mark.parametrize("foreign", [0, 4])
-def test_a_network_that_tells_its_addresses_in_parts_converges(foreign: int) -> None:
+def test_network_with_split_address_updates_converges(foreign: int) -> None:
     play(Network(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=Limits(part_octets=100)), EVENTS)
 
 
-def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:
+def test_addresses_beyond_one_message_are_announced() -> None:
     """Topology A - B; C joins later."""
     world = World(1, shared=False)
     a, b, c = (world.add_router(name) for name in "ABC")
@@ -67,7 +67,7 @@ def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:
     assert sum(sizes) < 2.2 * 18e6  # sent once to each of the two
 
 
-def test_flooding_in_a_full_mesh_costs_two_messages_a_connection_at_most() -> None:
+def test_flooding_in_full_mesh_takes_two_messages_per_connection() -> None:
     """1.19 sends a copy along every loop-free path."""
     network = Network(16, 0, "full", 1)
     world = network.world
@@ -79,7 +79,7 @@ def test_flooding_in_a_full_mesh_costs_two_messages_a_connection_at_most() -> No
     assert world.messages - before <= 2 * len(network.edges) + hellos
 
 
-def test_a_triangle_is_routed_around_a_lost_connection_in_a_few_latencies() -> None:
+def test_lost_connection_is_bypassed_within_a_few_latencies() -> None:
     world = World(1, mirrors=3)
     for name in "ABC":
         world.add_router(name)
@@ -100,7 +100,7 @@ def test_a_triangle_is_routed_around_a_lost_connection_in_a_few_latencies() -> N
     assert (row["A"].valid_origins, row["B"].valid_origins) == (("B",), ("A",))
 
 
-def test_a_silent_connection_is_left_after_the_hello_time_out() -> None:
+def test_silent_connection_is_abandoned_after_hello_time_out() -> None:
     world = World(1)
     for name in "ABC":
         world.add_router(name)
@@ -119,7 +119,7 @@ def test_a_silent_connection_is_left_after_the_hello_time_out() -> None:
     assert path.cost == 2
 
 
-def test_a_dead_router_is_unreachable_at_once_and_forgotten_in_time() -> None:
+def test_lost_router_is_unreachable_at_once_and_later_forgotten() -> None:
     world = World(1, mirrors=3)
     for name in "ABC":
         world.add_router(name)
@@ -139,7 +139,7 @@ def test_a_dead_router_is_unreachable_at_once_and_forgotten_in_time() -> None:
 
 @pytest.mark.parametrize("down", [1.0, 20.0, 100.0])
 @pytest.mark.parametrize("foreign", [None, 2, 3])
-def test_a_router_whose_clock_was_set_back_is_heard_again_everywhere(foreign: int | None, down: float) -> None:
+def test_router_with_clock_set_back_is_accepted_everywhere(foreign: int | None, down: float) -> None:
     """Topology A - B - C - D. D restarts with its clock 100 seconds back."""
     world = World(1, mirrors=4, foreign=frozenset() if foreign is None else frozenset([foreign]))
     a, _, _, d = (world.add_router(name) for name in "ABCD")
@@ -158,7 +158,7 @@ def test_a_router_whose_clock_was_set_back_is_heard_again_everywhere(foreign: in
     assert a.engine.path("D") is not None
 
 
-def test_two_routers_of_one_id_are_named_and_the_network_is_at_rest() -> None:
+def test_duplicate_router_ids_leave_network_at_rest() -> None:
     """Topology X - A - B - X. The routers at both ends have the same id."""
     world = World(1)
     first, _, b, last = (world.add_router(name) for name in "XABX")
@@ -177,7 +177,7 @@ def test_two_routers_of_one_id_are_named_and_the_network_is_at_rest() -> None:
     assert other.engine.keys_of("X") == {"M0last": 3}
 
 
-def test_a_flapping_connection_does_not_flood() -> None:
+def test_flapping_connection_does_not_flood() -> None:
     network = Network(16, 0, "mesh", 1)
     world = network.world
     world.run(20.0)
@@ -196,7 +196,7 @@ def test_a_flapping_connection_does_not_flood() -> None:
     assert network.faults() == []
 
 
-def test_random_order_of_events_is_by_seed() -> None:
+def test_order_of_random_events_depends_on_seed() -> None:
     one, other = (Network(8, 8, "random", 5) for _ in range(2))
     for network in (one, other):
         network.world.run(COLD)

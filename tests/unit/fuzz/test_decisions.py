@@ -29,11 +29,11 @@ def test_removed_slice_removes_decisions_of_its_step_only() -> None:
     assert drawn(octets[: 7 * SLICE] + octets[8 * SLICE :]) == before[:6] + before[7:]
 
 
-def test_short_input_is_a_case_without_events() -> None:
+def test_short_input_gives_case_without_events() -> None:
     assert case_of(b"")["events"] == []
     assert case_of(bytes(SLICE + 1))["events"] == []
 
 
-def test_cases_of_random_octets_run() -> None:
+def test_cases_of_random_octets_can_be_played() -> None:
     for seed in range(10):
         play(case_of(Random(seed).randbytes((1 + STEPS) * SLICE)))

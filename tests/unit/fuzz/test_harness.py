@@ -27,7 +27,7 @@ def test_case_that_computes_without_end_is_killed() -> None:
     assert ended.startswith("hangs")
 
 
-def test_case_that_blocks_is_killed_though_it_uses_no_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_that_blocks_without_processor_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "BLOCKED_FACTOR", 1.0)
     ended = harness.in_process(lambda: time.sleep(60), None, LIMIT)
     assert ended is not None

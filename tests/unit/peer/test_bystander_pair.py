@@ -10,7 +10,7 @@ from tests.system.bystanders.pair import LARGE, LARGE_OCTETS, Pair
 ACCEPTED = SimpleNamespace(settled=True, name="accepted")
 
 
-class Line:
+class StubLinks:
     """Stand-in for sender, session and receiver. The test decides what arrives."""
 
     def __init__(self) -> None:
@@ -38,21 +38,21 @@ class Line:
 
 
 @pytest.fixture
-def line() -> Line:
-    return Line()
+def links() -> StubLinks:
+    return StubLinks()
 
 
 @pytest.fixture
-def pair(line: Line) -> Pair:
-    pair = Pair("pair", line, line, b"text ")  # type: ignore[arg-type]
+def pair(links: StubLinks) -> Pair:
+    pair = Pair("pair", links, links, b"text ")  # type: ignore[arg-type]
     for _ in range(4):
         pair.send(0.0)
     return pair
 
 
-def test_all_is_well(line: Line, pair: Pair) -> None:
+def test_pair_without_faults_reports_none(links: StubLinks, pair: Pair) -> None:
     for number in range(4):
-        line.arrive(number)
+        links.arrive(number)
     pair.take(0.5)
     assert (pair.fault, pair.settled_up_to(4), pair.oldest(), pair.take_worst(), pair.worst) == (
         None,
@@ -63,10 +63,10 @@ def test_all_is_well(line: Line, pair: Pair) -> None:
     )
 
 
-def test_long_messages_are_among_them(line: Line, pair: Pair) -> None:
+def test_pair_sends_long_messages_too(links: StubLinks, pair: Pair) -> None:
     pair.send(0.0)
-    assert [len(payload) > LARGE_OCTETS // 2 for payload, _ in line.sent] == [number in LARGE for number in range(5)]
-    assert {settled for _, settled in line.sent} == {True, False}
+    assert [len(payload) > LARGE_OCTETS // 2 for payload, _ in links.sent] == [number in LARGE for number in range(5)]
+    assert {settled for _, settled in links.sent} == {True, False}
 
 
 @pytest.mark.parametrize(
@@ -76,45 +76,47 @@ def test_long_messages_are_among_them(line: Line, pair: Pair) -> None:
         ((0, 0), "pair: message 0 arrived a second time where message 1 was expected"),
     ],
 )
-def test_a_message_is_missing_or_comes_again(line: Line, pair: Pair, arrivals: tuple[int, ...], fault: str) -> None:
+def test_missing_or_repeated_message_is_reported(
+    links: StubLinks, pair: Pair, arrivals: tuple[int, ...], fault: str
+) -> None:
     for number in arrivals:
-        line.arrive(number)
+        links.arrive(number)
     pair.take(0.5)
     assert pair.fault == fault
 
 
-def test_other_octets_arrive(line: Line, pair: Pair) -> None:
-    line.arrive(0, line.sent[0][0] + b"more")
+def test_changed_message_is_reported(links: StubLinks, pair: Pair) -> None:
+    links.arrive(0, links.sent[0][0] + b"more")
     pair.take(0.5)
     assert "were not sent" in str(pair.fault)
 
 
-def test_an_outcome_is_another_one(line: Line, pair: Pair) -> None:
-    line.arrive(0)
-    line.outcomes[0] = SimpleNamespace(settled=True, name="released")
+def test_unexpected_outcome_is_reported(links: StubLinks, pair: Pair) -> None:
+    links.arrive(0)
+    links.outcomes[0] = SimpleNamespace(settled=True, name="released")
     pair.take(0.5)
     assert pair.fault == "pair: message 0 was released"
 
 
-def test_what_is_late_is_named(line: Line, pair: Pair) -> None:
+def test_oldest_late_message_is_reported(links: StubLinks, pair: Pair) -> None:
     assert pair.oldest() == (0.0, "message 0 has no outcome")
-    line.arrive(0)
+    links.arrive(0)
     pair.take(0.5)
     assert pair.oldest() == (0.0, "message 1 has not arrived")
 
 
-def test_credit_or_a_window_that_is_missing_counts_from_the_first_try(line: Line, pair: Pair) -> None:
+def test_missing_credit_or_window_is_timed_from_first_attempt(links: StubLinks, pair: Pair) -> None:
     for number in range(4):
-        line.arrive(number)
-    line.credit = 0
+        links.arrive(number)
+    links.credit = 0
     pair.send(1.0)
-    line.credit, line.remote_window = 10, 1
+    links.credit, links.remote_window = 10, 1
     pair.send(2.0)  # a long message needs more of the window
     pair.take(2.5)
     assert pair.oldest() == (1.0, "message 4 has no credit or no window")
     assert (pair.due, pair.settled_up_to(pair.due)) == (5, False)
-    line.remote_window = 10
+    links.remote_window = 10
     pair.send(3.0)
-    line.arrive(4)
+    links.arrive(4)
     pair.take(3.5)
     assert pair.take_worst() == 2.5

@@ -64,7 +64,7 @@ VECTORS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "octets"), VECTORS, ids=[repr(value) for value, _octets in VECTORS])
-def test_vectors_both_ways(value: Any, octets: str) -> None:
+def test_vectors_are_encoded_and_decoded(value: Any, octets: str) -> None:
     assert encode(value) == bytes.fromhex(octets)
     found, end = decode(bytes.fromhex(octets))
     assert (found, end) == (value, len(bytes.fromhex(octets)))
@@ -87,7 +87,7 @@ def test_long_forms_are_read(octets: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("octets", ["", "a1 05 61", "c0 09 02 40", "c1 02 01 40", "3f", "c0 03 01 4041", "71 0000"])
-def test_malformed_is_refused(octets: str) -> None:
+def test_malformed_value_is_refused(octets: str) -> None:
     with pytest.raises(CodecError):
         decode(bytes.fromhex(octets))
 
@@ -140,12 +140,12 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, max_size=4))
-def test_round_trip(values: list[Any]) -> None:
+def test_values_are_decoded_unchanged(values: list[Any]) -> None:
     assert decode_all(b"".join(map(encode, values))) == values
 
 
 @given(VALUES, st.data())
-def test_a_cut_value_is_refused(value: Any, data: st.DataObject) -> None:
+def test_truncated_value_is_refused(value: Any, data: st.DataObject) -> None:
     octets = encode(value)
     cut = data.draw(st.integers(0, len(octets) - 1))
     with pytest.raises(CodecError):

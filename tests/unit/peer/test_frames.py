@@ -7,12 +7,12 @@ from tests.peer.frames import Performative, frame_octets, parse_frame
 from tests.peer.types import Array, Described, Map, Symbol, UInt, ULong
 
 
-def test_open_as_octets() -> None:
+def test_open_is_encoded_as_expected() -> None:
     octets = frame_octets(Performative("open", container_id="a", max_frame_size=512).encode())
     assert octets == bytes.fromhex("00000017 02 00 0000 00 53 10 c0 0a 03 a10161 40 7000000200")
 
 
-def test_fields_come_back_with_their_types() -> None:
+def test_fields_are_decoded_with_their_types() -> None:
     sent = Performative("attach", name="l", handle=3, role=True, source=frames.source("q", capabilities=["x", "y"]))
     frame = parse_frame(frame_octets(sent.encode() + b"tail", channel=5))
     assert (frame.name, frame.channel, frame.payload) == ("attach", 5, b"tail")
@@ -21,7 +21,7 @@ def test_fields_come_back_with_their_types() -> None:
     assert frames.terminus(frame.source) == {"address": "q", "capabilities": Array([Symbol("x"), Symbol("y")])}
 
 
-def test_an_empty_frame_is_a_heartbeat() -> None:
+def test_empty_frame_is_a_heartbeat() -> None:
     assert parse_frame(frame_octets(b"")).name == "heartbeat"
 
 
@@ -32,7 +32,7 @@ def test_unknown_fields_are_refused() -> None:
         frames.target("x", filter=None)
 
 
-def test_errors_and_states() -> None:
+def test_errors_and_states_are_decoded() -> None:
     state = frames.rejected("amqp:not-found", "no")
     assert frames.state_name(state) == "rejected"
     assert frames.error_of(state.value[0]) == ("amqp:not-found", "no")
@@ -40,7 +40,7 @@ def test_errors_and_states() -> None:
     assert frames.error_of(None) is None
 
 
-def test_a_message_and_its_sections() -> None:
+def test_message_has_expected_sections() -> None:
     payload = (
         message.header(durable=True, priority=7)
         + message.annotations({"a": 1})

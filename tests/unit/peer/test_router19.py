@@ -141,13 +141,13 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_octets_are_those_of_the_original(name: str) -> None:
+def test_octets_equal_those_of_original(name: str) -> None:
     expected, make = VECTORS[name]
     assert make().hex() == "".join(expected.split())
 
 
 @pytest.mark.parametrize("name", [name for name in VECTORS if name.split()[0] in ("HELLO", "LSR", "RA", "MAR")])
-def test_control_messages_are_read(name: str) -> None:
+def test_control_messages_are_decoded(name: str) -> None:
     found = control.read(bytes.fromhex("".join(VECTORS[name][0].split())))
     assert (found.opcode, found.ingress) == (name.split(",")[0], f"0/{found.id}")
 
@@ -180,7 +180,9 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("states", "me", "next_hops", "costs", "origins", "radius"), PATHS)
-def test_paths(states: str, me: str, next_hops: str, costs: str, origins: dict[str, str], radius: int) -> None:
+def test_paths_equal_documented_results(
+    states: str, me: str, next_hops: str, costs: str, origins: dict[str, str], radius: int
+) -> None:
     collection = {
         one.partition(":")[0]: {peer[0]: int(peer[1:]) for peer in one.partition(":")[2].split(",") if peer}
         for one in states.split()
@@ -192,7 +194,7 @@ def test_paths(states: str, me: str, next_hops: str, costs: str, origins: dict[s
     assert paths.radius == radius
 
 
-class Two:
+class ConnectedEngines:
     """Two engines that exchange messages at once. `sent` lists (sender, opcode) in order."""
 
     def __init__(self) -> None:
@@ -222,8 +224,8 @@ class Two:
         return self.sent[before:]
 
 
-def test_two_routers_join_as_the_original_ones_do() -> None:
-    two = Two()
+def test_routers_join_like_original_ones() -> None:
+    two = ConnectedEngines()
     two.tick("A", 0.99)
     two.tick("B", 1.0)
     assert two.tick("A", 1.99)[:1] == [("A", "HELLO")]
@@ -237,8 +239,8 @@ def test_two_routers_join_as_the_original_ones_do() -> None:
     assert two.engines["A"].paths.costs == {"B": 1}
 
 
-def test_addresses_follow_and_go() -> None:
-    two = Two()
+def test_addresses_are_announced_and_withdrawn() -> None:
+    two = ConnectedEngines()
     for second in range(1, 5):
         two.tick("A", second)
         two.tick("B", second + 0.01)
@@ -250,8 +252,8 @@ def test_addresses_follow_and_go() -> None:
     assert two.engines["B"].nodes["A"].keys == {}
 
 
-def test_a_silent_neighbour_is_lost_after_more_than_its_age() -> None:
-    two = Two()
+def test_silent_neighbour_is_lost_after_hello_max_age() -> None:
+    two = ConnectedEngines()
     for second in range(1, 5):
         two.tick("A", second)
         two.tick("B", second + 0.01)

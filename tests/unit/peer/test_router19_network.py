@@ -28,7 +28,7 @@ def world() -> Iterator[World]:
     world.close()
 
 
-class Net:
+class Router19Network:
     """Routers by name, connected by `link`."""
 
     def __init__(self, world: World, names: str) -> None:
@@ -67,8 +67,8 @@ def payload(body: str = "hello") -> bytes:
     return message.message(body)
 
 
-def test_a_chain_carries_messages_and_outcomes(world: World) -> None:
-    net = Net(world, "ABC")
+def test_chain_carries_messages_and_outcomes(world: World) -> None:
+    net = Router19Network(world, "ABC")
     net.link("AB", "BC")
     consumer = net["C"].consumer("balanced/x", accept=False)
     net["A"].wait_key("M0balanced/x", "C")
@@ -83,8 +83,8 @@ def test_a_chain_carries_messages_and_outcomes(world: World) -> None:
     net.stop()
 
 
-def test_a_triangle_duplicates_multicast_as_the_original_does(world: World) -> None:
-    net = Net(world, "ABC")
+def test_triangle_duplicates_multicast_like_original(world: World) -> None:
+    net = Router19Network(world, "ABC")
     net.link("AB", "BC", "CA")
     world.wait(
         lambda: all(node.cost == 1 for router in net.routers.values() for node in router.engine.nodes.values()),
@@ -100,8 +100,8 @@ def test_a_triangle_duplicates_multicast_as_the_original_does(world: World) -> N
     net.stop()
 
 
-def test_a_large_message_streams(world: World) -> None:
-    net = Net(world, "ABC")
+def test_large_message_is_streamed(world: World) -> None:
+    net = Router19Network(world, "ABC")
     net.link("AB", "BC")
     consumer = net["C"].consumer("closest/x")
     net["A"].wait_key("M0closest/x", "C")
@@ -114,8 +114,8 @@ def test_a_large_message_streams(world: World) -> None:
     net.stop()
 
 
-def test_a_lost_connection_resolves_what_was_on_its_way(world: World) -> None:
-    net = Net(world, "AB")
+def test_lost_connection_settles_unsettled_deliveries(world: World) -> None:
+    net = Router19Network(world, "AB")
     net.link("AB")
     net["B"].consumer("closest/x", credit=1, accept=False)
     net["A"].wait_key("M0closest/x", "B")

@@ -17,7 +17,7 @@ def kept() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("piece", [1, 3, 9, 100])
-def test_found_once_whatever_the_reads(piece: int) -> None:
+def test_secret_is_found_once_in_any_reads(piece: int) -> None:
     scan = secrets.Scan(lambda: "here")
     octets = b"x" * 25 + SECRET + b"y" * 25
     for at in range(0, len(octets), piece):
@@ -26,7 +26,7 @@ def test_found_once_whatever_the_reads(piece: int) -> None:
     assert secrets.take_leaks(SECRET) == []
 
 
-def test_a_part_is_no_secret() -> None:
+def test_partial_secret_is_not_reported() -> None:
     scan = secrets.Scan(lambda: "here")
     for octets in (SECRET[:-1], b"x", SECRET[1:]):
         scan.take(octets)
