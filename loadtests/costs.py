@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from tests.peer.frames import ACCEPTED
-from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.unit.engine.talk import consumer, flow, message, producer, say, settle, start, transfer
 
 #: A larger N has caches miss, which makes a constant step a few times as expensive; sixteen times is a walk.
@@ -31,16 +31,16 @@ CREDIT: Final = 250  # of a producer
 TRIALS: Final = 3
 
 #: Prepares N objects and returns what to measure: a function, and its number of steps.
-Row = Callable[[Router, int], tuple[Callable[[], object], int]]
+Row = Callable[[InProcessRouter, int], tuple[Callable[[], object], int]]
 
 
-def quiet(peer: Peer) -> Peer:
+def quiet(peer: InProcessPeer) -> InProcessPeer:
     """A peer that drops its input."""
     peer.take()
     return peer
 
 
-def client(router: Router, octets: bytes) -> Peer:
+def client(router: InProcessRouter, octets: bytes) -> InProcessPeer:
     """A client that has sent these frames and got the answers."""
     peer = router.connect()
     peer.feed(start() + octets)
@@ -48,7 +48,7 @@ def client(router: Router, octets: bytes) -> Peer:
     return quiet(peer)
 
 
-def multicast(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def multicast(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Consumers of a multicast settle it, one after the other."""
     receivers = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(size)))
     sender = client(router, producer(0, "multicast.a"))
@@ -59,7 +59,7 @@ def multicast(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return lambda: receivers.feed(octets), size
 
 
-def multicast_backwards(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def multicast_backwards(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """The same, in the opposite order."""
     receivers = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(size)))
     sender = client(router, producer(0, "multicast.a"))
@@ -70,7 +70,7 @@ def multicast_backwards(router: Router, size: int) -> tuple[Callable[[], object]
     return lambda: receivers.feed(octets), size
 
 
-def full_queue(router: Router, size: int, address: str) -> Peer:
+def full_queue(router: InProcessRouter, size: int, address: str) -> InProcessPeer:
     """A consumer without credit, with this many queued unsettled deliveries; returns another producer."""
     client(router, consumer(0, address, 0))
     senders = -(-size // CREDIT)
@@ -80,14 +80,14 @@ def full_queue(router: Router, size: int, address: str) -> Peer:
     return client(router, producer(0, address))
 
 
-def drop_oldest(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def drop_oldest(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """A presettled delivery for a full queue, where the older one is dropped."""
     sender = full_queue(router, size, "oldest.a")
     octets = b"".join(transfer(0, number, message(b"x"), settled=True) for number in range(STEPS))
     return lambda: sender.feed(octets), STEPS
 
 
-def throttle(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def throttle(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """The same where it is dropped because the consumer has had no credit for a while."""
     sender = full_queue(router, size, "balanced.a")
     router.pass_time(2000)
@@ -95,7 +95,7 @@ def throttle(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return lambda: sender.feed(octets), STEPS
 
 
-def refused(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def refused(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """A refused receiver, with this many addresses."""
     client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
     asking = client(router, b"")
@@ -109,7 +109,7 @@ def refused(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return ask, len(attaches)
 
 
-def early_loss(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def early_loss(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """A receiver whose connection is lost before the answer."""
     client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
     asking = client(router, b"")
@@ -117,7 +117,7 @@ def early_loss(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return asking.lose, STEPS
 
 
-def one_address(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def one_address(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """One of the consumers of an address detaches."""
     receivers = client(router, b"".join(consumer(handle, "balanced.a") for handle in range(size)))
     detaches = [say("detach", handle=handle, closed=True) for handle in range(size // 2, size // 2 + 200)]
@@ -130,7 +130,7 @@ def one_address(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return detach, len(detaches)
 
 
-def many_producers(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def many_producers(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """A consumer attaches to an address whose producers have credit, and detaches."""
     client(router, consumer(0, "balanced.a"))
     client(router, b"".join(producer(handle, "balanced.a") for handle in range(size)))
@@ -145,7 +145,7 @@ def many_producers(router: Router, size: int) -> tuple[Callable[[], object], int
     return come, len(attaches)
 
 
-def ready_links(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def ready_links(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """A receiver detaches whose session has more to send, on this many links, than the client reads."""
     octets = b"".join(consumer(handle, "multicast.a", 0) for handle in range(size))
     receivers = client(router, octets)
@@ -158,7 +158,7 @@ def ready_links(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return lambda: receivers.feed(detaches), size
 
 
-def empty_range(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def empty_range(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """A receiver settles ids that it does not have, once it has had so many deliveries at a time."""
     receiver = client(router, consumer(0, "balanced.a"))
     senders = -(-size // CREDIT)
@@ -192,7 +192,7 @@ def measure(row: Row, size: int) -> float:
     best = float("inf")
     for _ in range(TRIALS):
         with ExitStack() as stack:
-            router = Router(text=configuration("linkCapacity: 250"), links=size + 2000, addresses=size + 2000)
+            router = InProcessRouter(text=configuration("linkCapacity: 250"), links=size + 2000, addresses=size + 2000)
             stack.callback(router.close)
             work, steps = row(router, size)
             gc.collect()

@@ -14,8 +14,8 @@ from loadtests.policy_rows import many_rules
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED
 from tests.peer.types import Described, ULong
-from tests.unit.engine.host import Peer, Router, configuration
-from tests.unit.engine.network import Joint, Network, Quiet, client
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
+from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
 from tests.unit.engine.talk import MANY, consumer, flow, frames, message, of, producer, say, start, transfer
 
 BODY: Final = bytes(100)
@@ -65,7 +65,9 @@ def proton_message(body: bytes) -> bytes:
     return header + rest
 
 
-def started(router: Router, worker: int, octets: bytes, listener: str = "main", hostname: str | None = None) -> Peer:
+def started(
+    router: InProcessRouter, worker: int, octets: bytes, listener: str = "main", hostname: str | None = None
+) -> InProcessPeer:
     peer = router.connect(worker, listener)
     peer.feed(start(hostname=hostname) + octets)
     router.settle()
@@ -77,7 +79,7 @@ class Round:
     """One round: a batch arrives, copies go out, and consumers accept theirs by one disposition each."""
 
     def __init__(
-        self, quiet: Settle, sending: Peer, receiving: Sequence[Peer], octets: bytes, settled: bool, channel: int = 0,
+        self, quiet: Settle, sending: InProcessPeer, receiving: Sequence[InProcessPeer], octets: bytes, settled: bool, channel: int = 0,
         credit: int = MANY,
     ) -> None:  # fmt: skip
         """channel: of the consumers, which is their deliveries'. credit: so many deliveries a consumer takes at a
@@ -130,7 +132,7 @@ def one_router(
     slots: int | None = None, credit: int = MANY, to: str = "main", by: str = "main",
 ) -> Iterator[Play]:  # fmt: skip
     """slots: of workers in shared memory; the other ones are quiet. to, by: listeners of consumers and producer."""
-    router = Router(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
+    router = InProcessRouter(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
     receiving = [started(router, 0, consumer(0, address, credit), to, hostname) for _ in range(consumers)]
     sending = started(router, workers - 1, producer(0, None if anonymous else address), by, hostname)
     yield partial(Round(router.settle, sending, receiving, octets, settled, credit=credit).play, copies=copies)
@@ -141,7 +143,9 @@ def one_router(
 def hop(slots: int | None = None, between: str = "") -> Iterator[Play]:
     """between: attributes of the connection between the two routers."""
     with pytest.MonkeyPatch.context() as patch:
-        network = Network("".join(NEIGHBOURS), monkeypatch=patch, slots=slots, listener=LISTENER, between=between)
+        network = InProcessNetwork(
+            "".join(NEIGHBOURS), monkeypatch=patch, slots=slots, listener=LISTENER, between=between
+        )
         network.join(*NEIGHBOURS)
         network.converge()
         receiving = client(network, "B", consumer(0, "balanced.a"))
@@ -157,10 +161,12 @@ def hop(slots: int | None = None, between: str = "") -> Iterator[Play]:
 def edge() -> Iterator[Play]:
     """From a client of an edge router to one of its interior router."""
     with pytest.MonkeyPatch.context() as patch:
-        network = Network("A", monkeypatch=patch, listener=LISTENER, more=EDGE_LISTENER)
-        e = network.routers["E"] = Router(1, EDGE)
+        network = InProcessNetwork("A", monkeypatch=patch, listener=LISTENER, more=EDGE_LISTENER)
+        e = network.routers["E"] = InProcessRouter(1, EDGE)
         (up,) = e.configuration.connectors
-        network.joints.append(Joint(network, e.initiate(0, up, Quiet()), network["A"].connect(0, "edges")))
+        network.joints.append(
+            RouterConnection(network, e.initiate(0, up, IgnoringObserver()), network["A"].connect(0, "edges"))
+        )
         network.settle()
         receiving = client(network, "A", consumer(0, "balanced.a"))
         sending = client(network, "E", producer(0, "balanced.a"))
@@ -172,7 +178,7 @@ def edge() -> Iterator[Play]:
 
 @contextmanager
 def link_route() -> Iterator[Play]:
-    router = Router(1, configuration(LISTENER))
+    router = InProcessRouter(1, configuration(LISTENER))
     broker = started(router, 0, b"", "broker")
     sending = router.connect(0)
     sending.feed(start() + producer(0, "routed.a"))

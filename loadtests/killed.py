@@ -27,7 +27,7 @@ from loadtests.processes import MeasureError, Router
 from loadtests.steady import Clients
 from tests.interop.brokers import Artemis, Broker, BrokerError, RabbitMQ, Unavailable
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 
 DRAIN_LIMIT = 60.0  # seconds after the last broker is back until everything has come: redelivery takes a while
 FLOW_LIMIT = 30.0  # seconds until the messages sent after that have come
@@ -179,7 +179,7 @@ def run(brokers: Sequence[Broker], workers: int, seconds: float, seed: int, each
 @contextmanager
 def management(port: int) -> Iterator[Management]:
     """A management client on a connection of its own."""
-    peer = Peer.opened(port)
+    peer = AmqpPeer.opened(port)
     try:
         yield Management(peer)
     finally:

@@ -23,7 +23,7 @@ import psutil
 
 from loadtests.processes import DEFAULT_ROUTER, MeasureError, Router, raise_file_limit
 from tests.peer import message
-from tests.peer.peer import Link, Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerLink, PeerReceiver, PeerSender
 from tests.peer.wire import PeerError
 
 MESSAGES = 10  # of a pair
@@ -70,14 +70,14 @@ def places(pid: int) -> dict[int, int]:
     return found
 
 
-def come(port: int, pairs: int, order: random.Random) -> tuple[list[Sender], list[Receiver]]:
+def come(port: int, pairs: int, order: random.Random) -> tuple[list[PeerSender], list[PeerReceiver]]:
     """All clients come, in any order; by pair."""
     sides = [(number, receives) for number in range(pairs) for receives in (False, True)]
     order.shuffle(sides)
-    senders: dict[int, Sender] = {}
-    receivers: dict[int, Receiver] = {}
+    senders: dict[int, PeerSender] = {}
+    receivers: dict[int, PeerReceiver] = {}
     for number, receives in sides:
-        peer = Peer.opened(port, container_id=f"{'consumer' if receives else 'producer'}-{number}")
+        peer = AmqpPeer.opened(port, container_id=f"{'consumer' if receives else 'producer'}-{number}")
         if receives:
             receivers[number] = peer.receiver(f"pair/{number}", MESSAGES)
         else:
@@ -85,7 +85,7 @@ def come(port: int, pairs: int, order: random.Random) -> tuple[list[Sender], lis
     return [senders[number] for number in range(pairs)], [receivers[number] for number in range(pairs)]
 
 
-def leave(pid: int, links: Sequence[Link]) -> None:
+def leave(pid: int, links: Sequence[PeerLink]) -> None:
     """All clients go. Raises MeasureError."""
     for link in links:
         link.peer.close()

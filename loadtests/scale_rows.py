@@ -11,7 +11,7 @@ from typing import Final
 from loadtests.instruction_rows import BODY, LISTENER, MANY_LINKS, Round, hop, one_router, started
 from loadtests.instructions import Play, Row
 from tests.peer.frames import frame_octets
-from tests.unit.engine.host import Router, configuration
+from tests.unit.engine.host import InProcessRouter, configuration
 from tests.unit.engine.talk import consumer, message, producer
 
 SLOTS: Final = (2, 8, 32, 64)  # of workers
@@ -60,7 +60,7 @@ def apart(slots: int) -> AbstractContextManager[Play]:
 @contextmanager
 def wake(slots: int) -> Iterator[Play]:
     """A worker that slept hears an empty frame, and sleeps again."""
-    router = Router(1, configuration(LISTENER), slots=slots)
+    router = InProcessRouter(1, configuration(LISTENER), slots=slots)
     peer = started(router, 0, b"")
     router.settle()
 
@@ -76,7 +76,7 @@ def wake(slots: int) -> Iterator[Play]:
 @contextmanager
 def crowd(consumers: int) -> Iterator[Play]:
     """One address with so many consumers, on both of two workers."""
-    router = Router(2, configuration(LISTENER), 1 << 22, slots=SOME_SLOTS, links=MANY_LINKS)
+    router = InProcessRouter(2, configuration(LISTENER), 1 << 22, slots=SOME_SLOTS, links=MANY_LINKS)
     receiving = []
     for number in range(CROWD):
         links = range(number, consumers, CROWD)
@@ -90,7 +90,7 @@ def crowd(consumers: int) -> Iterator[Play]:
 @contextmanager
 def idle(connections: int) -> Iterator[Play]:
     """A producer and a consumer beside so many connections of which nothing is heard."""
-    router = Router(1, configuration(LISTENER), links=MANY_LINKS)
+    router = InProcessRouter(1, configuration(LISTENER), links=MANY_LINKS)
     for number in range(connections):
         started(router, 0, consumer(0, f"balanced.{number % IDLE_ADDRESSES}"))
     others = list(router.peers)

@@ -15,10 +15,10 @@ from loadtests.liveness.ledger import Message, encoded
 from loadtests.liveness.links import Role
 from loadtests.liveness.producer import Producer
 from tests.peer import frames as peer_frames
-from tests.peer.router19.engine import Timers
+from tests.peer.router19.engine import Router19Timers
 from tests.peer.router19.router import Arrival, Injection, Router19
-from tests.peer.router19.router import Consumer as Consumer19
-from tests.peer.router19.world import World as World19
+from tests.peer.router19.router import Router19Consumer as Consumer19
+from tests.peer.router19.world import Router19Loop as World19
 
 if TYPE_CHECKING:
     from loadtests.liveness.world import World
@@ -44,7 +44,7 @@ class Neighbour:
     def __init__(self, port: int, router_id: str) -> None:
         self.world = World19()
         distributions = {name: name for name in ("balanced", "closest", "multicast")}
-        self.router = Router19(self.world, NAME, Timers(tick=TICK), addresses=distributions)
+        self.router = Router19(self.world, NAME, Router19Timers(tick=TICK), addresses=distributions)
         self.router.connect(port)
         self.router.wait_neighbour(router_id)
         self.router.wait_reach(router_id)

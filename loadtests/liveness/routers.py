@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from loadtests.liveness.neighbour import Neighbour
-from tests.peer.management import Management, ManagementError
-from tests.peer.peer import Peer
+from tests.peer.management import Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.bystanders import Bystanders
 from tests.system.bystanders.site import clients_sections
 from tests.system.counters import Counters
@@ -122,7 +122,7 @@ class Routers:
         if agent is None or now - used > AGENT_AGE:
             if agent is not None:
                 agent.peer.drop()
-            agent = Management(Peer.opened(self.routers[number].ports["clients"], container_id="agent"))
+            agent = Management(AmqpPeer.opened(self.routers[number].ports["clients"], container_id="agent"))
         self._agents[number] = agent, now
         return agent
 
@@ -138,7 +138,7 @@ class Routers:
         """Take it away, if it is there."""
         try:
             self.delete(number, kind, name)
-        except ManagementError as error:
+        except ManagementStatusError as error:
             if error.code != 404:
                 raise
 

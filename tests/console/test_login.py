@@ -13,7 +13,7 @@ from router.sasl.users import Users
 from router.sasl.verifiers import make
 from tests.console.network import url, web
 from tests.console.test_pages import row, rows
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import pki
 from tests.system.network import interior, ports
 from tests.system.router import SETTINGS, Router, listener
@@ -110,7 +110,7 @@ def test_restarted_router_is_shown_again(page: Any, plain: Router) -> None:
 
 
 def test_hostile_names_are_shown_as_text(page: Any, plain: Router) -> None:
-    peer = Peer.opened(plain.port, container_id=HOSTILE)
+    peer = AmqpPeer.opened(plain.port, container_id=HOSTILE)
     with peer:
         peer.sender(HOSTILE, name=HOSTILE, credit=False)
         peer.receiver(HOSTILE, 1, name=HOSTILE + "2")
@@ -161,7 +161,10 @@ def test_reader_sees_all_pages_and_changes_nothing(page: Any, tmp_path: Path) ->
         own = Router(tmp_path / name, [*interior(name, listens, to), web(policyVhost="watchers"), *policy])
         routers.append(own)
         own.start()
-    with Peer.opened(routers[0].port, container_id="somebody"), Peer.opened(routers[1].port, container_id="beyond"):
+    with (
+        AmqpPeer.opened(routers[0].port, container_id="somebody"),
+        AmqpPeer.opened(routers[1].port, container_id="beyond"),
+    ):
         for place, table, text in (
             ("overview", "Routers", "South"), ("connections", "Connections", "somebody"),
             ("connections?router=South", "Connections", "beyond"), ("vhosts", "Vhosts", "watchers"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.console.network import ConsoleNetwork, url
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.router import Router, poll
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console-pages")]  # the tests share a network
@@ -95,7 +95,7 @@ def test_links_page_shows_rates_and_sorts(page: Any, network: ConsoleNetwork) ->
 
 
 def test_connection_is_closed_after_confirmation(page: Any, network: ConsoleNetwork) -> None:
-    with Peer.opened(network.north.port, container_id="victim"):
+    with AmqpPeer.opened(network.north.port, container_id="victim"):
         open_page(page, network, "connections")
         row(page, "Connections", "victim").click()
         page.get_by_role("button", name="Close …").click()

@@ -482,7 +482,7 @@ class ClientModel:
 
 
 @dataclass(frozen=True)
-class Others:
+class OtherRouters:
     """Other routers of a conversation: the role of the tested router, and the routers that connect to it."""
 
     kind: str  # key of a case that gives the router its role
@@ -506,7 +506,7 @@ def timing(rng: Random, workers: int) -> list[Event]:
 
 
 def conversation(
-    rng: Random, workers: int, others: Others | None = None, steps: Iterable[int] | None = None
+    rng: Random, workers: int, others: OtherRouters | None = None, steps: Iterable[int] | None = None
 ) -> dict[str, Any]:
     """Return a case for `tests.unit.engine.replay.play`. steps: number of events, each of which has its own decisions;
     wakes of workers and supervisor are decisions, too. None: the length of the case is a decision."""

@@ -7,18 +7,18 @@ from random import Random
 from typing import Any, Final
 
 from tests.fuzz import logins, proxy, rules, samples, websocket
-from tests.fuzz.conversation import Others, conversation
+from tests.fuzz.conversation import OtherRouters, conversation
 from tests.fuzz.routers import RouterModel, about_routers
 from tests.unit.engine import parsers
 from tests.unit.engine.deliveries import conversation as delivery_conversation
 from tests.unit.engine.replay import play
 
 Case = dict[str, Any]
-ROUTERS: Final = Others("network", RouterModel, about_routers)
+ROUTERS: Final = OtherRouters("network", RouterModel, about_routers)
 
 
 @dataclass(frozen=True)
-class Target:
+class FuzzTarget:
     """Generator and runner of cases. The generator gets a random generator seeded by the case's seed."""
 
     generate: Callable[[Random], Case]
@@ -34,29 +34,29 @@ def _with_routers(rng: Random, workers: int) -> Case:
 
 
 PARSERS: Final = {
-    "codec": Target(samples.any_value, parsers.codec),
-    "performatives": Target(samples.performative, parsers.performatives),
-    "message": Target(samples.message, parsers.message),
-    "columns": Target(samples.message, parsers.columns),
-    "sasl": Target(samples.sasl, parsers.sasl),
-    "config": Target(samples.config, parsers.config),
-    "address": Target(samples.address, parsers.address),
-    "login": Target(logins.login, logins.run_login),
-    "token": Target(logins.token, logins.run_token),
-    "service": Target(logins.service_open, logins.run_service_open),
-    "users": Target(logins.users_file, logins.run_users_file),
-    "policy": Target(samples.policy, parsers.policy),
-    "rules": Target(rules.rules, rules.run_rules),
-    "websocket": Target(websocket.stream, websocket.run_stream),
-    "handshake": Target(websocket.head, websocket.run_head),
-    "proxy": Target(proxy.header, proxy.run_header),
+    "codec": FuzzTarget(samples.any_value, parsers.codec),
+    "performatives": FuzzTarget(samples.performative, parsers.performatives),
+    "message": FuzzTarget(samples.message, parsers.message),
+    "columns": FuzzTarget(samples.message, parsers.columns),
+    "sasl": FuzzTarget(samples.sasl, parsers.sasl),
+    "config": FuzzTarget(samples.config, parsers.config),
+    "address": FuzzTarget(samples.address, parsers.address),
+    "login": FuzzTarget(logins.login, logins.run_login),
+    "token": FuzzTarget(logins.token, logins.run_token),
+    "service": FuzzTarget(logins.service_open, logins.run_service_open),
+    "users": FuzzTarget(logins.users_file, logins.run_users_file),
+    "policy": FuzzTarget(samples.policy, parsers.policy),
+    "rules": FuzzTarget(rules.rules, rules.run_rules),
+    "websocket": FuzzTarget(websocket.stream, websocket.run_stream),
+    "handshake": FuzzTarget(websocket.head, websocket.run_head),
+    "proxy": FuzzTarget(proxy.header, proxy.run_header),
 }
 #: Conversations with a router of one to three workers, and conversations with other routers.
-ENGINE: Final = {f"engine-{count}": Target(partial(_alone, workers=count), play) for count in (1, 2, 3)}
-NETWORK: Final = {f"network-{count}": Target(partial(_with_routers, workers=count), play) for count in (1, 2)}
+ENGINE: Final = {f"engine-{count}": FuzzTarget(partial(_alone, workers=count), play) for count in (1, 2, 3)}
+NETWORK: Final = {f"network-{count}": FuzzTarget(partial(_with_routers, workers=count), play) for count in (1, 2)}
 #: Conversations about deliveries, with an exact model of the reports that each end must receive.
 DELIVERIES: Final = {
-    name: Target(generate, delivery_conversation.run) for name, generate in delivery_conversation.TARGETS.items()
+    name: FuzzTarget(generate, delivery_conversation.run) for name, generate in delivery_conversation.TARGETS.items()
 }
 TARGETS: Final = {**PARSERS, **ENGINE, **NETWORK, **DELIVERIES}
 

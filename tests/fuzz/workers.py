@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
-from tests.fuzz.conversation import Others, conversation
+from tests.fuzz.conversation import OtherRouters, conversation
 from tests.fuzz.decisions import SLICE, Decisions
 from tests.fuzz.edges import EdgeModel
 from tests.fuzz.targets import ROUTERS
@@ -26,7 +26,7 @@ from tests.unit.engine.replay import play
 EVENTS_MOST: Final = 150
 #: Inputs stored in the repository. Each covers code that no other input covers.
 SEEDS: Final = Path(__file__).with_name("corpus.zip")
-EDGES: Final = Others("edge", EdgeModel, lambda rng, number, index: [])
+EDGES: Final = OtherRouters("edge", EdgeModel, lambda rng, number, index: [])
 LibFuzzerCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t)
 
 

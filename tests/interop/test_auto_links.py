@@ -10,7 +10,7 @@ import pytest
 from tests.interop.brokers import Broker
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.router import Router, Section, listener, poll
 
 #: The brokers take half a minute of processor time to start.
@@ -48,8 +48,8 @@ class Gateway:
         self.port = next(iter(router.ports.values()))
         self.management = Management(self.client())
 
-    def client(self) -> Peer:
-        return Peer.opened(self.port)
+    def client(self) -> AmqpPeer:
+        return AmqpPeer.opened(self.port)
 
     def active(self) -> None:
         """Wait until both links are taken."""

@@ -12,7 +12,7 @@ from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
 from tests.interop.gateway import connector
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.router import Router, Section, listener
 
 #: The brokers take half a minute of processor time to start.
@@ -60,7 +60,7 @@ def active(router: Router, names: list[str]) -> None:
     """Wait until these auto links are, and all link routes."""
 
     def done() -> bool:
-        peer = Peer.opened(router.port)
+        peer = AmqpPeer.opened(router.port)
         agent = Management(peer)
         states = {row["name"]: row["operStatus"] for row in agent.query(AUTO_LINK)}
         routes = {row["operStatus"] for row in agent.query("router.config.linkRoute")}
@@ -84,7 +84,7 @@ def test_a_chain_of_two_brokers(begin: Begin, rabbitmq: Broker, artemis: Broker,
     )
     assert proton("steady", router.port, "chain.q", COUNT).result() == {"accepted": COUNT}
     assert proton("collect", router.port, "chain.q", COUNT).result() == COUNT
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     links = Management(peer).query("router.link")
     peer.drop()
     counts = {
@@ -121,7 +121,7 @@ def test_fallback(begin: Begin, artemis: Broker, proton: Clients) -> None:
 
 def fallback_count(router: Router) -> int:
     """Messages that went to the broker."""
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     (row,) = [
         row
         for row in Management(peer).query("router.link")
@@ -166,7 +166,7 @@ def test_shards_come_and_go(begin: Begin, rabbitmq: Broker, artemis: Broker, pro
     outcomes = proton("steady", router.port, address, count).result()
     assert outcomes["accepted"] == count
     added = [auto_link(rabbitmq, name, direction, name)[1] for direction in ("in", "out")]
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     for attributes in added:
         Management(peer).create(AUTO_LINK, attributes.pop("name"), **attributes)
     peer.drop()
@@ -185,7 +185,7 @@ def test_shards_come_and_go(begin: Begin, rabbitmq: Broker, artemis: Broker, pro
 
 def by_shard(router: Router) -> list[int]:
     """Messages that went to each, since its connection is open."""
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     rows = Management(peer).query("router.link")
     peer.drop()
     return [row["deliveryCount"] for row in rows if row["owningAddr"] == "M0shards.q" and "qdlink." in row["linkName"]]

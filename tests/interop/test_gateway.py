@@ -11,7 +11,7 @@ from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
 from tests.interop.gateway import connector, queue
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.router import SETTINGS, Router, listener
 
 #: The brokers take half a minute of processor time to start.
@@ -25,7 +25,7 @@ UNDER_LOAD = 2000
 @contextmanager
 def management(router: Router) -> Iterator[Management]:
     """A management client on a connection of its own."""
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     yield Management(peer)
     peer.drop()
 

@@ -14,7 +14,7 @@ LIMIT = 60  # seconds for one run of amqpload; each takes under 5 on an idle mac
 
 
 @dataclass(frozen=True)
-class Run:
+class AmqpLoadRun:
     """Result of a run of amqpload."""
 
     status: int
@@ -22,12 +22,12 @@ class Run:
     complaints: str
 
 
-def amqpload(**options: object) -> Run:
+def amqpload(**options: object) -> AmqpLoadRun:
     """Run amqpload. The caller judges its faults."""
     done = subprocess.run(
         [str(AMQPLOAD), *arguments(options)], capture_output=True, text=True, timeout=LIMIT, check=False
     )
-    return Run(done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr)
+    return AmqpLoadRun(done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr)
 
 
 @pytest.fixture(scope="session", autouse=True)

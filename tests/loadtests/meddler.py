@@ -14,7 +14,7 @@ BEGIN, FLOW, TRANSFER, DISPOSITION, DETACH = 0x11, 0x13, 0x14, 0x15, 0x16
 LIMIT = 30.0  # seconds that a socket may stay silent
 
 Frames = list[bytes]
-Change = Callable[["Meddler", int, bytes], Frames]
+Change = Callable[["FrameAlteringRelay", int, bytes], Frames]
 
 
 def frame(code: int, fields: bytes, count: int) -> bytes:
@@ -56,7 +56,7 @@ def _frames(source: socket.socket) -> Iterator[bytes]:
         yield start + _exactly(source, size - FRAME_HEADER)
 
 
-class Meddler:
+class FrameAlteringRelay:
     """Relay between one connection to `sender_port` and one to `receiver_port`.
 
     `forward(relay, n, frame)` returns the frames for the receiver in place of the sender's frame; `n` counts transfers
@@ -72,7 +72,7 @@ class Meddler:
         self._writing = threading.Lock()
         self._threads = [threading.Thread(target=self._join)]
 
-    def __enter__(self) -> Meddler:
+    def __enter__(self) -> FrameAlteringRelay:
         self._threads[0].start()
         return self
 

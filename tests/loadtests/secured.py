@@ -14,7 +14,7 @@ from jwt.algorithms import ECAlgorithm
 from router.sasl.users import Users
 from router.sasl.verifiers import make
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki
 from tests.system.router import SETTINGS, Router, Section, listener
 
@@ -79,7 +79,7 @@ def sections(folder: Path, made: Pki) -> list[Section]:
 
 def seen(router: Router, container: str) -> tuple[str | None, str | None, bool]:
     """Return user, mechanism and encryption of a connection, as shown by the router."""
-    with Peer.opened(router.ports[""]) as peer:
+    with AmqpPeer.opened(router.ports[""]) as peer:
         rows = Management(peer).query("connection")
     (row,) = (row for row in rows if row["container"] == container)
     return row["user"], row["sasl"], row["isEncrypted"]

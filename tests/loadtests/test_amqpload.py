@@ -3,12 +3,12 @@
 import pytest
 
 from loadtests.processes import Relay
-from tests.loadtests.conftest import Run, amqpload
+from tests.loadtests.conftest import AmqpLoadRun, amqpload
 
 CLEAN = ("lost", "duplicates", "disordered", "corrupt", "misrouted", "settled_twice", "aborted")
 
 
-def through(relay: Relay, **options: object) -> Run:
+def through(relay: Relay, **options: object) -> AmqpLoadRun:
     """Run amqpload with both ends on the relay. The run must be without fault."""
     run = amqpload(port=relay.sender_port, receiver_port=relay.receiver_port, direct=True, **options)
     assert run.status == 0, run.complaints

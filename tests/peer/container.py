@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.peer import frames
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Frame
-from tests.peer.peer import WIDE, Peer, Receiver, Sender, Session
+from tests.peer.peer import WIDE, AmqpPeer, PeerReceiver, PeerSender, PeerSession
 from tests.peer.types import Array, Symbol
 from tests.peer.wire import TIMEOUT
 
@@ -21,7 +21,7 @@ from tests.peer.wire import TIMEOUT
 NAME = "broker"
 
 
-class Container(Peer):
+class Container(AmqpPeer):
     """Accepted connection."""
 
     #: The router's sasl-init.
@@ -51,10 +51,10 @@ class Container(Peer):
         self.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol(name) for name in mechanisms]))
         self.init = self.expect("sasl-init")
 
-    def session_begun(self, timeout: float = TIMEOUT, channel: int | None = None, **fields: Any) -> Session:
+    def session_begun(self, timeout: float = TIMEOUT, channel: int | None = None, **fields: Any) -> PeerSession:
         """Wait for a session that the router begins (on `channel`, if given), and answer."""
         begin = self.expect("begin", timeout, **({} if channel is None else {"channel": channel}))
-        session = Session(self, begin.channel, 0, WIDE)
+        session = PeerSession(self, begin.channel, 0, WIDE)
         session.remote, session.remote_channel = begin, begin.channel
         session.next_incoming_id, session.remote_window = begin.next_outgoing_id, begin.incoming_window
         self.sessions.append(session)
@@ -62,14 +62,14 @@ class Container(Peer):
         session.frame("begin", **{"remote_channel": begin.channel, **given, **fields})
         return session
 
-    def link_attached(self, answer: bool = True, timeout: float = TIMEOUT, **where: Any) -> Sender | Receiver:
+    def link_attached(self, answer: bool = True, timeout: float = TIMEOUT, **where: Any) -> PeerSender | PeerReceiver:
         """Wait for a link that the router attaches, and answer with its own termini, unless `answer` is false. If the
         router begins a session for the link, answer the session first."""
         attach = self.expect("attach", timeout, **where)
         if any(frame.name == "begin" and frame.channel == attach.channel for frame in self.inbox):
             self.session_begun(timeout, attach.channel)
         session = next(each for each in reversed(self.sessions) if each.remote_channel == attach.channel)
-        kind = Sender if attach.role else Receiver
+        kind = PeerSender if attach.role else PeerReceiver
         link = kind(session, attach.fields["name"], session.fresh_handle())
         link.remote, link.remote_handle = attach, attach.handle
         session.links.append(link)
@@ -78,7 +78,7 @@ class Container(Peer):
         return link
 
 
-def accept(link: Sender | Receiver, **fields: Any) -> None:
+def accept(link: PeerSender | PeerReceiver, **fields: Any) -> None:
     """Answer the router's attach. Keywords are attach fields; the defaults are those of the router's attach."""
     asked = link.remote
     assert asked is not None
@@ -86,18 +86,18 @@ def accept(link: Sender | Receiver, **fields: Any) -> None:
         "role": not asked.role,
         "source": asked.source,
         "target": asked.target,
-        "initial_delivery_count": 0 if isinstance(link, Sender) else None,
+        "initial_delivery_count": 0 if isinstance(link, PeerSender) else None,
     }
     link.session.frame("attach", name=link.name, handle=link.handle, **{**given, **fields})
 
 
-def refuse(link: Sender | Receiver, condition: str, description: str) -> None:
+def refuse(link: PeerSender | PeerReceiver, condition: str, description: str) -> None:
     """Answer the router's attach with a null terminus, then detach with an error."""
-    accept(link, **{"source" if isinstance(link, Sender) else "target": None})
+    accept(link, **{"source" if isinstance(link, PeerSender) else "target": None})
     link.send_detach(error=frames.error(condition, description))
 
 
-class Broker:
+class ScriptedBroker:
     """Listening socket for connectors. It can be closed, and opened again on the same port."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:

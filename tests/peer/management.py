@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.peer import message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 
 #: Prefix of the router's long type names.
 PREFIX = "org.apache.qpid.dispatch."
 
 
-class ManagementError(AssertionError):
+class ManagementStatusError(AssertionError):
     """Raised when the router answers a request with an error status."""
 
     def __init__(self, code: int, description: str) -> None:
@@ -20,7 +20,7 @@ class ManagementError(AssertionError):
         self.description = description
 
 
-class Answer(NamedTuple):
+class ManagementReply(NamedTuple):
     """Management answer: status, description, body and the whole message."""
 
     status: int
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
     payload: bytes
 
     @classmethod
-    def of(cls, payload: bytes) -> Answer:
+    def of(cls, payload: bytes) -> ManagementReply:
         """Return the answer in a message."""
         found = message.section_of(payload, message.APPLICATION_PROPERTIES)
         return cls(found["statusCode"], found["statusDescription"], message.body(payload), payload)
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 class Management:
     """Synchronous management requests over `peer`, which must not be used for anything else at the same time."""
 
-    def __init__(self, peer: Peer, address: str = "$management") -> None:
+    def __init__(self, peer: AmqpPeer, address: str = "$management") -> None:
         self.peer = peer
         self.replies = peer.receiver(dynamic=True, credit=200)
         self.sender = peer.sender(address)
@@ -64,19 +64,19 @@ class Management:
         self.sender.wait_credit()
         self.sender.send(payload)
 
-    def next(self) -> Answer:
+    def next(self) -> ManagementReply:
         """Return the next answer."""
         self._taken += 1
         if self._taken % 100 == 0:
             self.replies.flow(200)
-        return Answer.of(self.replies.next().payload)
+        return ManagementReply.of(self.replies.next().payload)
 
-    def exchange(self, payload: bytes) -> Answer:
+    def exchange(self, payload: bytes) -> ManagementReply:
         """Send any message and return the next answer."""
         self.send(payload)
         return self.next()
 
-    def ask(self, operation: str, body: Any = None, **properties: Any) -> Answer:
+    def ask(self, operation: str, body: Any = None, **properties: Any) -> ManagementReply:
         """Send a request. Return its answer, whatever the status."""
         self._number += 1
         given = {"operation": operation, **properties}
@@ -88,10 +88,10 @@ class Management:
                 return answer
 
     def call(self, operation: str, body: Any = None, **properties: Any) -> Any:
-        """Send a request. Return the body of its answer. Raises ManagementError for a status of 300 or more."""
+        """Send a request. Return the body of its answer. Raises ManagementStatusError for a status of 300 or more."""
         answer = self.ask(operation, body, **properties)
         if answer.status >= 300:
-            raise ManagementError(*answer.outcome)
+            raise ManagementStatusError(*answer.outcome)
         return answer.body
 
     def query(self, kind: str, *attributes: str) -> list[dict[str, Any]]:

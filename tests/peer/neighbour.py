@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.peer import frames
 from tests.peer.container import Container, accept
-from tests.peer.peer import Peer, Receiver, Sender, Session
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender, PeerSession
 from tests.peer.types import Int, Map, Symbol
 from tests.peer.wire import TIMEOUT
 
@@ -43,41 +43,41 @@ def terminus(kind: Any, capability: Any) -> Any:
 class RouterPeer:
     """Links of one connection, by direction from this peer's view: `outs[p]` is the sender of priority p."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: AmqpPeer) -> None:
         self.peer = peer
-        self.control_in: Receiver | None = None
-        self.control_out: Sender | None = None
-        self.ins: list[Receiver] = []
-        self.outs: list[Sender] = []
+        self.control_in: PeerReceiver | None = None
+        self.control_out: PeerSender | None = None
+        self.ins: list[PeerReceiver] = []
+        self.outs: list[PeerSender] = []
 
     @classmethod
     def connected(cls, port: int, name: str = "P", links: int = PRIORITIES, cost: int = 1, **fields: Any) -> RouterPeer:
         """Connect to a listener and attach the control links and `links` pairs of data links."""
         given = {"container_id": name, "properties": properties(cost), "offered_capabilities": list(CAPABILITIES)}
-        own = cls(Peer.opened(port, **{**given, **fields}))
+        own = cls(AmqpPeer.opened(port, **{**given, **fields}))
         own.attach_control()
         for _ in range(links):
             own.attach_data()
         return own
 
-    def attach_control(self, session: Session | None = None) -> None:
+    def attach_control(self, session: PeerSession | None = None) -> None:
         """Attach the control pair. The receiver grants credit once attached."""
         session = session or self.peer.begin()
         self.control_in = self.receiver(session, CONTROL)
         self.control_out = self.sender(session, CONTROL)
 
-    def attach_data(self, session: Session | None = None) -> None:
+    def attach_data(self, session: PeerSession | None = None) -> None:
         """Attach the next pair of data links."""
         session = session or self.peer.begin()
         self.ins.append(self.receiver(session, DATA))
         self.outs.append(self.sender(session, DATA))
 
-    def receiver(self, session: Session, capability: str, credit: int = CREDIT, **fields: Any) -> Receiver:
+    def receiver(self, session: PeerSession, capability: str, credit: int = CREDIT, **fields: Any) -> PeerReceiver:
         """Attach a receiver."""
         given = {"source": terminus(frames.source, capability), "target": terminus(frames.target, capability)}
         return session.receiver(None, credit, snd_settle_mode=2, rcv_settle_mode=0, **{**given, **fields})
 
-    def sender(self, session: Session, capability: str, **fields: Any) -> Sender:
+    def sender(self, session: PeerSession, capability: str, **fields: Any) -> PeerSender:
         """Attach a sender and wait for its credit."""
         given = {"source": terminus(frames.source, capability), "target": terminus(frames.target, capability)}
         return session.sender(None, snd_settle_mode=2, rcv_settle_mode=0, **{**given, **fields})
@@ -91,7 +91,7 @@ class RouterPeer:
         for number in range(2 * (1 + PRIORITIES)):
             link = container.link_attached(answer=False)
             answer(link)
-            if isinstance(link, Receiver):
+            if isinstance(link, PeerReceiver):
                 link.flow(CREDIT)
                 if number < 2:
                     own.control_in = link
@@ -109,6 +109,6 @@ class RouterPeer:
         return self.control_out.send(octets, **{"settled": True, **fields})
 
 
-def answer(link: Sender | Receiver) -> None:
+def answer(link: PeerSender | PeerReceiver) -> None:
     """Answer an attach like a 1.19 listener."""
     accept(link, snd_settle_mode=2, rcv_settle_mode=0, initial_delivery_count=0, max_message_size=0)

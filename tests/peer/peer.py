@@ -14,7 +14,7 @@ from tests.peer import frames
 from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, SASL_HEADER, Frame, Performative, frame_octets
 from tests.peer.types import Described
 from tests.peer.websocket import WebSocket
-from tests.peer.wire import TIMEOUT, PeerError, PeerTimeout, Wire
+from tests.peer.wire import TIMEOUT, FrameSocket, PeerError, PeerTimeout
 
 #: Session window that never closes.
 WIDE = 2147483647
@@ -22,10 +22,10 @@ WIDE = 2147483647
 MODULUS = 1 << 32
 
 
-class Delivery:
+class PeerDelivery:
     """Delivery at a receiver, complete or not."""
 
-    def __init__(self, link: Receiver, first: Frame) -> None:
+    def __init__(self, link: PeerReceiver, first: Frame) -> None:
         self.link = link
         self.id: int = first.delivery_id
         self.tag: bytes = first.delivery_tag
@@ -54,10 +54,10 @@ class Delivery:
         return f"<delivery {self.id} {len(self.payload)} octets settled={self.settled} aborted={self.aborted}>"
 
 
-class Link:
+class PeerLink:
     """Base class of senders and receivers. `remote` is the router's attach, `remote_handle` its handle."""
 
-    def __init__(self, session: Session, name: str, handle: int) -> None:
+    def __init__(self, session: PeerSession, name: str, handle: int) -> None:
         self.session = session
         self.peer = session.peer
         self.name = name
@@ -107,7 +107,7 @@ class Link:
         """Handle a flow for this link."""
 
 
-class Outcome:
+class PeerOutcome:
     """Dispositions for one sent delivery: `steps` in order, the last state, and the settlement."""
 
     def __init__(self) -> None:
@@ -140,10 +140,10 @@ class Outcome:
         return f"Outcome({self.steps})"
 
 
-class Sender(Link):
+class PeerSender(PeerLink):
     """Link on which the test sends."""
 
-    def __init__(self, session: Session, name: str, handle: int, delivery_count: int = 0) -> None:
+    def __init__(self, session: PeerSession, name: str, handle: int, delivery_count: int = 0) -> None:
         super().__init__(session, name, handle)
         self.delivery_count = delivery_count
         #: Delivery-count at which the credit of the router's last flow ends.
@@ -235,7 +235,7 @@ class Sender(Link):
         self.peer.raw(self.session.transfer_octets(b"", handle=self.handle, aborted=True))
         self._open_delivery = None
 
-    def outcome(self, delivery: int, settled: bool = True, timeout: float = TIMEOUT) -> Outcome:
+    def outcome(self, delivery: int, settled: bool = True, timeout: float = TIMEOUT) -> PeerOutcome:
         """Wait until the delivery has been settled or, with settled=False, has any disposition."""
         outcomes = self.session.outcomes
 
@@ -245,7 +245,7 @@ class Sender(Link):
         self.peer.until(come, f"outcome of delivery {delivery} on {self.name}", timeout)
         return outcomes[delivery]
 
-    def request(self, payload: bytes, **fields: Any) -> Outcome:
+    def request(self, payload: bytes, **fields: Any) -> PeerOutcome:
         """Send unsettled and wait for the settled outcome."""
         return self.outcome(self.send(payload, **fields))
 
@@ -254,12 +254,12 @@ class Sender(Link):
         self.session.disposition(delivery, state=state, settled=settled, role=False)
 
 
-class Receiver(Link):
+class PeerReceiver(PeerLink):
     """Link on which the test receives. `deliveries` holds all deliveries, `taken` counts those returned by `next`."""
 
-    def __init__(self, session: Session, name: str, handle: int) -> None:
+    def __init__(self, session: PeerSession, name: str, handle: int) -> None:
         super().__init__(session, name, handle)
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[PeerDelivery] = []
         self.taken = 0
         self.flows: list[Frame] = []
         #: Delivery-count at this receiver.
@@ -278,7 +278,7 @@ class Receiver(Link):
         if self.deliveries and not self.deliveries[-1].complete:
             self.deliveries[-1].add(frame)
         else:
-            delivery = Delivery(self, frame)
+            delivery = PeerDelivery(self, frame)
             delivery.add(frame)
             self.deliveries.append(delivery)
             self.delivery_count = (self.delivery_count + 1) % MODULUS
@@ -290,7 +290,7 @@ class Receiver(Link):
             handle=self.handle, delivery_count=count, link_credit=credit, drain=drain or None, echo=echo or None
         )
 
-    def next(self, timeout: float = TIMEOUT, complete: bool = True) -> Delivery:
+    def next(self, timeout: float = TIMEOUT, complete: bool = True) -> PeerDelivery:
         """Return the next delivery; with complete=False as soon as its first transfer has arrived."""
 
         def come() -> bool:
@@ -300,16 +300,16 @@ class Receiver(Link):
         self.taken += 1
         return self.deliveries[self.taken - 1]
 
-    def receive(self, count: int, timeout: float = TIMEOUT) -> list[Delivery]:
+    def receive(self, count: int, timeout: float = TIMEOUT) -> list[PeerDelivery]:
         """Return the next `count` deliveries."""
         deadline = time.monotonic() + timeout
         return [self.next(max(0.0, deadline - time.monotonic())) for _ in range(count)]
 
 
-class Session:
+class PeerSession:
     """Session with its ids, handles and links."""
 
-    def __init__(self, peer: Peer, channel: int, next_outgoing_id: int, incoming_window: int) -> None:
+    def __init__(self, peer: AmqpPeer, channel: int, next_outgoing_id: int, incoming_window: int) -> None:
         self.peer = peer
         self.channel = channel
         self.next_outgoing_id = next_outgoing_id
@@ -318,10 +318,10 @@ class Session:
         self.incoming_window = incoming_window
         self.remote: Frame | None = None
         self.remote_channel: int | None = None
-        self.links: list[Link] = []
-        self.outcomes: dict[int, Outcome] = {}
+        self.links: list[PeerLink] = []
+        self.outcomes: dict[int, PeerOutcome] = {}
         #: Settlements by the router of its own deliveries.
-        self.remote_settled: dict[int, Outcome] = {}
+        self.remote_settled: dict[int, PeerOutcome] = {}
         self.remote_window = 0
         self._next_handle = 0
 
@@ -373,7 +373,7 @@ class Session:
         self._next_handle += 1
         return self._next_handle - 1
 
-    def sender(self, address: str | None = None, wait: bool = True, credit: bool = True, **fields: Any) -> Sender:
+    def sender(self, address: str | None = None, wait: bool = True, credit: bool = True, **fields: Any) -> PeerSender:
         """Attach a sender (address None: an anonymous link). Waits for the attach and, with `credit`, for the first
         credit.
 
@@ -382,7 +382,7 @@ class Session:
         handle = fields.pop("handle", None)
         handle = self.fresh_handle() if handle is None else handle
         name = fields.pop("name", None) or self.peer.fresh_name("s")
-        link = Sender(self, name, handle, fields.get("initial_delivery_count", 0))
+        link = PeerSender(self, name, handle, fields.get("initial_delivery_count", 0))
         self.links.append(link)
         given = {
             "role": False,
@@ -399,12 +399,12 @@ class Session:
 
     def receiver(
         self, address: str | None = None, credit: int = 0, wait: bool = True, dynamic: bool = False, **fields: Any
-    ) -> Receiver:
+    ) -> PeerReceiver:
         """Attach a receiver and grant credit. Keywords are attach fields, `source` among them."""
         handle = fields.pop("handle", None)
         handle = self.fresh_handle() if handle is None else handle
         name = fields.pop("name", None) or self.peer.fresh_name("r")
-        link = Receiver(self, name, handle)
+        link = PeerReceiver(self, name, handle)
         self.links.append(link)
         source = frames.source(address, dynamic=True) if dynamic else frames.source(address)
         given = {"role": True, "source": source, "target": frames.target("test-target")}
@@ -421,8 +421,8 @@ class Session:
         self.peer.expect("end", channel=self.remote_channel)
 
 
-class Peer(Wire):
-    """Connection. `Peer(port)` only connects; `Peer.opened(port)` also exchanges headers, SASL and open."""
+class AmqpPeer(FrameSocket):
+    """Connection. `AmqpPeer(port)` only connects; `AmqpPeer.opened(port)` also exchanges headers, SASL and open."""
 
     def __init__(
         self, port: int | socket.socket | WebSocket, host: str = "127.0.0.1", receive_buffer: int | None = None
@@ -430,12 +430,12 @@ class Peer(Wire):
         super().__init__(port, host, receive_buffer)
         self.on_frame = self._track
         self.remote_open: Frame | None = None
-        self.sessions: list[Session] = []
+        self.sessions: list[PeerSession] = []
         self._names = 0
-        self._session: Session | None = None
+        self._session: PeerSession | None = None
 
     @classmethod
-    def opened(cls, port: int, sasl: bool = True, **fields: Any) -> Peer:
+    def opened(cls, port: int, sasl: bool = True, **fields: Any) -> AmqpPeer:
         """Connect, authenticate as ANONYMOUS (or skip SASL) and open. Keywords are open fields."""
         buffer = fields.pop("receive_buffer", None)
         peer = cls(port, receive_buffer=buffer)
@@ -485,10 +485,10 @@ class Peer(Wire):
         if header != wanted:
             raise PeerError(f"expected header {wanted!r}, got {header!r}")
 
-    def begin(self, next_outgoing_id: int = 0, incoming_window: int = WIDE, **fields: Any) -> Session:
+    def begin(self, next_outgoing_id: int = 0, incoming_window: int = WIDE, **fields: Any) -> PeerSession:
         """Begin another session and wait for the answer. `channel` may be given."""
         channel = fields.pop("channel", len(self.sessions))
-        session = Session(self, channel, next_outgoing_id, incoming_window)
+        session = PeerSession(self, channel, next_outgoing_id, incoming_window)
         self.sessions.append(session)
         given = {
             "next_outgoing_id": next_outgoing_id,
@@ -500,17 +500,17 @@ class Peer(Wire):
         return session
 
     @property
-    def session(self) -> Session:
+    def session(self) -> PeerSession:
         """Default session, begun on first use."""
         if self._session is None:
             self._session = self.begin()
         return self._session
 
-    def sender(self, address: str | None = None, **fields: Any) -> Sender:
+    def sender(self, address: str | None = None, **fields: Any) -> PeerSender:
         """Attach a sender on the default session."""
         return self.session.sender(address, **fields)
 
-    def receiver(self, address: str | None = None, credit: int = 0, **fields: Any) -> Receiver:
+    def receiver(self, address: str | None = None, credit: int = 0, **fields: Any) -> PeerReceiver:
         """Attach a receiver on the default session."""
         return self.session.receiver(address, credit, **fields)
 
@@ -551,35 +551,35 @@ class Peer(Wire):
         if handler is not None:
             handler(on, frame)
 
-    def _session_on(self, channel: int) -> Session | None:
+    def _session_on(self, channel: int) -> PeerSession | None:
         live = [session for session in self.sessions if session.remote_channel == channel]
         return live[-1] if live else None
 
 
-def _on_attach(session: Session, frame: Frame) -> None:
+def _on_attach(session: PeerSession, frame: Frame) -> None:
     name, role = frame.fields["name"], frame.role
     for link in session.links:
-        if link.name == name and link.remote is None and isinstance(link, Sender) == bool(role):
+        if link.name == name and link.remote is None and isinstance(link, PeerSender) == bool(role):
             link.remote, link.remote_handle = frame, frame.handle
-            if isinstance(link, Receiver):
+            if isinstance(link, PeerReceiver):
                 link.delivery_count = frame.initial_delivery_count or 0
             return
 
 
-def _link_on(session: Session, handle: int) -> Link | None:
+def _link_on(session: PeerSession, handle: int) -> PeerLink | None:
     for link in session.links:
         if link.remote_handle == handle and link.detached is None:
             return link
     return None
 
 
-def _on_detach(session: Session, frame: Frame) -> None:
+def _on_detach(session: PeerSession, frame: Frame) -> None:
     link = _link_on(session, frame.handle)
     if link is not None:
         link.detached = frame
 
 
-def _on_flow(session: Session, frame: Frame) -> None:
+def _on_flow(session: PeerSession, frame: Frame) -> None:
     if frame.incoming_window is not None:
         used = (session.next_outgoing_id - (frame.next_incoming_id or 0)) % MODULUS
         session.remote_window = frame.incoming_window - used
@@ -587,18 +587,18 @@ def _on_flow(session: Session, frame: Frame) -> None:
         link.on_flow(frame)
 
 
-def _on_transfer(session: Session, frame: Frame) -> None:
+def _on_transfer(session: PeerSession, frame: Frame) -> None:
     session.next_incoming_id = (session.next_incoming_id + 1) % MODULUS
     link = _link_on(session, frame.handle)
-    if isinstance(link, Receiver):
+    if isinstance(link, PeerReceiver):
         link.on_transfer(frame)
 
 
-def _on_disposition(session: Session, frame: Frame) -> None:
+def _on_disposition(session: PeerSession, frame: Frame) -> None:
     table = session.outcomes if frame.role else session.remote_settled
     last = frame.first if frame.last is None else frame.last
     for delivery in range(frame.first, last + 1):
-        table.setdefault(delivery, Outcome()).steps.append((frame.state, bool(frame.settled)))
+        table.setdefault(delivery, PeerOutcome()).steps.append((frame.state, bool(frame.settled)))
 
 
 _TRACKERS = {
@@ -609,4 +609,14 @@ _TRACKERS = {
     "disposition": _on_disposition,
 }
 
-__all__ = ["MODULUS", "WIDE", "Delivery", "Outcome", "Peer", "PeerTimeout", "Receiver", "Sender", "Session"]
+__all__ = [
+    "MODULUS",
+    "WIDE",
+    "AmqpPeer",
+    "PeerDelivery",
+    "PeerOutcome",
+    "PeerReceiver",
+    "PeerSender",
+    "PeerSession",
+    "PeerTimeout",
+]

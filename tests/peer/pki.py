@@ -155,7 +155,7 @@ class Pki:
         return Issued(self._directory / f"{name}.pem", self._directory / f"{name}.key")
 
 
-class Swapped:
+class SwappableCertificate:
     """Certificate and key behind a symbolic link, as Kubernetes mounts secrets."""
 
     def __init__(self, directory: Path, first: Issued) -> None:

@@ -37,7 +37,7 @@ class StreamEnd(PeerError):
         self.reset = reset
 
 
-class Wire:
+class FrameSocket:
     """Blocking socket for frames. `frames` keeps everything received, `inbox` the frames not yet taken by `expect`."""
 
     def __init__(

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.peer import message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.pipeline.java import environment
 from tests.system.router import ROOT, SETTINGS, Router, listener
 
@@ -34,8 +34,8 @@ def test_report_example_runs_as_written(java_runs, tmp_path):
     router = Router(folder, [listener("amqp"), *SETTINGS, section], 2)
     router.start()
     try:
-        receiver = Peer.opened(router.ports["amqp"]).receiver("balanced/orders", COUNT)
-        sender = Peer.opened(router.ports["amqp"]).sender("balanced/orders")
+        receiver = AmqpPeer.opened(router.ports["amqp"]).receiver("balanced/orders", COUNT)
+        sender = AmqpPeer.opened(router.ports["amqp"]).sender("balanced/orders")
         for _ in range(COUNT):
             number = sender.send(message.message("x"))
             receiver.next().settle()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.peer import frames
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.counters import Counters
 from tests.system.router import Router, Section, listener
 
@@ -36,7 +36,7 @@ OUTCOMES = {
     "released": frames.RELEASED,
     "modified": frames.modified(True, False),
 }
-LOSSES: dict[str, Callable[[Receiver | Sender], object]] = {
+LOSSES: dict[str, Callable[[PeerReceiver | PeerSender], object]] = {
     "detach": lambda link: link.detach(),
     "end": lambda link: link.session.end(),
     "close": lambda link: link.peer.close(),
@@ -46,7 +46,7 @@ LOSSES: dict[str, Callable[[Receiver | Sender], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def counters(router: Router, peers: list[Peer]) -> Iterator[Counters]:
+def counters(router: Router, peers: list[AmqpPeer]) -> Iterator[Counters]:
     """The router's counters. Afterwards everybody leaves, the gauges become zero and the sums agree."""
     with Counters(router) as found:
         before = found.totals()
@@ -57,6 +57,6 @@ def counters(router: Router, peers: list[Peer]) -> Iterator[Counters]:
         found.wait_balance(before)
 
 
-def all_settled(sender: Sender, numbers: list[int]) -> list[str | None]:
+def all_settled(sender: PeerSender, numbers: list[int]) -> list[str | None]:
     """Wait for the settled outcomes; gives their names."""
     return [sender.outcome(number).name for number in numbers]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.site import MEMORY_MOST, BystanderSite, with_bystanders
 from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.network import Two, interior, ports
@@ -150,20 +150,20 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def peers() -> Iterator[list[Peer]]:
+def peers() -> Iterator[list[AmqpPeer]]:
     """Peers to be dropped after the test."""
-    made: list[Peer] = []
+    made: list[AmqpPeer] = []
     yield made
     for peer in made:
         peer.drop()
 
 
 @pytest.fixture
-def connect(router: Router, peers: list[Peer]) -> Connect:
+def connect(router: Router, peers: list[AmqpPeer]) -> Connect:
     """connect(listener="", **open_fields): an opened peer to the shared router."""
 
-    def opened(listener: str = "", **fields: Any) -> Peer:
-        peer = Peer.opened(router.ports[listener], **fields)
+    def opened(listener: str = "", **fields: Any) -> AmqpPeer:
+        peer = AmqpPeer.opened(router.ports[listener], **fields)
         peers.append(peer)
         return peer
 
@@ -171,11 +171,11 @@ def connect(router: Router, peers: list[Peer]) -> Connect:
 
 
 @pytest.fixture
-def dial(router: Router, peers: list[Peer]) -> Connect:
+def dial(router: Router, peers: list[AmqpPeer]) -> Connect:
     """dial(listener=""): a peer that is connected and has sent nothing."""
 
-    def connected(listener: str = "") -> Peer:
-        peer = Peer(router.ports[listener])
+    def connected(listener: str = "") -> AmqpPeer:
+        peer = AmqpPeer(router.ports[listener])
         peers.append(peer)
         return peer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.site import BystanderSite
 from tests.system.network import CONVERGENCE, View, connector, interior
 from tests.system.router import Router, Section, listener, poll
@@ -80,14 +80,14 @@ class Site:
     def __init__(self) -> None:
         self.routers: dict[str, Router] = {}
         self._bystanders: BystanderSite | None = None
-        self._peers: list[Peer] = []
+        self._peers: list[AmqpPeer] = []
         self._numbers = 0
 
     def view(self, name: str) -> EdgeView:
         return EdgeView(self.routers[name])
 
-    def connect(self, name: str, **fields: Any) -> Peer:
-        peer = Peer.opened(self.routers[name].port, **fields)
+    def connect(self, name: str, **fields: Any) -> AmqpPeer:
+        peer = AmqpPeer.opened(self.routers[name].port, **fields)
         self._peers.append(peer)
         return peer
 
@@ -133,7 +133,7 @@ class Site:
 
                 poll(known, f"{name} reaches {other}", CONVERGENCE)
 
-    def known(self, peer: Peer, address: str) -> None:
+    def known(self, peer: AmqpPeer, address: str) -> None:
         """Wait until a sender of this client would have credit for an address: then its worker knows a way, and its
         anonymous messages arrive, too."""
         probe = peer.sender(address, credit=False)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.peer import message
-from tests.peer.peer import Delivery, Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerDelivery, PeerReceiver, PeerSender
 from tests.system.router import Router
 
-Connect = Callable[..., Peer]
+Connect = Callable[..., AmqpPeer]
 Fresh = Callable[..., str]
 Start = Callable[..., Router]
 #: Default credit of a producer link.
@@ -22,7 +22,7 @@ FIRST, SECOND = 0, 1
 
 def pair(
     connect: Connect, address: str, credit: int = 10, into: str = "", out: str = "", mode: int = FIRST
-) -> tuple[Sender, Receiver]:
+) -> tuple[PeerSender, PeerReceiver]:
     """A sender (on listener `into`) and a receiver (on `out`) of one address, each on a connection of its own.
 
     mode: rcv-settle-mode of the sender's link. With `SECOND` the router relays outcomes that are not settled.
@@ -31,7 +31,7 @@ def pair(
     return connect(into).sender(address, rcv_settle_mode=mode), receiver
 
 
-def pass_one(sender: Sender, receiver: Receiver, body: Any = "message", **fields: Any) -> Delivery:
+def pass_one(sender: PeerSender, receiver: PeerReceiver, body: Any = "message", **fields: Any) -> PeerDelivery:
     """Send one message, accept it at the receiver, see the outcome; gives what the receiver got."""
     number = sender.send(message.message(body, **fields))
     delivery = receiver.next()
@@ -49,6 +49,6 @@ def table_known(connect: Connect, fresh: Fresh) -> None:
     connect().receiver(fresh())
 
 
-def bodies(deliveries: list[Delivery]) -> list[Any]:
+def bodies(deliveries: list[PeerDelivery]) -> list[Any]:
     """Bodies of the messages."""
     return [message.body(delivery.payload) for delivery in deliveries]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
@@ -18,7 +18,7 @@ CONVERGED = 20.0
 class Network:
     """Routers by their ids. Every router but the first is started with connectors to earlier ones."""
 
-    def __init__(self, start: Start, workers: int, peers: list[Peer]) -> None:
+    def __init__(self, start: Start, workers: int, peers: list[AmqpPeer]) -> None:
         self.routers: dict[str, Router] = {}
         self.workers = workers
         self.peers = peers
@@ -76,11 +76,11 @@ class Network:
             self._management[name] = Management(self.client(name, "management"))
         return self._management[name]
 
-    def client(self, name: str, container_id: str = "client", **fields: Any) -> Peer:
+    def client(self, name: str, container_id: str = "client", **fields: Any) -> AmqpPeer:
         """A client of a router."""
-        return self._add(Peer.opened(self.routers[name].ports["clients"], container_id=container_id, **fields))
+        return self._add(AmqpPeer.opened(self.routers[name].ports["clients"], container_id=container_id, **fields))
 
-    def clients(self, name: str) -> list[Peer]:
+    def clients(self, name: str) -> list[AmqpPeer]:
         """One for each worker of a router."""
         return [self.client(name, f"client{number}") for number in range(self.workers)]
 
@@ -98,6 +98,6 @@ class Network:
         self.peers.clear()
         self._management.clear()
 
-    def _add(self, peer: Peer) -> Peer:
+    def _add(self, peer: AmqpPeer) -> AmqpPeer:
         self.peers.append(peer)
         return peer

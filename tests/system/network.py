@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.router import Router, Section, free_port, listener, poll
 
 #: Seconds for routers to find each other, or to notice a loss, on a busy machine.
@@ -53,7 +53,7 @@ class View:
 
     def query(self, kind: str, *attributes: str) -> list[dict[str, Any]]:
         """The rows of a type; all attributes, unless some are named."""
-        peer = Peer.opened(self.router.port)
+        peer = AmqpPeer.opened(self.router.port)
         try:
             return Management(peer, self.address_asked).query(kind, *attributes)
         finally:
@@ -95,11 +95,11 @@ class Two:
     def __init__(self, a: Router, b: Router) -> None:
         self.a, self.b = a, b
         self.at_a, self.at_b = View(a), View(b)
-        self._peers: list[Peer] = []
+        self._peers: list[AmqpPeer] = []
         self._numbers = 0
 
-    def connect(self, router: Router) -> Peer:
-        peer = Peer.opened(router.port)
+    def connect(self, router: Router) -> AmqpPeer:
+        peer = AmqpPeer.opened(router.port)
         self._peers.append(peer)
         return peer
 
@@ -117,9 +117,9 @@ class Flow:
     """A sender and a receiver of an address at two routers; messages go one after the other until it is stopped."""
 
     def __init__(self, into: Router, out: Router, address: str) -> None:
-        self.receiver_peer = Peer.opened(out.port)
+        self.receiver_peer = AmqpPeer.opened(out.port)
         self.receiver = self.receiver_peer.receiver(address, 100)
-        self.sender_peer = Peer.opened(into.port)
+        self.sender_peer = AmqpPeer.opened(into.port)
         self.sender = self.sender_peer.sender(address, credit=False)
         self.sender.wait_credit(timeout=CONVERGENCE)
         self.accepted: list[int] = []

@@ -14,7 +14,7 @@ from jwt.algorithms import ECAlgorithm
 from router.sasl.users import Users
 from router.sasl.verifiers import make
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki
 from tests.system.router import SETTINGS, Router, Section, listener
 
@@ -63,6 +63,6 @@ def token(**changes: Any) -> str:
 
 def logins(router: Router) -> dict[str, tuple[str, str, bool]]:
     """User, mechanism and whether it is encrypted of each connection, by its container."""
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         rows = Management(peer).query("connection")
     return {row["container"]: (row["user"], row["sasl"], row["isEncrypted"]) for row in rows}

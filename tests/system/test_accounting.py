@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.peer import frames, message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system import accounting
 from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, all_settled
 from tests.system.counters import Counters
@@ -302,7 +302,7 @@ def test_fallback(connect: Connect, fresh: Fresh, counters: Counters) -> None:
 # --- overflow -------------------------------------------------------------------------------------------------------
 
 
-def overflow(connect: Connect, address: str, count: int) -> tuple[Sender, Receiver]:
+def overflow(connect: Connect, address: str, count: int) -> tuple[PeerSender, PeerReceiver]:
     """`count` presettled messages for a consumer with a queue of ten and no credit."""
     receiver = connect("ten").receiver(address)
     sender = connect().sender(address)

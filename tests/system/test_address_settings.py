@@ -3,7 +3,7 @@
 import pytest
 
 from tests.peer import message
-from tests.peer.management import Management, ManagementError
+from tests.peer.management import Management, ManagementStatusError
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
 from tests.system.router import Section, listener, poll
 
@@ -123,7 +123,7 @@ CREATE = "router.config.address"
 def test_refused_settings(
     management: Management, fresh: Fresh, attributes: dict[str, object], description: str
 ) -> None:
-    with pytest.raises(ManagementError) as refused:
+    with pytest.raises(ManagementStatusError) as refused:
         management.create(CREATE, fresh("setting"), **attributes)
     assert (refused.value.code, refused.value.description) == (400, description)
 

@@ -3,18 +3,18 @@
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, pass_one
 
 
-def reaches(sender: Sender, receiver: Receiver, to: str) -> None:
+def reaches(sender: PeerSender, receiver: PeerReceiver, to: str) -> None:
     """A message sent over an anonymous link to `to` arrives at the receiver."""
     number = sender.send(message.message("probe", to=to))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted", to
 
 
-def misses(sender: Sender, to: str) -> None:
+def misses(sender: PeerSender, to: str) -> None:
     """A message sent to `to` finds nobody."""
     assert sender.request(message.message("probe", to=to)).name == "released", to
 

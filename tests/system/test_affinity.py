@@ -10,7 +10,7 @@ import pytest
 from tests.peer import message
 from tests.peer.frames import AMQP_HEADER, Performative, frame_octets, source, target
 from tests.peer.management import Management
-from tests.peer.peer import WIDE, Peer
+from tests.peer.peer import WIDE, AmqpPeer
 from tests.peer.types import Symbol
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import scrape
@@ -25,11 +25,11 @@ class Clients:
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.management = Management(Peer.opened(router.port, container_id="manager"))
-        self.peers: dict[str, Peer] = {}
+        self.management = Management(AmqpPeer.opened(router.port, container_id="manager"))
+        self.peers: dict[str, AmqpPeer] = {}
 
-    def connect(self, name: str, port: str = "", **fields: Any) -> Peer:
-        self.peers[name] = Peer.opened(self.router.ports[port], container_id=name, **fields)
+    def connect(self, name: str, port: str = "", **fields: Any) -> AmqpPeer:
+        self.peers[name] = AmqpPeer.opened(self.router.ports[port], container_id=name, **fields)
         return self.peers[name]
 
     def worker(self, name: str) -> int:
@@ -98,7 +98,7 @@ def test_who_has_left_a_worker_ends_nobody_there(clients: Clients) -> None:
 
     def come_and_go() -> int:
         for _ in range(40):
-            Peer.opened(clients.router.port, container_id="consumer").drop(reset=True)
+            AmqpPeer.opened(clients.router.port, container_id="consumer").drop(reset=True)
         return 1
 
     with ThreadPoolExecutor(8) as threads:
@@ -110,7 +110,7 @@ def test_what_came_with_the_open_goes_along(clients: Clients) -> None:
     """Open, begin, attach and flow in one piece, as Proton sends them: a moved connection loses and repeats nothing."""
     clients.meet()
     sender = clients.connect("producer").sender(ADDRESS, credit=False)
-    consumer = clients.peers["consumer"] = Peer(clients.router.port)
+    consumer = clients.peers["consumer"] = AmqpPeer(clients.router.port)
     frames = [
         Performative("open", container_id="consumer", max_frame_size=65536),
         Performative("begin", next_outgoing_id=0, incoming_window=WIDE, outgoing_window=WIDE),
@@ -134,7 +134,7 @@ def test_more_than_a_hand_over_takes_stays(clients: Clients) -> None:
     """Of a client that sends much behind its open the worker keeps everything, the connection too."""
     clients.meet()
     clients.connect("consumer").receiver(ADDRESS, 10)
-    producer = clients.peers["producer"] = Peer(clients.router.port)
+    producer = clients.peers["producer"] = AmqpPeer(clients.router.port)
     hello = Performative("open", container_id="producer", max_frame_size=65536)
     begin = Performative("begin", next_outgoing_id=0, incoming_window=WIDE, outgoing_window=WIDE,
                          properties={Symbol("filler"): "x" * 15000})  # fmt: skip

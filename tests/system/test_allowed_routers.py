@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, pki
 from tests.system.edges import EdgeView
 from tests.system.fixtures import Start
@@ -63,7 +63,7 @@ def test_intruder_is_told_why(start: Start, made: Pki, role: str) -> None:
     a = start(member(made, "A", "A", entry(role, allowedRouters="CN=B")))
     dialled = socket.create_connection(("127.0.0.1", a.ports["net"]), timeout=10)
     context = made.context(certificate(made, "client"))
-    with Peer(context.wrap_socket(dialled, server_hostname="localhost")) as peer:
+    with AmqpPeer(context.wrap_socket(dialled, server_hostname="localhost")) as peer:
         peer.open(mechanism="EXTERNAL")
         assert peer.expect_close() == DENIED
 
@@ -101,7 +101,7 @@ def test_list_counts_for_connections_after_a_reload(start: Start, made: Pki) -> 
     c = start(member(made, "C", "C", to(a)))
     a.wait_log(r"Router 'C' \(CN=C\) from \S+ may not join")
     a.configure(member(made, "A", "A", entry(allowedRouters="CN=B|CN=C")))
-    with Peer.opened(a.port) as peer:
+    with AmqpPeer.opened(a.port) as peer:
         Management(peer).call("RELOAD")
     View(c).wait_nodes(A=1, B=2)
     assert len([line for line in b.log.splitlines() if "Connection Opened: dir=out" in line]) == 1, "it has stayed"

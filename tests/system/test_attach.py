@@ -8,7 +8,7 @@ import pytest
 from tests.peer import frames, message
 from tests.peer.frames import coordinator, source, target
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start, pair, pass_one
 from tests.system.router import Section, listener
@@ -104,7 +104,7 @@ def test_unsettled_map_is_ignored(connect: Connect, fresh: Fresh) -> None:
 # --- 4.2, 4.4 refusals ----------------------------------------------------------------------------------------------
 
 
-def refused(peer: Peer, role: str, **fields: Any) -> tuple[str, str | None] | None:
+def refused(peer: AmqpPeer, role: str, **fields: Any) -> tuple[str, str | None] | None:
     """Attach and be refused: the requested terminus is null in the reply, the other copied; gives the error."""
     link: Any
     if role == "receiver":
@@ -177,14 +177,14 @@ def test_a_refusal_leaves_session_and_other_links(connect: Connect, fresh: Fresh
     pass_one(peer.sender(receiver.address), receiver)
 
 
-def test_default_distribution_unavailable(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_default_distribution_unavailable(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     sections: list[Section] = [
         listener(),
         ("router", {"defaultDistribution": "unavailable"}),
         ("address", {"prefix": "known", "distribution": "balanced"}),
     ]
     router = start(sections, workers)
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     peers.append(peer)
     for role in ("receiver", "sender"):
         assert refused(peer, role, address="anything") == NOT_FOUND

@@ -16,8 +16,8 @@ import pytest
 from proton.utils import BlockingConnection
 
 from tests.peer.frames import SASL_HEADER
-from tests.peer.management import PREFIX, Management, ManagementError
-from tests.peer.peer import Peer
+from tests.peer.management import PREFIX, Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import CLIENT, Pki, pki
 from tests.system import tools
 from tests.system.fixtures import Start
@@ -96,15 +96,15 @@ def site(tmp_path: Path, start: Start) -> Site:
 
 
 @pytest.fixture
-def dial(peers: list[Peer]) -> Callable[..., Peer]:
-    def connected(site: Site, name: str = "", **fields: Any) -> Peer:
-        peers.append(Peer.opened(site.router.ports[name], **fields))
+def dial(peers: list[AmqpPeer]) -> Callable[..., AmqpPeer]:
+    def connected(site: Site, name: str = "", **fields: Any) -> AmqpPeer:
+        peers.append(AmqpPeer.opened(site.router.ports[name], **fields))
         return peers[-1]
 
     return connected
 
 
-Dial = Callable[..., Peer]
+Dial = Callable[..., AmqpPeer]
 
 
 def manage(site: Site, *words: str) -> tools.Done:
@@ -127,10 +127,10 @@ def test_login_names_who_and_how(site: Site) -> None:
     assert isinstance(line["connection"], int)
 
 
-def test_wrong_password_names_the_claim_and_no_secret(site: Site, peers: list[Peer]) -> None:
+def test_wrong_password_names_the_claim_and_no_secret(site: Site, peers: list[AmqpPeer]) -> None:
     with pytest.raises(proton.ConnectionException):
         BlockingConnection(f"amqp://guest:wr0ng-secret@127.0.0.1:{site.router.ports['people']}", timeout=20)
-    peers.append(Peer(site.router.ports["people"]))
+    peers.append(AmqpPeer(site.router.ports["people"]))
     assert peers[-1].sasl("PLAIN", plain("guest", "wr0ng-secret")).code == 1
     line = site.one("login.refused", mechanism="PLAIN")
     assert (line["outcome"], line["listener"], line["detail"]["claimed"]) == ("denied", "people", "guest")
@@ -141,7 +141,7 @@ def test_wrong_password_names_the_claim_and_no_secret(site: Site, peers: list[Pe
 
 def test_client_that_leaves_before_the_answer_was_refused(site: Site) -> None:
     """The answer to a failed attempt is delayed: who does not wait for it is in the log all the same."""
-    peer = Peer(site.router.ports["people"])
+    peer = AmqpPeer(site.router.ports["people"])
     assert peer.header(SASL_HEADER) == SASL_HEADER
     peer.expect("sasl-mechanisms")
     peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("guest", "wrong"))
@@ -150,15 +150,15 @@ def test_client_that_leaves_before_the_answer_was_refused(site: Site) -> None:
 
 
 def test_login_without_open_is_a_line_when_the_client_leaves(site: Site) -> None:
-    peer = Peer(site.router.ports["people"])
+    peer = AmqpPeer(site.router.ports["people"])
     assert peer.sasl("PLAIN", plain("guest", "secret")).code == 0
     peer.drop()
     line = site.one("login")
     assert (line["user"], line["detail"]["opened"]) == ("guest", False)
 
 
-def test_login_by_token_names_its_issuer(site: Site, peers: list[Peer]) -> None:
-    peers.append(Peer(site.router.ports["tokens"]))
+def test_login_by_token_names_its_issuer(site: Site, peers: list[AmqpPeer]) -> None:
+    peers.append(AmqpPeer(site.router.ports["tokens"]))
     open_with(peers[-1], token(sub="alice"))
     line = site.one("login", mechanism="OAUTHBEARER")
     assert line["detail"]["token"] == {"issuer": ISSUER, "subject": "alice"}
@@ -166,7 +166,7 @@ def test_login_by_token_names_its_issuer(site: Site, peers: list[Peer]) -> None:
 
 
 def test_login_by_certificate_names_subject_and_issuer(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, start: Start, peers: list[Peer]
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, start: Start, peers: list[AmqpPeer]
 ) -> None:
     made: Pki = pki(tmp_path_factory.getbasetemp())
 
@@ -184,7 +184,7 @@ def test_login_by_certificate_names_subject_and_issuer(
     site = Site(tmp_path, start, secured)
     plain_socket = socket.create_connection(("127.0.0.1", site.router.ports[""]), timeout=10)
     peers.append(
-        Peer(made.context(made.issue("client", CLIENT)).wrap_socket(plain_socket, server_hostname="localhost"))
+        AmqpPeer(made.context(made.issue("client", CLIENT)).wrap_socket(plain_socket, server_hostname="localhost"))
     )
     peers[-1].open(mechanism="EXTERNAL")
     line = site.one("login")
@@ -203,7 +203,7 @@ def test_guessing_is_bounded_and_nothing_is_lost(site: Site) -> None:
     """Mechanisms that are not offered are refused at once, so there can be many."""
     attempts = 60
     for _ in range(attempts):
-        peer = Peer(site.router.ports["people"])
+        peer = AmqpPeer(site.router.ports["people"])
         assert peer.sasl("ANONYMOUS", b"").code == 1
         peer.drop()
     site.router.stop()
@@ -272,9 +272,9 @@ def test_secrets_are_masked_also_in_refused_requests(site: Site, dial: Dial) -> 
     management = Management(dial(site))
     connector = {"host": "127.0.0.1", "port": str(free_port()), "saslUsername": "u"}
     management.create("connector", "c", saslPassword="s3cret-1", **connector)
-    with pytest.raises(ManagementError):
+    with pytest.raises(ManagementStatusError):
         management.create("connector", "d", saslPasword="s3cret-2", **connector)  # a misspelt name
-    with pytest.raises(ManagementError):
+    with pytest.raises(ManagementStatusError):
         management.call("CREATE", {"saslPassword": "s3cret-3", "nonsense": 1}, type=PREFIX + "connector", name="e")
     first, second, third = poll(
         lambda: (found := site.found("management.change")) and len(found) == 3 and found, "three lines"
@@ -288,7 +288,7 @@ def test_secrets_are_masked_also_in_refused_requests(site: Site, dial: Dial) -> 
 
 def test_request_without_the_role_is_denied(site: Site, dial: Dial) -> None:
     peer = dial(site, "readers")
-    with pytest.raises(ManagementError) as caught:
+    with pytest.raises(ManagementStatusError) as caught:
         Management(peer).create("router.config.address", "mine", prefix="mine")
     assert caught.value.code == 403
     line = site.one("management.change")
@@ -329,7 +329,7 @@ def test_audit_log_is_out_of_reach_of_management(site: Site, dial: Dial) -> None
         lambda: management.call("UPDATE", {"onFull": "drop"}, type=PREFIX + "audit", name="audit"),
         lambda: management.call("DELETE", type=PREFIX + "audit", name="audit"),
     ):
-        with pytest.raises(ManagementError) as caught:
+        with pytest.raises(ManagementStatusError) as caught:
             call()
         assert caught.value.code in (403, 501)
     assert len(poll(lambda: len(site.found("management.change")) == 3 and site.lines(), "three lines")) > 3
@@ -338,12 +338,14 @@ def test_audit_log_is_out_of_reach_of_management(site: Site, dial: Dial) -> None
     assert row["linesWritten"] >= 3
 
 
-def test_request_by_way_of_another_router_names_that_router(tmp_path: Path, start: Start, peers: list[Peer]) -> None:
+def test_request_by_way_of_another_router_names_that_router(
+    tmp_path: Path, start: Start, peers: list[AmqpPeer]
+) -> None:
     (port,) = ports(1)
     site = Site(tmp_path, start, lambda folder: interior("A", port))
     other = start(interior("B", to=[port]))
     View(other).wait_nodes(A=1)
-    peers.append(Peer.opened(other.port))
+    peers.append(AmqpPeer.opened(other.port))
     Management(peers[-1], "_topo/0/A/$management").create("router.config.address", "mine", prefix="mine")
     line = site.one("management.change")
     assert (line["listener"], line["detail"]["origin"]) == ("net", "router")
@@ -374,7 +376,7 @@ def test_reload_says_who_asked_and_what_changed(site: Site, dial: Dial) -> None:
     assert (line["outcome"], line["detail"]["created"]) == ("success", 1)
     assert line["detail"]["changes"] == ["create address (prefix new)"]
     site.router.configure([*site.sections, ("address", {"prefix": "new", "distribution": "nonsense"})])
-    with pytest.raises(ManagementError):
+    with pytest.raises(ManagementStatusError):
         Management(dial(site)).call("RELOAD")
     line = poll(lambda: [each for each in site.found("configuration.reload") if each["outcome"] == "failure"], "it")[0]
     assert line["detail"]["source"].startswith("management [C")
@@ -432,7 +434,7 @@ def test_logs_come_and_go_with_the_configuration(site: Site, dial: Dial) -> None
 def test_place_that_cannot_be_opened_refuses_the_start_and_the_reload(site: Site, dial: Dial) -> None:
     wrong: Section = ("audit", {"name": "wrong", "path": site.folder / "none" / "audit.log"})
     site.router.configure([*site.sections, wrong])
-    with pytest.raises(ManagementError, match=r"sluice\.conf:\d+: The audit log 'wrong' cannot be opened"):
+    with pytest.raises(ManagementStatusError, match=r"sluice\.conf:\d+: The audit log 'wrong' cannot be opened"):
         Management(dial(site)).call("RELOAD")
     site.router.stop()
     seen = len(site.router.lines)
@@ -522,7 +524,7 @@ def test_log_that_refuses_lets_nothing_happen_unseen(tmp_path: Path, disk: Path,
     ballast = disk / "ballast"
     fill_up(ballast)
     management = Management(dial(site))
-    with pytest.raises(ManagementError, match="The audit log cannot be written"):
+    with pytest.raises(ManagementStatusError, match="The audit log cannot be written"):
         fill(management, 200)
     assert dial(site).expect_close() == ("amqp:resource-limit-exceeded", "the audit log cannot be written")
     created = len(management.query("router.config.address"))
@@ -533,8 +535,8 @@ def test_log_that_refuses_lets_nothing_happen_unseen(tmp_path: Path, disk: Path,
     dial(site).close()
 
 
-def test_router_without_audit_has_no_file(tmp_path: Path, start: Start, peers: list[Peer]) -> None:
+def test_router_without_audit_has_no_file(tmp_path: Path, start: Start, peers: list[AmqpPeer]) -> None:
     router: Router = start([listener(), WEB])
-    peers.append(Peer.opened(router.ports[""]))
+    peers.append(AmqpPeer.opened(router.ports[""]))
     assert scrape(router.ports["web"]).sum("sluice_audit_lines_total") == 0
     assert not list(tmp_path.rglob("audit*"))

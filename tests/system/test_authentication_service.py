@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.peer.container import Broker, Container
+from tests.peer.container import Container, ScriptedBroker
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, error_of
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Array, Map, Symbol
 from tests.system.fixtures import Start
 from tests.system.router import Router, listener
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.adversarial
 class Site:
     """A router, a service, and clients that log in beside the test."""
 
-    def __init__(self, router: Router, service: Broker, peers: list[Peer]) -> None:
+    def __init__(self, router: Router, service: ScriptedBroker, peers: list[AmqpPeer]) -> None:
         self.router = router
         self.service = service
         self.peers = peers
 
-    def dial(self, name: str = "served") -> Peer:
-        self.peers.append(Peer(self.router.ports[name]))
+    def dial(self, name: str = "served") -> AmqpPeer:
+        self.peers.append(AmqpPeer(self.router.ports[name]))
         return self.peers[-1]
 
-    def begins(self, name: str = "served") -> tuple[Peer, Container]:
+    def begins(self, name: str = "served") -> tuple[AmqpPeer, Container]:
         """A client that has sent its SASL header, and the router's connection to the service."""
         peer = self.dial(name)
         peer.raw(SASL_HEADER)
@@ -43,14 +43,14 @@ class Site:
         service.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol(each) for each in mechanisms]))
 
     def user(self) -> dict[str, Any]:
-        with Peer.opened(self.router.ports[""]) as peer:
+        with AmqpPeer.opened(self.router.ports[""]) as peer:
             rows = Management(peer).query("connection")
             return next(row for row in rows if row["container"] == "client")
 
 
 @pytest.fixture
-def site(start: Start, peers: list[Peer]) -> Iterator[Site]:
-    service = Broker()
+def site(start: Start, peers: list[AmqpPeer]) -> Iterator[Site]:
+    service = ScriptedBroker()
     router = start(
         [
             ("authServicePlugin", {"name": "service", "host": "127.0.0.1", "port": service.port, "realm": "the.realm"}),
@@ -64,7 +64,7 @@ def site(start: Start, peers: list[Peer]) -> Iterator[Site]:
     service.close()
 
 
-def mechanisms(peer: Peer) -> list[str]:
+def mechanisms(peer: AmqpPeer) -> list[str]:
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
 
@@ -203,7 +203,7 @@ def test_a_slow_service_keeps_nobody_else_waiting(site: Site) -> None:
     site.offer(quick, "PLAIN")
     assert other.read_octets(8) == SASL_HEADER
     assert mechanisms(other) == ["PLAIN"]
-    with Peer.opened(site.router.ports[""]) as peer:
+    with AmqpPeer.opened(site.router.ports[""]) as peer:
         peer.barrier()
     slow.drop()  # its connection to the service ends with it
     assert service.read_rest() == SASL_HEADER

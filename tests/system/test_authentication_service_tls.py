@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.peer.container import Broker
+from tests.peer.container import ScriptedBroker
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import KEY_PASSWORD, Pki, pki
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start
@@ -19,7 +19,7 @@ from tests.system.router import Router, Section, listener
 
 pytestmark = pytest.mark.adversarial
 
-Serve = Callable[[ssl.SSLContext | None], Broker]
+Serve = Callable[[ssl.SSLContext | None], ScriptedBroker]
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """serve(context): a service."""
-    running: list[Broker] = []
+    running: list[ScriptedBroker] = []
 
-    def begun(context: ssl.SSLContext | None) -> Broker:
-        running.append(Broker(context))
+    def begun(context: ssl.SSLContext | None) -> ScriptedBroker:
+        running.append(ScriptedBroker(context))
         return running[-1]
 
     yield begun
@@ -41,7 +41,7 @@ def serve() -> Iterator[Serve]:
         each.close()
 
 
-def sections(services: Mapping[str, tuple[Broker, Mapping[str, Any] | None]]) -> list[Section]:
+def sections(services: Mapping[str, tuple[ScriptedBroker, Mapping[str, Any] | None]]) -> list[Section]:
     """A listener, a plugin and a profile for each. None: a profile that is not there."""
     found: list[Section] = []
     for name, (service, profile) in services.items():
@@ -52,14 +52,14 @@ def sections(services: Mapping[str, tuple[Broker, Mapping[str, Any] | None]]) ->
     return found
 
 
-def begin(router: Router, name: str, service: Broker, peers: list[Peer]) -> Peer:
-    peer = Peer(router.ports[name])
+def begin(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer]) -> AmqpPeer:
+    peer = AmqpPeer(router.ports[name])
     peers.append(peer)
     peer.raw(SASL_HEADER)
     return peer
 
 
-def let_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl.SSLSocket:
+def let_in(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer]) -> ssl.SSLSocket:
     """A client logs in; gives the service's end of the connection from the router."""
     peer = begin(router, name, service, peers)
     container = service.accept()
@@ -83,7 +83,9 @@ def let_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl
     return container.socket
 
 
-def refused(router: Router, name: str, service: Broker, peers: list[Peer], reason: str, handshake: bool = True) -> None:
+def refused(
+    router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer], reason: str, handshake: bool = True
+) -> None:
     """The service hears no word, and the client learns nothing but that. handshake: the service takes part in it."""
     before = len(router.lines)
     peer = begin(router, name, service, peers)
@@ -97,7 +99,7 @@ def refused(router: Router, name: str, service: Broker, peers: list[Peer], reaso
     router.wait_log(text + reason, after=before)
 
 
-def test_a_service_behind_tls(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+def test_a_service_behind_tls(start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]) -> None:
     """It is verified, and sees the router's certificate, of a key with a password. The profile limits the versions."""
     mutual = serve(made.server_context(made.server, wants_client=True))
     simple = serve(made.server_context(made.server))
@@ -118,7 +120,7 @@ def test_a_service_behind_tls(start: Start, serve: Serve, made: Pki, peers: list
 
 
 def test_whom_the_router_does_not_trust(
-    start: Start, serve: Serve, made: Pki, peers: list[Peer], tmp_path_factory: pytest.TempPathFactory
+    start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     others = pki(tmp_path_factory.getbasetemp(), "others")
     good = serve(made.server_context(made.server))
@@ -138,14 +140,14 @@ def test_whom_the_router_does_not_trust(
     refused(router, "versions", good, peers, "SSL Failure: protocols: 'TLSv9' is none of ", handshake=False)
 
 
-def test_a_service_that_wants_a_certificate(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+def test_a_service_that_wants_a_certificate(start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]) -> None:
     """With TLS 1.3 the router hears of it after its own handshake, if the end of the connection is not faster."""
     mutual = serve(made.server_context(made.server, wants_client=True))
     router = start(sections({"mutual": (mutual, {"caCertFile": made.trusted})}))
     refused(router, "mutual", mutual, peers, "(SSL Failure: .*certificate required|connection aborted)")
 
 
-def test_a_service_without_tls(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+def test_a_service_without_tls(start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]) -> None:
     plain = serve(None)
     router = start(sections({"plain": (plain, {"caCertFile": made.trusted})}))
     peer = begin(router, "plain", plain, peers)

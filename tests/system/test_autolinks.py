@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.container import Broker, Container, accept, refuse
-from tests.peer.management import Management, ManagementError
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.container import Container, ScriptedBroker, accept, refuse
+from tests.peer.management import Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import ULong
 from tests.system.fixtures import Start, bodies
@@ -44,7 +44,7 @@ class Rig:
         self.port = router.ports["clients"]
         self.management = Management(self.client())
 
-    def client(self) -> Peer:
+    def client(self) -> AmqpPeer:
         peer = RouteContainer.connected(self.port, "client")
         self.containers.append(peer)
         return peer
@@ -84,7 +84,7 @@ def links(container: Container, count: int = 2, answer: bool = True) -> dict[str
     """The links that the router attaches to a container that has just come, by direction as the router sees them."""
     container.session_begun()
     found = [container.link_attached(answer) for _ in range(count)]
-    return {"in" if isinstance(link, Sender) else "out": link for link in found}
+    return {"in" if isinstance(link, PeerSender) else "out": link for link in found}
 
 
 def test_the_attaches(rig: Callable[..., Rig]) -> None:
@@ -204,7 +204,7 @@ def test_a_refusal_is_told_and_the_link_attached_again(rig: Callable[..., Rig], 
     again.wait_detached()
     detached = time.monotonic()
     rig_.wait(direction, "failed")
-    wanted = Receiver if direction == "out" else Sender
+    wanted = PeerReceiver if direction == "out" else PeerSender
     assert isinstance(container.link_attached(timeout=6 + LATE), wanted)
     assert time.monotonic() - detached > 4
 
@@ -241,7 +241,7 @@ def test_created_and_deleted(rig: Callable[..., Rig]) -> None:
     rows = rig_.management.query("router.address")
     poll(lambda: "M0x" not in [row["name"] for row in rows], "the address is gone")
     rig_.management.create(KIND, "again", addr="x", dir="in", containerId="broker")
-    assert isinstance(container.link_attached(), Sender)
+    assert isinstance(container.link_attached(), PeerSender)
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_created_and_deleted(rig: Callable[..., Rig]) -> None:
     ],
 )
 def test_refused(start: Start, attributes: dict[str, Any], text: str) -> None:
-    management = Management(Peer.opened(next(iter(start([listener()], 1).ports.values()))))
-    with pytest.raises(ManagementError) as caught:
+    management = Management(AmqpPeer.opened(next(iter(start([listener()], 1).ports.values()))))
+    with pytest.raises(ManagementStatusError) as caught:
         management.create(KIND, "x", **attributes)
     assert (caught.value.code, caught.value.description) == (400, text)
 
@@ -352,7 +352,7 @@ def test_a_queue_in_shards(rig: Callable[..., Rig]) -> None:
 
 @pytest.mark.disturbs("a worker is killed")
 def test_over_a_connector_and_after_the_death_of_a_worker(start: Start) -> None:
-    broker = Broker()
+    broker = ScriptedBroker()
     try:
         sections = [
             listener("clients"),
@@ -364,7 +364,7 @@ def test_over_a_connector_and_after_the_death_of_a_worker(start: Start) -> None:
             container = broker.serve(timeout=5)
             link = links(container, 1)["out"]
             link.flow(1)
-            sender = Peer.opened(router.ports["clients"]).sender("q.1")
+            sender = AmqpPeer.opened(router.ports["clients"]).sender("q.1")
             sender.send(message.message("x"))
             assert bodies([link.next()]) == ["x"]
             os.kill(router.worker_of(broker.port), signal.SIGKILL)

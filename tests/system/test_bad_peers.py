@@ -13,7 +13,7 @@ from tests.peer import message
 from tests.peer.codec import encode
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Performative, frame_octets
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Described, Raw, ULong
 from tests.peer.wire import PeerError, StreamEnd
 from tests.system.bystanders.site import without_bystanders
@@ -158,7 +158,7 @@ def test_window_violation(connect: Connect, fresh: Fresh) -> None:
 def test_receiver_that_never_reads(connect: Connect, router: Router, fresh: Fresh) -> None:
     """It grants credit and does not read: what is held for it is bounded, others go on."""
     address = fresh()
-    deaf = Peer.opened(router.port, receive_buffer=4096)
+    deaf = AmqpPeer.opened(router.port, receive_buffer=4096)
     deaf.receiver(address, 1_000_000)
     sender = connect().sender(address)
     before = router.memory()
@@ -250,7 +250,7 @@ def test_a_storm_of_connections(router: Router) -> None:
     def storm(failures: list[BaseException]) -> None:
         try:
             for _ in range(25):
-                peer = Peer.opened(router.port)
+                peer = AmqpPeer.opened(router.port)
                 peer.begin()
                 peer.drop(reset=random.random() < 0.5)
         except BaseException as error:

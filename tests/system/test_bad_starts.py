@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import Router, command, free_port, listener, render
 
@@ -58,7 +58,7 @@ def test_port_of_a_later_listener_taken(start: Start, taken: int) -> None:
     )
     router = start(text=text)
     router.wait_log(rf"Listener error on 127\.0\.0\.1:{taken}")
-    Peer.opened(port).close()
+    AmqpPeer.opened(port).close()
 
 
 #: Configuration with a fault -> what the error must name besides the file; (?L) stands for the faulty line's number.

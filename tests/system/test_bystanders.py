@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.bystanders import CONTAINER, LATE_ALONE, LATE_BESIDE, TENANT
 from tests.system.bystanders.site import BystanderSite, with_bystanders
 from tests.system.fixtures import Start
@@ -42,7 +42,7 @@ def test_nothing_happens(beside: BystanderSite) -> None:
 
 
 def test_a_connection_is_closed(beside: BystanderSite, attended: Router) -> None:
-    with Peer.opened(attended.port) as own:
+    with AmqpPeer.opened(attended.port) as own:
         management = Management(own)
         client = next(row for row in rows(management, "connection") if row["role"] == "normal")
         management.update("connection", str(client["identity"]), adminStatus="deleted")
@@ -58,8 +58,8 @@ def test_a_connection_is_closed(beside: BystanderSite, attended: Router) -> None
 
 
 def test_a_stranger_takes_a_secret_message(beside: BystanderSite, attended: Router) -> None:
-    with Peer.opened(attended.port) as stranger:
-        management = Management(Peer.opened(attended.port))
+    with AmqpPeer.opened(attended.port) as stranger:
+        management = Management(AmqpPeer.opened(attended.port))
         keys = {str(row["owningAddr"]) for row in rows(management, "router.link")}
         (key,) = (key for key in keys if TENANT in key)
         receiver = stranger.receiver(key.partition(TENANT)[1] + key.partition(TENANT)[2], 100)
@@ -87,7 +87,7 @@ def test_a_worker_has_too_much_memory(attended: Router, tmp_path: Path) -> None:
 
 def test_a_secret_in_the_log(beside: BystanderSite, attended: Router) -> None:
     secret = beside.secret.decode()
-    with Peer.opened(attended.port, container_id=f"who knows {secret}"):
+    with AmqpPeer.opened(attended.port, container_id=f"who knows {secret}"):
         poll(lambda: secret in attended.log, "the log has it")
         with pytest.raises(AssertionError, match="seen by others"):
             beside.check()

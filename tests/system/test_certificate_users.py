@@ -11,13 +11,13 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, pki
 from tests.system.fixtures import Start, pass_one
 from tests.system.network import View
 from tests.system.router import Router, Section, listener
 
-Client = Callable[..., Peer]
+Client = Callable[..., AmqpPeer]
 
 #: Subjects as tests/peer/pki.py writes them, and the names of their users.
 SUBJECTS = {
@@ -51,13 +51,13 @@ def secure(made: Pki, own: Issued | None = None, **attributes: Any) -> list[Sect
 
 
 @pytest.fixture
-def client(made: Pki, peers: list[Peer]) -> Client:
+def client(made: Pki, peers: list[AmqpPeer]) -> Client:
     """client(router, subject): a peer that has logged in by a certificate with that subject."""
 
-    def connected(router: Router, subject: str) -> Peer:
+    def connected(router: Router, subject: str) -> AmqpPeer:
         plain = socket.create_connection(("127.0.0.1", router.ports["secure"]), timeout=10)
         context = made.context(issued(made, subject))
-        peer = Peer(context.wrap_socket(plain, server_hostname="localhost"))
+        peer = AmqpPeer(context.wrap_socket(plain, server_hostname="localhost"))
         peers.append(peer)
         peer.open(container_id=subject, mechanism="EXTERNAL")
         return peer
@@ -69,7 +69,7 @@ def test_user_is_the_subject_in_the_form_of_rfc_2253(start: Start, made: Pki, cl
     router = start([*secure(made), listener()])
     for subject in SUBJECTS:
         client(router, subject)
-    with Peer.opened(router.port) as own:
+    with AmqpPeer.opened(router.port) as own:
         rows = Management(own).query("connection")
     users = {row["container"]: row["user"] for row in rows if row["sasl"] == "EXTERNAL"}
     assert users == SUBJECTS

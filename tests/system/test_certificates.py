@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.peer.management import Management
-from tests.peer.peer import Peer
-from tests.peer.pki import Issued, Pki, Swapped, pki
+from tests.peer.peer import AmqpPeer
+from tests.peer.pki import Issued, Pki, SwappableCertificate, pki
 from tests.peer.wire import PeerError
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, free_port, listener
@@ -43,10 +43,10 @@ def mutual(**attributes: Any) -> Section:
     return listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, **attributes)
 
 
-def opened(router: Router, made: Pki, client: Issued) -> Peer:
+def opened(router: Router, made: Pki, client: Issued) -> AmqpPeer:
     """A client that has logged in by its certificate."""
     dialled = socket.create_connection(("127.0.0.1", router.ports["mutual"]), timeout=10)
-    peer = Peer(made.context(client).wrap_socket(dialled, server_hostname="localhost"))
+    peer = AmqpPeer(made.context(client).wrap_socket(dialled, server_hostname="localhost"))
     try:
         peer.open(mechanism="EXTERNAL")
     except BaseException:
@@ -57,7 +57,7 @@ def opened(router: Router, made: Pki, client: Issued) -> Peer:
 
 def users(router: Router) -> list[str | None]:
     """Of the connections by EXTERNAL."""
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         return [row["user"] for row in Management(peer).query("connection") if row["sasl"] == "EXTERNAL"]
 
 
@@ -130,11 +130,13 @@ def test_certificate_out_of_its_time_replaces_no_good_one(
 ) -> None:
     directory = tmp_path / "secret"
     directory.mkdir()
-    swapped = Swapped(directory, made.server)
+    swapped = SwappableCertificate(directory, made.server)
     router = start([profile(made, swapped.issued), mutual(), listener()])
     bad = made.issue("untimely", "/CN=localhost", names="DNS:localhost", days=1 if later else -1, later=later)
     swapped.put(bad.certificate.read_bytes(), bad.key.read_bytes())
-    router.wait_log(rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the previous credentials stay in use")
+    router.wait_log(
+        rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the previous credentials stay in use"
+    )
     opened(router, made, made.client).drop()
     good = made.issue("timely", "/CN=localhost", names="DNS:localhost")
     swapped.put(good.certificate.read_bytes(), good.key.read_bytes())
@@ -223,7 +225,7 @@ def test_revoked_connections_are_closed_when_the_profile_says_so_later(start: St
     trusted.write_bytes(made.trusted.read_bytes() + made.revocations())
     router = start([profile(made, caCertFile=trusted), mutual(), listener()])
     client = made.issue("late", "/CN=late")
-    with opened(router, made, client) as peer, Peer.opened(router.port) as own:
+    with opened(router, made, client) as peer, AmqpPeer.opened(router.port) as own:
         trusted.with_name("new").write_bytes(made.trusted.read_bytes() + made.revocations(client))
         os.replace(trusted.with_name("new"), trusted)
         router.wait_log("sslProfile 'p': new credentials are in use")

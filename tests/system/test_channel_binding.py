@@ -17,7 +17,7 @@ from router.sasl.users import Users
 from router.sasl.verifiers import make
 from tests.peer.frames import SASL_HEADER
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener
@@ -59,15 +59,15 @@ def server(start: Start, made: Pki, tmp_path: Path) -> Router:
 
 def secured(
     server: Router, made: Pki, name: str, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, options: int = 0
-) -> Peer:
+) -> AmqpPeer:
     context = made.context()
     context.maximum_version = version
     context.options |= options
     dialled = socket.create_connection(("127.0.0.1", server.ports[name]), timeout=10)
-    return Peer(context.wrap_socket(dialled, server_hostname="localhost"))
+    return AmqpPeer(context.wrap_socket(dialled, server_hostname="localhost"))
 
 
-def offered(peer: Peer) -> list[str]:
+def offered(peer: AmqpPeer) -> list[str]:
     assert peer.header(SASL_HEADER) == SASL_HEADER
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
@@ -76,7 +76,7 @@ def test_mechanisms_with_binding_are_offered_over_tls_only(server: Router, made:
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         with secured(server, made, "all", version) as peer:
             assert offered(peer) == [*BOUND, *SCRAM, "PLAIN"]
-    with Peer(server.ports["all"]) as peer:
+    with AmqpPeer(server.ports["all"]) as peer:
         assert offered(peer) == [*SCRAM, "PLAIN"]
     with secured(server, made, "all", ssl.TLSVersion.TLSv1_2, NO_EXTENDED_MASTER_SECRET) as peer:
         assert offered(peer) == [*SCRAM, "PLAIN"]
@@ -129,7 +129,7 @@ def test_connector_binds_its_login_where_it_is_offered(
     _, *rest = connector(server, server.ports[name], made, **attributes)
     client = start([profile(made, protocols=version), *rest])
     client.wait_log(rf"Connection Opened: dir=out host=localhost:\d+ vhost= encrypted={version} auth={mechanism} ")
-    with Peer.opened(server.port) as peer:
+    with AmqpPeer.opened(server.port) as peer:
         (row,) = [row for row in Management(peer).query("connection") if row["user"] == "guest"]
     assert (row["sasl"], row["isAuthenticated"]) == (mechanism, True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import pass_one
 from tests.system.router import ROOT, Router, free_port, poll, render
 from tests.system.test_sasl import write_users
@@ -72,9 +72,9 @@ class Site:
     def check(self) -> None:
         """A message passes, and no process has anything but /dev/null or a file as a standard stream."""
         assert self.process is not None
-        with Peer.opened(self.port) as peer:
+        with AmqpPeer.opened(self.port) as peer:
             pass_one(peer.sender("a", credit=False), peer.receiver("a", 10))
-        with Peer(self.people) as peer:  # the process for authentication works
+        with AmqpPeer(self.people) as peer:  # the process for authentication works
             assert peer.sasl("PLAIN", b"\0guest\0secret").code == 0
         for process in (self.process, *self.process.children(recursive=True)):
             for descriptor in range(3):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.peer import frames, message
 from tests.peer.frames import frame_octets
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh
 from tests.system.router import Section, listener
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.adversarial
 SECTIONS: list[Section] = [listener("few", maxSessions=4, maxFrameSize=512)]
 
 
-def expect_error(peer: Peer, condition: str, description: str | None = None) -> None:
+def expect_error(peer: AmqpPeer, condition: str, description: str | None = None) -> None:
     """The router's close has this condition (and description), then the stream ends."""
     error = peer.expect_close()
     assert error is not None, "closed without an error"

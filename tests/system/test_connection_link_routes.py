@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.management import PREFIX, Management, ManagementError
-from tests.peer.peer import Receiver
+from tests.peer.management import PREFIX, Management, ManagementStatusError
+from tests.peer.peer import PeerReceiver
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Connect, Fresh
 from tests.system.router import Router
@@ -64,7 +64,7 @@ def test_others_do_not_see_it_and_its_addresses_are_there(router: Router, connec
     for other in others:
         assert other.management.query(KIND) == []
         for operation in ("READ", "DELETE"):
-            with pytest.raises(ManagementError, match="404 Not Found"):
+            with pytest.raises(ManagementStatusError, match="404 Not Found"):
                 other.management.call(operation, type=PREFIX + KIND, name="mine")
         assert other.management.one("router.address", key=f"C{name}")["containerCount"] == 1
     assert first.management.query(KIND) == [row]
@@ -72,7 +72,7 @@ def test_others_do_not_see_it_and_its_addresses_are_there(router: Router, connec
     sender, end = sending(first.peer, connect(), f"{name}.a")
     first.management.delete(KIND, "mine")
     assert first.management.query(KIND) == []
-    assert isinstance(end, Receiver)
+    assert isinstance(end, PeerReceiver)
     end.flow(11)
     assert sender.wait_credit(11) == 11, "links that are attached stay"
     for each in (first, *others):

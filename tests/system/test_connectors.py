@@ -16,10 +16,10 @@ from router.sasl.scram import ScramServer
 from router.sasl.users import Users
 from router.sasl.verifiers import make
 from tests.peer import frames
-from tests.peer.container import Broker
+from tests.peer.container import ScriptedBroker
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER
-from tests.peer.management import Management, ManagementError
-from tests.peer.peer import Peer
+from tests.peer.management import Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
@@ -37,7 +37,7 @@ class Rig:
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.peer = Peer.opened(next(iter(router.ports.values())))
+        self.peer = AmqpPeer.opened(next(iter(router.ports.values())))
         self.management = Management(self.peer)
 
     def row(self, name: str = "broker") -> dict[str, Any]:
@@ -59,11 +59,11 @@ class Rig:
 
 
 @pytest.fixture
-def brokers() -> Iterator[Callable[[], Broker]]:
-    made: list[Broker] = []
+def brokers() -> Iterator[Callable[[], ScriptedBroker]]:
+    made: list[ScriptedBroker] = []
 
-    def make() -> Broker:
-        made.append(Broker())
+    def make() -> ScriptedBroker:
+        made.append(ScriptedBroker())
         return made[-1]
 
     yield make
@@ -72,12 +72,12 @@ def brokers() -> Iterator[Callable[[], Broker]]:
 
 
 @pytest.fixture
-def broker(brokers: Callable[[], Broker]) -> Broker:
+def broker(brokers: Callable[[], ScriptedBroker]) -> ScriptedBroker:
     return brokers()
 
 
 @pytest.fixture
-def rig(start: Start, workers: int, broker: Broker) -> Callable[..., Rig]:
+def rig(start: Start, workers: int, broker: ScriptedBroker) -> Callable[..., Rig]:
     """Starts a router with a connector to the broker."""
     made = []
 
@@ -88,11 +88,11 @@ def rig(start: Start, workers: int, broker: Broker) -> Callable[..., Rig]:
     return begin
 
 
-def connector(broker: Broker, name: str = "broker", **attributes: Any) -> Section:
+def connector(broker: ScriptedBroker, name: str = "broker", **attributes: Any) -> Section:
     return CONNECTOR, {"name": name, "host": "127.0.0.1", "port": broker.port, **attributes}
 
 
-def test_what_the_router_says_first(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_what_the_router_says_first(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     rig(
         role="route-container",
         maxFrameSize=2048,
@@ -116,7 +116,7 @@ def test_what_the_router_says_first(rig: Callable[..., Rig], broker: Broker) -> 
     assert container.init.hostname == "127.0.0.1"
 
 
-def test_rows_and_log_of_an_open_connection(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_rows_and_log_of_an_open_connection(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig(role="route-container", saslUsername="somebody")
     broker.serve(container_id="the-broker", properties=Map([(Symbol("product"), "x")]))
     row = own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
@@ -145,7 +145,7 @@ def test_rows_and_log_of_an_open_connection(rig: Callable[..., Rig], broker: Bro
     own.router.wait_log(f"Configured Connector: {place} proto=any, role=route-container")
 
 
-def test_clients_of_the_router_may_be_at_the_other_end(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_clients_of_the_router_may_be_at_the_other_end(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     """Role normal: the peer attaches links as any client does."""
     own = rig()
     container = broker.serve()
@@ -156,7 +156,7 @@ def test_clients_of_the_router_may_be_at_the_other_end(rig: Callable[..., Rig], 
     assert sender.outcome(number).name == "accepted"
 
 
-def test_plain(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_plain(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig(saslUsername="user", saslPassword="pass:se cret")
     container = broker.serve(mechanisms=("CRAM-MD5", "ANONYMOUS", "PLAIN"))
     assert (container.init.mechanism, container.init.initial_response) == ("PLAIN", b"\x00user\x00se cret")
@@ -171,7 +171,7 @@ def scram_server(password: str) -> ScramServer:
     return ScramServer("SCRAM-SHA-256", Users({"user": {"SCRAM-SHA-256": verifier}}))
 
 
-def test_scram(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_scram(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     """The strongest that the broker offers (security.md S-10); the broker proves itself, too."""
     own = rig(saslUsername="user", saslPassword="pass:secret")
     container = broker.accept()
@@ -197,7 +197,7 @@ def test_scram(rig: Callable[..., Rig], broker: Broker) -> None:
     ],
 )
 def test_a_broker_that_does_not_know_the_password(
-    rig: Callable[..., Rig], broker: Broker, proof: bytes | None, text: str
+    rig: Callable[..., Rig], broker: ScriptedBroker, proof: bytes | None, text: str
 ) -> None:
     own = rig(saslUsername="user", saslPassword="pass:secret", saslMechanisms="SCRAM-SHA-256")
     container = broker.accept()
@@ -210,7 +210,9 @@ def test_a_broker_that_does_not_know_the_password(
     failure(own, f"amqp:unauthorized-access SCRAM-SHA-256: {text} (Authentication failed [mech=SCRAM-SHA-256])")
 
 
-def test_without_a_password_or_an_offer_of_plain_it_is_anonymous(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_without_a_password_or_an_offer_of_plain_it_is_anonymous(
+    rig: Callable[..., Rig], broker: ScriptedBroker
+) -> None:
     rig(saslUsername="user", saslPassword="secret")
     assert broker.serve(mechanisms=("ANONYMOUS",)).init.mechanism == "ANONYMOUS"
 
@@ -225,14 +227,14 @@ def failure(own: Rig, tail: str) -> None:
     own.router.wait_log(re.escape(row["connectionMsg"]))
 
 
-def test_authentication_fails(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_authentication_fails(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig(saslUsername="user", saslPassword="wrong", saslMechanisms="PLAIN")
     container = broker.serve(mechanisms=("PLAIN",), code=1)
     assert container.read_rest() == b""
     failure(own, "amqp:unauthorized-access Authentication failed [mech=PLAIN]")
 
 
-def test_no_mechanism_in_common(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_no_mechanism_in_common(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig()
     container = broker.accept()
     container.raw(SASL_HEADER)
@@ -241,7 +243,7 @@ def test_no_mechanism_in_common(rig: Callable[..., Rig], broker: Broker) -> None
     failure(own, "amqp:unauthorized-access SASL(-4): no mechanism available:  (Authentication failed [mech=none])")
 
 
-def test_the_peer_does_not_speak_sasl(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_the_peer_does_not_speak_sasl(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig()
     container = broker.accept()
     assert container.read_octets(8) == SASL_HEADER
@@ -254,7 +256,7 @@ def test_the_peer_does_not_speak_sasl(rig: Callable[..., Rig], broker: Broker) -
 
 
 @pytest.mark.parametrize("after", ["nothing", "sasl"])
-def test_the_peer_goes_away_before_its_header(rig: Callable[..., Rig], broker: Broker, after: str) -> None:
+def test_the_peer_goes_away_before_its_header(rig: Callable[..., Rig], broker: ScriptedBroker, after: str) -> None:
     own = rig()
     container = broker.accept()
     if after == "sasl":
@@ -267,7 +269,7 @@ def test_the_peer_goes_away_before_its_header(rig: Callable[..., Rig], broker: B
     )
 
 
-def test_the_peer_refuses_with_a_close(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_the_peer_refuses_with_a_close(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig()
     container = broker.accept()
     container.offer()
@@ -277,7 +279,7 @@ def test_the_peer_refuses_with_a_close(rig: Callable[..., Rig], broker: Broker) 
     failure(own, "amqp:not-allowed not today")
 
 
-def test_nobody_listens_and_then_somebody_does(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_nobody_listens_and_then_somebody_does(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     broker.refuse()
     own = rig()
     failure(own, f"proton:io Connection refused - disconnected 127.0.0.1:{broker.port}")
@@ -286,7 +288,7 @@ def test_nobody_listens_and_then_somebody_does(rig: Callable[..., Rig], broker: 
     own.wait(lambda row: "Connection Opened" in row["connectionMsg"], "the connection opens")
 
 
-def test_a_name_that_does_not_exist(start: Start, broker: Broker) -> None:
+def test_a_name_that_does_not_exist(start: Start, broker: ScriptedBroker) -> None:
     section = (CONNECTOR, {"name": "broker", "host": "nosuch.invalid", "port": "amqp"})
     own = Rig(start([section, listener()], 1))
     row = own.wait(lambda row: " failed: " in row["connectionMsg"], "an attempt fails")
@@ -294,7 +296,7 @@ def test_a_name_that_does_not_exist(start: Start, broker: Broker) -> None:
     assert row["connectionMsg"].endswith(" - connect to  nosuch.invalid:amqp")
 
 
-def test_a_silent_peer(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_a_silent_peer(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig(idleTimeoutSeconds=1)
     container = broker.serve()
     assert container.expect_close() == ("amqp:resource-limit-exceeded", "local-idle-timeout expired")
@@ -303,14 +305,14 @@ def test_a_silent_peer(rig: Callable[..., Rig], broker: Broker) -> None:
     broker.serve(timeout=2 + LATE)
 
 
-def test_heartbeats_for_a_peer_that_wants_them(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_heartbeats_for_a_peer_that_wants_them(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     rig()
     container = broker.serve(idle_time_out=400)
     for _ in range(3):
         assert container.read_frame(timeout=1).performative is None
 
 
-def test_a_close_of_the_peer_is_answered_and_no_failure(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_a_close_of_the_peer_is_answered_and_no_failure(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig()
     container = broker.serve()
     own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
@@ -324,7 +326,7 @@ def test_a_close_of_the_peer_is_answered_and_no_failure(rig: Callable[..., Rig],
     again.serve()
 
 
-def test_a_lost_connection_is_a_failure(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_a_lost_connection_is_a_failure(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig()
     container = broker.serve()
     own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
@@ -334,8 +336,8 @@ def test_a_lost_connection_is_a_failure(rig: Callable[..., Rig], broker: Broker)
     broker.serve(timeout=2 + LATE)
 
 
-def test_the_next_address_after_two_errors(rig: Callable[..., Rig], broker: Broker, brokers: Any) -> None:
-    second: Broker = brokers()
+def test_the_next_address_after_two_errors(rig: Callable[..., Rig], broker: ScriptedBroker, brokers: Any) -> None:
+    second: ScriptedBroker = brokers()
     own = rig()
     key, place = Symbol, f"127.0.0.1:{broker.port}"
     server = Map([(key("network-host"), "127.0.0.1"), (key("port"), str(second.port))])
@@ -350,7 +352,7 @@ def test_the_next_address_after_two_errors(rig: Callable[..., Rig], broker: Brok
     assert [row["host"] for row in own.connections()] == [place], "that of the configuration"
 
 
-def test_delete_closes_the_connection_and_ends_the_retries(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_delete_closes_the_connection_and_ends_the_retries(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig()
     container = broker.serve()
     own.management.delete(CONNECTOR, "broker")
@@ -359,18 +361,18 @@ def test_delete_closes_the_connection_and_ends_the_retries(rig: Callable[..., Ri
     assert broker.quiet(3)
 
 
-def test_create(start: Start, workers: int, broker: Broker) -> None:
+def test_create(start: Start, workers: int, broker: ScriptedBroker) -> None:
     own = Rig(start([listener()], workers))
     own.management.create(CONNECTOR, "broker", host="127.0.0.1", port=str(broker.port), role="route-container")
     broker.serve(timeout=2)
     own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
-    with pytest.raises(ManagementError, match="invalid literal for int"):
+    with pytest.raises(ManagementStatusError, match="invalid literal for int"):
         own.management.create(CONNECTOR, "other", maxSessions="x")
     assert [row["name"] for row in own.management.query(CONNECTOR)] == ["broker"]
 
 
 @pytest.mark.disturbs("a worker is killed")
-def test_a_worker_dies(start: Start, brokers: Callable[[], Broker]) -> None:
+def test_a_worker_dies(start: Start, brokers: Callable[[], ScriptedBroker]) -> None:
     made = [brokers() for _ in range(6)]
     sections = [connector(broker, f"broker{number}") for number, broker in enumerate(made)]
     router = start([*sections, listener()], 3)
@@ -383,7 +385,7 @@ def test_a_worker_dies(start: Start, brokers: Callable[[], Broker]) -> None:
 
 
 def test_reload_of_host_and_port_moves_that_connector_only(
-    start: Start, workers: int, brokers: Callable[[], Broker]
+    start: Start, workers: int, brokers: Callable[[], ScriptedBroker]
 ) -> None:
     one, two, other = brokers(), brokers(), brokers()
     router = start([connector(one), connector(other, "other"), listener()], workers)
@@ -401,7 +403,7 @@ def test_reload_of_host_and_port_moves_that_connector_only(
     assert [row["name"] for row in own.management.query(CONNECTOR)] == ["broker"]
 
 
-def test_other_attributes_count_from_the_next_connection_on(start: Start, workers: int, broker: Broker) -> None:
+def test_other_attributes_count_from_the_next_connection_on(start: Start, workers: int, broker: ScriptedBroker) -> None:
     router = start([connector(broker), listener()], workers)
     own = Rig(router)
     container = broker.serve()
@@ -417,7 +419,7 @@ def test_other_attributes_count_from_the_next_connection_on(start: Start, worker
 
 
 @pytest.mark.disturbs("the router is stopped")
-def test_an_orderly_end_is_no_failure(start: Start, workers: int, broker: Broker) -> None:
+def test_an_orderly_end_is_no_failure(start: Start, workers: int, broker: ScriptedBroker) -> None:
     router = start([connector(broker), listener()], workers)
     container = broker.serve()
     router.wait_log("Connection Opened: dir=out")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, bodies, pair
 
 pytestmark = pytest.mark.adversarial
@@ -11,14 +11,14 @@ pytestmark = pytest.mark.adversarial
 WORKER_COUNTS = (1, 3)
 
 
-def queue(sender: Sender, count: int, start: int = 0) -> None:
+def queue(sender: PeerSender, count: int, start: int = 0) -> None:
     """Send presettled messages and make sure that the router has taken them."""
     for number in range(start, start + count):
         sender.send(message.message(number), settled=True)
     sender.peer.barrier()
 
 
-def drained(receiver: Receiver) -> int:
+def drained(receiver: PeerReceiver) -> int:
     """Wait for the flow that ends a drain; gives its delivery-count."""
     receiver.peer.until(
         lambda: any(flow.drain and flow.link_credit == 0 for flow in receiver.flows), "flow(link-credit=0, drain=true)"

@@ -6,13 +6,13 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Receiver
+from tests.peer.peer import PeerReceiver
 from tests.system.fixtures import Connect, Fresh, pair, pass_one, table_known
 
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-WAYS: dict[str, Callable[[Receiver], object]] = {
+WAYS: dict[str, Callable[[PeerReceiver], object]] = {
     "detach": lambda receiver: receiver.detach(),
     "detach-not-closed": lambda receiver: receiver.detach(closed=False),
     "end": lambda receiver: receiver.session.end(),

@@ -12,7 +12,7 @@ from router.sasl.users import Users
 from router.sasl.verifiers import make
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
 
@@ -37,9 +37,9 @@ def sections(path: Path, **attributes: str) -> list[Section]:
     ]
 
 
-def logged_in(router: Router, name: str, client: str = "people") -> Peer:
+def logged_in(router: Router, name: str, client: str = "people") -> AmqpPeer:
     """A client by its password."""
-    peer = Peer(router.ports[client])
+    peer = AmqpPeer(router.ports[client])
     assert peer.sasl("PLAIN", f"\0{name}\0{name}".encode()).code == 0
     assert peer.header() == AMQP_HEADER
     peer.frame("open", container_id="client")
@@ -55,7 +55,7 @@ def test_connections_of_a_deleted_user_are_closed_and_others_stay(
     write(path, "alice", "bob")
     router = start(sections(path, **attributes), 3)
     deleted = [logged_in(router, "alice", name) for name in ("people", "open", "people")]
-    others = [logged_in(router, "bob"), Peer.opened(router.ports["open"])]
+    others = [logged_in(router, "bob"), AmqpPeer.opened(router.ports["open"])]
     write(path, "bob")
     for peer in deleted:
         assert peer.expect_close() == DELETED
@@ -72,7 +72,7 @@ def test_connections_of_a_deleted_user_are_kept_where_the_file_says_so(start: St
     path = tmp_path / "users"
     write(path, "alice", "bob")
     router = start(sections(path, onChange="keep"))
-    with logged_in(router, "alice") as kept, Peer.opened(router.port) as own:
+    with logged_in(router, "alice") as kept, AmqpPeer.opened(router.port) as own:
         write(path, "bob")
         router.wait_log(r"saslUsers file: read \S+ again")
         kept.barrier()
@@ -103,7 +103,7 @@ def wait_login(router: Router, name: str) -> None:
     """Wait until a user can log in."""
 
     def try_once() -> bool:
-        with Peer(router.ports["people"]) as peer:
+        with AmqpPeer(router.ports["people"]) as peer:
             return bool(peer.sasl("PLAIN", f"\0{name}\0{name}".encode()).code == 0)
 
     poll(try_once, f"{name} can log in")

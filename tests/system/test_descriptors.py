@@ -17,7 +17,7 @@ import pytest
 
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Performative, frame_octets
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.wire import PeerError
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import get
@@ -112,7 +112,7 @@ class Scene:
 
     def serves(self) -> bool:
         with suppress(OSError, PeerError):
-            peer = Peer(self.router.ports["named"])
+            peer = AmqpPeer(self.router.ports["named"])
             try:
                 return (
                     peer.sasl("PLAIN", b"\0alice\0secret").code == 0
@@ -128,7 +128,7 @@ class Scene:
         assert router.alive, router.tail(100)
         poll(lambda: len(workers(router)) == 2, "all workers are there", 30.0)
         poll(self.serves, "clients are served", 60.0)
-        into, out = Peer.opened(router.port), Peer.opened(router.port)
+        into, out = AmqpPeer.opened(router.port), AmqpPeer.opened(router.port)
         receiver = out.receiver("afterwards", 5)
         pass_one(into.sender("afterwards"), receiver)
         before = len(router.lines)

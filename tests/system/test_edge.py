@@ -11,8 +11,8 @@ import pytest
 from tests.peer import message
 from tests.peer.container import accept
 from tests.peer.frames import source, target
-from tests.peer.management import PREFIX, Management, ManagementError
-from tests.peer.peer import Peer
+from tests.peer.management import PREFIX, Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
 from tests.system.bystanders.site import clients_sections
@@ -213,7 +213,7 @@ def test_a_client_elsewhere_makes_no_link_route_of_the_uplink(four: Site) -> Non
     kind = PREFIX + "router.connection.linkRoute"
     for name in "AF":
         management = Management(four.connect(name), "amqp:/_edge/E/$management")
-        with pytest.raises(ManagementError, match="Parent connection no longer exists"):
+        with pytest.raises(ManagementStatusError, match="Parent connection no longer exists"):
             management.call("CREATE", {"pattern": "q-bob.#", "direction": "in"}, type=kind)
         assert management.query("router.connection.linkRoute") == []
 
@@ -288,7 +288,7 @@ def test_a_large_message_crosses_the_edge(four: Site) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_link_route_of_the_interior_serves_clients_of_an_edge_router(four: Site, peers: list[Peer]) -> None:
+def test_a_link_route_of_the_interior_serves_clients_of_an_edge_router(four: Site, peers: list[AmqpPeer]) -> None:
     client = four.connect("E", container_id="client")
     refused = client.sender("lr.q", wait=False)
     assert refused.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node")
@@ -309,7 +309,7 @@ def test_a_link_route_of_the_interior_serves_clients_of_an_edge_router(four: Sit
     assert sender.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-def test_a_container_at_an_edge_router_serves_clients_everywhere(four: Site, peers: list[Peer]) -> None:
+def test_a_container_at_an_edge_router_serves_clients_everywhere(four: Site, peers: list[AmqpPeer]) -> None:
     broker = RouteContainer.connected(four.routers["F"].ports[BROKERS])
     peers.append(broker)
     four.view("B").wait_containers("Celr", 1)

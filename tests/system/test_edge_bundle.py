@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
 from tests.system.network import CONVERGENCE, Flow, connector
@@ -46,10 +46,10 @@ def used(router: Router) -> dict[str, int]:
 
 
 def test_addresses_take_their_ways_and_arrive_once(
-    start: Start, workers: int, interior: Router, peers: list[Peer]
+    start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
 ) -> None:
     e = start_edge(start, workers, interior.ports[EDGES])
-    here, there = Peer.opened(e.port), Peer.opened(interior.port)
+    here, there = AmqpPeer.opened(e.port), AmqpPeer.opened(interior.port)
     peers += [here, there]
     names = [f"multicast/b{number}" for number in range(COUNT)]
     below = [here.receiver(name, 10) for name in names]
@@ -78,11 +78,11 @@ def test_addresses_take_their_ways_and_arrive_once(
 
 
 def test_what_a_message_comes_by_says_nothing_about_its_address(
-    start: Start, workers: int, interior: Router, peers: list[Peer]
+    start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
 ) -> None:
     """Nothing comes back by another connection of the bundle."""
     e = start_edge(start, workers, interior.ports[EDGES])
-    here = Peer.opened(e.port)
+    here = AmqpPeer.opened(e.port)
     peers.append(here)
     receivers = [here.receiver(f"multicast/b{number}", 10) for number in range(COUNT)]
     for number in range(COUNT):

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, EdgeView, edge, with_edges
 from tests.system.fixtures import Start
 from tests.system.network import CONVERGENCE, Flow, connector
@@ -39,7 +39,7 @@ def uplink(router: Router) -> str | None:
 
 
 def test_another_interior_router_takes_over(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
     a, b = interiors
     e = start(edge("E", a), workers)
@@ -72,14 +72,14 @@ def test_the_worker_with_the_uplink_is_killed(start: Start, interiors: tuple[Rou
 
 
 def test_a_site_goes_on_alone_and_comes_back(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
     """brokers-and-edge.md ED-26, ED-27"""
     a, b = interiors
     a.kill()
     e = start(edge("E", b), workers)
     poll(lambda: uplink(e) == "B", "B is the uplink", CONVERGENCE)
-    client = Peer.opened(e.port)
+    client = AmqpPeer.opened(e.port)
     peers.append(client)
     receiver = client.receiver("x", 10)
     EdgeView(b).wait_consumers("M0x", 1)
@@ -95,7 +95,7 @@ def test_a_site_goes_on_alone_and_comes_back(
     ]
     again = start(sections, workers)
     EdgeView(again).wait_consumers("M0x", 1)
-    other = Peer.opened(again.port)
+    other = AmqpPeer.opened(again.port)
     peers.append(other)
     sender = other.sender("x", credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
@@ -108,11 +108,11 @@ def test_a_site_goes_on_alone_and_comes_back(
 
 @pytest.mark.long
 def test_two_thousand_addresses_move_with_the_uplink(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
     a, b = interiors
     e = start(edge("E", a, b), workers)
-    client = Peer.opened(e.port)
+    client = AmqpPeer.opened(e.port)
     peers.append(client)
     poll(lambda: uplink(e) is not None, "there is an uplink", CONVERGENCE)
     first, other = (a, b) if uplink(e) == "A" else (b, a)
@@ -127,7 +127,7 @@ def test_two_thousand_addresses_move_with_the_uplink(
     first.kill()
     poll(lambda: known(other, "M0balanced/many.") == MANY, "all are announced again", CONVERGENCE)
     assert time.monotonic() - began < SWITCHED
-    sending = Peer.opened(other.port)
+    sending = AmqpPeer.opened(other.port)
     peers.append(sending)
     sender = sending.sender()
     numbers = [sender.send(message.message(name, to=name)) for name in names[::100]]
@@ -145,7 +145,7 @@ def known(router: Router, prefix: str) -> int:
 
 
 def test_a_connection_that_flaps_leaves_a_working_uplink(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
     """Every connection is cut as soon as it is the uplink, many times."""
     a, b = interiors

@@ -8,7 +8,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import source
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.edges import EDGES, PEERS, Site, edge, peer_edge, with_edges
 from tests.system.network import CONVERGENCE, connector
 from tests.system.router import SETTINGS, Router, Section, poll
@@ -65,7 +65,7 @@ def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     _network.drop()
 
 
-def burst(client: Peer, address: str) -> Sender:
+def burst(client: AmqpPeer, address: str) -> PeerSender:
     """A new producer sends as soon as it may; all is accepted."""
     sender = client.sender(address)
     numbers = [sender.send(message.message(f"m{number}")) for number in range(BURST)]
@@ -73,7 +73,7 @@ def burst(client: Peer, address: str) -> Sender:
     return sender
 
 
-def consume(site: Site, place: str, address: str, capability: str | None = None) -> Receiver:
+def consume(site: Site, place: str, address: str, capability: str | None = None) -> PeerReceiver:
     """A consumer that takes all of a burst, settled."""
     given = {} if capability is None else {"source": source(address, capabilities=capability)}
     return site.connect(place).receiver(address, BURST, snd_settle_mode=1, **given)
@@ -89,14 +89,14 @@ def known(site: Site, key: str) -> None:
     poll(there, f"A knows of a consumer of {key} at B", CONVERGENCE)
 
 
-def bodies(receiver: Receiver) -> list[object]:
+def bodies(receiver: PeerReceiver) -> list[object]:
     receiver.peer.until(lambda: len(receiver.deliveries) >= BURST, f"{BURST} messages")
     return [message.body(delivery.payload) for delivery in receiver.deliveries]
 
 
 def test_every_copy_of_a_multicast_message(network: Site) -> None:
     places = [place for place in ("E", "F", "B") if place in network.routers]
-    receivers: dict[str, list[Receiver]] = {}
+    receivers: dict[str, list[PeerReceiver]] = {}
     for _ in range(ROUNDS):
         address = network.fresh("multicast.")
         receivers[address] = [consume(network, place, address) for place in places]
@@ -110,7 +110,7 @@ def test_every_copy_of_a_multicast_message(network: Site) -> None:
 
 
 def test_a_fallback_here_waits_for_consumers_elsewhere(network: Site) -> None:
-    receivers: dict[str, tuple[Receiver, Receiver]] = {}
+    receivers: dict[str, tuple[PeerReceiver, PeerReceiver]] = {}
     for _ in range(ROUNDS):
         address = network.fresh("fb.")
         receivers[address] = consume(network, "E", address, "qd.fallback"), consume(network, "B", address)

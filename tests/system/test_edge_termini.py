@@ -11,7 +11,7 @@ from tests.peer import message
 from tests.peer.container import accept, refuse
 from tests.peer.frames import ACCEPTED, coordinator, source, target
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Described, Map, Symbol, UInt, ULong
 from tests.system.edges import BROKERS, Site, edge, with_edges
@@ -65,7 +65,7 @@ def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     _network.drop()
 
 
-def broker_at(network: Site, peers: list[Peer], place: str) -> RouteContainer:
+def broker_at(network: Site, peers: list[AmqpPeer], place: str) -> RouteContainer:
     """A container at one router, once A knows the way to it; it has gone from everywhere before."""
     view = network.view("A")
 
@@ -91,7 +91,7 @@ def routed(broker: RouteContainer, answer: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_transactions(network: Site, peers: list[Peer], place: str) -> None:
+def test_transactions(network: Site, peers: list[AmqpPeer], place: str) -> None:
     broker = broker_at(network, peers, place)
     client = network.connect("E")
     wanted = coordinator(["amqp:local-transactions"])
@@ -117,7 +117,7 @@ def test_transactions(network: Site, peers: list[Peer], place: str) -> None:
         assert link.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-def test_a_coordinator_whose_broker_is_away(network: Site, peers: list[Peer]) -> None:
+def test_a_coordinator_whose_broker_is_away(network: Site, peers: list[AmqpPeer]) -> None:
     broker_at(network, peers, "A").drop()
     client = network.connect("E")
 
@@ -129,7 +129,7 @@ def test_a_coordinator_whose_broker_is_away(network: Site, peers: list[Peer]) ->
     poll(lambda: refusal() == NO_ROUTE, "the container is forgotten", CONVERGENCE)
 
 
-def test_a_broker_refuses_a_coordinator(network: Site, peers: list[Peer]) -> None:
+def test_a_broker_refuses_a_coordinator(network: Site, peers: list[AmqpPeer]) -> None:
     broker = broker_at(network, peers, "A")
     control = network.connect("E").sender(wait=False, target=coordinator())
     refuse(routed(broker, answer=False), "amqp:not-implemented", "no transactions")
@@ -151,7 +151,7 @@ def test_a_coordinator_without_link_route(network: Site) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_what_a_terminus_says_reaches_the_container(network: Site, peers: list[Peer], place: str) -> None:
+def test_what_a_terminus_says_reaches_the_container(network: Site, peers: list[AmqpPeer], place: str) -> None:
     broker = broker_at(network, peers, place)
     client = network.connect("E")
     wanted = source("tx.q", durable=UInt(2), expiry_policy=Symbol("never"), capabilities=[Symbol("shared")])
@@ -187,7 +187,7 @@ def test_a_dynamic_node_is_the_edge_routers_own(network: Site, role: str) -> Non
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_dynamic_node_of_a_link_route_that_only_the_interior_has(network: Site, peers: list[Peer]) -> None:
+def test_a_dynamic_node_of_a_link_route_that_only_the_interior_has(network: Site, peers: list[AmqpPeer]) -> None:
     broker_at(network, peers, "A")
     wanted = Map([(Symbol("x-opt-qd.address"), "tx.new")])
     nodes = source(dynamic=True, dynamic_node_properties=wanted)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.container import Broker
+from tests.peer.container import ScriptedBroker
 from tests.peer.management import Management
 from tests.peer.neighbour import properties
-from tests.peer.peer import Peer, Receiver
+from tests.peer.peer import AmqpPeer, PeerReceiver
 from tests.peer.route_container import RouteContainer
 from tests.system.edges import BROKERS, EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
@@ -62,9 +62,9 @@ def network(start: Start, workers: int) -> Iterator[Network]:
         yield made
 
 
-def test_both_are_in_use_and_each_consumer_counts_once(network: Network, peers: list[Peer]) -> None:
+def test_both_are_in_use_and_each_consumer_counts_once(network: Network, peers: list[AmqpPeer]) -> None:
     poll(lambda: network.uplinks() == {"A": True, "B": True}, "both are in use", CONVERGENCE)
-    here, at_a, at_b = (Peer.opened(router.port) for router in (network.e, network.a, network.b))
+    here, at_a, at_b = (AmqpPeer.opened(router.port) for router in (network.e, network.a, network.b))
     peers += [here, at_a, at_b]
     receivers = [here.receiver("multicast/m", 10), here.receiver("balanced/x", 10)]
     for key in ("M0multicast/m", "M0balanced/x"):
@@ -83,8 +83,8 @@ def test_both_are_in_use_and_each_consumer_counts_once(network: Network, peers: 
     assert [len(receiver.deliveries) for receiver in receivers] == [2, 2], "each message once"
 
 
-def test_producers_at_the_edge_reach_each_consumer_once(network: Network, peers: list[Peer]) -> None:
-    here, at_a, at_b = (Peer.opened(router.port) for router in (network.e, network.a, network.b))
+def test_producers_at_the_edge_reach_each_consumer_once(network: Network, peers: list[AmqpPeer]) -> None:
+    here, at_a, at_b = (AmqpPeer.opened(router.port) for router in (network.e, network.a, network.b))
     peers += [here, at_a, at_b]
     receivers = [peer.receiver("multicast/m", 10) for peer in (here, at_a, at_b)]
     network.at_b.wait_remote("M0multicast/m", "A")
@@ -126,7 +126,7 @@ def test_the_cheaper_one_is_lost_and_comes_back(network: Network) -> None:
         network.at_b.wait_consumers(key, 0)
 
 
-def test_the_cheaper_one_is_killed(network: Network, peers: list[Peer]) -> None:
+def test_the_cheaper_one_is_killed(network: Network, peers: list[AmqpPeer]) -> None:
     flows = [Flow(network.e, network.b, "balanced/up"), Flow(network.b, network.e, "balanced/down")]
     for flow in flows:
         flow.wait_more()
@@ -138,10 +138,10 @@ def test_the_cheaper_one_is_killed(network: Network, peers: list[Peer]) -> None:
     network.at_b.wait_consumers("HE", 1)
 
 
-def test_link_routes_move_with_the_uplink(network: Network, peers: list[Peer]) -> None:
+def test_link_routes_move_with_the_uplink(network: Network, peers: list[AmqpPeer]) -> None:
     """Those of a container at the edge router are at one interior router, and it is asked about others."""
     near, far = (RouteContainer.connected(router.ports[BROKERS]) for router in (network.e, network.b))
-    client, other = Peer.opened(network.e.port), Peer.opened(network.b.port)
+    client, other = AmqpPeer.opened(network.e.port), AmqpPeer.opened(network.b.port)
     peers += [near, far, client, other]
     network.at_a.wait_containers("Celr", 1)
     network.at_a.wait_remote("Clr", "B")
@@ -151,7 +151,7 @@ def test_link_routes_move_with_the_uplink(network: Network, peers: list[Peer]) -
     for peer, address, broker in ((client, "lr.q", far), (other, "elr.q", near)):
         sender = peer.sender(address, wait=False)
         link = broker.link_attached(timeout=CONVERGENCE)
-        assert isinstance(link, Receiver)
+        assert isinstance(link, PeerReceiver)
         link.flow(10)
         sender.wait_attached()
         sender.wait_credit()
@@ -160,8 +160,8 @@ def test_link_routes_move_with_the_uplink(network: Network, peers: list[Peer]) -
         assert sender.outcome(number).name == "accepted"
 
 
-def test_multicast_is_not_doubled_when_the_uplink_moves(network: Network, peers: list[Peer]) -> None:
-    here, at_b = Peer.opened(network.e.port), Peer.opened(network.b.port)
+def test_multicast_is_not_doubled_when_the_uplink_moves(network: Network, peers: list[AmqpPeer]) -> None:
+    here, at_b = AmqpPeer.opened(network.e.port), AmqpPeer.opened(network.b.port)
     peers += [here, at_b]
     receiver, second = here.receiver("multicast/m", 10_000), at_b.receiver("multicast/m", 10_000)
     network.at_b.wait_remote("M0multicast/m", "A")
@@ -190,7 +190,7 @@ def test_multicast_is_not_doubled_when_the_uplink_moves(network: Network, peers:
     assert bodies(receiver) == sorted(set(bodies(receiver))), "each once, in order"
 
 
-def bodies(receiver: Receiver) -> list[int]:
+def bodies(receiver: PeerReceiver) -> list[int]:
     """What has come, by now."""
     receiver.session.peer.barrier()
     return [message.body(delivery.payload) for delivery in receiver.deliveries]
@@ -200,19 +200,19 @@ def bodies(receiver: Receiver) -> list[int]:
 
 
 @pytest.fixture
-def old() -> Iterator[Broker]:
-    broker = Broker()
+def old() -> Iterator[ScriptedBroker]:
+    broker = ScriptedBroker()
     yield broker
     broker.close()
 
 
 def test_a_router_that_cannot_be_one_of_several_waits(
-    start: Start, workers: int, old: Broker, peers: list[Peer]
+    start: Start, workers: int, old: ScriptedBroker, peers: list[AmqpPeer]
 ) -> None:
     a = start(with_edges("A"), workers)
     e = start([ALL, listener(), connector(a.ports[EDGES], role="edge", cost=2)], workers)
     EdgeView(a).wait_consumers("HE", 1)
-    management = Management(Peer.opened(e.port))
+    management = Management(AmqpPeer.opened(e.port))
     peers.append(management.peer)
     management.create("connector", "old", host="127.0.0.1", port=str(old.port), role="edge")
     other = old.serve(CONVERGENCE, container_id="OLD", properties=properties())

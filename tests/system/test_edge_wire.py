@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.container import Broker, Container, accept
+from tests.peer.container import Container, ScriptedBroker, accept
 from tests.peer.frames import source, target
 from tests.peer.management import Management
 from tests.peer.neighbour import properties
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.types import Int, Symbol
 from tests.peer.wire import TIMEOUT
 from tests.system.edges import EDGES, EdgeView, with_edges
@@ -35,7 +35,7 @@ ANNOTATIONS_OF = (
 HEADER = "005370d0000000050000000142"
 
 
-def link_fields(link: Sender | Receiver) -> Any:
+def link_fields(link: PeerSender | PeerReceiver) -> Any:
     """The fields of the attach of the router under test."""
     assert link.remote is not None
     return link.remote.fields
@@ -52,7 +52,7 @@ class EdgePeer:
     """The links of an edge router of 1.19."""
 
     def __init__(self, port: int, name: str = "E", **fields: Any) -> None:
-        self.peer = Peer.opened(port, **{"container_id": name, "properties": properties(), **fields})
+        self.peer = AmqpPeer.opened(port, **{"container_id": name, "properties": properties(), **fields})
         first, second = self.peer.begin(), self.peer.begin()
         self.anonymous = first.sender(None, source=source(None), target=target(None))
         self.downlink = first.receiver(
@@ -75,7 +75,7 @@ def interior(start: Start, workers: int) -> Router:
 
 
 @pytest.fixture
-def scripted(interior: Router, peers: list[Peer]) -> EdgePeer:
+def scripted(interior: Router, peers: list[AmqpPeer]) -> EdgePeer:
     edge = EdgePeer(interior.ports[EDGES])
     peers.append(edge.peer)
     return edge
@@ -95,7 +95,7 @@ def test_what_an_interior_router_grants_and_says(interior: Router, scripted: Edg
     ("mark", "warned"), [(None, False), ("0123", False), ("4567", True)], ids=["1.19", "same process", "other process"]
 )
 def test_edge_routers_with_one_id_are_warned_of(
-    interior: Router, peers: list[Peer], mark: str | None, warned: bool
+    interior: Router, peers: list[AmqpPeer], mark: str | None, warned: bool
 ) -> None:
     """Several connections of one edge router are not two of them; those of 1.19 here come from one host."""
     for each in (None if mark is None else "0123", mark, mark):
@@ -107,10 +107,10 @@ def test_edge_routers_with_one_id_are_warned_of(
     assert len(re.findall(warning, interior.log)) == int(warned)
 
 
-def test_tracking_messages(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+def test_tracking_messages(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
     sender = scripted.first.sender("bal.3", credit=False)
     assert sender.wait_credit() == 250, "whether there are consumers or not"
-    client = Peer.opened(interior.port)
+    client = AmqpPeer.opened(interior.port)
     peers.append(client)
     receiver = client.receiver("bal.3", 1)
     told = scripted.tracking.next()
@@ -152,8 +152,8 @@ def test_lookups(interior: Router, scripted: EdgePeer) -> None:
     assert ask(["bal.2", False])[0]["status"] == 3
 
 
-def test_messages_to_the_edge_router_and_from_it(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
-    client = Peer.opened(interior.port)
+def test_messages_to_the_edge_router_and_from_it(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
+    client = AmqpPeer.opened(interior.port)
     peers.append(client)
     replies = client.receiver(dynamic=True, credit=10)
     client.sender("_edge/E/$management").send(message.message("x", reply_to=replies.address), settled=True)
@@ -173,12 +173,12 @@ def test_heartbeats_that_stop_end_the_connection(interior: Router, scripted: Edg
     poll(lambda: EdgeView(interior).consumers("HE") == 0, "HE has gone")
 
 
-def test_an_edge_id_that_is_used_twice(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+def test_an_edge_id_that_is_used_twice(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
     other = EdgePeer(interior.ports[EDGES])
     peers.append(other.peer)
     view = EdgeView(interior)
     view.wait_consumers("HE", 2)
-    client = Peer.opened(interior.port)
+    client = AmqpPeer.opened(interior.port)
     peers.append(client)
     sender = client.sender("_edge/E/x")
     for number in range(4):
@@ -189,9 +189,9 @@ def test_an_edge_id_that_is_used_twice(interior: Router, scripted: EdgePeer, pee
     view.wait_consumers("HE", 1)
 
 
-def test_services_refuse_those_that_are_no_edge_routers(interior: Router, peers: list[Peer]) -> None:
+def test_services_refuse_those_that_are_no_edge_routers(interior: Router, peers: list[AmqpPeer]) -> None:
     """brokers-and-edge.md ED-30"""
-    client = Peer.opened(interior.port)
+    client = AmqpPeer.opened(interior.port)
     peers.append(client)
     receiver = client.receiver("_$qd.edge_addr_tracking", wait=False)
     assert receiver.wait_detached() is None
@@ -201,7 +201,7 @@ def test_services_refuse_those_that_are_no_edge_routers(interior: Router, peers:
     assert client.sender("_$qd.edge_heartbeat").wait_credit() == 2
 
 
-def test_several_uplinks_on_the_wire(interior: Router, peers: list[Peer]) -> None:
+def test_several_uplinks_on_the_wire(interior: Router, peers: list[AmqpPeer]) -> None:
     """docs/internals/edge.md"""
     more: dict[str, Any] = {"sluice.edge": "0123", "sluice.uplinks": True}
     edge = EdgePeer(interior.ports[EDGES], properties=properties(**more))
@@ -231,7 +231,7 @@ def test_several_uplinks_on_the_wire(interior: Router, peers: list[Peer]) -> Non
     assert not every.deliveries
 
 
-def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
     """docs/internals/edge.md, "The first message\""""
     view = EdgeView(interior)
     early = scripted.first.sender("lr.x", target=target("lr.x", capabilities=Symbol(NO_LINK_ROUTE)), credit=False)
@@ -239,7 +239,7 @@ def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: Edg
     assert view.address("M0lr.x") is not None
     usual = scripted.first.sender("lr.y", wait=False)
     assert usual.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node")
-    client = Peer.opened(interior.port)
+    client = AmqpPeer.opened(interior.port)
     peers.append(client)
     bold = client.sender("lr.z", target=target("lr.z", capabilities=Symbol(NO_LINK_ROUTE)), wait=False)
     assert bold.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node"), "no edge router"
@@ -247,9 +247,9 @@ def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: Edg
     poll(lambda: view.address("M0lr.x") is None, "the address is gone")
 
 
-def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[Peer]) -> None:
+def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[AmqpPeer]) -> None:
     """brokers-and-edge.md ED-29"""
-    client, other = Peer.opened(interior.ports[EDGES]), Peer.opened(interior.port)
+    client, other = AmqpPeer.opened(interior.ports[EDGES]), AmqpPeer.opened(interior.port)
     peers += [client, other]
     receiver = client.receiver("a", 10)
     sender = other.sender("a")
@@ -265,14 +265,14 @@ def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[
 class Interior:
     """An interior router that answers what the test says."""
 
-    def __init__(self, broker: Broker, **fields: Any) -> None:
+    def __init__(self, broker: ScriptedBroker, **fields: Any) -> None:
         self.broker = broker
         given = {"container_id": "A", "properties": properties(), **fields}
         self.peer: Container = broker.serve(CONVERGENCE, **given)
-        self.links: list[Sender | Receiver] = []
+        self.links: list[PeerSender | PeerReceiver] = []
         for number in range(8):
             link = self.peer.link_attached(answer=False)
-            if isinstance(link, Sender) and link_fields(link)["source"].value[4:5] == [True]:
+            if isinstance(link, PeerSender) and link_fields(link)["source"].value[4:5] == [True]:
                 accept(link, source=source(f"amqp:/_topo/0/A/temp.{number}", dynamic=True))
             else:
                 accept(link)
@@ -283,7 +283,7 @@ class Interior:
         self.anonymous, self.downlink, self.tracking, self.management, self.management_answers = self.links[:5]
         self.lookup, self.lookup_answers, self.heartbeat = self.links[5:]
         for link, credit in zip(self.links, (250, 0, 0, 250, 0, 32, 0, 2), strict=True):
-            if isinstance(link, Receiver):
+            if isinstance(link, PeerReceiver):
                 link.flow(credit)
 
     def track(self, key: str, reachable: bool) -> None:
@@ -304,8 +304,8 @@ class Interior:
 
     def wait_asked_by(self, router: Router) -> None:
         """Attach until the router asks about an address: then it has seen all the answers to its own attaches."""
-        client = Peer.opened(router.port)
-        sender: Sender | None = None
+        client = AmqpPeer.opened(router.port)
+        sender: PeerSender | None = None
 
         def asked() -> bool:
             nonlocal sender
@@ -330,11 +330,11 @@ class Interior:
 
 
 @pytest.fixture
-def brokers() -> Iterator[Callable[[], Broker]]:
-    made: list[Broker] = []
+def brokers() -> Iterator[Callable[[], ScriptedBroker]]:
+    made: list[ScriptedBroker] = []
 
-    def make() -> Broker:
-        broker = Broker()
+    def make() -> ScriptedBroker:
+        broker = ScriptedBroker()
         made.append(broker)
         return broker
 
@@ -345,7 +345,7 @@ def brokers() -> Iterator[Callable[[], Broker]]:
 
 @pytest.fixture
 def make_edge(
-    start: Start, workers: int, brokers: Callable[[], Broker], peers: list[Peer]
+    start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
 ) -> Callable[..., tuple[Router, Interior]]:
     """An edge router, and its interior router; keywords are properties of the open of that."""
 
@@ -385,23 +385,23 @@ def test_the_eight_links(edge: tuple[Router, Interior]) -> None:
     ]
     assert links[1][2].value[10] == links[1][3].value[6] == Symbol(DOWNLINK)
     for link, credit in ((interior.tracking, 32), (interior.management_answers, 100), (interior.lookup_answers, 250)):
-        assert isinstance(link, Sender)
+        assert isinstance(link, PeerSender)
         assert link.wait_credit() == credit
     beat = interior.heartbeat.next()  # type: ignore[union-attr]
     assert beat.payload.hex() == annotated("E") + "0053775400"
     assert interior.heartbeat.next(timeout=CONVERGENCE).payload.hex().endswith("5401")  # type: ignore[union-attr]
 
 
-def test_proxies_and_tracking(edge: tuple[Router, Interior], peers: list[Peer]) -> None:
+def test_proxies_and_tracking(edge: tuple[Router, Interior], peers: list[AmqpPeer]) -> None:
     router, interior = edge
     interior.wait_asked_by(router)
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     sender = client.sender("a.c", credit=False, wait=False)
     interior.nothing()
     sender.wait_attached()
     proxy = interior.peer.link_attached(answer=False)
-    assert isinstance(proxy, Receiver)
+    assert isinstance(proxy, PeerReceiver)
     assert link_fields(proxy)["target"].value[0] == "a.c"
     accept(proxy)
     proxy.flow(250)
@@ -425,15 +425,15 @@ def test_proxies_and_tracking(edge: tuple[Router, Interior], peers: list[Peer]) 
 
 
 @pytest.mark.parametrize("answer", ["nothing", "link route"])
-def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers: list[Peer], answer: str) -> None:
+def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers: list[AmqpPeer], answer: str) -> None:
     """docs/internals/edge.md, "The first message\""""
     router, interior = make_edge(**{"sluice.edge": Int(3)})
     interior.wait_asked_by(router)
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     sender = client.sender("a.c", credit=False, wait=False)
     early = interior.peer.link_attached(answer=False)
-    assert isinstance(early, Receiver)
+    assert isinstance(early, PeerReceiver)
     assert link_fields(early)["target"].value == [
         "a.c",
         0,
@@ -459,7 +459,7 @@ def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers
         return
     interior.answer(correlation_id, 0, [True, True])
     link = interior.peer.link_attached(name=sender.name)
-    assert isinstance(link, Receiver)
+    assert isinstance(link, PeerReceiver)
     assert early.wait_detached() is None
     sender.wait_attached()
     link.flow(1)
@@ -470,10 +470,10 @@ def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers
 
 
 @pytest.mark.parametrize("answer", ["none", "link route", "without container", "another version", "malformed"])
-def test_lookups_of_an_edge_router(edge: tuple[Router, Interior], peers: list[Peer], answer: str) -> None:
+def test_lookups_of_an_edge_router(edge: tuple[Router, Interior], peers: list[AmqpPeer], answer: str) -> None:
     router, interior = edge
     interior.wait_asked_by(router)
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     sender = client.sender("lr.x", wait=False, credit=False)
     correlation_id, body = interior.asked()
@@ -504,10 +504,10 @@ def test_lookups_of_an_edge_router(edge: tuple[Router, Interior], peers: list[Pe
         client.barrier()
 
 
-def test_without_an_uplink_an_edge_router_serves_its_clients(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_without_an_uplink_an_edge_router_serves_its_clients(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """brokers-and-edge.md ED-26"""
     router = start([("router", {"mode": "edge", "id": "E"}), listener()], workers)
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     receiver = client.receiver("a", 10)
     sender = client.sender("a")
@@ -522,7 +522,7 @@ def test_without_an_uplink_an_edge_router_serves_its_clients(start: Start, worke
 
 
 def test_the_alternate_becomes_the_uplink(
-    start: Start, workers: int, brokers: Callable[[], Broker], peers: list[Peer]
+    start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
 ) -> None:
     """brokers-and-edge.md ED-2, ED-3, ED-28"""
     first, second = brokers(), brokers()
@@ -531,13 +531,13 @@ def test_the_alternate_becomes_the_uplink(
     router = start([*sections, ("connector", place)], workers)
     one = Interior(first)
     peers.append(one.peer)
-    management = Management(Peer.opened(router.port))
+    management = Management(AmqpPeer.opened(router.port))
     peers.append(management.peer)
     management.create("connector", "second", host="127.0.0.1", port=str(second.port), role="edge")
     other = second.serve(CONVERGENCE, container_id="B", properties=properties())
     peers.append(other)
     router.wait_log(r"container_id=B")
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     receiver = client.receiver("a", 10, wait=False)
     one.nothing()

@@ -5,7 +5,7 @@ import pytest
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.message import annotations_of
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.types import ULong
 from tests.system.fixtures import Connect, bodies, pass_one
 from tests.system.router import Section, listener
@@ -47,7 +47,7 @@ def test_message_that_no_direct_consumer_takes_is_rejected(connect: Connect) -> 
     assert sender.outcome(number).name == "accepted"
 
 
-def published(sender: Sender, subject: str | None, receivers: dict[str, Receiver]) -> set[str]:
+def published(sender: PeerSender, subject: str | None, receivers: dict[str, PeerReceiver]) -> set[str]:
     """Publish one message; gives the names of the next hops that got it, at most one copy each.
 
     A marker to every next hop afterwards shows what has not come.

@@ -4,7 +4,7 @@ from tests.peer import message
 from tests.peer.frames import source, target
 from tests.peer.management import Management
 from tests.peer.message import annotations_of
-from tests.peer.peer import Receiver
+from tests.peer.peer import PeerReceiver
 from tests.system.fixtures import CAPACITY, Connect, Fresh, pair, pass_one
 from tests.system.router import Section, listener
 
@@ -15,7 +15,7 @@ SECTIONS: list[Section] = [
 ]
 
 
-def fallback(connect: Connect, address: str, credit: int = 10, listener_name: str = "") -> Receiver:
+def fallback(connect: Connect, address: str, credit: int = 10, listener_name: str = "") -> PeerReceiver:
     """A consumer of the fallback instance."""
     return connect(listener_name).receiver(source=source(address, capabilities="qd.fallback"), credit=credit)
 

@@ -1,13 +1,13 @@
 """Balanced distribution (routing-semantics.md 8.3)."""
 
 from tests.peer import message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, bodies
 
 WORKER_COUNTS = (1, 3)
 
 
-def send(sender: Sender, count: int, start: int = 0, settled: bool | None = None) -> list[int]:
+def send(sender: PeerSender, count: int, start: int = 0, settled: bool | None = None) -> list[int]:
     """Send messages one by one, each known to have been routed before the next."""
     numbers = []
     for number in range(start, start + count):
@@ -16,7 +16,7 @@ def send(sender: Sender, count: int, start: int = 0, settled: bool | None = None
     return numbers
 
 
-def queued(receivers: list[Receiver]) -> list[int]:
+def queued(receivers: list[PeerReceiver]) -> list[int]:
     """Let consumers without credit have everything that was queued for them; gives how many each had."""
     counts = []
     for receiver in receivers:

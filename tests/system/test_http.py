@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import PATIENCE, WEB, get, scrape
 from tests.system.router import Router, listener, poll, render
@@ -214,7 +214,7 @@ def test_clients_are_served_while_http_is_under_attack(start: Start, sockets: li
     request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     for _ in range(300):
         dial(router.ports["web"], sockets, request)
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     receiver = peer.receiver("a", 10)
     peer.sender("a").send(b"\x00\x53\x77\xa1\x01x")
     receiver.next()

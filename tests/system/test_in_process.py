@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Peer, Receiver
+from tests.peer.peer import AmqpPeer, PeerReceiver
 from tests.system.counters import Counters
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start, bodies, pair, pass_one
 from tests.system.router import Router, poll
@@ -26,7 +26,7 @@ GROWTH = FLOODS * (12 << 20)
 PREFIXES = ["", "/", "amqp:/", "amqp://anything/"]
 
 
-def reply_link(connect: Connect, credit: int = 10) -> Receiver:
+def reply_link(connect: Connect, credit: int = 10) -> PeerReceiver:
     return connect().receiver(dynamic=True, credit=credit)
 
 
@@ -199,12 +199,12 @@ def test_a_flood_disturbs_nobody_and_is_not_kept(router: Router, connect: Connec
     assert sent > 10 * FLOODS
 
 
-def test_a_worker_dies_with_messages_on_their_way(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_a_worker_dies_with_messages_on_their_way(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """What it had accepted may be lost with it; the router, and who asks again, go on."""
     router = start(workers=workers, options=OPTIONS)
 
-    def opened() -> Peer:
-        peer = Peer.opened(router.port)
+    def opened() -> AmqpPeer:
+        peer = AmqpPeer.opened(router.port)
         peers.append(peer)
         return peer
 

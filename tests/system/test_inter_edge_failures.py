@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, PEERS, EdgeView, edge, peer_edge, with_edges
 from tests.system.fixtures import Start
 from tests.system.network import CONVERGENCE, Flow, connector
@@ -70,15 +70,17 @@ def test_the_interior_is_killed_and_comes_back(triangle: Triangle, prefix: str) 
     assert flow.others == before, "the connection between the two was there all the time"
 
 
-def test_a_crowd_gets_multicast_once_while_the_interior_comes_and_goes(triangle: Triangle, peers: list[Peer]) -> None:
+def test_a_crowd_gets_multicast_once_while_the_interior_comes_and_goes(
+    triangle: Triangle, peers: list[AmqpPeer]
+) -> None:
     """Settled messages, as fast as they go, to consumers of both edge routers."""
     address = "multicast/x"
-    at_e, at_f = Peer.opened(triangle.e.port), Peer.opened(triangle.f.port)
+    at_e, at_f = AmqpPeer.opened(triangle.e.port), AmqpPeer.opened(triangle.f.port)
     peers += [at_e, at_f]
     receivers = [peer.receiver(address, 100_000) for peer in (at_e, at_f, at_f)]
     triangle.at_e.wait_consumers(f"M0{address}", 2)
     EdgeView(triangle.a).wait_consumers(f"M0{address}", 2)
-    client = Peer.opened(triangle.e.port)
+    client = AmqpPeer.opened(triangle.e.port)
     peers.append(client)
     sender = client.sender(address)
     triangle.at_e.wait_consumers(f"M0{address}", 3)
@@ -130,13 +132,13 @@ def test_the_connection_between_them_is_lost_and_comes_back(triangle: Triangle, 
     flow.stop(late=True)
 
 
-def test_an_edge_router_is_killed(triangle: Triangle, start: Start, workers: int, peers: list[Peer]) -> None:
+def test_an_edge_router_is_killed(triangle: Triangle, start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Its addresses go with it; another one takes its place."""
-    at_f = Peer.opened(triangle.f.port)
+    at_f = AmqpPeer.opened(triangle.f.port)
     peers.append(at_f)
     at_f.receiver("balanced/x", 10)
     triangle.at_e.wait_consumers("M0balanced/x", 1)
-    client = Peer.opened(triangle.e.port)
+    client = AmqpPeer.opened(triangle.e.port)
     peers.append(client)
     sender = client.sender("balanced/x", credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
@@ -154,7 +156,7 @@ def test_an_edge_router_is_killed(triangle: Triangle, start: Start, workers: int
     flow.stop(late=True)
 
 
-def test_several_connections_between_two(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_several_connections_between_two(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Each to the other, one of them of two: an address is on one of them."""
     a = start([*with_edges("A"), *SETTINGS], workers)
     with Relay(0) as later:
@@ -164,7 +166,7 @@ def test_several_connections_between_two(start: Start, workers: int, peers: list
         later.redirect(f.ports[PEERS])
         at_e = EdgeView(e)
         at_e.wait_peers("F", "F", "F")
-        client = Peer.opened(f.port)
+        client = AmqpPeer.opened(f.port)
         peers.append(client)
         for number in range(1, 6):  # others on the same connections
             client.receiver(f"multicast/{number}")
@@ -180,9 +182,9 @@ def test_several_connections_between_two(start: Start, workers: int, peers: list
         flow.stop(late=True)
 
 
-def test_those_who_are_no_edge_routers_of_ours_are_refused(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_those_who_are_no_edge_routers_of_ours_are_refused(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     e = start(peer_edge("E"), workers)
-    client = Peer(e.ports[PEERS])
+    client = AmqpPeer(e.ports[PEERS])
     peers.append(client)
     client.open()
     error = client.expect_close()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.container import Broker, accept
+from tests.peer.container import ScriptedBroker, accept
 from tests.peer.frames import coordinator, source, target
 from tests.peer.neighbour import properties
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
 from tests.system.edges import PEERS, EdgeView, peer_edge
@@ -51,20 +51,20 @@ class EdgePeer:
         self.peer = RouteContainer.connected(
             port, "P", properties=peer_properties(mark), offered_capabilities=["qd.streaming-links"]
         )
-        self.heartbeat: Receiver | None = None
-        self.downlink: Sender | None = None
+        self.heartbeat: PeerReceiver | None = None
+        self.downlink: PeerSender | None = None
         while self.heartbeat is None or self.downlink is None:
             link = self.attached()
-            if isinstance(link, Receiver):
+            if isinstance(link, PeerReceiver):
                 self.heartbeat = link
             else:
                 self.downlink = link
         self.own = self.peer.begin()
 
-    def attached(self) -> Sender | Receiver:
+    def attached(self) -> PeerSender | PeerReceiver:
         return self.peer.link_attached(timeout=CONVERGENCE)
 
-    def take(self, address: str) -> Receiver:
+    def take(self, address: str) -> PeerReceiver:
         """As if a client of P wanted to receive."""
         return self.own.receiver(address, 10)
 
@@ -75,7 +75,7 @@ def edge(start: Start, workers: int) -> Router:
 
 
 @pytest.fixture
-def other(edge: Router, peers: list[Peer]) -> EdgePeer:
+def other(edge: Router, peers: list[AmqpPeer]) -> EdgePeer:
     made = EdgePeer(edge.ports[PEERS])
     peers.append(made.peer)
     return made
@@ -88,11 +88,11 @@ def test_what_is_said_and_attached(edge: Router, other: EdgePeer) -> None:
     heartbeat, downlink = link_fields(other.heartbeat), link_fields(other.downlink)  # type: ignore[arg-type]
     assert (at(heartbeat["source"]), at(heartbeat["target"])) == (None, "_$qd.edge_heartbeat")
     assert (at(downlink["source"]), at(downlink["target"])) == ("E", None)
-    client = Peer.opened(edge.port)
+    client = AmqpPeer.opened(edge.port)
     local = client.receiver("here/x", 1)
     receiver = client.receiver("there/x", 1)
     link = other.attached()
-    assert isinstance(link, Sender)
+    assert isinstance(link, PeerSender)
     fields = link_fields(link)
     assert (at(fields["source"]), at(fields["target"])) == ("there/x", None)
     link.wait_credit()
@@ -106,7 +106,7 @@ def test_what_is_said_and_attached(edge: Router, other: EdgePeer) -> None:
 
 def test_messages_go_to_the_other_one(edge: Router, other: EdgePeer) -> None:
     receiver = other.take("balanced/x")
-    client = Peer.opened(edge.port)
+    client = AmqpPeer.opened(edge.port)
     sender = client.sender("balanced/x")
     number = sender.send(message.message("x"))
     delivery = receiver.next()
@@ -153,7 +153,7 @@ def test_nothing_else_can_be_attached(edge: Router, other: EdgePeer) -> None:
         assert error is not None, what
         assert error[0].startswith(("qd:", "amqp:")), what
     receiver = other.take("balanced/x")
-    client = Peer.opened(edge.port)
+    client = AmqpPeer.opened(edge.port)
     client.sender("balanced/x").send(message.message("x"), settled=True)
     assert message.body(receiver.next().payload) == "x"
     view = EdgeView(edge)
@@ -162,7 +162,7 @@ def test_nothing_else_can_be_attached(edge: Router, other: EdgePeer) -> None:
     client.drop()
 
 
-def test_what_a_hostile_peer_sends(edge: Router, other: EdgePeer, peers: list[Peer]) -> None:
+def test_what_a_hostile_peer_sends(edge: Router, other: EdgePeer, peers: list[AmqpPeer]) -> None:
     """Heartbeats and messages that are none; E goes on, and sends nothing on to anybody else."""
     third = EdgePeer(edge.ports[PEERS], "fedcba9876543210")
     peers.append(third.peer)
@@ -201,8 +201,8 @@ def test_heartbeats_that_stop_end_the_connection(edge: Router, other: EdgePeer) 
     ],
     ids=["1.19", "role edge", "interior", "no mark", "a long mark", "version 0", "text", "boolean"],
 )
-def test_peers_that_are_refused(edge: Router, peers: list[Peer], opens: Any) -> None:
-    peer = Peer(edge.ports[PEERS])
+def test_peers_that_are_refused(edge: Router, peers: list[AmqpPeer], opens: Any) -> None:
+    peer = AmqpPeer(edge.ports[PEERS])
     peers.append(peer)
     peer.open(properties=opens)
     error = peer.expect_close()
@@ -215,14 +215,14 @@ def test_peers_that_are_refused(edge: Router, peers: list[Peer], opens: Any) -> 
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    made = Broker()
+def broker() -> Iterator[ScriptedBroker]:
+    made = ScriptedBroker()
     yield made
     made.close()
 
 
 @pytest.fixture
-def below(start: Start, workers: int, broker: Broker, peers: list[Peer]) -> tuple[Router, Interior]:
+def below(start: Start, workers: int, broker: ScriptedBroker, peers: list[AmqpPeer]) -> tuple[Router, Interior]:
     place: Section = ("connector", {"name": "up", "host": "127.0.0.1", "port": broker.port, "role": "edge"})
     router = start([*peer_edge("E"), place, *SETTINGS], workers)
     interior = Interior(broker)
@@ -230,7 +230,7 @@ def below(start: Start, workers: int, broker: Broker, peers: list[Peer]) -> tupl
     return router, interior
 
 
-def attach(interior: Interior, client: Peer, kind: str, address: str) -> Any:
+def attach(interior: Interior, client: AmqpPeer, kind: str, address: str) -> Any:
     """A client's link at E, about which the interior says that it is of no link route."""
     link = client.receiver(address, 10, wait=False) if kind == "receiver" else client.sender(address, wait=False)
     interior.nothing()
@@ -238,15 +238,15 @@ def attach(interior: Interior, client: Peer, kind: str, address: str) -> Any:
     return link
 
 
-def test_a_copy_that_goes_up_says_who_has_been_served(below: tuple[Router, Interior], peers: list[Peer]) -> None:
+def test_a_copy_that_goes_up_says_who_has_been_served(below: tuple[Router, Interior], peers: list[AmqpPeer]) -> None:
     router, interior = below
     other = EdgePeer(router.ports[PEERS])
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers += [other.peer, client]
     direct = other.take("multicast/x")
     sender = attach(interior, client, "sender", "multicast/x")
     up = interior.peer.link_attached()
-    assert isinstance(up, Receiver)
+    assert isinstance(up, PeerReceiver)
     up.flow(10)
     interior.track("M0multicast/x", True)
     EdgeView(router).wait_consumers("M0multicast/x", 2)
@@ -269,13 +269,13 @@ def test_a_copy_that_goes_up_says_who_has_been_served(below: tuple[Router, Inter
     assert message.annotation(with_others, "of-client") == 1
 
 
-def test_a_copy_that_has_come_before_is_dropped(below: tuple[Router, Interior], peers: list[Peer]) -> None:
+def test_a_copy_that_has_come_before_is_dropped(below: tuple[Router, Interior], peers: list[AmqpPeer]) -> None:
     router, interior = below
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     receiver = attach(interior, client, "receiver", "multicast/x")
     down = interior.peer.link_attached(answer=False)
-    assert isinstance(down, Sender)
+    assert isinstance(down, PeerSender)
     remote: Any = interior.peer.remote_open
     own = dict(remote.properties.pairs)[Symbol("sluice.edge")]
     accept(down)
@@ -291,7 +291,7 @@ def test_a_copy_that_has_come_before_is_dropped(below: tuple[Router, Interior], 
             delivery.settle()
         assert down.outcome(sent).name == ("accepted" if number >= 2 else "released")
     anonymous = interior.downlink
-    assert isinstance(anonymous, Sender)
+    assert isinstance(anonymous, PeerSender)
     sent = anonymous.send(message.annotations({SERVED: [own]}) + message.message("x", to="multicast/x"))
     assert anonymous.outcome(sent).name == "released"
     client.barrier()

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.peer import frames, message
-from tests.peer.container import Broker
+from tests.peer.container import ScriptedBroker
 from tests.peer.management import Management
 from tests.peer.neighbour import DATA, RouterPeer, properties
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.router19 import control
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start, pass_one
@@ -31,8 +31,8 @@ INSTANCE = 1_700_000_000
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    made = Broker()
+def broker() -> Iterator[ScriptedBroker]:
+    made = ScriptedBroker()
     yield made
     made.close()
 
@@ -50,19 +50,19 @@ class Met:
         self.name = name
         self.number = 0
 
-    def heard(self) -> list[control.Control]:
+    def heard(self) -> list[control.Router19Control]:
         """Control messages that have come."""
         assert self.links.control_in is not None
         return [control.read(delivery.payload) for delivery in self.links.control_in.deliveries if delivery.complete]
 
-    def wait_hello(self, seen: list[str] | None = None) -> control.Control:
+    def wait_hello(self, seen: list[str] | None = None) -> control.Router19Control:
         """A HELLO; `seen`: the routers that it has to name."""
 
-        def found() -> control.Control | None:
+        def found() -> control.Router19Control | None:
             hellos = [each for each in self.heard() if each.opcode == "HELLO"]
             return next((each for each in hellos if seen is None or each.body["seen"] == seen), None)
 
-        message: control.Control = self.links.peer.until(found, f"HELLO {seen}")
+        message: control.Router19Control = self.links.peer.until(found, f"HELLO {seen}")
         return message
 
     def hello(self, *seen: str) -> None:
@@ -120,7 +120,7 @@ def test_a_control_message_of_many_addresses(router: Router) -> None:
     met.links.send_control(control.router_advertisement("P", INSTANCE, 1, 5))
     met.links.peer.until(lambda: any(each.opcode == "MAR" for each in met.heard()), "a request for addresses")
     met.links.send_control(control.mobile_state("P", "B", 5, keys))
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         for key in (keys[0], keys[-1]):
             assert peer.sender(key[0].removeprefix("M0")).credit == 250
     met.links.peer.drop()
@@ -146,7 +146,7 @@ def test_control_messages_overtake_data_on_a_slow_network(router: Router) -> Non
     met.links.send_control(control.mobile_state("P", "B", 1, [("M0closest/x", 2)]))
     for link in met.links.ins:
         link.flow(10_000)
-    with Peer.opened(router.port) as client:
+    with AmqpPeer.opened(router.port) as client:
         sender = client.sender("closest/x")
         for _ in range(400):
             if not sender.credit:
@@ -226,7 +226,7 @@ def test_a_neighbour_comes_back_on_the_same_connection(router: Router) -> None:
 def test_a_data_link_that_goes_leaves_the_others(router: Router) -> None:
     met = connected(router)
     met.meet()
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
         before = len(management.query("router.link"))
         met.links.ins[5].detach()
@@ -237,7 +237,7 @@ def test_a_data_link_that_goes_leaves_the_others(router: Router) -> None:
 
 
 @KILLS
-def test_a_connector_comes_back(start: Start, workers: int, broker: Broker) -> None:
+def test_a_connector_comes_back(start: Start, workers: int, broker: ScriptedBroker) -> None:
     router = start(interior("B", to=[broker.port], helloMaxAgeSeconds=LONG), workers)
     for loss in (drop, kill_worker, close, drop):
         container = broker.serve(container_id="P", properties=properties())
@@ -254,7 +254,7 @@ def test_a_connector_comes_back(start: Start, workers: int, broker: Broker) -> N
 
 @pytest.mark.parametrize("way", [detach_ours, end_session])
 def test_a_connector_without_control_link_makes_a_new_connection(
-    start: Start, workers: int, broker: Broker, way: Callable[[Met, Router], None]
+    start: Start, workers: int, broker: ScriptedBroker, way: Callable[[Met, Router], None]
 ) -> None:
     router = start(interior("B", to=[broker.port]), workers)
     met = Met(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
@@ -267,7 +267,7 @@ def test_a_connector_without_control_link_makes_a_new_connection(
 
 
 def test_a_connector_tries_the_addresses_that_its_peer_names(start: Start, workers: int) -> None:
-    first, second = Broker(), Broker()
+    first, second = ScriptedBroker(), ScriptedBroker()
     try:
         start(interior("B", to=[first.port]), workers)
         alternative = Map(
@@ -309,7 +309,11 @@ def test_several_connections_are_a_bundle(start: Start, workers: int) -> None:
     sections += [("connector", {**connector(port)[1], "name": f"way{number}"}) for number in range(3)]
     dials = start(sections, workers)
     View(dials).wait_nodes(A=1)
-    with Peer.opened(listens.port) as receiving, Peer.opened(dials.port) as sending, Peer.opened(dials.port) as asking:
+    with (
+        AmqpPeer.opened(listens.port) as receiving,
+        AmqpPeer.opened(dials.port) as sending,
+        AmqpPeer.opened(dials.port) as asking,
+    ):
         management = Management(asking)
         receiver = receiving.receiver("closest/x", 100_000)
         View(dials).wait_remote("M0closest/x", "A")
@@ -322,7 +326,7 @@ def test_several_connections_are_a_bundle(start: Start, workers: int) -> None:
         assert View(dials).nodes()["A"]["cost"] == 1
 
 
-def all_used(senders: list[Sender], receiver: Receiver, management: Management) -> bool:
+def all_used(senders: list[PeerSender], receiver: PeerReceiver, management: Management) -> bool:
     """After some more messages: a worker may hear of the last connection later than management."""
     exchange(senders, receiver, 5)
     return all(count > 0 for count in ways(management).values())
@@ -337,7 +341,7 @@ def ways(management: Management) -> dict[str, int]:
     return found
 
 
-def exchange(senders: list[Sender], receiver: Receiver, rounds: int) -> None:
+def exchange(senders: list[PeerSender], receiver: PeerReceiver, rounds: int) -> None:
     """Each sender sends some messages, which are accepted; each one's order is kept."""
     sent = [(s, s.send(message.message([n, r]))) for r in range(rounds) for n, s in enumerate(senders)]
     orders: dict[int, list[int]] = {}
@@ -353,7 +357,7 @@ def exchange(senders: list[Sender], receiver: Receiver, rounds: int) -> None:
 def test_a_connection_to_oneself(start: Start, workers: int) -> None:
     port = free_port()
     router = start(interior("B", port, [port]), workers)
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
         poll(lambda: len([r for r in management.query("connection") if r["role"] == "inter-router"]) == 2, "both ends")
         wait = time.monotonic() + 2.5  # two HELLOs
@@ -369,7 +373,7 @@ def test_a_connection_to_oneself(start: Start, workers: int) -> None:
 
 def test_connections_are_spread_over_the_workers(start: Start) -> None:
     router = start(interior("B"), 3)
-    busy = [Peer.opened(router.port) for _ in range(4)]
+    busy = [AmqpPeer.opened(router.port) for _ in range(4)]
     mets = [connected(router, f"P{number}") for number in range(3)]
     pids = {router.worker_of(met.links.peer.socket.getsockname()[1]) for met in mets}
     assert len(pids) == 3
@@ -380,9 +384,9 @@ def test_connections_are_spread_over_the_workers(start: Start) -> None:
 # --- management at run time ---------------------------------------------------------------------------------------
 
 
-def test_connectors_and_listeners_at_run_time(start: Start, workers: int, broker: Broker) -> None:
+def test_connectors_and_listeners_at_run_time(start: Start, workers: int, broker: ScriptedBroker) -> None:
     router = start(interior("B"), workers)
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
         attributes = connector(broker.port)[1]
         management.create("connector", attributes.pop("name"), **{**attributes, "port": str(broker.port), "cost": 4})
@@ -410,7 +414,7 @@ def test_a_storm_of_connections(router: Router) -> None:
     met.meet()
     descriptors = router.descriptors()
     for number in range(60):
-        storm = RouterPeer(Peer.opened(router.ports["net"], container_id=f"S{number % 3}", properties=properties()))
+        storm = RouterPeer(AmqpPeer.opened(router.ports["net"], container_id=f"S{number % 3}", properties=properties()))
         storm.attach_control()
         storm.attach_data()
         storm.send_control(control.hello(f"S{number % 3}", INSTANCE + number, ["B"]))
@@ -456,7 +460,7 @@ def test_incomplete_control_messages_do_not_stop_others(router: Router) -> None:
 def test_malformed_attaches_end_only_their_connection(router: Router) -> None:
     met = connected(router)
     met.meet()
-    bad = RouterPeer(Peer.opened(router.ports["net"], container_id="X", properties=properties()))
+    bad = RouterPeer(AmqpPeer.opened(router.ports["net"], container_id="X", properties=properties()))
     session = bad.peer.begin()
     session.frame("attach", name="a", handle=0, role=True, source=frames.target("x"), target=frames.source("y"))
     session.frame("attach", name="b", handle=1, role=False, source=None, target=None, initial_delivery_count=0)
@@ -493,7 +497,7 @@ def test_narrow_limits_on_either_side(start: Start, workers: int, attributes: di
         dials = start(dials_sections, workers)
         View(dials).wait_nodes(A=1)
         View(listens).wait_nodes(B=1)
-        with Peer.opened(listens.port) as receiving, Peer.opened(dials.port) as sending:
+        with AmqpPeer.opened(listens.port) as receiving, AmqpPeer.opened(dials.port) as sending:
             receiver = receiving.receiver("closest/x", 10)
             View(dials).wait_remote("M0closest/x", "A")
             sender = sending.sender("closest/x")

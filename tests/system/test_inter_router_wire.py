@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.peer import frames
-from tests.peer.container import Broker, Container, refuse
+from tests.peer.container import Container, ScriptedBroker, refuse
 from tests.peer.frames import FRAME_HEADER
 from tests.peer.management import Management
 from tests.peer.neighbour import CAPABILITIES, CONTROL, DATA, RouterPeer, answer, properties, terminus
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Int, Symbol
 from tests.system.fixtures import Start
 from tests.system.router import Router, listener, poll
@@ -50,14 +50,14 @@ NAME = re.compile(rb"qdlink\.[a-zA-Z0-9+_]{15}")
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    made = Broker()
+def broker() -> Iterator[ScriptedBroker]:
+    made = ScriptedBroker()
     yield made
     made.close()
 
 
 @pytest.fixture
-def dialled(start: Start, workers: int, broker: Broker) -> Callable[..., Router]:
+def dialled(start: Start, workers: int, broker: ScriptedBroker) -> Callable[..., Router]:
     """Starts router A with a connector to the broker; keywords are its attributes."""
 
     def begin(**attributes: Any) -> Router:
@@ -80,12 +80,12 @@ def listening(start: Start, workers: int) -> Callable[..., Router]:
     return begin
 
 
-def serve(broker: Broker, **fields: Any) -> Container:
+def serve(broker: ScriptedBroker, **fields: Any) -> Container:
     """Accept the connector as a 1.19 router named P."""
     return broker.serve(container_id="P", **{"properties": properties(), **fields})
 
 
-def body(wire: Peer) -> tuple[int, bytes]:
+def body(wire: AmqpPeer) -> tuple[int, bytes]:
     """The next frame that is no heartbeat: channel and octets behind its header."""
     while True:
         size, doff, _, channel = struct.unpack("!IBBH", wire.read_octets(FRAME_HEADER))
@@ -114,7 +114,7 @@ def vector(capability: str, handle: int) -> bytes:
 
 
 @pytest.mark.parametrize("cost", [1, 3, 300])
-def test_open_of_a_connector(dialled: Callable[..., Router], broker: Broker, cost: int) -> None:
+def test_open_of_a_connector(dialled: Callable[..., Router], broker: ScriptedBroker, cost: int) -> None:
     dialled(cost=cost)
     container = serve(broker)
     said = container.remote_open
@@ -131,7 +131,7 @@ def test_open_of_a_connector(dialled: Callable[..., Router], broker: Broker, cos
     assert all(type(value) is Int for _, value in list(said.properties.items())[2:])
 
 
-def test_sessions_and_links_of_a_connector(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_sessions_and_links_of_a_connector(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     dialled()
     container = serve(broker)
     for channel in range(11):
@@ -145,7 +145,9 @@ def test_sessions_and_links_of_a_connector(dialled: Callable[..., Router], broke
     assert len(names) == 22
 
 
-def test_links_of_a_connector_are_attached_before_they_are_used(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_links_of_a_connector_are_attached_before_they_are_used(
+    dialled: Callable[..., Router], broker: ScriptedBroker
+) -> None:
     router = dialled()
     container = serve(broker)
     links = RouterPeer.served(container)
@@ -162,7 +164,7 @@ def test_links_of_a_connector_are_attached_before_they_are_used(dialled: Callabl
 
 def rows_of(router: Router, count: int = 22) -> list[dict[str, Any]]:
     """The rows of links between routers, once there are so many."""
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
 
         def found() -> tuple[list[dict[str, Any]]] | None:
@@ -173,7 +175,7 @@ def rows_of(router: Router, count: int = 22) -> list[dict[str, Any]]:
         return rows
 
 
-def test_priorities_go_by_the_order_of_answers(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_priorities_go_by_the_order_of_answers(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     router = dialled()
     container = serve(broker)
     for _ in range(11):
@@ -186,7 +188,7 @@ def test_priorities_go_by_the_order_of_answers(dialled: Callable[..., Router], b
     assert [by_name[link.name] for link in links[2:]] == [p for p in reversed(range(10)) for _ in range(2)]
 
 
-def test_a_peer_that_allows_fewer_sessions(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_a_peer_that_allows_fewer_sessions(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     """A router of 1.19 begins sessions of its own, and breaks down without: two are left to it."""
     router = dialled()
     container = serve(broker, channel_max=4)
@@ -196,7 +198,7 @@ def test_a_peer_that_allows_fewer_sessions(dialled: Callable[..., Router], broke
     assert [row["priority"] for row in rows_of(router)][2:] == [p for p in range(10) for _ in range(2)]
 
 
-def test_a_peer_that_is_no_router(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_a_peer_that_is_no_router(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     router = dialled()
     container = broker.serve(container_id="P")
     for _ in range(11):
@@ -212,7 +214,7 @@ def test_a_peer_that_is_no_router(dialled: Callable[..., Router], broker: Broker
 
 def test_open_of_a_listener(listening: Callable[..., Router], workers: int) -> None:
     router = listening(cost=5, failoverUrls="amqp://h1:1111,h2:2222")
-    peer = Peer.opened(router.ports["net"], properties=properties(3))
+    peer = AmqpPeer.opened(router.ports["net"], properties=properties(3))
     said = peer.remote_open
     assert said is not None
     assert (said.container_id, said.hostname) == ("B", None)
@@ -226,7 +228,7 @@ def test_open_of_a_listener(listening: Callable[..., Router], workers: int) -> N
 
 def test_answers_of_a_listener(listening: Callable[..., Router]) -> None:
     router = listening()
-    with Peer.opened(router.ports["net"], container_id="P", properties=properties()) as peer:
+    with AmqpPeer.opened(router.ports["net"], container_id="P", properties=properties()) as peer:
         peer.raw(frames.frame_octets(bytes.fromhex(BEGIN), 0))
         assert body(peer) == (0, bytes.fromhex(BEGUN.format(channel="0000")))
         peer.raw(frames.frame_octets(bytes.fromhex(VECTORS[CONTROL, 0]), 0))
@@ -243,7 +245,7 @@ def test_answers_of_a_listener(listening: Callable[..., Router]) -> None:
 
 def test_termini_with_an_address_come_back_as_they_were(listening: Callable[..., Router]) -> None:
     router = listening()
-    with Peer.opened(router.ports["net"], properties=properties()) as peer:
+    with AmqpPeer.opened(router.ports["net"], properties=properties()) as peer:
         source = frames.source("x", expiry_policy="link-detach", capabilities=Symbol(CONTROL))
         link = peer.receiver(None, source=source, target=terminus(frames.target, CONTROL))
         assert (link.source["address"], str(link.source["expiry_policy"])) == ("x", "link-detach")
@@ -286,7 +288,7 @@ FORBIDDEN = ("qd:forbidden", "Connectivity to the node is forbidden")
 @pytest.mark.parametrize("capability", [CONTROL, DATA])
 def test_links_between_routers_on_a_connection_of_clients(listening: Callable[..., Router], capability: str) -> None:
     router = listening()
-    links = RouterPeer(Peer.opened(router.port))
+    links = RouterPeer(AmqpPeer.opened(router.port))
     session = links.peer.begin()
     refused = [
         links.receiver(session, capability, credit=0),
@@ -301,7 +303,7 @@ def test_links_between_routers_on_a_connection_of_clients(listening: Callable[..
 
 def test_clients_on_an_inter_router_port(listening: Callable[..., Router]) -> None:
     router = listening()
-    with Peer.opened(router.ports["net"]) as peer:
+    with AmqpPeer.opened(router.ports["net"]) as peer:
         refused = [
             peer.sender("a", credit=False),
             peer.receiver("a"),
@@ -323,7 +325,7 @@ def test_other_links_beside_control_links(listening: Callable[..., Router]) -> N
 
 
 def all_links(router: Router) -> list[dict[str, Any]]:
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         rows: list[dict[str, Any]] = Management(peer).query("router.link")
         return rows
 
@@ -348,7 +350,7 @@ def test_a_second_control_link_is_refused(listening: Callable[..., Router]) -> N
 def test_rows_of_the_connection(listening: Callable[..., Router]) -> None:
     router = listening(multiTenant=True)
     links = RouterPeer.connected(router.ports["net"], name="far", links=1, hostname="tenant")
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         row = next(row for row in Management(peer).query("connection") if row["role"] != "normal")
     wanted = {
         "role": "inter-router",

@@ -15,7 +15,7 @@ import pytest
 from router.interworker.layout import WorkerState
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.wire import PeerTimeout, StreamEnd
 from tests.system.counters import Counters
 from tests.system.fixtures import Start, pass_one
@@ -51,8 +51,8 @@ class Flow(threading.Thread):
         super().__init__(name=f"flow {number}", daemon=True)
         prefix = "multicast" if multicast else "balanced"
         self.address = f"{prefix}/k{number}"
-        self.receiver: Receiver = Peer.opened(port).receiver(self.address, 0)
-        self.sender: Sender = Peer.opened(port).sender(self.address)
+        self.receiver: PeerReceiver = AmqpPeer.opened(port).receiver(self.address, 0)
+        self.sender: PeerSender = AmqpPeer.opened(port).sender(self.address)
         self.places = [_port(self.sender), _port(self.receiver)]
         self.stopping = threading.Event()
         self.got: set[int] = set()
@@ -149,7 +149,7 @@ class Flow(threading.Thread):
         self.receiver.peer.drop()
 
 
-def _port(link: Sender | Receiver) -> int:
+def _port(link: PeerSender | PeerReceiver) -> int:
     return int(link.peer.socket.getsockname()[1])
 
 
@@ -232,10 +232,10 @@ def goes_on(flows: list[Flow]) -> None:
 
 def serves_everywhere(router: Router) -> None:
     """New connections reach every worker and pass messages between any two."""
-    peers: dict[int, Peer] = {}
+    peers: dict[int, AmqpPeer] = {}
     made = []
     for _ in range(WORKERS * 6):
-        peer = Peer.opened(router.port)
+        peer = AmqpPeer.opened(router.port)
         made.append(peer)
         peers.setdefault(router.worker_of(int(peer.socket.getsockname()[1])), peer)
         if len(peers) == WORKERS:
@@ -311,7 +311,7 @@ class Mixed(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            peers: list[Peer] = []
+            peers: list[AmqpPeer] = []
             try:
                 self._round(peers)
                 self.rounds += 1
@@ -320,15 +320,15 @@ class Mixed(threading.Thread):
             for peer in peers:
                 peer.drop(reset=self.choose.random() < 0.5)
 
-    def _round(self, peers: list[Peer]) -> None:
+    def _round(self, peers: list[AmqpPeer]) -> None:
         choose = self.choose
-        receivers: list[Receiver] = []
+        receivers: list[PeerReceiver] = []
         address = f"{choose.choice(['balanced', 'closest', 'multicast'])}/m{choose.randrange(4)}"
         for _ in range(choose.randint(0, 3)):
-            peers.append(Peer.opened(self.port))
+            peers.append(AmqpPeer.opened(self.port))
             credit, mode = choose.choice([0, 3, 100]), choose.choice([1, 2])
             receivers.append(peers[-1].receiver(address, credit, snd_settle_mode=mode))
-        peers.append(Peer.opened(self.port))
+        peers.append(AmqpPeer.opened(self.port))
         sender = peers[-1].sender(choose.choice([address, None]), credit=False)
         for number in range(choose.randint(1, 40)):
             settled = choose.random() < 0.5
@@ -395,7 +395,7 @@ def test_killed_again_while_it_starts(start: Start, running: list[Flow]) -> None
 def _serves(router: Router) -> bool:
     try:
         for _ in range(WORKERS):
-            Peer.opened(router.port).close()
+            AmqpPeer.opened(router.port).close()
     except (OSError, StreamEnd, PeerTimeout):
         return False
     return True
@@ -407,8 +407,8 @@ def test_killed_with_streams_under_way(start: Start) -> None:
     content = message.data(bytes(600_000))
     receivers, senders = [], []
     for number in range(PAIRS):
-        receivers.append(Peer.opened(router.port).receiver(f"balanced/s{number}", 10))
-        senders.append(Peer.opened(router.port).sender(f"balanced/s{number}"))
+        receivers.append(AmqpPeer.opened(router.port).receiver(f"balanced/s{number}", 10))
+        senders.append(AmqpPeer.opened(router.port).sender(f"balanced/s{number}"))
     numbers = [sender.send(content[:300_000], more=True) for sender in senders]
     for receiver in receivers:
         receiver.next(complete=False)
@@ -436,8 +436,8 @@ def test_killed_with_streams_under_way(start: Start) -> None:
 def test_credit_after_a_kill(start: Start) -> None:
     """A producer whose consumers' worker died has all its credit once somebody consumes again."""
     router = start([listener(), *SETTINGS], WORKERS)
-    receivers = [Peer.opened(router.port).receiver("balanced/credit", 20) for _ in range(2 * WORKERS)]
-    sender = Peer.opened(router.port).sender("balanced/credit")
+    receivers = [AmqpPeer.opened(router.port).receiver("balanced/credit", 20) for _ in range(2 * WORKERS)]
+    sender = AmqpPeer.opened(router.port).sender("balanced/credit")
     own = router.worker_of(_port(sender))
     numbers = [sender.send(message.message(n), settled=n % 2 == 0) for n in range(200)]
     sender.peer.barrier()
@@ -456,7 +456,7 @@ def test_credit_after_a_kill(start: Start) -> None:
     for n, number in enumerate(numbers):
         if n % 2:
             assert sender.outcome(number).name in ("accepted", "modified", "released")
-    fresh = Peer.opened(router.port).receiver("balanced/credit", 1000)
+    fresh = AmqpPeer.opened(router.port).receiver("balanced/credit", 1000)
     sender.wait_credit(250)
     number = sender.send(message.message("after"))
     for receiver in (*receivers, fresh):
@@ -471,7 +471,7 @@ def test_credit_after_a_kill(start: Start) -> None:
     at_rest(router)
 
 
-def router_ended(link: Receiver | Sender) -> bool:
+def router_ended(link: PeerReceiver | PeerSender) -> bool:
     """Whether the router has ended the link's connection."""
     try:
         link.peer.barrier()

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.fixtures import Start
 from tests.system.router import SETTINGS, Router, listener
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.adversarial
 MOST = 16 * 1024 * 1024
 
 
-def clients(router: Router, most: int) -> tuple[Sender, Receiver]:
-    consumer = Peer.opened(router.port, max_frame_size=most)
-    producer = Peer.opened(router.port, max_frame_size=most)
+def clients(router: Router, most: int) -> tuple[PeerSender, PeerReceiver]:
+    consumer = AmqpPeer.opened(router.port, max_frame_size=most)
+    producer = AmqpPeer.opened(router.port, max_frame_size=most)
     receiver = consumer.receiver("closest/a", 100)
     return producer.sender("closest/a"), receiver
 
 
-def octets(sender: Sender, body: bytes) -> bytes:
+def octets(sender: PeerSender, body: bytes) -> bytes:
     """A message in one frame."""
     return sender.session.transfer_octets(
         message.data(body), handle=sender.handle, delivery_id=sender.session.take_delivery_id(), delivery_tag=b"t",

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, pair
 from tests.system.router import Section, listener
 
@@ -19,13 +19,13 @@ LARGE = 600_000
 CONTENT = message.data(bytes(n * 7 & 0xFF for n in range(LARGE)))
 
 
-def both_quiet(sender: Sender, receiver: Receiver) -> None:
+def both_quiet(sender: PeerSender, receiver: PeerReceiver) -> None:
     """Round trips at both ends."""
     sender.peer.barrier()
     receiver.peer.barrier()
 
 
-def stream(connect: Connect, address: str, credit: int = 10) -> tuple[Sender, int, Receiver]:
+def stream(connect: Connect, address: str, credit: int = 10) -> tuple[PeerSender, int, PeerReceiver]:
     """A message of which the first part has reached the consumer and the rest is to come."""
     sender, receiver = pair(connect, address, credit)
     number = sender.send(CONTENT[:300_000], more=True)

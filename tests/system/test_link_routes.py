@@ -16,8 +16,8 @@ import pytest
 from tests.peer import frames, message
 from tests.peer.container import Container, accept, refuse
 from tests.peer.frames import ACCEPTED
-from tests.peer.management import Management, ManagementError
-from tests.peer.peer import Link, Peer, Receiver, Sender
+from tests.peer.management import Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer, PeerLink, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Described, Symbol, ULong
 from tests.system.fixtures import Start
@@ -47,18 +47,18 @@ BOTH = (link_route("in"), link_route("out"))
 class Rig:
     """A router with a listener for clients and one for brokers."""
 
-    def __init__(self, router: Router, peers: list[Peer], count: int) -> None:
+    def __init__(self, router: Router, peers: list[AmqpPeer], count: int) -> None:
         self.router = router
         self.peers = peers
         self.count = count
         self.management = Management(self.client("management"))
 
-    def client(self, container_id: str = "client") -> Peer:
-        peer = Peer.opened(self.router.ports["clients"], container_id=container_id)
+    def client(self, container_id: str = "client") -> AmqpPeer:
+        peer = AmqpPeer.opened(self.router.ports["clients"], container_id=container_id)
         self.peers.append(peer)
         return peer
 
-    def clients(self) -> list[Peer]:
+    def clients(self) -> list[AmqpPeer]:
         """One for each worker."""
         return [self.client(f"client{number}") for number in range(self.count)]
 
@@ -83,7 +83,7 @@ class Rig:
 @pytest.fixture
 def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
     """Starts a router with these link routes."""
-    peers: list[Peer] = []
+    peers: list[AmqpPeer] = []
 
     def begin(*sections: Section, **router: Any) -> Rig:
         own: list[Section] = [listener("clients"), listener("brokers", role="route-container")]
@@ -94,17 +94,17 @@ def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
         peer.drop()
 
 
-def drains(end: Sender) -> bool:
+def drains(end: PeerSender) -> bool:
     """The receiver wants to drain three credits."""
     return end.draining and end.credit == 3
 
 
-def place(peer: Peer) -> int:
+def place(peer: AmqpPeer) -> int:
     """Our port of its connection."""
     return int(peer.socket.getsockname()[1])
 
 
-def attached(broker: Container, link: Link) -> Any:
+def attached(broker: Container, link: PeerLink) -> Any:
     """The broker's end of a link that a client has attached, answered."""
     if len(broker.sessions) == broker.own:
         broker.session_begun()
@@ -113,7 +113,9 @@ def attached(broker: Container, link: Link) -> Any:
     return end
 
 
-def sending(broker: Container, client: Peer, address: str = "q.a", credit: int = 10) -> tuple[Sender, Receiver]:
+def sending(
+    broker: Container, client: AmqpPeer, address: str = "q.a", credit: int = 10
+) -> tuple[PeerSender, PeerReceiver]:
     sender = client.sender(address, wait=False)
     end = attached(broker, sender)
     end.flow(credit)
@@ -121,7 +123,9 @@ def sending(broker: Container, client: Peer, address: str = "q.a", credit: int =
     return sender, end
 
 
-def receiving(broker: Container, client: Peer, address: str = "q.a", credit: int = 10) -> tuple[Receiver, Sender]:
+def receiving(
+    broker: Container, client: AmqpPeer, address: str = "q.a", credit: int = 10
+) -> tuple[PeerReceiver, PeerSender]:
     receiver = client.receiver(address, wait=False)
     end = attached(broker, receiver)
     receiver.flow(credit)
@@ -337,7 +341,7 @@ def test_management_makes_and_removes_them(rig: Callable[..., Rig]) -> None:
     manage.delete(KIND, "mine")
     assert manage.query(KIND) == []
     end = broker.sessions[0].links[0]
-    assert isinstance(end, Receiver)
+    assert isinstance(end, PeerReceiver)
     end.flow(1)
     assert sender.wait_credit() == 1, "links that are attached stay"
     manage.create(KIND, "twice", prefix="r", direction="in")
@@ -354,5 +358,5 @@ def test_management_makes_and_removes_them(rig: Callable[..., Rig]) -> None:
     ):  # fmt: skip
         answer = manage.ask("CREATE", attributes, type=f"org.apache.qpid.dispatch.{KIND}", name="bad")
         assert answer.outcome == (400, text)
-    with pytest.raises(ManagementError, match="Name conflicts with an existing entity"):
+    with pytest.raises(ManagementStatusError, match="Name conflicts with an existing entity"):
         manage.create(KIND, "twice", prefix="s", direction="in")

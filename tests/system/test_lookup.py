@@ -4,7 +4,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.codec import encode
-from tests.peer.peer import Outcome
+from tests.peer.peer import PeerOutcome
 from tests.peer.types import Described, Raw, Symbol
 from tests.system.fixtures import Connect, Fresh, pair
 from tests.system.router import Section, listener
@@ -91,7 +91,7 @@ def test_eight_octet_descriptors(connect: Connect, fresh: Fresh) -> None:
     assert receiver.next().payload == payload
 
 
-def rejection(outcome: Outcome) -> tuple[str, str | None] | None:
+def rejection(outcome: PeerOutcome) -> tuple[str, str | None] | None:
     assert outcome.name == "rejected"
     assert outcome.settled
     return outcome.error

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.peer import message
-from tests.peer.management import PREFIX, Answer, Management
+from tests.peer.management import PREFIX, Management, ManagementReply
 from tests.peer.peer import PeerTimeout
 from tests.system.fixtures import CAPACITY, Connect, Fresh
 
@@ -42,7 +42,7 @@ def test_anonymous_request_to_each_agent_address_is_answered(connect: Connect, p
     peer = connect()
     replies = peer.receiver(dynamic=True, credit=1)
     assert peer.sender(None).request(id_request(replies.address, to=prefix + form)).name == "accepted"
-    assert Answer.of(replies.next().payload).body["results"] == [["QDR"]]
+    assert ManagementReply.of(replies.next().payload).body["results"] == [["QDR"]]
 
 
 @pytest.mark.parametrize("address", UNREACHABLE)
@@ -68,7 +68,7 @@ def test_reply_to_mobile_address_is_delivered(connect: Connect, fresh: Fresh) ->
     receivers = [connect().receiver(address, 10) for _ in range(1)]
     sender = connect().sender("$management")
     assert sender.request(id_request(address)).name == "accepted"
-    assert Answer.of(receivers[0].next().payload).body["results"] == [["QDR"]]
+    assert ManagementReply.of(receivers[0].next().payload).body["results"] == [["QDR"]]
 
 
 def test_reply_to_unreachable_address_is_dropped(connect: Connect, management: Management) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.peer import message
-from tests.peer.management import PREFIX, Management, ManagementError
-from tests.peer.peer import Peer
+from tests.peer.management import PREFIX, Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh
 from tests.system.router import FILES, Router, Section, free_port, poll
 
@@ -31,7 +31,7 @@ def test_listener_created_and_deleted_keeps_its_connections(
     assert (body["name"], body["identity"]) == ("extra", f"listener/127.0.0.1:{port}:extra")
     assert (body["port"], body["linkCapacity"], body["role"]) == (str(port), 7, "normal")
     assert management.call("READ", type="listener", name="extra") == body
-    peer = Peer.opened(port)
+    peer = AmqpPeer.opened(port)
     receiver = peer.receiver(fresh(), 1)
     duplicate = management.ask("CREATE", {"host": "127.0.0.1", "port": str(port)}, type="listener", name="extra")
     assert duplicate.status == 400
@@ -41,7 +41,7 @@ def test_listener_created_and_deleted_keeps_its_connections(
 
     def refused() -> bool:
         try:
-            Peer(port).drop()
+            AmqpPeer(port).drop()
         except ConnectionRefusedError:
             return True
         return False
@@ -210,9 +210,9 @@ def test_entity_with_bad_attributes_is_refused(
 
 
 def test_delete_of_unknown_entity_is_not_found(management: Management) -> None:
-    with pytest.raises(ManagementError, match="404 Not Found"):
+    with pytest.raises(ManagementStatusError, match="404 Not Found"):
         management.delete("router.config.binding", "nope")
-    with pytest.raises(ManagementError, match="404 Not Found"):
+    with pytest.raises(ManagementStatusError, match="404 Not Found"):
         management.delete("router.config.exchange", "nope")
 
 

@@ -5,7 +5,7 @@ import time
 
 from tests.peer import message
 from tests.peer.management import PREFIX, Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.router import Router, poll
 
@@ -13,7 +13,7 @@ ROWS = 1300
 PAGE = 500  # rows per page of the tools of Dispatch 1.19
 
 
-def attach_receivers(connect: Connect, count: int, address: str) -> list[Peer]:
+def attach_receivers(connect: Connect, count: int, address: str) -> list[AmqpPeer]:
     """Attach `count` receivers over six connections and return the peers."""
     peers = [connect() for _ in range(6)]
     for number in range(count):
@@ -102,7 +102,7 @@ def test_traffic_during_long_queries_is_not_delayed(
     assert sorted(attached)[len(attached) // 2] < 0.5, "decisions about links do not wait for long answers"
 
 
-def connect_receiver(connect: Connect, address: str) -> Peer:
+def connect_receiver(connect: Connect, address: str) -> AmqpPeer:
     """Return a new connection with one receiver."""
     peer = connect()
     peer.receiver(address)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.management import PREFIX, Answer, Management, ManagementError
-from tests.peer.peer import Peer
+from tests.peer.management import PREFIX, Management, ManagementReply, ManagementStatusError
+from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, edge
 from tests.system.fixtures import Start, pass_one
 from tests.system.network import CONVERGENCE, interior, ports
@@ -60,18 +60,18 @@ class RolesNetwork:
         self.e = start("E", [*edge("E", self.a), *POLICY])
         for router, count in ((self.a, 3), (self.b, 3), (self.c, 3)):
             poll(partial(_has_nodes, router, count), "the network is complete", CONVERGENCE)
-        with Peer.opened(self.e.port) as peer:
+        with AmqpPeer.opened(self.e.port) as peer:
             poll(partial(_agent_answers, peer, AGENTS["B"]), "the edge router has an uplink", CONVERGENCE)
-        with Peer.opened(self.b.port) as peer:
+        with AmqpPeer.opened(self.b.port) as peer:
             poll(partial(_agent_answers, peer, AGENTS["E"]), "the edge router is known", CONVERGENCE)
 
 
 def _has_nodes(router: Router, count: int) -> bool:
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         return len(Management(peer).query("router.node")) == count
 
 
-def _agent_answers(peer: Peer, address: str) -> bool:
+def _agent_answers(peer: AmqpPeer, address: str) -> bool:
     """Return whether an agent accepts a request; a request is released while its route is unknown."""
     replies = peer.receiver(dynamic=True, credit=1)
     request = _request(replies.address, address, "QUERY", {"attributeNames": ["id"]}, entityType=f"{PREFIX}router")
@@ -100,16 +100,16 @@ def network(_network: RolesNetwork, request: pytest.FixtureRequest) -> RolesNetw
 class AgentClient:
     """Client of one agent, with a sender to the agent's address or an anonymous sender."""
 
-    def __init__(self, peer: Peer, address: str, anonymous: bool) -> None:
+    def __init__(self, peer: AmqpPeer, address: str, anonymous: bool) -> None:
         self._peer = peer
         self._address = address
         self._replies = peer.receiver(dynamic=True, credit=100)
         self._sender = peer.sender() if anonymous else peer.sender(address)
 
-    def ask(self, operation: str, body: Any = None, **properties: Any) -> Answer:
+    def ask(self, operation: str, body: Any = None, **properties: Any) -> ManagementReply:
         self._sender.wait_credit()
         self._sender.send(_request(self._replies.address, self._address, operation, body, **properties))
-        return Answer.of(self._replies.next().payload)
+        return ManagementReply.of(self._replies.next().payload)
 
     def status(self, operation: str, body: Any = None, **properties: Any) -> int:
         return int(self.ask(operation, body, **properties).status)
@@ -149,9 +149,9 @@ def test_role_decides_at_each_router(
     entry = network.e if from_edge else network.a
     address = (AGENTS_FROM_EDGE if from_edge else AGENTS)[place]
     target = {"A": network.a, "B": network.b, "C": network.c, "E": network.e}[place[0]]
-    owner = Management(stack.enter_context(Peer.opened(target.port)))
+    owner = Management(stack.enter_context(AmqpPeer.opened(target.port)))
     for role in READERS:
-        peer = stack.enter_context(Peer.opened(entry.port, hostname=role))
+        peer = stack.enter_context(AmqpPeer.opened(entry.port, hostname=role))
         client = AgentClient(peer, address, anonymous)
         read = client.ask("QUERY", {"attributeNames": ["id"]}, entityType=f"{PREFIX}router")
         assert (read.status, read.body["results"]) == (200, [[place[0]]]), role
@@ -162,7 +162,7 @@ def test_role_decides_at_each_router(
         made = {"type": f"{PREFIX}router.config.address", "name": f"by-{role}"}
         assert client.status("CREATE", {"prefix": f"by-{role}"}, **made) == (201 if all_of_it else 403), role
         assert client.status("DELETE", **made) == (204 if all_of_it else 403), role
-        with Peer.opened(target.port, container_id=f"victim of {role}") as victim:
+        with AmqpPeer.opened(target.port, container_id=f"victim of {role}") as victim:
             number = owner.one("connection", container=f"victim of {role}")["identity"]
             which = {"type": f"{PREFIX}connection", "identity": number}
             traced = client.status("UPDATE", {"enableProtocolTrace": True}, **which)
@@ -180,7 +180,7 @@ def test_role_decides_at_each_router(
 def test_policy_change_without_all_rights_is_forbidden(network: RolesNetwork, stack: ExitStack) -> None:
     """A client that may change part of the policy could grant itself the rest."""
     for role in READERS:
-        management = Management(stack.enter_context(Peer.opened(network.a.port, hostname=role)), AGENTS["B"])
+        management = Management(stack.enter_context(AmqpPeer.opened(network.a.port, hostname=role)), AGENTS["B"])
         made = management.ask("CREATE", {"hostname": f"of-{role}"}, type=f"{PREFIX}vhost", name=f"of-{role}")
         assert made.status == (201 if role == "$default" else 403), role
         changes = {"groups": {"everybody": EVERYTHING}}
@@ -191,7 +191,7 @@ def test_policy_change_without_all_rights_is_forbidden(network: RolesNetwork, st
 @pytest.mark.parametrize("from_edge", [False, True], ids=["interior", "edge"])
 def test_client_without_role_reaches_no_agent(network: RolesNetwork, stack: ExitStack, from_edge: bool) -> None:
     entry = network.e if from_edge else network.a
-    peer = stack.enter_context(Peer.opened(entry.port, hostname="nothing"))
+    peer = stack.enter_context(AmqpPeer.opened(entry.port, hostname="nothing"))
     replies = peer.receiver(dynamic=True, credit=10)
     anonymous = peer.sender()
     agents = [*(AGENTS_FROM_EDGE if from_edge else AGENTS).values()]
@@ -215,22 +215,22 @@ def test_agent_address_with_more_rights_grants_none(network: RolesNetwork, stack
         ("viewer", "all-keep-connections", 403), ("viewer", "operate", 403), ("viewer", "x", 403),
         ("operator", "all-keep-connections", 403), ("$default", "read", 403), ("keeper", "read", 403),
     ):  # fmt: skip
-        peer = stack.enter_context(Peer.opened(network.a.port, hostname=role))
+        peer = stack.enter_context(AmqpPeer.opened(network.a.port, hostname=role))
         client = AgentClient(peer, f"{AGENTS['B']}/{name}", anonymous)
         assert client.status("CREATE", {"prefix": "mine"}, **made) == status, (role, name)
         assert client.status("QUERY", {"attributeNames": []}, entityType=f"{PREFIX}router") == 200
 
 
 def test_log_for_reader_omits_traced_frames(network: RolesNetwork, stack: ExitStack) -> None:
-    owner = stack.enter_context(Peer.opened(network.a.port))
-    traced = stack.enter_context(Peer.opened(network.a.port, container_id="traced"))
+    owner = stack.enter_context(AmqpPeer.opened(network.a.port))
+    traced = stack.enter_context(AmqpPeer.opened(network.a.port, container_id="traced"))
     number = Management(owner).one("connection", container="traced")["identity"]
     Management(owner).update("connection", number, enableProtocolTrace=True)
     receiver = traced.receiver("frames", 10)
     pass_one(traced.sender("frames"), receiver, "payload of a stranger")
     poll(lambda: "payload of a stranger" in str(Management(owner).call("GET-LOG")), "the frame is in the log")
     for role, sees in (("viewer", False), ("operator", True)):
-        peer = stack.enter_context(Peer.opened(network.a.port, hostname=role))
+        peer = stack.enter_context(AmqpPeer.opened(network.a.port, hostname=role))
         assert ("payload of a stranger" in str(Management(peer).call("GET-LOG"))) is sees
 
 
@@ -241,7 +241,7 @@ def test_role_change_applies_to_open_links(start: Start, workers: int) -> None:
     second = start([*interior("B", None, [port]), *POLICY], workers)
     poll(partial(_has_nodes, first, 2), "the network is complete", CONVERGENCE)
     poll(partial(_has_nodes, second, 2), "the network is complete", CONVERGENCE)
-    with Peer.opened(first.port) as own, Peer.opened(first.port, hostname="operator") as peer:
+    with AmqpPeer.opened(first.port) as own, AmqpPeer.opened(first.port, hostname="operator") as peer:
         here, there = AgentClient(peer, AGENTS["A"], False), AgentClient(peer, AGENTS["B"], False)
         anonymous = AgentClient(peer, AGENTS["B"], True)
         log = {"type": f"{PREFIX}log", "identity": "log/AGENT"}
@@ -261,7 +261,7 @@ def test_edge_router_without_role_creates_its_link_routes(start: Start, workers:
         policy: list[Section] = [("policy", {"enableVhostPolicy": True}), vhost("$default"), vhost("edges", **group)]
         edges = listener(EDGES, role="edge", policyVhost="edges")
         above = start([("router", {"mode": "interior", "id": "A"}), listener(), edges, *policy], workers)
-        with Peer.opened(above.ports[EDGES], properties={}, hostname="x") as peer:
+        with AmqpPeer.opened(above.ports[EDGES], properties={}, hostname="x") as peer:
             if not allowed:
                 assert peer.sender("$management", wait=False).wait_detached() == UNAUTHORIZED
                 continue
@@ -269,7 +269,7 @@ def test_edge_router_without_role_creates_its_link_routes(start: Start, workers:
             route = {"pattern": "of.edge", "direction": "in"}
             management.create("router.connection.linkRoute", "mine", **route)
             for forbidden in ("router", "connection", "router.address"):
-                with pytest.raises(ManagementError, match="403"):
+                with pytest.raises(ManagementStatusError, match="403"):
                     management.query(forbidden)
             assert peer.sender("_topo/0/B/$management", wait=False).wait_detached() == UNAUTHORIZED
 
@@ -279,21 +279,21 @@ def test_reply_to_forbidden_address_is_dropped(start: Start, workers: int) -> No
     limited = {**EVERYTHING, "sources": "mine", "targets": "$management, mine"}
     victim: Section = "vhost", {"hostname": "limited", "groups": {"everybody": limited}}
     router = start([listener(), listener("tenants", multiTenant=True), *POLICY, victim], workers)
-    with Peer.opened(router.port, hostname="limited") as peer, Peer.opened(router.port) as other:
+    with AmqpPeer.opened(router.port, hostname="limited") as peer, AmqpPeer.opened(router.port) as other:
         secret, mine = other.receiver("orders", 10), peer.receiver("mine", 10)
         sender = peer.sender("$management")
         for reply_to in ("orders", "amqp:/orders", "mine"):
             sender.wait_credit()
             sender.send(_request(reply_to, "$management", "GET-TYPES"))
-        assert Answer.of(mine.next().payload).status == 200
+        assert ManagementReply.of(mine.next().payload).status == 200
         router.wait_log(r"AGENT \(warning\) .*No answer to a request: policy forbids its reply-to 'orders'")
-        with Peer.opened(router.ports["tenants"], hostname="viewer") as tenant:
+        with AmqpPeer.opened(router.ports["tenants"], hostname="viewer") as tenant:
             own = tenant.receiver("answers", 10)
             sender = tenant.sender("_local/$management")
             for reply_to in ("orders", "x:/y:/orders", "answers"):
                 sender.wait_credit()
                 sender.send(_request(reply_to, "_local/$management", "GET-TYPES"))
-            assert Answer.of(own.next().payload).status == 200
+            assert ManagementReply.of(own.next().payload).status == 200
         other.barrier()
         assert not secret.deliveries
 
@@ -302,7 +302,7 @@ def test_attributes_naming_files_are_refused_at_runtime(start: Start, workers: i
     """The router reads and writes files with its own rights, so a manager must not name passwords and paths."""
     (tmp_path / "secret").write_text("of the machine\n")
     router = start([listener(), *POLICY], workers)
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
         log = management.one("log", identity="log/AGENT")
         connector = {"host": "127.0.0.1", "port": str(router.port), "role": "route-container", "saslUsername": "u"}
@@ -335,7 +335,7 @@ def test_attributes_naming_files_are_refused_at_runtime(start: Start, workers: i
 
 def test_operator_may_not_name_files_that_management_may(start: Start, workers: int, tmp_path: Path) -> None:
     router = start([listener(), FILES, *POLICY], workers)
-    with Peer.opened(router.port) as peer, Peer.opened(router.port, hostname="operator") as other:
+    with AmqpPeer.opened(router.port) as peer, AmqpPeer.opened(router.port, hostname="operator") as other:
         for name in ("outputFile", "output"):
             answer = Management(other).ask("UPDATE", {name: f"{tmp_path}/log"}, name="log/AGENT")
             assert answer.status == 403

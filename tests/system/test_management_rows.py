@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.peer import frames, message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Symbol
 from tests.system.fixtures import CAPACITY, Connect, Fresh, pair, pass_one
 from tests.system.router import Router, Section, listener, poll
@@ -16,7 +16,7 @@ SECTIONS: list[Section] = [
 ]
 
 
-def identity_of(peer: Peer) -> str:
+def identity_of(peer: AmqpPeer) -> str:
     """Return the identity of a connection."""
     assert peer.remote_open is not None
     return str(int(peer.remote_open.properties["qd.conn-id"]))

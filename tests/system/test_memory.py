@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 
 from tests.peer import message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import CAPACITY, Start
 from tests.system.router import listener, poll
 
@@ -16,7 +16,7 @@ OCTETS = 100_000  # octets of a message, which the worker stores completely
 RELEASE_SECONDS = 20.0
 
 
-def test_memory_of_idle_worker_is_returned(start: Start, peers: list[Peer]) -> None:
+def test_memory_of_idle_worker_is_returned(start: Start, peers: list[AmqpPeer]) -> None:
     router = start([listener(maxFrameSize=1 << 20)])
     (pid,) = router.worker_pids()
     worker = psutil.Process(pid)
@@ -24,8 +24,8 @@ def test_memory_of_idle_worker_is_returned(start: Start, peers: list[Peer]) -> N
     def resident() -> int:
         return int(worker.memory_info().rss)
 
-    def connect() -> Peer:
-        peers.append(Peer.opened(router.port))
+    def connect() -> AmqpPeer:
+        peers.append(AmqpPeer.opened(router.port))
         return peers[-1]
 
     receiver = connect().receiver("a", 0)

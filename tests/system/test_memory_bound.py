@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Link, Peer
+from tests.peer.peer import AmqpPeer, PeerLink
 from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.http import WEB, scrape, wait_page
 from tests.system.router import Router, Section, listener, poll
@@ -46,22 +46,22 @@ def test_connection_at_its_bound_loses_only_the_filling_link(connect: Connect, f
 class WorkerConnections:
     """Connections to workers that the test chooses."""
 
-    def __init__(self, router: Router, peers: list[Peer]) -> None:
+    def __init__(self, router: Router, peers: list[AmqpPeer]) -> None:
         self.router = router
         self.peers = peers
         self.all = router.worker_pids()
 
-    def connect(self, pid: int, listener: str = "") -> Peer:
+    def connect(self, pid: int, listener: str = "") -> AmqpPeer:
         """Return a connection of worker `pid`. Each new connection goes to the worker that has the fewest."""
         for _ in range(2 * len(self.all)):
-            peer = Peer.opened(self.router.ports[listener])
+            peer = AmqpPeer.opened(self.router.ports[listener])
             self.peers.append(peer)
             if self.router.worker_of(peer.socket.getsockname()[1]) == pid:
                 return peer
         raise AssertionError(f"no connection has come to worker {pid}")
 
 
-def test_worker_at_its_bound_evicts_only_the_filling_link(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_worker_at_its_bound_evicts_only_the_filling_link(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Several connections hold messages that the consumers of one worker do not take.
 
     With several workers the producers are at another worker, so the messages come through a ring.
@@ -87,7 +87,7 @@ def test_worker_at_its_bound_evicts_only_the_filling_link(start: Start, workers:
     poll(lambda: scrape(web).sum("sluice_worker_buffered_bytes") >= LIMIT, "the worker is full")
     assert sender.send_some(message.data(bytes(40 * PART)), EVICTION_SECONDS)
     receiver.next(EVICTION_SECONDS).settle()
-    ended: Link = (producers if crowded == other else consumers)[0]
+    ended: PeerLink = (producers if crowded == other else consumers)[0]
     condition = ended.wait_detached()
     assert condition is not None
     assert condition[0] == "amqp:resource-limit-exceeded"

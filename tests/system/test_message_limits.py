@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Outcome, Peer, Receiver
+from tests.peer.peer import AmqpPeer, PeerOutcome, PeerReceiver
 from tests.peer.types import ULong
 from tests.system.fixtures import Connect, Fresh, bodies
 from tests.system.network import CONVERGENCE, Two
@@ -22,12 +22,12 @@ PART = 200_000
 STREAM_LIMIT = ULong(300_000)
 
 
-def limited_receiver(peer: Peer, address: str, credit: int = 100, limit: ULong = LIMIT) -> Receiver:
+def limited_receiver(peer: AmqpPeer, address: str, credit: int = 100, limit: ULong = LIMIT) -> PeerReceiver:
     """Return a receiver with a max-message-size."""
     return peer.receiver(address, credit, max_message_size=limit)
 
 
-def check_rejected(outcome: Outcome) -> None:
+def check_rejected(outcome: PeerOutcome) -> None:
     assert outcome.name == "rejected"
     assert outcome.error is not None
     assert outcome.error[0] == CONDITION

@@ -6,7 +6,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
-from tests.peer.peer import Delivery, Receiver, Sender
+from tests.peer.peer import PeerDelivery, PeerReceiver, PeerSender
 from tests.peer.types import Described, ULong
 from tests.system.fixtures import FIRST, SECOND, Connect, Fresh
 
@@ -25,7 +25,7 @@ ORDER = list(STATES)
 
 def send_copies(
     connect: Connect, fresh: Fresh, count: int = 2, mode: int = FIRST
-) -> tuple[Sender, int, list[Receiver], list[Delivery]]:
+) -> tuple[PeerSender, int, list[PeerReceiver], list[PeerDelivery]]:
     """Send an unsettled multicast message; return its sender, number, receivers and the copies that they received."""
     address = fresh("multicast")
     receivers = [connect().receiver(address, 10) for _ in range(count)]

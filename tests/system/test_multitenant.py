@@ -6,7 +6,7 @@ from tests.peer import message
 from tests.peer.frames import target
 from tests.peer.management import Management
 from tests.peer.message import annotations_of
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, pass_one
 from tests.system.router import Section, listener
 
@@ -19,7 +19,7 @@ SECTIONS: list[Section] = [
 ]
 
 
-def connect_tenant(connect: Connect, hostname: str | None = "acme.com", listener_name: str = "tenants") -> Peer:
+def connect_tenant(connect: Connect, hostname: str | None = "acme.com", listener_name: str = "tenants") -> AmqpPeer:
     """Return a connection to a multi-tenant listener."""
     return connect(listener_name, hostname=hostname)
 

@@ -12,7 +12,7 @@ from tests.peer import message
 from tests.peer.container import Container
 from tests.peer.frames import RELEASED
 from tests.peer.management import Management
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.counters import Counters
 from tests.system.fixtures import Start
 from tests.system.gateways import Network
@@ -26,7 +26,7 @@ STREAM = message.data(bytes(400_000))
 
 
 @pytest.fixture
-def network(start: Start, workers: int, peers: list[Peer]) -> Network:
+def network(start: Start, workers: int, peers: list[AmqpPeer]) -> Network:
     return Network(start, workers, peers)
 
 
@@ -63,7 +63,7 @@ def test_link_route_delivery_to_a_router_counts_as_transit(
     check_growth(counters, before, expected)
 
 
-def send_settled_one_by_one(sender: Sender, receiver: Receiver) -> None:
+def send_settled_one_by_one(sender: PeerSender, receiver: PeerReceiver) -> None:
     """Send COUNT deliveries and settle each before the next."""
     for number in range(COUNT):
         sent = sender.send(message.message(number))
@@ -149,23 +149,23 @@ def test_presettled_messages_count_as_presettled_on_all_links(
             assert (ends, row["presettledCount"]) == ([0] * 4, row["deliveryCount"]), (name, row["linkDir"])
 
 
-def accept(sender: Sender, end: Receiver) -> None:
+def accept(sender: PeerSender, end: PeerReceiver) -> None:
     sender.send(message.message("x"))
     end.next().settle()
 
 
-def send_presettled(sender: Sender, end: Receiver) -> None:
+def send_presettled(sender: PeerSender, end: PeerReceiver) -> None:
     sender.send(message.message("x"), settled=True)
     end.next()
 
 
-def abort(sender: Sender, end: Receiver) -> None:
+def abort(sender: PeerSender, end: PeerReceiver) -> None:
     sender.send(STREAM[:100_000], more=True)
     end.next(complete=False)
     sender.send(b"", aborted=True)
 
 
-def accept_before_last_octet(sender: Sender, end: Receiver) -> None:
+def accept_before_last_octet(sender: PeerSender, end: PeerReceiver) -> None:
     """Settle a delivery before its last octet is sent."""
     sender.send(STREAM[:100_000], more=True)
     end.next(complete=False).settle()
@@ -173,27 +173,27 @@ def accept_before_last_octet(sender: Sender, end: Receiver) -> None:
     sender.send(STREAM[100_000:])
 
 
-def settle_with_last_frame(sender: Sender, end: Receiver) -> None:
+def settle_with_last_frame(sender: PeerSender, end: PeerReceiver) -> None:
     sender.send(STREAM[:100_000], more=True)
     delivery = end.next(complete=False)
     sender.send(STREAM[100_000:], settled=True)
     end.peer.until(lambda: delivery.complete, "the rest")
 
 
-def send_long_tag(sender: Sender, _end: Receiver) -> None:
+def send_long_tag(sender: PeerSender, _end: PeerReceiver) -> None:
     sender.send(message.message("x"), tag=LONG_TAG)
 
 
-def send_long_tag_presettled(sender: Sender, _end: Receiver) -> None:
+def send_long_tag_presettled(sender: PeerSender, _end: PeerReceiver) -> None:
     sender.send(message.message("x"), tag=LONG_TAG, settled=True)
 
 
-def leave_unsettled(sender: Sender, end: Receiver) -> None:
+def leave_unsettled(sender: PeerSender, end: PeerReceiver) -> None:
     sender.send(message.message("x"))
     end.next()
 
 
-def leave_unfinished(sender: Sender, end: Receiver) -> None:
+def leave_unfinished(sender: PeerSender, end: PeerReceiver) -> None:
     sender.send(STREAM[:100_000], more=True)
     end.next(complete=False)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start, bodies
 from tests.system.network import CONVERGENCE, Flow, View, connector, interior, ports
 from tests.system.router import Router, poll
@@ -31,7 +31,7 @@ def triangle(start: Start, workers: int) -> tuple[Router, Router, Router]:
 
 
 def delete_connector(router: Router, name: str) -> None:
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     try:
         Management(peer).delete("connector", name)
     finally:
@@ -39,7 +39,7 @@ def delete_connector(router: Router, name: str) -> None:
 
 
 def create_connector(router: Router, attributes: dict[str, object]) -> None:
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     try:
         more = {name: value for name, value in attributes.items() if name != "name"}
         Management(peer).create("connector", str(attributes["name"]), **more)
@@ -83,18 +83,18 @@ def test_restarted_router_announces_only_new_addresses(start: Start, workers: in
     b = start(interior("B", None, [port]), workers)
     at_a = View(a)
     at_a.wait_nodes(B=1)
-    first = Peer.opened(b.port)
+    first = AmqpPeer.opened(b.port)
     first.receiver("before", 10)
     at_a.wait_remote("M0before", "B")
     instance = at_a.nodes()["B"]["instance"]
     b.kill()
     b.start()
-    second = Peer.opened(b.port)
+    second = AmqpPeer.opened(b.port)
     receiver = second.receiver("after", 10)
     at_a.wait_remote("M0after", "B")
     at_a.wait_remote("M0before")
     assert at_a.nodes()["B"]["instance"] != instance
-    sender = Peer.opened(a.port).sender("after")
+    sender = AmqpPeer.opened(a.port).sender("after")
     number = sender.send(message.message("x"))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
@@ -125,11 +125,11 @@ def test_partitioned_network_recovers_after_reconnect(start: Start, workers: int
     d = start(interior("D", None, [c_port]), workers)
     View(a).wait_nodes(B=1)
     View(d).wait_nodes(C=1)
-    receiver = Peer.opened(d.port).receiver("far", 10)
+    receiver = AmqpPeer.opened(d.port).receiver("far", 10)
     bridge = connector(c_port)[1]
     create_connector(b, bridge)
     wait_chain_converged(a, b, c, d)
-    sender = Peer.opened(a.port).sender("far")
+    sender = AmqpPeer.opened(a.port).sender("far")
     number = sender.send(message.message("one"))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
@@ -189,11 +189,11 @@ def test_killed_worker_loses_only_its_inter_router_connection(start: Start) -> N
         flow.stop()
     poll(lambda: len(a.worker_pids()) == 3, "another worker has taken its place")
     View(a).wait_nodes(B=1)
-    receiver = Peer.opened(b.port).receiver("all", 100)
+    receiver = AmqpPeer.opened(b.port).receiver("all", 100)
     View(a).wait_remote("M0all", "B")
     senders = {}
     for _ in range(30):
-        peer = Peer.opened(a.port)
+        peer = AmqpPeer.opened(a.port)
         senders[a.worker_of(peer.socket.getsockname()[1])] = peer.sender("all")
         # Leave the loop early: these peers send no heartbeats, and the router closes silent connections.
         if len(senders) == 3:
@@ -215,7 +215,7 @@ def test_second_router_with_same_id_is_logged_and_ignored(start: Start, workers:
     try:
         second = start(interior("A", None, [port]), workers)
         b.wait_log(r"ROUTER_HELLO \(critical\) Detected two routers with the id A", CONVERGENCE)
-        elsewhere = Peer.opened(second.port)
+        elsewhere = AmqpPeer.opened(second.port)
         elsewhere.receiver("balanced/elsewhere", 10)
         View(b).wait_remote("M0balanced/twice", "A")
         flow.wait_more()

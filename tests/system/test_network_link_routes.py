@@ -16,7 +16,7 @@ import pytest
 from tests.peer import message
 from tests.peer.container import accept, refuse
 from tests.peer.frames import ACCEPTED
-from tests.peer.peer import Link, Peer
+from tests.peer.peer import AmqpPeer, PeerLink
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import Start
 from tests.system.gateways import Network
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.adversarial
 
 
 @pytest.fixture
-def network(start: Start, workers: int, peers: list[Peer]) -> Network:
+def network(start: Start, workers: int, peers: list[AmqpPeer]) -> Network:
     return Network(start, workers, peers)
 
 
@@ -230,10 +230,10 @@ def test_dynamic_node_of_tenant_has_the_tenant_prefix(network: Network) -> None:
     properties = Map([(Symbol("x-opt-qd.address"), "new"), (Symbol("other"), 1)])
     node = [None, None, None, None, True, properties]
     for code, field in ((0x28, "source"), (0x29, "target")):
-        client = Peer.opened(network.routers["A"].ports["tenants"], hostname="acme.com")
+        client = AmqpPeer.opened(network.routers["A"].ports["tenants"], hostname="acme.com")
         network.peers.append(client)
         asking = Described(ULong(code), node)
-        link: Link = (
+        link: PeerLink = (
             client.receiver(wait=False, source=asking)
             if field == "source"
             else client.sender(wait=False, target=asking)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.pki import Issued, Pki, Swapped, pki
+from tests.peer.pki import Issued, Pki, SwappableCertificate, pki
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 from tests.system.fixtures import Start, pass_one
 from tests.system.network import CONVERGENCE, Flow, Two, View, ports
 from tests.system.router import Router, Section, listener, poll
@@ -37,9 +37,9 @@ def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture
-def router19_loop() -> Iterator[World]:
+def router19_loop() -> Iterator[Router19Loop]:
     """Event loop of the routers of 1.19."""
-    opened = World()
+    opened = Router19Loop()
     yield opened
     opened.close()
 
@@ -145,11 +145,11 @@ def test_certificate_replaced_under_load_loses_no_message(
     """Replace the certificates at both ends. Kept connections stay open, retired ones are reopened, no message is
     lost."""
     routers: list[Router] = []
-    swapped: list[Swapped] = []
+    swapped: list[SwappableCertificate] = []
     for name in "AB":
         directory = tmp_path / name
         directory.mkdir()
-        swapped.append(Swapped(directory, certificate(authority, name)))
+        swapped.append(SwappableCertificate(directory, certificate(authority, name)))
         to = [router.ports["net"] for router in routers]
         profile = {"oldConnections": old, "uidFormat": "2"}
         routers.append(
@@ -199,7 +199,9 @@ def context_of_19(authority: Pki, purpose: ssl.Purpose) -> ssl.SSLContext:
     return context
 
 
-def test_router_of_dispatch_connects_over_tls(start: Start, workers: int, authority: Pki, router19_loop: World) -> None:
+def test_router_of_dispatch_connects_over_tls(
+    start: Start, workers: int, authority: Pki, router19_loop: Router19Loop
+) -> None:
     a = start(secured_interior("A", certificate(authority, "A"), authority.trusted), workers)
     other = Router19(router19_loop, "N")
     try:
@@ -212,7 +214,7 @@ def test_router_of_dispatch_connects_over_tls(start: Start, workers: int, author
 
 
 def test_connector_to_router_of_dispatch_works_over_tls(
-    start: Start, workers: int, authority: Pki, router19_loop: World
+    start: Start, workers: int, authority: Pki, router19_loop: Router19Loop
 ) -> None:
     other = Router19(router19_loop, "N")
     try:

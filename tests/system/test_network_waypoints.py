@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.container import Broker, Container
+from tests.peer.container import Container, ScriptedBroker
 from tests.peer.frames import source
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.fixtures import Start
 from tests.system.gateways import Network
 from tests.system.router import Section
@@ -20,7 +20,7 @@ BOTH = (auto_link("out"), auto_link("in"))
 
 
 @pytest.fixture
-def network(start: Start, workers: int, peers: list[Peer]) -> Network:
+def network(start: Start, workers: int, peers: list[AmqpPeer]) -> Network:
     return Network(start, workers, peers)
 
 
@@ -29,7 +29,7 @@ def start_chain(network: Network, names: str, everywhere: list[Section], **own: 
     network.chain(names, {name: [*everywhere, *own.get(name, [])] for name in names})
 
 
-def send_through(sender: Sender, receiver: Receiver, body: str) -> bytes:
+def send_through(sender: PeerSender, receiver: PeerReceiver, body: str) -> bytes:
     """Send a message that is accepted end to end; return the payload that arrived."""
     sender.wait_credit()
     number = sender.send(message.message(body))
@@ -156,7 +156,7 @@ def test_fallback_at_another_router_is_used_without_primary(network: Network) ->
 
 
 def test_connector_to_broker_serves_clients_of_another_router(network: Network) -> None:
-    broker = Broker()
+    broker = ScriptedBroker()
     network.peers.append(broker)  # type: ignore[arg-type]
     broker.drop = broker.close  # type: ignore[attr-defined]
     place = {"name": "broker", "host": "127.0.0.1", "port": broker.port, "role": "route-container"}
@@ -177,7 +177,7 @@ def test_connector_to_broker_serves_clients_of_another_router(network: Network) 
     sender = network.client("A").sender("r.x", wait=False)
     container.session_begun()
     end = container.link_attached()
-    assert isinstance(end, Receiver)
+    assert isinstance(end, PeerReceiver)
     sender.wait_attached()
     end.flow(1)
     send_through(sender, end, "on a link of its own")

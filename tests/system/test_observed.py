@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.counters import Counters
 from tests.system.fixtures import Start
 from tests.system.router import Router, listener, poll
@@ -24,15 +24,15 @@ def router_with_hooks(start: Start, workers: int) -> Router:
     return start([listener()], workers=workers, options=["-T"])
 
 
-def pair(router: Router, peers: list[Peer], address: str, credit: int) -> tuple[Any, Any]:
-    consuming, sending = Peer.opened(router.port), Peer.opened(router.port)
+def pair(router: Router, peers: list[AmqpPeer], address: str, credit: int) -> tuple[Any, Any]:
+    consuming, sending = AmqpPeer.opened(router.port), AmqpPeer.opened(router.port)
     peers.extend((consuming, sending))
     receiver = consuming.receiver(address, credit)
     return sending.sender(address), receiver
 
 
 def test_stuck_deliveries_and_blocked_links_are_counted_and_logged(
-    router_with_hooks: Router, peers: list[Peer]
+    router_with_hooks: Router, peers: list[AmqpPeer]
 ) -> None:
     assert (
         "Stuck delivery detection: Scan interval: 5 seconds, Delivery age threshold: 3 seconds" in router_with_hooks.log
@@ -74,7 +74,7 @@ def test_stuck_deliveries_and_blocked_links_are_counted_and_logged(
     assert any("Link lost" in line for line in lost[:closed])
 
 
-def test_latency_is_measured_in_microseconds(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_latency_is_measured_in_microseconds(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     router = start([listener()], workers=workers)
     sender, receiver = pair(router, peers, "a", credit=100)
     with Counters(router) as counters:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.other_user import program_for, program_out_of_reach
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import get
 from tests.system.router import ROOT, Router, listener
@@ -40,7 +40,7 @@ def test_router_as_another_user_checks_passwords_and_answers_pages(
         listener("web", http=True),
     ]
     router = start(sections, options=AS_USER, program=program)
-    peer = Peer(router.port)
+    peer = AmqpPeer(router.port)
     assert peer.sasl("PLAIN", b"\0alice\0secret").code == 0
     peer.drop()
     assert get(router.ports["web"], "/metrics").status == 200

@@ -6,7 +6,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, Performative, error_of, frame_octets, modified, received, rejected
-from tests.peer.peer import Delivery, Receiver, Sender
+from tests.peer.peer import PeerDelivery, PeerReceiver, PeerSender
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import FIRST, SECOND, Connect, Fresh, pair
 
@@ -16,7 +16,7 @@ WORKER_COUNTS = (1, 3)
 TRANSACTIONAL = Described(ULong(0x34), [b"txn-1", Described(ULong(0x24), [])])
 
 
-def send_unsettled(connect: Connect, fresh: Fresh, **fields: Any) -> tuple[Sender, int, Receiver, Delivery]:
+def send_unsettled(connect: Connect, fresh: Fresh, **fields: Any) -> tuple[PeerSender, int, PeerReceiver, PeerDelivery]:
     """Send a message; return sender, delivery number, receiver and the delivery, which is unsettled at both ends."""
     sender, receiver = pair(connect, fresh(), mode=fields.pop("mode", FIRST))
     number = sender.send(message.message("under way"), **fields)

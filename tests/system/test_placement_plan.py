@@ -13,7 +13,7 @@ import pytest
 from pipeline import recommend
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import SETTINGS, listener, poll
 from tests.system.telemetry import Row, rows
@@ -24,13 +24,13 @@ PAIRS = 6
 COUNT = 20
 
 
-def _connect_from(number: int, port: int) -> Peer:
-    peer = Peer(socket.create_connection(("127.0.0.1", port), source_address=(f"127.0.1.{number + 1}", 0)))
+def _connect_from(number: int, port: int) -> AmqpPeer:
+    peer = AmqpPeer(socket.create_connection(("127.0.0.1", port), source_address=(f"127.0.1.{number + 1}", 0)))
     peer.open()
     return peer
 
 
-def send_through_pairs(port: int, shift: int) -> list[Peer]:
+def send_through_pairs(port: int, shift: int) -> list[AmqpPeer]:
     """Send through pairs of clients, each with an address of its own; return their connections.
 
     `shift` connections are opened first, which moves the choice of workers where no placement decides.
@@ -97,7 +97,7 @@ def test_placement_plan_applied_reduces_traffic_across_workers(start: Start, tmp
     second = start(router_sections(after), WORKERS)
     port = second.ports["amqp"]
     assert apply_plan(plan, port, "--dry-run").count("+ placement") >= 2 * PAIRS
-    management = Management(Peer.opened(port))
+    management = Management(AmqpPeer.opened(port))
     assert management.query("placement") == []
     apply_plan(plan, port, "--yes")
     made = len(management.query("placement"))

@@ -13,7 +13,7 @@ import pytest
 from tests.peer import message
 from tests.peer.frames import coordinator, source, target
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
 from tests.system.router import EVERYTHING, Router, Section, listener, poll
 
@@ -276,7 +276,7 @@ def test_policy_dir_files_change_by_reload(start: Start) -> None:
     """Files of policyDir are added and removed by reloads; an invalid file changes nothing."""
     everything = vhost("$default", EVERYTHING)
     router = start([listener(), ("policy", {"enableVhostPolicy": True}), everything])
-    management = Management(Peer.opened(router.ports[""]))
+    management = Management(AmqpPeer.opened(router.ports[""]))
     directory = router.directory / "policies"
     directory.mkdir()
     file = directory / "x.json"
@@ -287,7 +287,7 @@ def test_policy_dir_files_change_by_reload(start: Start) -> None:
 
     def is_denied() -> bool:
         """Return False if a begin is answered, True if the close has arrived before."""
-        peer = Peer.opened(router.ports[""], hostname="v")
+        peer = AmqpPeer.opened(router.ports[""], hostname="v")
         try:
             peer.frame("begin", next_outgoing_id=0, incoming_window=1, outgoing_window=1)
             return peer.read_frame().name == "close"
@@ -319,7 +319,7 @@ def test_invalid_vhost_prevents_the_start(tmp_path: Path) -> None:
 def test_explain_command_names_rule_and_place(start: Start) -> None:
     """`sluice policy explain --url` shows the rules in force and their places in the configuration."""
     router = start([listener(), *SECTIONS])
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         group = {"users": "*", "remoteHosts": "*", "targets": "out"}
         Management(peer).create("vhost", "made", hostname="made", groups={"all": group})
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.peer.management import Management
-from tests.peer.peer import Link, Peer
+from tests.peer.peer import AmqpPeer, PeerLink
 from tests.system.fixtures import Start
 from tests.system.network import CONVERGENCE, connector, interior, ports
 from tests.system.router import Router, Section, listener, poll
@@ -56,7 +56,7 @@ def router_with_policy(request: pytest.FixtureRequest, start: Start) -> Iterator
     yield edge
 
 
-def _attach_all(peer: Peer, receivers: bool) -> list[Link]:
+def _attach_all(peer: AmqpPeer, receivers: bool) -> list[PeerLink]:
     session = peer.session
     if receivers:
         return [session.receiver(f"x{number}", wait=False) for number in range(AT_ONCE)]
@@ -66,7 +66,7 @@ def _attach_all(peer: Peer, receivers: bool) -> list[Link]:
 @pytest.mark.parametrize("receivers", [True, False], ids=["receivers", "senders"])
 def test_links_attached_at_once_keep_the_limit(router_with_policy: Router, receivers: bool) -> None:
     most = LIMITS["maxReceivers" if receivers else "maxSenders"]
-    with Peer.opened(router_with_policy.port, hostname="small") as peer:
+    with AmqpPeer.opened(router_with_policy.port, hostname="small") as peer:
         for _ in range(2):  # detached and refused links no longer count
             links = _attach_all(peer, receivers)
             for link in links:
@@ -83,7 +83,7 @@ def test_links_attached_at_once_keep_the_limit(router_with_policy: Router, recei
 
 
 def test_links_detached_before_their_answer_do_not_count(router_with_policy: Router) -> None:
-    with Peer.opened(router_with_policy.port, hostname="small") as peer:
+    with AmqpPeer.opened(router_with_policy.port, hostname="small") as peer:
         for _ in range(AT_ONCE):
             session = peer.begin(channel=1)
             session.receiver("left", wait=False)
@@ -93,9 +93,9 @@ def test_links_detached_before_their_answer_do_not_count(router_with_policy: Rou
 
 @pytest.mark.parametrize(("name", "most"), [("full", 4), ("each", 3), ("place", 2)])
 def test_connections_opened_at_once_keep_the_limit(router_with_policy: Router, name: str, most: int) -> None:
-    with Peer.opened(router_with_policy.port) as own, ExitStack() as stack:
+    with AmqpPeer.opened(router_with_policy.port) as own, ExitStack() as stack:
         management = Management(own)
-        peers = [stack.enter_context(Peer(router_with_policy.port)) for _ in range(AT_ONCE)]
+        peers = [stack.enter_context(AmqpPeer(router_with_policy.port)) for _ in range(AT_ONCE)]
         for peer in peers:
             peer.send_open(hostname=name)
 
@@ -108,7 +108,7 @@ def test_connections_opened_at_once_keep_the_limit(router_with_policy: Router, n
 
 
 def test_sessions_begun_at_once_keep_the_limit(router_with_policy: Router) -> None:
-    with Peer.opened(router_with_policy.port, hostname="small") as peer:
+    with AmqpPeer.opened(router_with_policy.port, hostname="small") as peer:
         for channel in range(AT_ONCE):
             peer.frame("begin", channel=channel, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
         error = peer.expect_close()
@@ -118,7 +118,10 @@ def test_sessions_begun_at_once_keep_the_limit(router_with_policy: Router) -> No
 
 def test_links_waiting_for_answers_follow_changed_rules(router_with_policy: Router) -> None:
     """Links allowed before the change are checked again, whether their attach was answered or not."""
-    with Peer.opened(router_with_policy.port, hostname="narrow") as peer, Peer.opened(router_with_policy.port) as own:
+    with (
+        AmqpPeer.opened(router_with_policy.port, hostname="narrow") as peer,
+        AmqpPeer.opened(router_with_policy.port) as own,
+    ):
         links = _attach_all(peer, receivers=False)
         nobody = {"all": {**GROUP, "targets": ""}}
         Management(own).update("vhost", "vhost/narrow", groups=nobody)
@@ -132,9 +135,9 @@ def test_end_of_a_connection_is_logged_with_its_use(start: Start, workers: int, 
     """The text is that of Dispatch 1.19, at level debug."""
     debug: Section = "log", {"module": "POLICY", "enable": "debug+"}
     router = start([listener(), debug, *POLICY], workers)
-    with Peer.opened(router.port, hostname="small") as other:  # stays open
+    with AmqpPeer.opened(router.port, hostname="small") as other:  # stays open
         other.begin()
-        peer = Peer.opened(router.port, hostname="small")
+        peer = AmqpPeer.opened(router.port, hostname="small")
         session = peer.begin()
         peer.begin()
         senders = [session.sender(f"s{number}", credit=False) for number in range(2)]
@@ -158,6 +161,6 @@ def test_end_of_a_connection_is_logged_with_its_use(start: Start, workers: int, 
 
 def test_end_of_a_connection_without_policy_is_not_logged(start: Start) -> None:
     router = start([listener(), ("log", {"module": "POLICY", "enable": "debug+"})], 3)
-    Peer.opened(router.port).close()
+    AmqpPeer.opened(router.port).close()
     router.wait_log("Connection Closed")
     assert "closed with resources" not in router.log

@@ -7,7 +7,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system.fixtures import CAPACITY, Connect, Fresh, bodies
 from tests.system.router import Section, listener, poll
 
@@ -25,13 +25,13 @@ SECTIONS: list[Section] = [
 ]
 
 
-def attach_pair(connect: Connect, address: str, credit: int = 0) -> tuple[Sender, Receiver]:
+def attach_pair(connect: Connect, address: str, credit: int = 0) -> tuple[PeerSender, PeerReceiver]:
     """Attach a producer with capacity 250 and a consumer with a queue of ten."""
     receiver = connect("ten").receiver(address, credit)
     return connect().sender(address), receiver
 
 
-def dropped(management: Management, receiver: Receiver) -> int:
+def dropped(management: Management, receiver: PeerReceiver) -> int:
     """Return the number of presettled deliveries that the router has dropped for a consumer."""
     row = management.one("router.link", owningAddr="M0" + receiver.address, linkDir="out")
     count = row["droppedPresettledCount"]
@@ -39,7 +39,7 @@ def dropped(management: Management, receiver: Receiver) -> int:
     return count
 
 
-def wait_dropped(management: Management, receiver: Receiver, count: int) -> None:
+def wait_dropped(management: Management, receiver: PeerReceiver, count: int) -> None:
     """Wait until `count` deliveries were dropped. The consumer's worker receives them later than the producer's
     worker."""
     for _ in range(100):
@@ -101,7 +101,7 @@ def test_aborted_message_does_not_count_as_unsettled(connect: Connect, fresh: Fr
     assert (row["deliveryCount"], row["presettledCount"], row["unsettledCount"]) == (43, 40, 0)
 
 
-def receive_in_time(sender: Sender, receiver: Receiver, total: int) -> bool:
+def receive_in_time(sender: PeerSender, receiver: PeerReceiver, total: int) -> bool:
     """Send as credit allows and receive all in order; return False if the interval between two grants was too long.
 
     After a second without credit the router drops deliveries, and a loaded machine may stop this process so long.

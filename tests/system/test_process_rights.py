@@ -15,7 +15,7 @@ import pytest
 from router.process import BEHIND, CAP_DAC_OVERRIDE, KEPT, SHORT_SLICE_NS
 from tests.other_user import program_for
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
 from tests.system.router import FILES, ROOT, Router, Section, listener, poll
@@ -165,7 +165,7 @@ def test_workers_with_keys_are_not_dumpable(start: Start, authority: Pki) -> Non
     router = start([listener(), FILES], 2)
     pids = router.worker_pids()
     assert try_memory(pids) == {"open"}, "there is nothing to hide yet"
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     management = Management(peer)
     files = {"certFile": str(authority.server.certificate), "privateKeyFile": str(authority.server.key)}
     management.create("sslProfile", "p", **files)
@@ -175,7 +175,7 @@ def test_workers_with_keys_are_not_dumpable(start: Start, authority: Pki) -> Non
     poll(lambda: try_memory(router.worker_pids()) == {"closed"}, "the new worker cannot be opened either")
     assert try_memory([router.pid]) == {"closed"}
     peer.drop()
-    own = Peer.opened(router.port)
+    own = AmqpPeer.opened(router.port)
     rows = Management(own).call("GET-WORKERS")
     own.drop()
     assert [row["residentOctets"] > 0 and row["cpuSeconds"] is not None for row in rows] == [True, True], rows

@@ -4,7 +4,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, received
-from tests.peer.peer import Sender
+from tests.peer.peer import PeerSender
 from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, pass_one, table_known
 from tests.system.router import Section, listener
 
@@ -47,7 +47,7 @@ def test_exchange_and_management_have_credit_at_once(connect: Connect) -> None:
     assert connect().sender("$management").credit == CAPACITY
 
 
-def wait_replenished(sender: Sender, capacity: int = 10) -> None:
+def wait_replenished(sender: PeerSender, capacity: int = 10) -> None:
     """Wait until most of the capacity is granted again; the router may grant in batches."""
     sender.peer.until(lambda: sender.credit > capacity // 2, "credit is replenished")
 

@@ -6,13 +6,13 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import state_name
-from tests.peer.peer import Sender
+from tests.peer.peer import PeerSender
 from tests.system.fixtures import Connect, Fresh, bodies, pair
 
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-LOSSES: dict[str, Callable[[Sender], object]] = {
+LOSSES: dict[str, Callable[[PeerSender], object]] = {
     "detach": lambda sender: sender.detach(),
     "end": lambda sender: sender.session.end(),
     "close": lambda sender: sender.peer.close(),

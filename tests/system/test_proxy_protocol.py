@@ -12,7 +12,7 @@ import pytest
 
 from tests.peer import proxy_headers as proxy
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
@@ -56,7 +56,7 @@ def router(start: Start, authority: Pki, workers: int) -> Router:
 
 @pytest.fixture
 def management(router: Router) -> Iterator[Management]:
-    with Peer.opened(router.port) as own:
+    with AmqpPeer.opened(router.port) as own:
         yield Management(own)
 
 
@@ -82,7 +82,7 @@ def host_of(management: Management, container: str) -> str:
 def test_client_address_of_header_is_shown(router: Router, management: Management, header: bytes, client: str) -> None:
     opened = dial(router, "plain")
     opened.sendall(header)
-    with Peer(opened) as peer:
+    with AmqpPeer(opened) as peer:
         peer.open(container_id="forwarded")
         assert host_of(management, "forwarded").startswith(client)
 
@@ -93,14 +93,14 @@ def test_header_in_single_octets_is_read_before_amqp(router: Router, management:
     header = proxy.text(*CLIENT)
     for octet in header[:-1]:
         opened.sendall(bytes([octet]))
-    with Peer(opened) as peer:
+    with AmqpPeer(opened) as peer:
         peer.raw(header[-1:])
         peer.open(container_id="pieces")
         assert host_of(management, "pieces") == "192.0.2.7:40000"
 
 
 def test_header_from_untrusted_host_is_not_read(router: Router, management: Management) -> None:
-    with Peer(dial(router, "plain", STRANGER)) as peer:
+    with AmqpPeer(dial(router, "plain", STRANGER)) as peer:
         peer.open(container_id="direct")
         assert host_of(management, "direct").startswith(STRANGER)
     with dial(router, "plain", STRANGER) as liar:
@@ -114,7 +114,7 @@ def test_tls_after_the_header_works(router: Router, management: Management, auth
     opened.sendall(proxy.binary(*CLIENT))
     secured = authority.context().wrap_socket(opened, server_hostname="localhost")
     assert isinstance(secured, ssl.SSLSocket)
-    with Peer(secured) as peer:
+    with AmqpPeer(secured) as peer:
         peer.open(container_id="secured")
         assert host_of(management, "secured") == "192.0.2.7:40000"
 
@@ -130,7 +130,7 @@ def test_policy_uses_the_client_address(router: Router) -> None:
     for header, allowed in ((proxy.text(*CLIENT), True), (proxy.text("198.51.100.1", 1), False)):
         opened = dial(router, "policed")
         opened.sendall(header)
-        with Peer(opened) as peer:
+        with AmqpPeer(opened) as peer:
             peer.open()
             if allowed:
                 peer.barrier()

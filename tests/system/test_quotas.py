@@ -12,7 +12,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.system.edges import EDGES, EdgeView, edge
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
@@ -58,7 +58,7 @@ def stats_of(management: Management, hostname: str) -> dict[str, Any]:
 def test_links_of_all_connections_share_the_limit(connect: Connect, management: Management, hostname: str) -> None:
     """Attach 40 links at once over two connections; a detached link makes room for another."""
     peers = [connect(hostname=hostname) for _ in range(2)]
-    links: list[Sender | Receiver] = []
+    links: list[PeerSender | PeerReceiver] = []
     for number in range(20):
         for peer in peers:
             attach = peer.sender if number % 2 else peer.receiver
@@ -107,7 +107,7 @@ def test_connections_of_a_group_share_the_limit(router: Router, connect: Connect
 
 
 def _admits(router: Router, hostname: str) -> bool:
-    with Peer.opened(router.port, hostname=hostname) as peer:
+    with AmqpPeer.opened(router.port, hostname=hostname) as peer:
         try:
             peer.barrier()
         except AssertionError:
@@ -115,7 +115,7 @@ def _admits(router: Router, hostname: str) -> bool:
         return True
 
 
-def _seconds(senders: list[Sender], receivers: list[Receiver], count: int, payload: bytes) -> float:
+def _seconds(senders: list[PeerSender], receivers: list[PeerReceiver], count: int, payload: bytes) -> float:
     """Send `count` messages over all senders as credit allows; return the seconds until all have arrived."""
     begun = time.monotonic()
     sent = 0
@@ -129,7 +129,7 @@ def _seconds(senders: list[Sender], receivers: list[Receiver], count: int, paylo
     return time.monotonic() - begun
 
 
-def _wait_received(receivers: list[Receiver], count: int) -> None:
+def _wait_received(receivers: list[PeerReceiver], count: int) -> None:
     """Wait until `count` messages have arrived in all."""
 
     def received() -> bool:
@@ -180,7 +180,7 @@ def test_messages_on_anonymous_and_routed_links_keep_the_rate(router: Router, co
     sender = peer.sender("routed.q", wait=False)
     broker.session_begun()
     end = broker.link_attached()
-    assert isinstance(end, Receiver)
+    assert isinstance(end, PeerReceiver)
     end.flow(5000)
     begun = time.monotonic()
     for _ in range(4 * RATE):
@@ -263,7 +263,7 @@ def test_metrics_page_shows_limits_and_use(router: Router, connect: Connect) -> 
 def test_changed_limits_apply_to_open_connections_with_on_change_close(start: Start, workers: int) -> None:
     policy: Section = "policy", {"enableVhostPolicy": True}
     router = start([listener(), policy, vhost("$default"), vhost("live", onChange="close")], workers)
-    with Peer.opened(router.port) as own, Peer.opened(router.port, hostname="live") as peer:
+    with AmqpPeer.opened(router.port) as own, AmqpPeer.opened(router.port, hostname="live") as peer:
         receiver, sender = peer.receiver("a", 5000), peer.sender("a")
         management = Management(own)
         management.update("vhost", "vhost/live", maxMessagesPerSecond=RATE, maxLinks=2)
@@ -280,7 +280,7 @@ def test_edge_router_applies_the_quota_to_its_clients(start: Start, workers: int
     limited = vhost("messages", maxMessagesPerSecond=RATE)
     below = start([*edge("E", above), policy, vhost("$default"), limited], workers)
     view = EdgeView(above)
-    with Peer.opened(above.port) as consumer, Peer.opened(below.port, hostname="messages") as peer:
+    with AmqpPeer.opened(above.port) as consumer, AmqpPeer.opened(below.port, hostname="messages") as peer:
         receiver = consumer.receiver("far", 5000)
         sender = peer.sender("far", credit=False)
         sender.wait_credit(timeout=CONVERGENCE)
@@ -294,9 +294,9 @@ def test_killed_worker_releases_its_buffered_octets(start: Start) -> None:
     policy: Section = "policy", {"enableVhostPolicy": True}
     limited = vhost("buffered", maxBufferedOctets=BUFFERED)
     router = start([listener(), policy, vhost("$default"), limited], 3)
-    with Peer.opened(router.port) as own:
+    with AmqpPeer.opened(router.port) as own:
         management = Management(own)
-        peers = [Peer.opened(router.port, hostname="buffered", container_id=f"c{number}") for number in range(6)]
+        peers = [AmqpPeer.opened(router.port, hostname="buffered", container_id=f"c{number}") for number in range(6)]
         for number, peer in enumerate(peers):
             peer.receiver(f"q{number}", 0)
             sender = peer.sender(f"q{number}")

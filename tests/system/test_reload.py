@@ -12,8 +12,8 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import source
-from tests.peer.management import Management, ManagementError
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.management import Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import get
 from tests.system.router import FILES, Router, Section, free_port, listener, poll
@@ -24,13 +24,13 @@ ADDRESS = "router.config.address"
 class ReloadingRouter:
     """Router under test, with a management client on its own connection."""
 
-    def __init__(self, router: Router, peers: list[Peer]) -> None:
+    def __init__(self, router: Router, peers: list[AmqpPeer]) -> None:
         self.router = router
         self.peers = peers
         self.management = Management(self.connect())
 
-    def connect(self, port: int | None = None) -> Peer:
-        peer = Peer.opened(next(iter(self.router.ports.values())) if port is None else port)
+    def connect(self, port: int | None = None) -> AmqpPeer:
+        peer = AmqpPeer.opened(next(iter(self.router.ports.values())) if port is None else port)
         self.peers.append(peer)
         return peer
 
@@ -42,8 +42,8 @@ class ReloadingRouter:
         answer: dict[str, Any] = self.management.call("RELOAD", **properties)
         return answer
 
-    def reload_refused(self, sections: Iterable[Section], **properties: bool) -> ManagementError:
-        with pytest.raises(ManagementError) as caught:
+    def reload_refused(self, sections: Iterable[Section], **properties: bool) -> ManagementStatusError:
+        with pytest.raises(ManagementStatusError) as caught:
             self.reload(sections, **properties)
         return caught.value
 
@@ -52,7 +52,7 @@ class ReloadingRouter:
         answer = self.reload(sections, **properties)
         return [(change["kind"], change["type"].rpartition(".")[2]) for change in answer["changes"]]
 
-    def links(self, address: str, receivers: int = 2) -> tuple[Sender, list[Receiver]]:
+    def links(self, address: str, receivers: int = 2) -> tuple[PeerSender, list[PeerReceiver]]:
         made = [self.connect().receiver(address, 100) for _ in range(receivers)]
         return self.connect().sender(address), made
 
@@ -62,7 +62,7 @@ class ReloadingRouter:
 
 
 @pytest.fixture
-def reloading(start: Start, workers: int, peers: list[Peer]) -> ReloadingRouter:
+def reloading(start: Start, workers: int, peers: list[AmqpPeer]) -> ReloadingRouter:
     return ReloadingRouter(start([listener()], workers), peers)
 
 
@@ -70,11 +70,11 @@ def address(prefix: str, distribution: str, **more: Any) -> Section:
     return "address", {"prefix": prefix, "distribution": distribution, **more}
 
 
-def send(sender: Sender, bodies: Iterable[str]) -> list[int]:
+def send(sender: PeerSender, bodies: Iterable[str]) -> list[int]:
     return [sender.send(message.message(body)) for body in bodies]
 
 
-def take(receiver: Receiver, count: int) -> list[Any]:
+def take(receiver: PeerReceiver, count: int) -> list[Any]:
     """Receive and accept `count` messages; return their bodies."""
     found = receiver.receive(count)
     for delivery in found:
@@ -156,9 +156,9 @@ def test_addresses_made_by_management_are_removed_by_reload(reloading: Reloading
     send(sender, ["1"])
     assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
     row = reloading.management.one(ADDRESS, name="mine")
-    with pytest.raises(ManagementError, match="400 Name conflicts with an existing entity"):
+    with pytest.raises(ManagementStatusError, match="400 Name conflicts with an existing entity"):
         reloading.management.create(ADDRESS, "mine", prefix="b")
-    with pytest.raises(ManagementError, match="400 Already exists"):
+    with pytest.raises(ManagementStatusError, match="400 Already exists"):
         reloading.management.create(ADDRESS, "other", pattern="a.#")
     # A reload compares with the file alone, so it would delete the address made by management.
     answer = reloading.reload(plan=True)
@@ -199,7 +199,7 @@ def bind(name: str, hop: str, key: str) -> Section:
     return "binding", {"name": name, "exchangeName": "x", "bindingKey": key, "nextHopAddress": hop}
 
 
-def send_subject(sender: Sender, subject: str, body: str) -> None:
+def send_subject(sender: PeerSender, subject: str, body: str) -> None:
     payload = message.properties(subject=subject) + message.value(body)
     assert sender.outcome(sender.send(payload)).name == "accepted"
 
@@ -289,9 +289,9 @@ def test_log_settings_change_by_reload(reloading: ReloadingRouter) -> None:
     reloading.connect()
     poll(lambda: log.exists() and "Accepted connection" in log.read_text(), "lines in the new file")
     entity = reloading.management.one("log", identity="log/SERVER")
-    with pytest.raises(ManagementError, match="500 .*Failed to open log file '/nowhere/x'"):
+    with pytest.raises(ManagementStatusError, match="500 .*Failed to open log file '/nowhere/x'"):
         reloading.management.update("log", "log/SERVER", outputFile="/nowhere/x")
-    with pytest.raises(ManagementError, match="is not a valid log level"):
+    with pytest.raises(ManagementStatusError, match="is not a valid log level"):
         reloading.management.update("log", "log/SERVER", enable="loud")
     assert reloading.management.one("log", identity="log/SERVER") == entity
     reloading.management.update("log", "log/SERVER", enable="error+")
@@ -363,12 +363,12 @@ def test_invalid_file_changes_nothing(reloading: ReloadingRouter, bad: list[Sect
 
 def test_missing_file_changes_nothing(reloading: ReloadingRouter) -> None:
     reloading.router.config.unlink()
-    with pytest.raises(ManagementError, match="400 .*cannot be opened: No such file or directory"):
+    with pytest.raises(ManagementStatusError, match="400 .*cannot be opened: No such file or directory"):
         reloading.reload()
 
 
 def test_undo_called_twice_restores_the_reload(reloading: ReloadingRouter) -> None:
-    with pytest.raises(ManagementError, match="400 There is nothing to undo"):
+    with pytest.raises(ManagementStatusError, match="400 There is nothing to undo"):
         reloading.reload(undo=True)
     reloading.management.create(ADDRESS, "mine", prefix="m")
     reloading.reload([listener(), address("a", "multicast")])
@@ -394,7 +394,7 @@ def test_attribute_needing_restart_is_reported_and_kept(reloading: ReloadingRout
     assert "id" in reloading.reload(plan=True)["changes"][0]["attributes"]
 
 
-def test_file_without_id_changes_nothing(start: Start, peers: list[Peer]) -> None:
+def test_file_without_id_changes_nothing(start: Start, peers: list[AmqpPeer]) -> None:
     text = "listener {\n    host: 127.0.0.1\n    port: 0\n}\n"
     reloading = ReloadingRouter(start(text=text), peers)
     assert reloading.reload()["changes"] == []

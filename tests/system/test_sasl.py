@@ -20,7 +20,7 @@ from supervisor.auth.authentication import MOST_RENEWALS
 from tests import sasldb
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, error_of
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get, scrape
 from tests.system.router import Router, Section, listener, poll
@@ -81,15 +81,15 @@ def login_router(_login_router: Router, request: pytest.FixtureRequest) -> Route
 
 
 @pytest.fixture
-def dial_in(login_router: Router, peers: list[Peer]) -> Any:
-    def connected(name: str) -> Peer:
-        peers.append(Peer(login_router.ports[name]))
+def dial_in(login_router: Router, peers: list[AmqpPeer]) -> Any:
+    def connected(name: str) -> AmqpPeer:
+        peers.append(AmqpPeer(login_router.ports[name]))
         return peers[-1]
 
     return connected
 
 
-def offered_mechanisms(peer: Peer) -> list[str]:
+def offered_mechanisms(peer: AmqpPeer) -> list[str]:
     assert peer.header(SASL_HEADER) == SASL_HEADER
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
@@ -98,7 +98,7 @@ def plain(user: str, password: str) -> bytes:
     return f"\0{user}\0{password}".encode()
 
 
-def log_in(peer: Peer, mechanism: str, response: bytes) -> Peer:
+def log_in(peer: AmqpPeer, mechanism: str, response: bytes) -> AmqpPeer:
     """Log in and open the connection."""
     assert peer.sasl(mechanism, response).code == 0
     assert peer.header() == AMQP_HEADER
@@ -108,7 +108,7 @@ def log_in(peer: Peer, mechanism: str, response: bytes) -> Peer:
 
 
 def user_of(login_router: Router, container: str = "client") -> dict[str, Any]:
-    with Peer.opened(login_router.port) as peer:
+    with AmqpPeer.opened(login_router.port) as peer:
         rows = [row for row in Management(peer).query("connection") if row["container"] == container]
         return rows[-1]
 
@@ -199,10 +199,10 @@ def test_client_skipping_authentication_is_closed_silently(login_router: Router,
 
 
 def test_client_without_login_is_anonymous(login_router: Router) -> None:
-    with Peer.opened(login_router.port, sasl=False, container_id="skipped"):
+    with AmqpPeer.opened(login_router.port, sasl=False, container_id="skipped"):
         row = user_of(login_router, "skipped")
         assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", None, False)
-    with Peer.opened(login_router.port, container_id="anonymous"):
+    with AmqpPeer.opened(login_router.port, container_id="anonymous"):
         row = user_of(login_router, "anonymous")
         assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", "ANONYMOUS", True)
 
@@ -253,7 +253,7 @@ def test_token_renewed_keeps_the_connection(dial_in: Any) -> None:
 def test_users_of_issuers_are_distinct(login_router: Router, dial_in: Any) -> None:
     """Policy sees a prefix in the user name, and only tokens of the same issuer renew a login."""
     shown = {ISSUER: "alice", OTHER: "other:alice", SAME: "alice"}
-    with Peer.opened(login_router.port) as own:
+    with AmqpPeer.opened(login_router.port) as own:
         management = Management(own)
         for issuer_, user in shown.items():
             good = token(iss=issuer_)
@@ -313,7 +313,7 @@ def test_changed_user_file_is_used(login_router: Router, dial_in: Any, folder: P
 
 
 def test_entity_rows_contain_no_passwords(login_router: Router) -> None:
-    with Peer.opened(login_router.port) as peer:
+    with AmqpPeer.opened(login_router.port) as peer:
         management = Management(peer)
         (row,) = management.query("saslUsers")
         assert (row["name"], Path(row["file"]).name) == ("people-file", "users")
@@ -330,7 +330,7 @@ def test_killed_authentication_process_is_replaced(login_router: Router, dial_in
     os.kill(found.pid, signal.SIGKILL)
     assert waiting.expect("sasl-outcome").code == 1
     assert waiting.expect_end() == []
-    with Peer.opened(login_router.port) as peer:
+    with AmqpPeer.opened(login_router.port) as peer:
         peer.barrier()
 
     def again() -> bool:
@@ -341,7 +341,7 @@ def test_killed_authentication_process_is_replaced(login_router: Router, dial_in
 
 
 @LIBRARY
-def test_library_configuration_of_dispatch_works(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
+def test_library_configuration_of_dispatch_works(start: Start, tmp_path: Path, peers: list[AmqpPeer]) -> None:
     """Cover security.md S-1 to S-4 with a configuration file as 1.19 has it."""
     sasldb.make(tmp_path, {"guest": "secret"}, name="my-router", mechanisms="PLAIN SCRAM-SHA-1 ANONYMOUS")
     sasldb.make(
@@ -354,8 +354,8 @@ def test_library_configuration_of_dispatch_works(start: Start, tmp_path: Path, p
         listener("all", authenticatePeer=True),
     ])  # fmt: skip
 
-    def dial(name: str) -> Peer:
-        peers.append(Peer(router.ports[name]))
+    def dial(name: str) -> AmqpPeer:
+        peers.append(AmqpPeer(router.ports[name]))
         return peers[-1]
 
     assert offered_mechanisms(dial("plain")) == ["PLAIN"]

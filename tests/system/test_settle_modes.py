@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection
 
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected, state_name
-from tests.peer.peer import Delivery, Outcome, Receiver, Sender
+from tests.peer.peer import PeerDelivery, PeerOutcome, PeerReceiver, PeerSender
 from tests.peer.types import Described
 from tests.system.edges import Site, edge, with_edges
 from tests.system.fixtures import FIRST, SECOND
@@ -65,7 +65,7 @@ def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 def attach_ends(
     network: Site, place: tuple[str, str], into: int, out: int, credit: int = 10
-) -> tuple[Sender, Receiver]:
+) -> tuple[PeerSender, PeerReceiver]:
     """Attach a sender with mode `into` and a receiver with mode `out` to a new address."""
     address = network.fresh("balanced/")
     receiver = network.connect(place[1]).receiver(address, credit, rcv_settle_mode=out)
@@ -74,7 +74,7 @@ def attach_ends(
     return sender, receiver
 
 
-def wait_settled(receiver: Receiver, delivery: Delivery) -> Outcome:
+def wait_settled(receiver: PeerReceiver, delivery: PeerDelivery) -> PeerOutcome:
     """Wait until the router has settled towards the consumer, and return the outcome."""
     settled = receiver.session.remote_settled
     receiver.peer.until(lambda: delivery.id in settled and settled[delivery.id].settled, "settlement at the consumer")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.peer.container import Broker, Container
+from tests.peer.container import Container, ScriptedBroker
 from tests.peer.frames import SASL_HEADER
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import pki
 from tests.peer.types import Array, Symbol
 from tests.peer.wire import StreamEnd
@@ -78,8 +78,8 @@ SILENCES: list[tuple[Callable[[Container], None], str]] = [
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    made = Broker()
+def broker() -> Iterator[ScriptedBroker]:
+    made = ScriptedBroker()
     yield made
     made.close()
 
@@ -98,11 +98,11 @@ def start_with_connector(start: Start, port: int, **attributes: Any) -> Router:
 
 @pytest.mark.parametrize(("fall_silent", "awaited"), SILENCES, ids=[action.__name__ for action, _ in SILENCES])
 def test_silent_peer_is_closed_after_the_idle_timeout(
-    start: Start, broker: Broker, peers: list[Peer], fall_silent: Callable[[Container], None], awaited: str
+    start: Start, broker: ScriptedBroker, peers: list[AmqpPeer], fall_silent: Callable[[Container], None], awaited: str
 ) -> None:
     router = start_with_connector(start, broker.port)
     fall_silent(broker.accept())
-    own = Peer.opened(router.port)
+    own = AmqpPeer.opened(router.port)
     peers.append(own)
     management = Management(own)
     text = rf"\[C\d+\] Connection to 127\.0\.0\.1:{broker.port} failed: {re.escape(EXPIRED + awaited)}$"
@@ -112,10 +112,10 @@ def test_silent_peer_is_closed_after_the_idle_timeout(
 
 
 def test_handshake_in_progress_is_shown_with_the_failure_before(
-    start: Start, broker: Broker, peers: list[Peer]
+    start: Start, broker: ScriptedBroker, peers: list[AmqpPeer]
 ) -> None:
     router = start_with_connector(start, broker.port)
-    own = Peer.opened(router.port)
+    own = AmqpPeer.opened(router.port)
     peers.append(own)
     management = Management(own)
     attempt = rf"\[C\d+\] Connection to 127\.0\.0\.1:{broker.port}"
@@ -129,7 +129,7 @@ def test_handshake_in_progress_is_shown_with_the_failure_before(
     poll(lambda: "Connection Opened" in row(management)["connectionMsg"], "the connection opens")
 
 
-def serve_next(broker: Broker) -> bool:
+def serve_next(broker: ScriptedBroker) -> bool:
     """Open the next connection; return False if the router has ended it meanwhile. Raise TimeoutError if none
     comes."""
     container = broker.accept(RETRY_SECONDS)
@@ -143,7 +143,7 @@ def serve_next(broker: Broker) -> bool:
 @pytest.mark.parametrize("role", ["inter-router", "edge", "inter-edge", "normal"])
 @pytest.mark.parametrize("fall_silent", [send_nothing, send_header, send_amqp_header])
 def test_silent_peer_of_any_role_is_closed(
-    start: Start, broker: Broker, role: str, fall_silent: Callable[[Container], None]
+    start: Start, broker: ScriptedBroker, role: str, fall_silent: Callable[[Container], None]
 ) -> None:
     router = start_with_connector(start, broker.port, role=role)
     fall_silent(broker.accept())
@@ -151,7 +151,7 @@ def test_silent_peer_of_any_role_is_closed(
     broker.accept(RETRY_SECONDS)
 
 
-def test_silent_peer_during_tls_handshake_is_closed(start: Start, broker: Broker) -> None:
+def test_silent_peer_during_tls_handshake_is_closed(start: Start, broker: ScriptedBroker) -> None:
     router = start_with_connector(start, broker.port, sslProfile="p")
     broker.accept()
     router.wait_log(re.escape(EXPIRED + "SASL header"))
@@ -160,7 +160,7 @@ def test_silent_peer_during_tls_handshake_is_closed(start: Start, broker: Broker
 
 def test_silent_peer_after_tls_handshake_is_closed(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
     made = pki(tmp_path_factory.getbasetemp())
-    secured = Broker(made.server_context(made.server))
+    secured = ScriptedBroker(made.server_context(made.server))
     own = {"name": "p", "caCertFile": made.trusted}
     place = {"name": "silent", "host": "localhost", "port": secured.port, "idleTimeoutSeconds": IDLE, "sslProfile": "p"}
     try:
@@ -172,7 +172,7 @@ def test_silent_peer_after_tls_handshake_is_closed(start: Start, tmp_path_factor
         secured.close()
 
 
-def test_slow_peer_is_not_closed(start: Start, broker: Broker, peers: list[Peer]) -> None:
+def test_slow_peer_is_not_closed(start: Start, broker: ScriptedBroker, peers: list[AmqpPeer]) -> None:
     """Each octet restarts the idle timeout, so the whole handshake may take longer."""
     router = start_with_connector(start, broker.port, idleTimeoutSeconds=2)
     container = broker.accept()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Link, Peer, Sender
+from tests.peer.peer import AmqpPeer, PeerLink, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start
 from tests.system.network import Two, View, connector, interior, ports
@@ -42,7 +42,7 @@ WAITING = 5
 NAMES = ("linkName", "identity", "linkDir", "stall", "stallSeconds", "stallText")
 
 
-def wait_stall(management: Management, link: Link, word: str | None) -> dict[str, Any]:
+def wait_stall(management: Management, link: PeerLink, word: str | None) -> dict[str, Any]:
     """Wait until management shows the stall reason `word` at a link, and return its row."""
 
     def shown() -> dict[str, Any] | None:
@@ -75,13 +75,13 @@ def check_tools_agree(router: Router, address: str, row: dict[str, Any], who: st
     assert shown["stalled for"] != "-"
 
 
-def queue(sender: Sender, count: int, size: int = 10) -> None:
+def queue(sender: PeerSender, count: int, size: int = 10) -> None:
     for _ in range(count):
         sender.send(message.data(bytes(size)))
     sender.peer.barrier()
 
 
-def connect_as(connect: Connect, name: str, listener_name: str = "", **fields: Any) -> Peer:
+def connect_as(connect: Connect, name: str, listener_name: str = "", **fields: Any) -> AmqpPeer:
     return connect(listener_name, container_id=name, **fields)
 
 
@@ -138,7 +138,7 @@ def test_missing_credit_is_the_stall_reason(
 def test_missing_credit_of_broker_is_the_stall_reason(router: Router, management: Management) -> None:
     """The sender on a link route waits for credit of the container at the other end."""
     broker = RouteContainer.connected(router.ports["brokers"])
-    client = Peer.opened(router.port, container_id="routed-client")
+    client = AmqpPeer.opened(router.port, container_id="routed-client")
     try:
         sender = client.sender("routed.q", name="routed.in", wait=False)
         broker.link_attached()
@@ -192,7 +192,7 @@ def test_missing_consumer_is_the_stall_reason(
     assert (done.code, "no consumer" in done.out) == (UNREACHABLE, True)
 
 
-def fill_window(sender: Sender, size: int) -> None:
+def fill_window(sender: PeerSender, size: int) -> None:
     """Send messages of one frame each until the router's session window is closed."""
     client, session = sender.peer, sender.session
     for _ in range(CAPACITY):
@@ -252,10 +252,10 @@ def test_stall_beyond_a_hop_is_explained(two: Two) -> None:
     assert row["stallText"][1:] in done.out
 
 
-def connect_to_worker(router: Router, peers: list[Peer], pid: int, name: str) -> Peer:
+def connect_to_worker(router: Router, peers: list[AmqpPeer], pid: int, name: str) -> AmqpPeer:
     """Return a connection of worker `pid`. Each new connection goes to the worker that has the fewest."""
     for _ in range(2 * router.workers):
-        one = Peer.opened(router.port, container_id=name)
+        one = AmqpPeer.opened(router.port, container_id=name)
         peers.append(one)
         if router.worker_of(one.socket.getsockname()[1]) == pid:
             return one
@@ -264,7 +264,7 @@ def connect_to_worker(router: Router, peers: list[Peer], pid: int, name: str) ->
 
 @pytest.mark.disturbs
 @pytest.mark.parametrize("workers", [3], indirect=True)
-def test_full_ring_is_the_stall_reason(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_full_ring_is_the_stall_reason(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """The consumer's worker is stopped, and the producer's worker fills the ring to it."""
     router = start([listener()], workers)
     address = "balanced/ring"
@@ -284,12 +284,12 @@ def test_full_ring_is_the_stall_reason(start: Start, workers: int, peers: list[P
 
 
 @pytest.mark.disturbs
-def test_next_hop_that_reads_nothing_is_the_stall_reason(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_next_hop_that_reads_nothing_is_the_stall_reason(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """The next hop is stopped and reads nothing. Explain is not called: it may have no path to the hop."""
     (port,) = ports(1)
     a, b = start(interior("A", port), workers), start(interior("B", to=[port]), workers)
     View(a).wait_nodes(B=1)
-    peers += [Peer.opened(b.port), Peer.opened(a.port, container_id="sends"), Peer.opened(a.port)]
+    peers += [AmqpPeer.opened(b.port), AmqpPeer.opened(a.port, container_id="sends"), AmqpPeer.opened(a.port)]
     peers[0].receiver("far", credit=1000)
     View(a).wait_remote("M0far", "B")
     sender = peers[1].sender("far", name="far.in")
@@ -319,13 +319,13 @@ def test_next_hop_that_reads_nothing_is_the_stall_reason(start: Start, workers: 
 
 # Octets passed to another worker do not count for the connection.
 @pytest.mark.parametrize("workers", [1], indirect=True)
-def test_window_of_next_hop_is_explained_at_both_routers(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_window_of_next_hop_is_explained_at_both_routers(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """The next hop holds as many octets from this router as it may; explain names it at both routers."""
     (port,) = ports(1)
     a = start(interior("A", port), workers)
     b = start([*interior("B"), connector(port, maxBufferedMegabytes=1)], workers)
     View(a).wait_nodes(B=1)
-    peers += [Peer.opened(b.port, container_id="frugal"), Peer.opened(a.port, container_id="sends")]
+    peers += [AmqpPeer.opened(b.port, container_id="frugal"), AmqpPeer.opened(a.port, container_id="sends")]
     peers[0].receiver("far", credit=0)
     View(a).wait_remote("M0far", "B")
     sender = peers[1].sender("far", name="far.in")
@@ -346,6 +346,6 @@ def test_window_of_next_hop_is_explained_at_both_routers(start: Start, workers: 
     assert "wait for router 'B'" in row["stallText"]
 
 
-def connect_to_router(peers: list[Peer], router: Router) -> Peer:
-    peers.append(Peer.opened(router.port))
+def connect_to_router(peers: list[AmqpPeer], router: Router) -> AmqpPeer:
+    peers.append(AmqpPeer.opened(router.port))
     return peers[-1]

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import psutil
 import pytest
 
-from tests.peer.container import Broker
+from tests.peer.container import ScriptedBroker
 from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, SASL_HEADER, Performative, frame_octets
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Array, Symbol
 from tests.peer.wire import StreamEnd
 from tests.system.fixtures import Start, pass_one
@@ -38,7 +38,7 @@ def send_all(processes: Iterable[psutil.Process], number: int) -> None:
         os.kill(process.pid, number)
 
 
-def stop(router: Router, peers: list[Peer], seconds: float) -> None:
+def stop(router: Router, peers: list[AmqpPeer], seconds: float) -> None:
     """Stop all processes of a router for `seconds`, while the peers keep sending heartbeats."""
     family = router.family()
     send_all(family, signal.SIGSTOP)
@@ -50,9 +50,9 @@ def stop(router: Router, peers: list[Peer], seconds: float) -> None:
     send_all(family, signal.SIGCONT)
 
 
-def test_clients_with_heartbeats_survive_a_stopped_router(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_clients_with_heartbeats_survive_a_stopped_router(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     router = start([listener(idleTimeoutSeconds=IDLE)], workers)
-    peers += [Peer.opened(router.port) for _ in range(6)]
+    peers += [AmqpPeer.opened(router.port) for _ in range(6)]
     receiver, sender = peers[0].receiver("a", 10), peers[1].sender("a")
     stop(router, peers, STOPPED)
     for peer in peers:
@@ -61,9 +61,9 @@ def test_clients_with_heartbeats_survive_a_stopped_router(start: Start, workers:
     assert "local-idle-timeout expired" not in router.log
 
 
-def test_handshake_during_a_stop_gets_its_full_time(start: Start, peers: list[Peer]) -> None:
+def test_handshake_during_a_stop_gets_its_full_time(start: Start, peers: list[AmqpPeer]) -> None:
     router = start([listener(idleTimeoutSeconds=0, initialHandshakeTimeoutSeconds=IDLE)])
-    peer = Peer(router.port)
+    peer = AmqpPeer(router.port)
     peers.append(peer)
     peer.raw(AMQP_HEADER[:4])
     poll(lambda: "Accepted connection" in router.log, "the connection is accepted")
@@ -74,12 +74,12 @@ def test_handshake_during_a_stop_gets_its_full_time(start: Start, peers: list[Pe
     peer.expect("open")
 
 
-def test_open_during_stopped_supervisor_is_answered_later(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_open_during_stopped_supervisor_is_answered_later(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """The opens wait for the supervisor's decision, while messages of other clients pass."""
     sections = [("policy", {"enableVhostPolicy": True}), ("vhost", {"hostname": "$default", "groups": {"all": ALL}})]
     router = start([listener(), *sections], workers)
-    receiver, sender = Peer.opened(router.port).receiver("a", 20), Peer.opened(router.port).sender("a")
-    late = [Peer(router.port) for _ in range(50)]
+    receiver, sender = AmqpPeer.opened(router.port).receiver("a", 20), AmqpPeer.opened(router.port).sender("a")
+    late = [AmqpPeer(router.port) for _ in range(50)]
     peers += [receiver.peer, sender.peer, *late]
     for peer in late:
         assert peer.header(AMQP_HEADER) == AMQP_HEADER  # a worker owns the connection
@@ -97,7 +97,7 @@ def test_open_during_stopped_supervisor_is_answered_later(start: Start, workers:
 
 @pytest.mark.parametrize("state", ["nothing", "header"])
 def test_broker_handshake_during_a_stop_is_not_aborted(start: Start, state: str) -> None:
-    broker = Broker()
+    broker = ScriptedBroker()
     place = {"name": "b", "host": "127.0.0.1", "port": broker.port, "idleTimeoutSeconds": IDLE}
     router = start([listener(), ("connector", place)])
     try:
@@ -134,13 +134,13 @@ def test_neighbours_survive_a_stopped_router(start: Start) -> None:
     assert "local-idle-timeout" not in new_lines, new_lines
 
 
-def test_supervisor_stopped_alone_closes_nothing(start: Start, peers: list[Peer]) -> None:
+def test_supervisor_stopped_alone_closes_nothing(start: Start, peers: list[AmqpPeer]) -> None:
     """All the time the workers received the neighbours' heartbeats and sent their own."""
     (port,) = ports(1)
     b = start(interior("B", port))
     a = start([*interior("A"), connector(port)], workers=2)
     View(a).wait_nodes(B=1)
-    peers.append(Peer.opened(a.port))
+    peers.append(AmqpPeer.opened(a.port))
     lines = len(a.lines)
     pids = a.worker_pids()
     os.kill(a.pid, signal.SIGSTOP)
@@ -158,19 +158,19 @@ def test_supervisor_stopped_alone_closes_nothing(start: Start, peers: list[Peer]
 # --- one worker -----------------------------------------------------------------------------------------------------
 
 
-def local_port(peer: Peer) -> int:
+def local_port(peer: AmqpPeer) -> int:
     return int(peer.socket.getsockname()[1])
 
 
-def test_hanging_worker_gets_no_connections_and_is_replaced(start: Start, peers: list[Peer]) -> None:
+def test_hanging_worker_gets_no_connections_and_is_replaced(start: Start, peers: list[AmqpPeer]) -> None:
     router = start([listener(), WEB], workers=3)
     web = router.ports["web"]
-    peers += [Peer.opened(router.port) for _ in range(3)]
+    peers += [AmqpPeer.opened(router.port) for _ in range(3)]
     victim = router.worker_of(local_port(peers[0]))
     others = [peer for peer in peers[1:] if router.worker_of(local_port(peer)) != victim]
     begun = time.monotonic()
     os.kill(victim, signal.SIGSTOP)
-    waiting = [Peer(router.port) for _ in range(12)]  # some go to the worker before it is detected
+    waiting = [AmqpPeer(router.port) for _ in range(12)]  # some go to the worker before it is detected
     peers += waiting
     for peer in waiting:
         peer.raw(AMQP_HEADER)
@@ -183,7 +183,7 @@ def test_hanging_worker_gets_no_connections_and_is_replaced(start: Start, peers:
     for peer in waiting:
         assert peer.read_octets(FRAME_HEADER) == AMQP_HEADER
     for _ in range(6):
-        peers.append(Peer.opened(router.port))
+        peers.append(AmqpPeer.opened(router.port))
         assert router.worker_of(local_port(peers[-1])) != victim
     poll(lambda: victim not in router.worker_pids(), "the worker is killed", REPLACED_WITHIN)
     poll(lambda: get(web, "/readyz").status == 200, "ready again")
@@ -195,13 +195,13 @@ def test_hanging_worker_gets_no_connections_and_is_replaced(start: Start, peers:
 
 
 @pytest.mark.parametrize("workers", [1], ids=["1-worker"])
-def test_connections_wait_for_the_only_worker(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_connections_wait_for_the_only_worker(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """No other worker can take the connections."""
     router = start([listener(), WEB], workers)
     (worker,) = router.worker_pids()
-    peers.append(Peer.opened(router.port))
+    peers.append(AmqpPeer.opened(router.port))
     os.kill(worker, signal.SIGSTOP)
-    waiting = [Peer(router.port) for _ in range(5)]
+    waiting = [AmqpPeer(router.port) for _ in range(5)]
     peers += waiting
     for peer in waiting:
         peer.raw(AMQP_HEADER)
@@ -218,7 +218,7 @@ def test_connections_wait_for_the_only_worker(start: Start, workers: int, peers:
 def test_idle_router_wakes_for_probes_only(start: Start) -> None:
     workers = 3
     router = start([listener(), WEB], workers)
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     management = Management(peer)
 
     def wakes() -> float:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import listener, poll
 
@@ -31,7 +31,7 @@ def test_silent_host_at_the_limit_is_evicted_for_others(start: Start, workers: i
         poll(lambda: router.log.count("Accepted connection") == LIMIT, "all connections are accepted")
         peers = []
         for number in range(LIMIT - 1):
-            peer = stack.enter_context(Peer(dial(router.port, f"127.0.0.{number + 2}")))
+            peer = stack.enter_context(AmqpPeer(dial(router.port, f"127.0.0.{number + 2}")))
             peer.open()
             peers.append(peer)
         for peer in peers:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.peer import frames, message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import FILES, SETTINGS, Router, Section, listener, poll
 from tests.system.telemetry import rows, total, wait_total
@@ -43,7 +43,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 def pass_some(router: Router, address: str, count: int, outcome: str = "accepted") -> None:
     """Send and receive `count` messages over two new connections, then close both."""
-    into, out = Peer.opened(router.port), Peer.opened(router.port)
+    into, out = AmqpPeer.opened(router.port), AmqpPeer.opened(router.port)
     receiver, sender = out.receiver(address, count), into.sender(address)
     for number in range(count):
         delivery = sender.send(message.message(number))
@@ -61,7 +61,7 @@ def test_telemetry_sums_equal_the_counts_of_clients(start: Start, tmp_path: Path
     for address, count in counts.items():
         pass_some(router, address, count)
     pass_some(router, "balanced/r", 7, "rejected")
-    into, out = Peer.opened(router.port), Peer.opened(router.port)
+    into, out = AmqpPeer.opened(router.port), AmqpPeer.opened(router.port)
     receiver, sender = out.receiver("balanced/stays", 100), into.sender("balanced/stays")
     for _ in range(25):
         sender.send(message.message("x"), settled=True)
@@ -152,7 +152,7 @@ def test_telemetry_disk_full_delays_rows_only(start: Start, tmp_path: Path) -> N
 
 def test_telemetry_rows_reach_a_receiver_live(start: Start, tmp_path: Path) -> None:
     router = start(sections(tmp_path / "telemetry"))
-    receiver = Peer.opened(router.port).receiver("_local/$telemetry", 10_000)
+    receiver = AmqpPeer.opened(router.port).receiver("_local/$telemetry", 10_000)
     pass_some(router, "balanced/l", 12)
     found = 0
     while found < 12:
@@ -170,7 +170,7 @@ def test_telemetry_is_switched_on_and_off_by_management(start: Start, tmp_path: 
     path = tmp_path / "telemetry"
     router = start([listener(), *SETTINGS, FILES])
     assert not [each for each in router.family() if each.name().endswith("-tel")]
-    management = Management(Peer.opened(router.port))
+    management = Management(AmqpPeer.opened(router.port))
     management.create("telemetry", "t", path=str(path), interval=1, fileSeconds=1)
     pass_some(router, "balanced/m", 3)
     wait_total(path, "fact_flow", "deliveries", 3, address="balanced/m")
@@ -178,10 +178,10 @@ def test_telemetry_is_switched_on_and_off_by_management(start: Start, tmp_path: 
     poll(lambda: not [each for each in router.family() if each.name().endswith("-tel")], "the process has ended")
 
 
-def _open_from(host: str, port: int) -> tuple[Peer, int]:
+def _open_from(host: str, port: int) -> tuple[AmqpPeer, int]:
     """Open a connection from a source address; return the peer and its local port."""
     opened = socket.create_connection(("127.0.0.1", port), source_address=(host, 0))
-    peer = Peer(opened)
+    peer = AmqpPeer(opened)
     peer.open()
     return peer, opened.getsockname()[1]
 
@@ -189,7 +189,7 @@ def _open_from(host: str, port: int) -> tuple[Peer, int]:
 def test_placements_choose_the_worker_of_new_connections(start: Start) -> None:
     router = start([listener("in"), *SETTINGS], 3)
     port = router.ports["in"]
-    management = Management(Peer.opened(port))
+    management = Management(AmqpPeer.opened(port))
     management.create("placement", "here", host="127.0.0.7/32", worker=2)
     placed = [_open_from("127.0.0.7", port) for _ in range(5)]
     (worker,) = {router.worker_of(local) for _, local in placed}

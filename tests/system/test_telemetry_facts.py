@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.peer import frames, message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.network import View, interior
 from tests.system.router import SETTINGS, Section, listener, poll
@@ -26,8 +26,8 @@ def test_octets_equal_those_of_the_messages(start: Start, tmp_path: Path, worker
     payloads = [message.message("x" * size) for size in (0, 100, 10_000, 200_000, 3)]
     whole = sum(map(len, payloads))
     for address, consumers in (("balanced/o", 1), ("multicast/o", 3)):
-        receivers = [Peer.opened(router.port).receiver(address, 100) for _ in range(consumers)]
-        sender = Peer.opened(router.port).sender(address)
+        receivers = [AmqpPeer.opened(router.port).receiver(address, 100) for _ in range(consumers)]
+        sender = AmqpPeer.opened(router.port).sender(address)
         for number, payload in enumerate(payloads):
             delivery = sender.send(payload, settled=number % 2 == 0)
             for receiver in receivers:
@@ -48,8 +48,8 @@ def test_delivery_sample_is_taken_every_1024_deliveries(
     start: Start, tmp_path: Path, workers: int, settled: bool
 ) -> None:
     router = start([listener(), *SETTINGS, telemetry(tmp_path)], workers)
-    receiver = Peer.opened(router.port).receiver("balanced/s", 3 * SAMPLE_EVERY)
-    sender = Peer.opened(router.port).sender("balanced/s")
+    receiver = AmqpPeer.opened(router.port).receiver("balanced/s", 3 * SAMPLE_EVERY)
+    sender = AmqpPeer.opened(router.port).sender("balanced/s")
     payload = message.message("x" * 100)
     for _ in range(2 * SAMPLE_EVERY // 128):
         last = [sender.send(payload, settled=settled) for _ in range(128)][-1]
@@ -74,8 +74,8 @@ def test_delivery_sample_is_taken_every_1024_deliveries(
 
 def test_rejected_and_modified_deliveries_are_samples(start: Start, tmp_path: Path) -> None:
     router = start([listener(), *SETTINGS, telemetry(tmp_path)])
-    receiver = Peer.opened(router.port).receiver("balanced/b", 100)
-    sender = Peer.opened(router.port).sender("balanced/b")
+    receiver = AmqpPeer.opened(router.port).receiver("balanced/b", 100)
+    sender = AmqpPeer.opened(router.port).sender("balanced/b")
     outcomes = [frames.ACCEPTED, frames.rejected("a:b"), frames.modified(True), frames.RELEASED, frames.rejected("a:b")]
     for outcome in outcomes:
         delivery = sender.send(message.message("x"))
@@ -89,8 +89,8 @@ def test_rejected_and_modified_deliveries_are_samples(start: Start, tmp_path: Pa
 @pytest.mark.long
 def test_samples_survive_killed_process_without_loss_or_repetition(start: Start, tmp_path: Path) -> None:
     router = start([listener(), *SETTINGS, telemetry(tmp_path)])
-    receiver = Peer.opened(router.port).receiver("balanced/d", 100)
-    sender = Peer.opened(router.port).sender("balanced/d")
+    receiver = AmqpPeer.opened(router.port).receiver("balanced/d", 100)
+    sender = AmqpPeer.opened(router.port).sender("balanced/d")
     for number in range(3):
         delivery = sender.send(message.message("x"))
         receiver.next().settle(frames.rejected("a:b"))
@@ -108,8 +108,8 @@ def test_octets_and_round_trips_between_routers_are_recorded(start: Start, tmp_p
     second = start(interior("B", to=[first.ports["net"]]))
     View(first).wait_nodes(B=1)
     View(second).wait_nodes(A=1)
-    receiver = Peer.opened(second.port).receiver("far", 100)
-    sender = Peer.opened(first.port).sender("far")
+    receiver = AmqpPeer.opened(second.port).receiver("far", 100)
+    sender = AmqpPeer.opened(first.port).sender("far")
     payloads = [message.message("x" * size) for size in (10, 1000, 100_000)]
     for payload in payloads:
         delivery = sender.send(payload)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
 from tests.system.network import CONVERGENCE, connector, interior, ports
@@ -133,7 +133,7 @@ def test_tenant_name_with_slash_is_refused(connect: Connect) -> None:
 
 def test_tenant_name_with_slash_is_refused_without_policy(start: Start, workers: int) -> None:
     router = start([listener("tenants", multiTenant=True)], workers)
-    with Peer.opened(router.ports["tenants"], hostname="t1/a") as refused:
+    with AmqpPeer.opened(router.ports["tenants"], hostname="t1/a") as refused:
         text = "The name of a tenant has no slash: hostname 't1/a'"
         assert refused.expect_close() == ("amqp:invalid-field", text)
 
@@ -142,7 +142,7 @@ def test_policy_checks_the_address_as_the_tenant_writes_it(start: Start, workers
     own = {**GROUP, "sources": "orders", "targets": "orders"}
     limited: Section = "vhost", {"hostname": RED, "groups": {"all": own}}
     router = start([*TENANTS, ("policy", {"enableVhostPolicy": True}), limited, vhost(DEFAULT)], workers)
-    with Peer.opened(router.ports["tenants"], hostname=RED) as tenant:
+    with AmqpPeer.opened(router.ports["tenants"], hostname=RED) as tenant:
         tenant.receiver("orders", 10)
         denied = tenant.receiver("red.example/orders", wait=False)
         assert denied.wait_detached() == ("amqp:unauthorized-access", "link disallowed by local policy")
@@ -153,7 +153,7 @@ def test_tenant_connection_is_closed_when_its_vhost_changes(start: Start, worker
     policy: Section = "policy", {"enableVhostPolicy": True}
     vhosts = [vhost(RED, aliases="red", onChange="close"), vhost(DEFAULT, onChange="close")]
     router = start([listener(), *TENANTS, policy, *vhosts], workers)
-    with Peer.opened(router.ports["tenants"], hostname="red") as tenant, Peer.opened(router.port) as own:
+    with AmqpPeer.opened(router.ports["tenants"], hostname="red") as tenant, AmqpPeer.opened(router.port) as own:
         tenant.receiver("orders", 10)
         Management(own).update("vhost", f"vhost/{RED}", aliases="")
         assert tenant.expect_close() == ("amqp:connection:forced", "The vhost of the connection is another one now")
@@ -176,11 +176,11 @@ def test_link_routes_and_auto_links_of_vhost_serve_its_alias_only(start: Start, 
     broker = RouteContainer.connected(router.ports["brokers"])
     broker.session_begun()
     ends = [broker.link_attached() for _ in range(2)]
-    (queue,) = (end for end in ends if isinstance(end, Receiver))
+    (queue,) = (end for end in ends if isinstance(end, PeerReceiver))
     queue.flow(10)
-    with Peer.opened(router.ports["tenants"], hostname="red") as tenant:
+    with AmqpPeer.opened(router.ports["tenants"], hostname="red") as tenant:
         pass_one(tenant.sender("queue"), queue, "by the auto link")
-        with Peer.opened(router.ports["shared"], hostname=RED) as stranger:
+        with AmqpPeer.opened(router.ports["shared"], hostname=RED) as stranger:
             named = ("link.a", "red.example/link.a", "queue", "red.example/queue")
             senders = [stranger.sender(address, credit=False) for address in named]
             stranger.barrier()
@@ -189,14 +189,14 @@ def test_link_routes_and_auto_links_of_vhost_serve_its_alias_only(start: Start, 
         broker.session_begun()
         end = broker.link_attached()
         assert end.target["address"] == "red.example/link.a"
-        assert isinstance(end, Receiver)
+        assert isinstance(end, PeerReceiver)
         end.flow(10)
         sender.wait_credit()
         pass_one(sender, end, "by the link route")
     broker.drop()
 
 
-def _attach_pair(red: Peer, other: Peer) -> tuple[Receiver, Sender]:
+def _attach_pair(red: AmqpPeer, other: AmqpPeer) -> tuple[PeerReceiver, PeerSender]:
     receiver = red.receiver("orders", 10)
     sender = other.sender("orders")
     sender.wait_credit(timeout=CONVERGENCE)
@@ -214,9 +214,9 @@ def test_tenants_at_two_routers_share_the_vhost_space(start: Start, role: str) -
     second = start([("router", {"mode": mode, "id": "B"}), listener(), to, *SECTIONS])
     for mine, beyond in ((first, second), (second, first)):
         with (
-            Peer.opened(mine.ports["tenants"], hostname=RED) as victim,
-            Peer.opened(beyond.ports["tenants"], hostname="red") as friend,
-            Peer.opened(beyond.ports["shared"], hostname=RED) as stranger,
+            AmqpPeer.opened(mine.ports["tenants"], hostname=RED) as victim,
+            AmqpPeer.opened(beyond.ports["tenants"], hostname="red") as friend,
+            AmqpPeer.opened(beyond.ports["shared"], hostname=RED) as stranger,
         ):
             receiver, sender = _attach_pair(victim, friend)
             wanted = stranger.receiver("orders", 10)
@@ -241,5 +241,5 @@ def test_tenants_at_two_routers_share_the_vhost_space(start: Start, role: str) -
 
 
 def _unknown(router: Router, address: str) -> bool:
-    with Peer.opened(router.port) as own:
+    with AmqpPeer.opened(router.port) as own:
         return not any(address in row["key"] for row in Management(own).query("router.address", "key"))

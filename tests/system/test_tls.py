@@ -19,9 +19,9 @@ from proton.utils import BlockingConnection
 
 from tests.other_user import program_for
 from tests.peer.frames import SASL_HEADER
-from tests.peer.management import Management, ManagementError
-from tests.peer.peer import Peer
-from tests.peer.pki import CLIENT_USER, Issued, Pki, Swapped, pki
+from tests.peer.management import Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer
+from tests.peer.pki import CLIENT_USER, Issued, Pki, SwappableCertificate, pki
 from tests.peer.wire import PeerError, StreamEnd
 from tests.system.bystanders.site import without_bystanders
 from tests.system.fixtures import Start, pass_one
@@ -30,7 +30,7 @@ from tests.system.router import FILES, Router, Section, listener
 pytestmark = pytest.mark.adversarial
 
 PROFILE = "sslProfile"
-Tls = Callable[..., Peer]
+Tls = Callable[..., AmqpPeer]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture
-def tls(authority: Pki, peers: list[Peer]) -> Tls:
+def tls(authority: Pki, peers: list[AmqpPeer]) -> Tls:
     """Function tls(router, name, context=…, host=…, session=…) that returns an opened peer over TLS."""
 
     def connected(
@@ -48,9 +48,9 @@ def tls(authority: Pki, peers: list[Peer]) -> Tls:
         context: ssl.SSLContext | None = None,
         host: str = "localhost",
         **more: Any,
-    ) -> Peer:
+    ) -> AmqpPeer:
         wrapped = (context or authority.context()).wrap_socket(dial(_port(router, name)), server_hostname=host, **more)
-        peer = Peer(wrapped)
+        peer = AmqpPeer(wrapped)
         peers.append(peer)
         peer.open()
         return peer
@@ -77,10 +77,10 @@ def secure(name: str | None = None, **attributes: Any) -> Section:
 
 
 @pytest.fixture
-def swapped(authority: Pki, tmp_path: Path) -> Swapped:
+def swapped(authority: Pki, tmp_path: Path) -> SwappableCertificate:
     directory = tmp_path / "secret"
     directory.mkdir()
-    return Swapped(directory, authority.server)
+    return SwappableCertificate(directory, authority.server)
 
 
 @pytest.fixture
@@ -88,13 +88,13 @@ def second(authority: Pki) -> Issued:
     return authority.issue("second", "/CN=second", names="DNS:localhost")
 
 
-def certificate_of(peer: Peer) -> bytes:
+def certificate_of(peer: AmqpPeer) -> bytes:
     assert isinstance(peer.socket, ssl.SSLSocket)
     return ssl.DER_cert_to_PEM_cert(peer.socket.getpeercert(binary_form=True) or b"").strip().encode()
 
 
 def test_clients_are_admitted_by_encryption_and_certificate(
-    start: Start, tls: Tls, authority: Pki, peers: list[Peer], tmp_path_factory: Any
+    start: Start, tls: Tls, authority: Pki, peers: list[AmqpPeer], tmp_path_factory: Any
 ) -> None:
     sections = [
         profile(authority, password="pass:unused"),
@@ -106,17 +106,17 @@ def test_clients_are_admitted_by_encryption_and_certificate(
     router = start(sections, 3)
     peer = tls(router)
     management = Management(peer)
-    plain = Peer.opened(router.ports[""])
+    plain = AmqpPeer.opened(router.ports[""])
     peers.append(plain)
     tls(router, "strict")
     by_certificate = tls(router, "mutual", authority.context(authority.client))
 
     for name in ("strict", "plain"):
-        refused = Peer(router.ports[name])
+        refused = AmqpPeer(router.ports[name])
         peers.append(refused)
         with pytest.raises((PeerError, OSError)):
             refused.open(sasl=False)
-        unauthenticated = Peer(router.ports[name])
+        unauthenticated = AmqpPeer(router.ports[name])
         peers.append(unauthenticated)
         unauthenticated.raw(SASL_HEADER)
         with pytest.raises(StreamEnd):  # without mechanisms no client sends a password in clear text
@@ -145,13 +145,15 @@ def test_clients_are_admitted_by_encryption_and_certificate(
     assert by_certificate.remote_open is not None
 
 
-def test_client_certificate_without_sasl_sets_the_user(start: Start, authority: Pki, peers: list[Peer]) -> None:
+def test_client_certificate_without_sasl_sets_the_user(start: Start, authority: Pki, peers: list[AmqpPeer]) -> None:
     """Without SASL the user is the whole subject name (security.md S-8)."""
     router = start([profile(authority), secure(saslMechanisms="EXTERNAL ANONYMOUS"), listener("plain")])
-    peer = Peer(authority.context(authority.client).wrap_socket(dial(router.ports[""]), server_hostname="localhost"))
+    peer = AmqpPeer(
+        authority.context(authority.client).wrap_socket(dial(router.ports[""]), server_hostname="localhost")
+    )
     peers.append(peer)
     peer.open(sasl=False)
-    own = Peer.opened(router.ports["plain"])
+    own = AmqpPeer.opened(router.ports["plain"])
     peers.append(own)
     rows = without_bystanders(Management(own).query("connection"))
     assert [(row["user"], row["sasl"], row["isAuthenticated"]) for row in rows] == [
@@ -175,7 +177,7 @@ def test_sessions_are_resumed_by_all_workers(start: Start, tls: Tls, authority: 
 
 
 def test_replaced_certificate_is_used_for_new_connections(
-    start: Start, tls: Tls, authority: Pki, swapped: Swapped, second: Issued
+    start: Start, tls: Tls, authority: Pki, swapped: SwappableCertificate, second: Issued
 ) -> None:
     router = start([profile(authority, swapped.issued), secure()], 3)
     old = tls(router)
@@ -188,7 +190,7 @@ def test_replaced_certificate_is_used_for_new_connections(
 
 
 def test_broken_key_file_keeps_the_credentials(
-    start: Start, tls: Tls, authority: Pki, swapped: Swapped, second: Issued
+    start: Start, tls: Tls, authority: Pki, swapped: SwappableCertificate, second: Issued
 ) -> None:
     router = start([profile(authority, swapped.issued), secure()], 3)
     swapped.put(second.certificate.read_bytes(), b"nonsense")
@@ -201,12 +203,12 @@ def test_broken_key_file_keeps_the_credentials(
 
 
 def test_connections_with_old_credentials_are_retired(
-    start: Start, tls: Tls, authority: Pki, swapped: Swapped, second: Issued
+    start: Start, tls: Tls, authority: Pki, swapped: SwappableCertificate, second: Issued
 ) -> None:
     attributes = {"oldConnections": "retire", "oldConnectionsPerSecond": 100}
     router = start([profile(authority, swapped.issued, **attributes), secure()], 3)
     old = [tls(router) for _ in range(4)]
-    plain = Peer.opened(router.ports[""])
+    plain = AmqpPeer.opened(router.ports[""])
     swapped.put(second.certificate.read_bytes(), second.key.read_bytes())
     text = "The credentials of sslProfile 'p' have been replaced: connect again"
     for peer in old:
@@ -231,7 +233,7 @@ def test_profile_is_created_changed_and_deleted_by_management(
     start: Start, tls: Tls, authority: Pki, second: Issued
 ) -> None:
     router = start([listener("plain"), FILES], 3)
-    own = Peer.opened(router.ports["plain"])
+    own = AmqpPeer.opened(router.ports["plain"])
     management = Management(own)
     _, attributes = profile(authority, password="secret")
     given = {name: str(value) for name, value in attributes.items() if name != "name"}
@@ -240,7 +242,7 @@ def test_profile_is_created_changed_and_deleted_by_management(
     management.create("listener", "late", host="127.0.0.1", port="0", sslProfile="p")
     late = int(router.wait_log(r"Listening on 127.0.0.1:(\d+) \(late\)")[1])
     assert certificate_of(tls(router, late)) == authority.server.certificate.read_bytes().strip()
-    with pytest.raises(ManagementError, match="certFile /none: No such file"):
+    with pytest.raises(ManagementStatusError, match="certFile /none: No such file"):
         management.call("UPDATE", {"certFile": "/none"}, name="p")
     files = {"certFile": str(second.certificate), "privateKeyFile": str(second.key)}
     management.call("UPDATE", files, name="p")
@@ -320,7 +322,9 @@ def get(port: int, context: ssl.SSLContext | None = None, path: str = "/readyz")
     return int(head.split()[1]), body
 
 
-def test_https_listeners_serve_pages(start: Start, authority: Pki, swapped: Swapped, second: Issued) -> None:
+def test_https_listeners_serve_pages(
+    start: Start, authority: Pki, swapped: SwappableCertificate, second: Issued
+) -> None:
     router = start([
         profile(authority, swapped.issued),
         listener("main"),
@@ -392,7 +396,7 @@ def test_reload_replaces_credentials_and_hides_passwords(
 
 
 def test_certificates_replaced_under_load_disturb_no_client(
-    start: Start, tls: Tls, authority: Pki, swapped: Swapped, second: Issued
+    start: Start, tls: Tls, authority: Pki, swapped: SwappableCertificate, second: Issued
 ) -> None:
     """Messages pass and every new connection is accepted while certificates are replaced."""
     router = start([profile(authority, swapped.issued), secure()], 3)
@@ -413,10 +417,10 @@ def test_certificates_replaced_under_load_disturb_no_client(
     assert seen == {each.certificate.read_bytes().strip() for each in (second, authority.server)}
 
 
-def test_record_is_read_with_one_call(start: Start, tls: Tls, authority: Pki, peers: list[Peer]) -> None:
+def test_record_is_read_with_one_call(start: Start, tls: Tls, authority: Pki, peers: list[AmqpPeer]) -> None:
     """A TLS record takes one read(2), when the socket is ready; no further read finds the socket empty."""
     router = start([profile(authority), secure()], 1)
-    peers.append(Peer.opened(router.ports[""]))
+    peers.append(AmqpPeer.opened(router.ports[""]))
     count = 200
     receiver = peers[-1].receiver("a", count)
     sender = tls(router).sender("a")
@@ -442,7 +446,7 @@ def test_protocol_version_is_restricted_by_profile(start: Start, tls: Tls, autho
         tls(router, context=newest)
 
 
-def management_row(peer: Peer) -> dict[str, Any]:
+def management_row(peer: AmqpPeer) -> dict[str, Any]:
     rows = Management(peer).query("connection")
     return dict(rows[-1])
 

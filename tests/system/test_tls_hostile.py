@@ -19,7 +19,7 @@ import pytest
 from tests.peer.frames import AMQP_HEADER, Performative, frame_octets
 from tests.peer.management import Management
 from tests.peer.openssl import OpenSslClient
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, pki
 from tests.peer.wire import PeerError
 from tests.system.fixtures import Start
@@ -75,10 +75,10 @@ def open_over_tls(
     *,
     context: ssl.SSLContext | None = None,
     session: ssl.SSLSession | None = None,
-) -> Peer:
+) -> AmqpPeer:
     """Return a peer opened over TLS; with a client certificate it logs in by EXTERNAL."""
     context = context or authority.context(client)
-    peer = Peer(context.wrap_socket(dial(router, name), server_hostname="localhost", session=session))
+    peer = AmqpPeer(context.wrap_socket(dial(router, name), server_hostname="localhost", session=session))
     try:
         peer.open(mechanism="EXTERNAL" if client else "ANONYMOUS")
     except BaseException:
@@ -408,7 +408,7 @@ def test_worker_killed_during_handshake_is_replaced(start: Start, authority: Pki
         os.kill(victim, signal.SIGKILL)
         wait_end(shaking)
     poll(lambda: victim not in router.worker_pids() and len(router.worker_pids()) == 3, "the worker is replaced")
-    peers: list[Peer] = []
+    peers: list[AmqpPeer] = []
 
     def all_serve() -> bool:
         """Connect, and return whether all workers have connections; new ones are spread over the ready workers."""
@@ -428,7 +428,7 @@ def test_invalid_name_mapping_file_keeps_the_names(start: Start, authority: Pki,
 
     def user() -> str:
         """Return the user of a new connection, as management shows it."""
-        peer, own = open_over_tls(router, authority, "mutual", authority.client), Peer.opened(router.ports[""])
+        peer, own = open_over_tls(router, authority, "mutual", authority.client), AmqpPeer.opened(router.ports[""])
         rows = Management(own).query("connection")
         peer.drop()
         own.drop()
@@ -437,7 +437,9 @@ def test_invalid_name_mapping_file_keeps_the_names(start: Start, authority: Pki,
     assert user() == "alice"
     for broken, reason in (("{", "Expecting"), ('{"127.0.0.1": 7}', "It is not a JSON object with names as values")):
         names.write_text(broken)
-        router.wait_log(rf"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: {reason}.*; the previous names")
+        router.wait_log(
+            rf"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: {reason}.*; the previous names"
+        )
         assert user() == "alice"
     names.unlink()
     router.wait_log(r"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: No such file or directory")

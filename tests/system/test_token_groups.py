@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from router.amqp.message import Message, decode
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import listener
 from tests.system.tokens import Renewal, issuer, open_with, token
@@ -29,16 +29,16 @@ DENIED = ("amqp:resource-limit-exceeded", "connection disallowed by local policy
 UNAUTHORIZED = ("amqp:unauthorized-access", "link disallowed by local policy")
 
 
-def test_token_claims_select_policy_groups(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
+def test_token_claims_select_policy_groups(start: Start, tmp_path: Path, peers: list[AmqpPeer]) -> None:
     router = start([*SECTIONS, issuer(tmp_path, groupClaim="roles")], 2)
 
-    def client(hostname: str, *roles: str) -> Peer:
-        peer = Peer(router.ports["tokens"])
+    def client(hostname: str, *roles: str) -> AmqpPeer:
+        peer = AmqpPeer(router.ports["tokens"])
         peers.append(peer)
         return open_with(peer, token(roles=list(roles)), hostname)
 
     # Replies are sent only to addresses that the client may send to or receive from.
-    observer = Peer.opened(router.port)
+    observer = AmqpPeer.opened(router.port)
     peers.append(observer)
     prices, orders = observer.receiver("prices", 10), observer.receiver("orders", 10)
     writer = client("kept", "writers")

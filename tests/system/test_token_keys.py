@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.peer.frames import SASL_HEADER
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get
@@ -53,7 +53,7 @@ def serve_keys(authority: Pki, body: bytes) -> Iterator[int]:
 
 
 def test_token_keys_are_read_from_trusted_url_only(
-    start: Start, authority: Pki, tmp_path: Path, peers: list[Peer]
+    start: Start, authority: Pki, tmp_path: Path, peers: list[AmqpPeer]
 ) -> None:
     """Keys are accepted from a trusted server only, and redirects are not followed."""
     issuer(tmp_path)
@@ -72,10 +72,10 @@ def test_token_keys_are_read_from_trusted_url_only(
             named("moved", f"https://localhost:{port}/elsewhere", **trusted),
             *(listener(f"by-{name}", tokenIssuers=name, authenticatePeer=True) for name in names),
         ])  # fmt: skip
-        peers.append(Peer(router.ports["by-good"]))
+        peers.append(AmqpPeer(router.ports["by-good"]))
         open_with(peers[0], token())
         for name in names[1:]:
-            peer = Peer(router.ports[f"by-{name}"])
+            peer = AmqpPeer(router.ports[f"by-{name}"])
             peers.append(peer)
             peer.header(SASL_HEADER)
             peer.frame(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from router.cli.manage import long_type
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
 from tests.system.router import SETTINGS, Router, free_port, listener, render
 from tests.system.tools import run, table
@@ -98,11 +98,11 @@ def test_short_types_from_stdin_are_created(router: Router, short: str, attribut
     manage(router, "delete", f"--type={short}", "--name=from-stdin")
 
 
-def test_listener_created_by_tool_accepts_connections(router: Router, peers: list[Peer], fresh: Fresh) -> None:
+def test_listener_created_by_tool_accepts_connections(router: Router, peers: list[AmqpPeer], fresh: Fresh) -> None:
     port = free_port()  # fixed, because the tool does not report a port that the kernel chose
     manage(router, "create", "--type=listener", "name=more", "host=127.0.0.1", f"port={port}", "linkCapacity=7")
     router.wait_log(rf"Listening on 127\.0\.0\.1:{port} \(more\)")
-    peer = Peer.opened(port)
+    peer = AmqpPeer.opened(port)
     peers.append(peer)
     assert peer.sender(fresh(), credit=False)
     manage(router, "delete", "--type=listener", "--name=more")
@@ -139,7 +139,7 @@ def test_reload_tool_plans_applies_and_undoes(start: Start, workers: int, fresh:
     sections = [listener(), *SETTINGS]
     router = start(sections, workers)
     text = router.config.read_text()
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     receiver = peer.receiver("balanced/x", 10)
     sender = peer.sender("balanced/x")
 

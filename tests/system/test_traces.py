@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.management import Management, ManagementError
-from tests.peer.peer import Peer
+from tests.peer.management import Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.router import ROOT, Router, listener, poll
 
@@ -27,10 +27,10 @@ def number_of(management: Management, container: str) -> str:
     return identity
 
 
-def test_frames_are_logged_at_level_trace(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_frames_are_logged_at_level_trace(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     log = ("log", {"module": "PROTOCOL", "enable": "trace+"})
     router = start([listener(), log], workers=workers)
-    peer = Peer.opened(router.port, container_id="seen")
+    peer = AmqpPeer.opened(router.port, container_id="seen")
     peers.append(peer)
     receiver = peer.receiver("a", 1)
     sender = peer.sender("a")
@@ -78,7 +78,7 @@ def test_log_settings_changed_reach_open_connections(
     identity = number_of(management, "open before")
     try:
         management.update("log", "log/PROTOCOL", enable="trace+")
-    except ManagementError as error:
+    except ManagementStatusError as error:
         if error.code != 501:
             raise
         pytest.skip("this version cannot change its log settings")
@@ -92,7 +92,7 @@ def test_log_settings_changed_reach_open_connections(
     management.update("log", "log/PROTOCOL", enable="default")
 
 
-def worker_of(router: Router, peer: Peer) -> int:
+def worker_of(router: Router, peer: AmqpPeer) -> int:
     """Return the pid of the worker that owns the router's end of a connection."""
     return router.worker_of(int(peer.socket.getsockname()[1]))
 
@@ -176,11 +176,11 @@ def test_trace_requests_are_bounded_and_freed_by_leaving_clients(
     poll(room, "room for another watch")
 
 
-def test_trace_request_ends_with_a_killed_worker(start: Start, peers: list[Peer]) -> None:
+def test_trace_request_ends_with_a_killed_worker(start: Start, peers: list[AmqpPeer]) -> None:
     router = start([listener()], workers=2)
 
-    def connect(**fields: Any) -> Peer:
-        peer = Peer.opened(router.port, **fields)
+    def connect(**fields: Any) -> AmqpPeer:
+        peer = AmqpPeer.opened(router.port, **fields)
         peers.append(peer)
         return peer
 
@@ -218,10 +218,10 @@ def test_trace_command_prints_frames(router: Router, connect: Connect, managemen
     assert any(" 0 <- @attach(18) [" in line for line in lines[:2])
 
 
-def test_message_logging_shows_configured_components(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_message_logging_shows_configured_components(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     log = ("log", {"module": "MESSAGE", "enable": "trace+"})
     router = start([listener(messageLoggingComponents="to,subject"), log], workers=workers)
-    consuming, sending = Peer.opened(router.port), Peer.opened(router.port)
+    consuming, sending = AmqpPeer.opened(router.port), AmqpPeer.opened(router.port)
     peers.extend((consuming, sending))
     consuming.receiver("a1", 10)
     sending.sender("a1").send(message.message("hello", to="a1", subject="sub"))

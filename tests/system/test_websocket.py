@@ -15,7 +15,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import CLIENT_USER, Pki, pki
 from tests.peer.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, closing, frame, read_head, request
 from tests.peer.wire import TIMEOUT
@@ -31,7 +31,7 @@ SECTIONS: list[Section] = [
     listener("none", http=True, websockets=False),
     listener("login", http=True, authenticatePeer=True),
 ]
-Over = Callable[..., Peer]
+Over = Callable[..., AmqpPeer]
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ def dial(router: Router, name: str = "web") -> socket.socket:
 
 
 @pytest.fixture
-def over(peers: list[Peer]) -> Over:
+def over(peers: list[AmqpPeer]) -> Over:
     """Function over(router, name, context=…, …) that returns an opened peer over WebSocket."""
 
-    def connected(router: Router, name: str = "web", context: ssl.SSLContext | None = None, **more: Any) -> Peer:
+    def connected(router: Router, name: str = "web", context: ssl.SSLContext | None = None, **more: Any) -> AmqpPeer:
         raw = dial(router, name)
         if context is not None:
             raw = context.wrap_socket(raw, server_hostname="localhost")
-        peer = Peer(WebSocket.connected(raw, **more))
+        peer = AmqpPeer(WebSocket.connected(raw, **more))
         peers.append(peer)
         peer.open()
         return peer
@@ -213,7 +213,7 @@ def test_websocket_and_pages_share_a_tls_port(start: Start, authority: Pki, over
         raw.sendall(request())
         assert read_to_end(raw) == b""
     raw = authority.context(authority.client).wrap_socket(dial(router, "mutual"), server_hostname="localhost")
-    with Peer(WebSocket.connected(raw)) as client:
+    with AmqpPeer(WebSocket.connected(raw)) as client:
         client.open(mechanism="EXTERNAL")
         (row,) = without_bystanders(Management(client).query("connection"))
         assert (row["user"], row["isEncrypted"], row["sslProto"]) == (CLIENT_USER, True, "TLSv1.3")
@@ -236,7 +236,7 @@ def test_websocket_listener_changes_at_runtime(start: Start, over: Over, fresh: 
     """A new listener accepts WebSocket once all workers have it, and stops accepting with `websockets: no`."""
     port = free_port()
     router = start([listener()], 3)
-    management = Management(Peer.opened(router.port))
+    management = Management(AmqpPeer.opened(router.port))
     web: dict[str, Any] = {"host": "127.0.0.1", "port": str(port), "http": True, "name": "web"}
     management.create("listener", **web)
     router.ports["web"] = port

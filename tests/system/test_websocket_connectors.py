@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.peer.proxy import Proxy
 from tests.peer.websocket import read_head
@@ -51,7 +51,7 @@ def profile(authority: Pki) -> Section:
 @pytest.mark.parametrize("encrypted", [False, True], ids=["ws", "wss"])
 def test_connector_over_websocket_and_proxy_reconnects(
     start: Start,
-    peers: list[Peer],
+    peers: list[AmqpPeer],
     proxy: MakeProxy,
     authority: Pki,
     role: str,
@@ -72,8 +72,8 @@ def test_connector_over_websocket_and_proxy_reconnects(
     )  # fmt: skip
     other = start([("router", {"mode": mode, "id": "B"}), profile(authority), listener(), connector], workers)
     for attempt in range(2):
-        receiver = Peer.opened(interior.port).receiver(f"over{attempt}", 10)
-        sender = Peer.opened(other.port).sender(f"over{attempt}")
+        receiver = AmqpPeer.opened(interior.port).receiver(f"over{attempt}", 10)
+        sender = AmqpPeer.opened(other.port).sender(f"over{attempt}")
         peers.extend((receiver.peer, sender.peer))
         for body in ("short", "l" * 200_000):
             pass_one(sender, receiver, body)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer, PeerTimeout, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender, PeerTimeout
 from tests.peer.wire import StreamEnd
 from tests.system.counters import Counters
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
@@ -25,12 +25,12 @@ IDLE_WAKES = 6
 PAIRS = 6
 
 
-def local_port(peer: Peer) -> int:
+def local_port(peer: AmqpPeer) -> int:
     """Return the client's port of a connection."""
     return int(peer.socket.getsockname()[1])
 
 
-def by_worker(router: Router, links: list[Sender] | list[Receiver]) -> dict[int, list[int]]:
+def by_worker(router: Router, links: list[PeerSender] | list[PeerReceiver]) -> dict[int, list[int]]:
     """Return the indexes of the links by pid of the worker that serves them."""
     found: dict[int, list[int]] = {}
     for index, link in enumerate(links):
@@ -51,7 +51,7 @@ def test_connections_are_spread_over_workers(router: Router, connect: Connect) -
 def test_worker_pairs_have_equal_semantics(router: Router, connect: Connect, fresh: Fresh) -> None:
     """Semantics are equal for each combination of the sender's and the receiver's worker."""
     address = fresh("closest")
-    peers: dict[int, Peer] = {}
+    peers: dict[int, AmqpPeer] = {}
     for _ in range(router.workers * 6):
         peer = connect()
         peers.setdefault(router.worker_of(local_port(peer)), peer)
@@ -101,7 +101,7 @@ def test_connects_and_disconnects_leak_nothing(router: Router, connect: Connect,
     def churn(number: int, failures: list[BaseException]) -> None:
         try:
             for n in range(number):
-                peer = Peer.opened(router.port, sasl=n % 2 == 0)
+                peer = AmqpPeer.opened(router.port, sasl=n % 2 == 0)
                 if n % 4 == 0:
                     peer.receiver(address, 1)
                 if n % 3:
@@ -152,18 +152,18 @@ def test_address_is_removed_with_its_last_link(connect: Connect, management: Man
 # --- loss of a worker -----------------------------------------------------------------------------------------------
 
 
-def attach_pairs(router: Router, peers: list[Peer]) -> tuple[list[Sender], list[Receiver]]:
+def attach_pairs(router: Router, peers: list[AmqpPeer]) -> tuple[list[PeerSender], list[PeerReceiver]]:
     """Attach a sender and a receiver for each of PAIRS addresses, with a connection each."""
     senders, receivers = [], []
     for number in range(PAIRS):
         for _ in range(2):
-            peers.append(Peer.opened(router.port))
+            peers.append(AmqpPeer.opened(router.port))
         receivers.append(peers[-1].receiver(f"load/{number}", 1000))
         senders.append(peers[-2].sender(f"load/{number}"))
     return senders, receivers
 
 
-def is_ended(peer: Peer) -> bool:
+def is_ended(peer: AmqpPeer) -> bool:
     """Return whether the router has ended the connection."""
     try:
         peer.barrier()
@@ -173,7 +173,7 @@ def is_ended(peer: Peer) -> bool:
 
 
 @pytest.mark.parametrize("workers", [3])
-def test_killed_worker_loses_only_its_own_connections(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_killed_worker_loses_only_its_own_connections(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     router = start([listener(), *SETTINGS], workers)
     senders, receivers = attach_pairs(router, peers)
     places = by_worker(router, receivers)
@@ -219,22 +219,22 @@ def test_killed_worker_loses_only_its_own_connections(start: Start, workers: int
 
     def spread() -> bool:
         """Open a client; return whether all workers have one. The new process may not serve yet."""
-        peers.append(Peer.opened(router.port))
+        peers.append(AmqpPeer.opened(router.port))
         return len({router.worker_of(local_port(peer)) for peer in _alive(peers)}) == workers
 
     poll(spread, "the new worker has connections", REPLACED_WITHIN)
-    peers.extend(Peer.opened(router.port) for _ in range(5))
+    peers.extend(AmqpPeer.opened(router.port) for _ in range(5))
     receiver = peers[-6].receiver("load/new", 10)
     for peer in peers[-5:]:
         pass_one(peer.sender("load/new"), receiver)
 
 
-def _alive(peers: list[Peer]) -> list[Peer]:
+def _alive(peers: list[AmqpPeer]) -> list[AmqpPeer]:
     return [peer for peer in peers if peer.ended is None and peer.socket.fileno() >= 0]
 
 
 @pytest.mark.parametrize("workers", [3])
-def test_worker_killed_under_load_settles_all_deliveries(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_worker_killed_under_load_settles_all_deliveries(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Each delivery of a surviving producer is settled, and each accepted one has arrived."""
     router = start([listener(), *SETTINGS], workers)
     senders, receivers = attach_pairs(router, peers)
@@ -288,7 +288,7 @@ def test_worker_killed_under_load_settles_all_deliveries(start: Start, workers: 
     assert killed
 
 
-def test_workers_killed_repeatedly_are_replaced(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_workers_killed_repeatedly_are_replaced(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     router = start(None, workers)
     for _ in range(3):
         before = set(router.worker_pids())
@@ -305,15 +305,15 @@ def test_workers_killed_repeatedly_are_replaced(start: Start, workers: int, peer
     assert router.alive
 
 
-def _opened(router: Router, peers: list[Peer]) -> Peer:
-    peers.append(Peer.opened(router.port))
+def _opened(router: Router, peers: list[AmqpPeer]) -> AmqpPeer:
+    peers.append(AmqpPeer.opened(router.port))
     return peers[-1]
 
 
 # --- exhaustion -----------------------------------------------------------------------------------------------------
 
 
-def test_descriptors_exhausted_is_survived(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_descriptors_exhausted_is_survived(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Without free descriptors connections are refused or wait, no process exits, and the router recovers."""
     router = start(None, workers)
     receiver = _opened(router, peers).receiver("still", 10)
@@ -325,7 +325,7 @@ def test_descriptors_exhausted_is_survived(start: Start, workers: int, peers: li
         process.rlimit(psutil.RLIMIT_NOFILE, (soft, restore[process.pid][1]))
     excess = []
     for _ in range(40 * workers):
-        peer = Peer(router.port)
+        peer = AmqpPeer(router.port)
         peer.raw(b"AMQP\x00\x01\x00\x00")
         excess.append(peer)
     pass_one(sender, receiver, "while exhausted")
@@ -341,7 +341,7 @@ def test_descriptors_exhausted_is_survived(start: Start, workers: int, peers: li
 
 def _serves(router: Router) -> bool:
     try:
-        Peer.opened(router.port).close()
+        AmqpPeer.opened(router.port).close()
     except (OSError, StreamEnd, PeerTimeout):
         return False
     return True
@@ -351,7 +351,7 @@ def _serves(router: Router) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
-def test_orderly_stop_leaves_nothing(start: Start, workers: int, peers: list[Peer], number: int) -> None:
+def test_orderly_stop_leaves_nothing(start: Start, workers: int, peers: list[AmqpPeer], number: int) -> None:
     """The stop works under load, and sockets end without frames (routing-semantics.md O-4)."""
     router = start(None, workers)
     receiver = _opened(router, peers).receiver("stop", 10)
@@ -362,7 +362,7 @@ def test_orderly_stop_leaves_nothing(start: Start, workers: int, peers: list[Pee
     for peer in (receiver.peer, sender.peer):
         assert [frame.name for frame in peer.expect_end()] == []
     with pytest.raises(ConnectionRefusedError):
-        Peer(router.port)
+        AmqpPeer(router.port)
 
 
 def test_sigint_ends_by_the_signal(start: Start) -> None:
@@ -372,7 +372,7 @@ def test_sigint_ends_by_the_signal(start: Start) -> None:
     router.check_nothing_left()
 
 
-def test_sighup_is_harmless(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_sighup_is_harmless(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     router = start(None, workers)
     receiver = _opened(router, peers).receiver("hup", 10)
     os.kill(router.pid, signal.SIGHUP)
@@ -380,7 +380,7 @@ def test_sighup_is_harmless(start: Start, workers: int, peers: list[Peer]) -> No
     assert router.alive
 
 
-def test_killed_supervisor_leaves_nothing(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_killed_supervisor_leaves_nothing(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     router = start(None, workers)
     peer = _opened(router, peers)
     os.kill(router.pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from jwt.algorithms import ECAlgorithm
 
 from router.amqp.message import Message, decode
 from tests.peer.frames import AMQP_HEADER
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.router import Section
 
 KEY: Final = ec.generate_private_key(ec.SECP256R1())
@@ -36,7 +36,7 @@ def issuer(folder: Path, **attributes: Any) -> Section:
     }  # fmt: skip
 
 
-def open_with(peer: Peer, shown: str, hostname: str | None = None) -> Peer:
+def open_with(peer: AmqpPeer, shown: str, hostname: str | None = None) -> AmqpPeer:
     """Log in with a token, and open."""
     assert peer.sasl("OAUTHBEARER", f"n,,\x01auth=Bearer {shown}\x01\x01".encode()).code == 0
     assert peer.header() == AMQP_HEADER
@@ -48,9 +48,9 @@ def open_with(peer: Peer, shown: str, hostname: str | None = None) -> Peer:
 class Renewal:
     """A link to `$cbs`, and one for the answers. Owner: a connection's test."""
 
-    def __init__(self, peer: Peer) -> None:
-        self.answers: Receiver = peer.receiver(None, 20, dynamic=True)
-        self.sender: Sender = peer.sender("$cbs")
+    def __init__(self, peer: AmqpPeer) -> None:
+        self.answers: PeerReceiver = peer.receiver(None, 20, dynamic=True)
+        self.sender: PeerSender = peer.sender("$cbs")
 
     def put(self, body: Any, operation: str = "put-token") -> tuple[int, str]:
         """The answer to a request."""

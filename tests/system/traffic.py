@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from tests.peer import frames, message
-from tests.peer.peer import Delivery, Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerDelivery, PeerReceiver, PeerSender
 
 #: Seconds that a thread waits for frames before it looks whether there is something to do.
 TICK = 0.005
@@ -98,7 +98,7 @@ class Actor(threading.Thread):
         self.port = port
         self.random = random.Random(seed)
         self.record = record
-        self.peer: Peer = Peer.opened(port)
+        self.peer: AmqpPeer = AmqpPeer.opened(port)
         self.lives = 0
         #: set: send no more; receivers accept everything
         self.finishing = threading.Event()
@@ -131,7 +131,7 @@ class Actor(threading.Thread):
         else:
             self.peer.drop(reset=self.random.random() < 0.5)
         self.lives += 1
-        self.peer = Peer.opened(self.port)
+        self.peer = AmqpPeer.opened(self.port)
 
 
 class SenderActor(Actor):
@@ -193,7 +193,7 @@ class _Link:
         self.identity = f"{self.actor.name}.{self.actor.lives}.{self.number}.{self.turns}"
         self.count = 0
         self.open: dict[int, Sent] = {}
-        self.sender: Sender = self.actor.peer.sender(self.address, credit=False)
+        self.sender: PeerSender = self.actor.peer.sender(self.address, credit=False)
 
     def send_one(self) -> None:
         """One message of random size and mode; perhaps aborted."""
@@ -283,8 +283,8 @@ class _Inlet:
     def _attach(self) -> None:
         self.turns += 1
         self.identity = f"{self.actor.name}.{self.actor.lives}.{self.number}.{self.turns}"
-        self.receiver: Receiver = self.actor.peer.receiver(self.address)
-        self.held: list[tuple[Delivery, tuple[str, int]]] = []
+        self.receiver: PeerReceiver = self.actor.peer.receiver(self.address)
+        self.held: list[tuple[PeerDelivery, tuple[str, int]]] = []
         self.limit = 0
         self.draining = False
 
@@ -303,7 +303,7 @@ class _Inlet:
         while self.held and (self.actor.finishing.is_set() or self.actor.calm or self.actor.random.random() < 0.5):
             self._settle(self.held[: self.actor.random.randint(1, BATCH)])
 
-    def _settle(self, some: list[tuple[Delivery, tuple[str, int]]]) -> None:
+    def _settle(self, some: list[tuple[PeerDelivery, tuple[str, int]]]) -> None:
         del self.held[: len(some)]
         choose = self.actor.random
         state, name = frames.ACCEPTED, "accepted"

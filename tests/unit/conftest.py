@@ -85,7 +85,7 @@ def _close_routers(_descriptor_bound: DescriptorBound) -> Iterator[None]:
 
 def _open_routers() -> set[Any]:
     host = sys.modules.get("tests.unit.engine.host")
-    return set(host.Router.all_open) if host else set()
+    return set(host.InProcessRouter.all_open) if host else set()
 
 
 #: Examples of each property in the profile `quick`.

@@ -16,7 +16,7 @@ import pytest
 from tests.interop.network.net import Network, Sluice, full_mesh
 from tests.interop.network.scripted import Scripted, View
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 from tests.system.router import Section
 
 Fresh = Callable[..., str]
@@ -85,9 +85,9 @@ class Triangle(Shared):
 
 
 @pytest.fixture(scope="session")
-def world() -> Iterator[World]:
+def world() -> Iterator[Router19Loop]:
     """The thread of the 1.19 routers."""
-    world = World()
+    world = Router19Loop()
     yield world
     world.close()
 
@@ -99,7 +99,7 @@ def workers(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def _chain(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+def _chain(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     network = Network(world, tmp_path_factory.mktemp("chain"), workers)
     chain = Chain(network)
     try:
@@ -114,7 +114,7 @@ def _chain(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def _middle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Middle]:
+def _middle(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Middle]:
     network = Network(world, tmp_path_factory.mktemp("middle"), workers)
     middle = Middle(network)
     try:
@@ -128,7 +128,7 @@ def _middle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="session")
-def _triangle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triangle]:
+def _triangle(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triangle]:
     network = Network(world, tmp_path_factory.mktemp("triangle"), workers)
     triangle = Triangle(network)
     try:
@@ -167,7 +167,7 @@ def triangle(_triangle: Triangle) -> Iterator[Triangle]:
 
 
 @pytest.fixture
-def network(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def network(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     """Routers of a test's own; one worker each, where the number makes no difference."""
     network = Network(world, tmp_path_factory.mktemp("network"), 1)
     yield network
@@ -185,7 +185,7 @@ def fresh() -> Fresh:
 
 
 @pytest.fixture(scope="session")
-def _solo(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
+def _solo(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
     network = Network(world, tmp_path_factory.mktemp("solo"), 3)
     try:
         yield network.sluice("S", helloMaxAgeSeconds=3)
@@ -208,7 +208,7 @@ def view(solo: Sluice) -> View:
 
 
 @pytest.fixture
-def script(world: World, solo: Sluice) -> Iterator[Callable[..., Scripted]]:
+def script(world: Router19Loop, solo: Sluice) -> Iterator[Callable[..., Scripted]]:
     """script(cost=1, sees=True): a new scripted neighbour of `solo`, with a name of its own."""
     made: list[Scripted] = []
 

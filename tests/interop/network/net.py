@@ -10,13 +10,13 @@ from typing import Any
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
-from tests.peer.router19.connection import InterRouter
-from tests.peer.router19.engine import Timers
+from tests.peer.router19.connection import InterRouterConnection
+from tests.peer.router19.engine import Router19Timers
 from tests.peer.router19.paths import compute
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 from tests.system.router import SETTINGS, Router, Section, listener, poll
 
 #: Seconds for a network to converge: several intervals of HELLO on a busy machine.
@@ -31,7 +31,7 @@ ADDRESSES: list[Section] = [
 #: The same for a router of 1.19.
 TREATMENTS = {name: name for name in ("closest", "balanced", "multicast")}
 #: A 1.19 router that says HELLO often, so that the one under test is the slower of the two.
-QUICK = Timers(tick=0.1, hello_interval=0.2, ra_interval=2.0, ra_flux=0.5)
+QUICK = Router19Timers(tick=0.1, hello_interval=0.2, ra_interval=2.0, ra_flux=0.5)
 #: Seconds of silence after which a neighbour is lost, where silence is not what is tested: machines may be busy.
 PATIENCE = 15
 PATIENT = dataclasses.replace(QUICK, hello_max_age=float(PATIENCE))
@@ -66,7 +66,7 @@ class Sluice:
             ],
             workers,
         )
-        self.peers: list[Peer] = []
+        self.peers: list[AmqpPeer] = []
         self.router.start()
 
     @property
@@ -74,9 +74,9 @@ class Sluice:
         """Ports by listener."""
         return self.router.ports
 
-    def client(self, listener_name: str = "", **fields: Any) -> Peer:
+    def client(self, listener_name: str = "", **fields: Any) -> AmqpPeer:
         """A client. Keywords are open fields."""
-        peer = Peer.opened(self.ports[listener_name], **fields)
+        peer = AmqpPeer.opened(self.ports[listener_name], **fields)
         self.peers.append(peer)
         return peer
 
@@ -173,7 +173,7 @@ def connector(port: int, cost: int = 1, **attributes: Any) -> Section:
 class Network:
     """Makes routers, and ends them all."""
 
-    def __init__(self, world: World, folder: Path, workers: int) -> None:
+    def __init__(self, world: Router19Loop, folder: Path, workers: int) -> None:
         self.world = world
         self.folder = folder
         self.workers = workers
@@ -192,7 +192,7 @@ class Network:
         self.sluices.append(made)
         return made
 
-    def original(self, name: str, timers: Timers = PATIENT, **keywords: Any) -> Router19:
+    def original(self, name: str, timers: Router19Timers = PATIENT, **keywords: Any) -> Router19:
         """A router of 1.19."""
         keywords.setdefault("addresses", TREATMENTS)
         keywords.setdefault("fallbacks", ("fb",))
@@ -255,4 +255,4 @@ def notes(payload: bytes) -> dict[str, Any]:
     return {str(key)[9:]: value for key, value in found.items() if str(key).startswith("x-opt-qd.")}
 
 
-__all__ = ["CONVERGE", "QUICK", "InterRouter", "Network", "Sluice", "connector", "full_mesh", "notes"]
+__all__ = ["CONVERGE", "QUICK", "InterRouterConnection", "Network", "Sluice", "connector", "full_mesh", "notes"]

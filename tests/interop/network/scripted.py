@@ -13,9 +13,9 @@ from typing import Any
 from tests.interop.network.net import CONVERGE, QUICK, Sluice
 from tests.peer.management import Management
 from tests.peer.router19 import control
-from tests.peer.router19.control import Control
+from tests.peer.router19.control import Router19Control
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 from tests.system.router import poll
 
 SILENT = ("RA", "LSR", "LSU", "MAR", "MAU")
@@ -81,7 +81,7 @@ class Voice:
 class Scripted(Voice):
     """The neighbour. It claims to have heard the router under test from the start."""
 
-    def __init__(self, world: World, sluice: Sluice, name: str, cost: int = 1, sees: bool = True) -> None:
+    def __init__(self, world: Router19Loop, sluice: Sluice, name: str, cost: int = 1, sees: bool = True) -> None:
         super().__init__(self, name, next(_instances))
         self.world = world
         self.sluice = sluice
@@ -89,7 +89,7 @@ class Scripted(Voice):
         if sees:
             self.router.engine.heard[sluice.name] = float("inf")
         self.connection = self.router.connect(sluice.ports["ir"], cost)
-        self.phantoms: dict[str, list[Control]] = {}
+        self.phantoms: dict[str, list[Router19Control]] = {}
 
     def phantom(self, name: str) -> Voice:
         """A router behind this one. What S sends to it is kept in `phantoms`."""
@@ -97,11 +97,11 @@ class Scripted(Voice):
         self.router.phantoms[name] = self.phantoms[name].append
         return Voice(self, name, next(_instances))
 
-    def got(self, opcode: str, **where: Any) -> list[Control]:
+    def got(self, opcode: str, **where: Any) -> list[Router19Control]:
         """Control messages of S that have come for this one."""
         return self.router.control(opcode, self.sluice.name, **where)
 
-    def wait(self, opcode: str, more_than: int = 0, timeout: float = CONVERGE, **where: Any) -> Control:
+    def wait(self, opcode: str, more_than: int = 0, timeout: float = CONVERGE, **where: Any) -> Router19Control:
         """Wait until more than so many messages of an opcode have come; gives the last."""
         self.world.wait(
             lambda: len(self.got(opcode, **where)) > more_than,
@@ -110,10 +110,10 @@ class Scripted(Voice):
         )
         return self.got(opcode, **where)[-1]
 
-    def wait_phantom(self, name: str, opcode: str, more_than: int = 0, timeout: float = CONVERGE) -> Control:
+    def wait_phantom(self, name: str, opcode: str, more_than: int = 0, timeout: float = CONVERGE) -> Router19Control:
         """Wait until S has sent more than so many of these to a router behind this one; gives the last."""
 
-        def found() -> list[Control]:
+        def found() -> list[Router19Control]:
             return [one for one in self.phantoms[name] if one.opcode == opcode]
 
         self.world.wait(lambda: len(found()) > more_than, f"{opcode} for {name}", timeout)

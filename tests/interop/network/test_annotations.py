@@ -11,24 +11,24 @@ from tests.interop.network.conftest import Middle
 from tests.interop.network.net import notes
 from tests.peer import frames, message
 from tests.peer.codec import decode
-from tests.peer.peer import Receiver
+from tests.peer.peer import PeerReceiver
 from tests.peer.router19 import message_head
 from tests.peer.router19.message_head import compose
-from tests.peer.router19.router import Consumer
+from tests.peer.router19.router import Router19Consumer
 from tests.peer.types import Byte, Int, Symbol, UInt
 
 Fresh = Callable[..., str]
 BODY = message.value("body")
 
 
-def at_right(middle: Middle, address: str, phase: int = 0, **keywords: Any) -> Consumer:
+def at_right(middle: Middle, address: str, phase: int = 0, **keywords: Any) -> Router19Consumer:
     """A consumer at R that S knows of."""
     consumer = middle.right.consumer(address, phase=phase, **keywords)
     middle.s.wait_remote(consumer.key, "R")
     return consumer
 
 
-def at_client(middle: Middle, address: str, listener: str = "plain", **fields: Any) -> Receiver:
+def at_client(middle: Middle, address: str, listener: str = "plain", **fields: Any) -> PeerReceiver:
     """A receiver of a client of S that L knows of."""
     receiver = middle.s.client(listener).receiver(address, credit=50, **fields)
     prefix = "M1" if address.startswith("wp") else "M0"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.network.net import CONVERGE, Network, Sluice
 from tests.peer import message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.router19.router import Router19
 
 #: Messages in all, under way at once, and acknowledged between two cuts.
@@ -55,7 +55,7 @@ class Diamond:
 class Load:
     """Sends numbers until each has been accepted; what was released or modified is sent again."""
 
-    def __init__(self, sender: Sender, receiver: Receiver) -> None:
+    def __init__(self, sender: PeerSender, receiver: PeerReceiver) -> None:
         self.sender, self.receiver = sender, receiver
         self.waiting = list(range(COUNT))
         self.under_way: dict[int, int] = {}

@@ -10,9 +10,9 @@ import pytest
 from tests.interop.network.conftest import Chain, Middle
 from tests.interop.network.net import Network, notes
 from tests.peer import frames, message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.router19.keys import FALLBACK_PHASE
-from tests.peer.router19.router import Consumer
+from tests.peer.router19.router import Router19Consumer
 from tests.system.router import poll
 
 WORKER_COUNTS = (1, 3)
@@ -135,7 +135,7 @@ def test_closest_goes_by_cost(network: Network, fresh: Fresh) -> None:
 # --- balanced ---------------------------------------------------------------------------------------------------------
 
 
-def all_arrived(local: Receiver, consumers: list[Consumer], count: int) -> bool:
+def all_arrived(local: PeerReceiver, consumers: list[Router19Consumer], count: int) -> bool:
     """Whether a receiver of ours and consumers at routers of 1.19 have got so many in all."""
     local.peer.read_available()
     return len(local.deliveries) + sum(len(one.arrivals) for one in consumers) == count
@@ -271,8 +271,8 @@ def test_a_waypoint_across_the_network(chain: Chain) -> None:
     broker = chain.b.container("waypoint")
     broker.session_begun()
     links = [broker.link_attached(), broker.link_attached()]
-    out = next(link for link in links if isinstance(link, Sender))
-    into = next(link for link in links if isinstance(link, Receiver))
+    out = next(link for link in links if isinstance(link, PeerSender))
+    into = next(link for link in links if isinstance(link, PeerReceiver))
     into.flow(10)
     client = chain.a.client()
     receiver = client.receiver("wp.1", credit=10)

@@ -8,7 +8,7 @@ from tests.interop.network.net import CONVERGE, QUICK, Sluice
 from tests.interop.network.scripted import Scripted, View
 from tests.peer.router19 import control
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 
 Script = Callable[..., Scripted]
 
@@ -132,7 +132,7 @@ def test_parallel_connections_are_survived(script: Script, view: View) -> None:
     view.wait_neighbour(one.id)
 
 
-def test_a_restarted_neighbour_comes_back(world: World, solo: Sluice, view: View) -> None:
+def test_a_restarted_neighbour_comes_back(world: Router19Loop, solo: Sluice, view: View) -> None:
     first = Router19(world, "again", QUICK, instance=1000)
     first.connect(solo.ports["ir"])
     view.wait_node("again", lambda row: row["instance"] == 1000 and row["linkState"] == ["S"], "the first life")

@@ -14,11 +14,11 @@ import pytest
 from tests.interop.network.net import CONVERGE, QUICK, Sluice
 from tests.interop.network.scripted import Scripted, View
 from tests.peer import frames, message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.router19 import control
 from tests.peer.router19.encoding import list32, map32, section
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 from tests.peer.types import Int, Long, Map, Raw, Symbol
 from tests.system.router import poll
 
@@ -30,7 +30,7 @@ HUGE = (1 << 63) - 1
 
 
 @pytest.fixture(scope="module")
-def villain(world: World, _solo: Sluice) -> Iterator[Scripted]:
+def villain(world: Router19Loop, _solo: Sluice) -> Iterator[Scripted]:
     """The neighbour that sends all of it."""
     one = Scripted(world, _solo, "villain").adjacent()
     yield one
@@ -260,7 +260,7 @@ def test_many_unknown_routers_are_bounded(villain: Scripted, solo: Sluice, view:
 
 def test_a_neighbour_that_gives_no_credit_is_not_waited_for(script: Script, view: View, villain: Scripted) -> None:
     """One whose control link takes nothing must not hold up the others."""
-    with Peer.opened(view.sluice.ports["ir"], container_id="mean") as peer:
+    with AmqpPeer.opened(view.sluice.ports["ir"], container_id="mean") as peer:
         session = peer.begin()
         capability = frames.source(capabilities="qd.router"), frames.target(capabilities="qd.router")
         session.receiver(source=capability[0], target=capability[1])
@@ -273,7 +273,7 @@ def test_a_neighbour_that_gives_no_credit_is_not_waited_for(script: Script, view
         still_there(villain)
 
 
-def test_two_routers_of_one_name(world: World, solo: Sluice, view: View, fresh: Fresh) -> None:
+def test_two_routers_of_one_name(world: Router19Loop, solo: Sluice, view: View, fresh: Fresh) -> None:
     twins = [Router19(world, "twin", QUICK, instance=number) for number in (1, 2)]
     try:
         for twin in twins:
@@ -290,6 +290,6 @@ def test_two_routers_of_one_name(world: World, solo: Sluice, view: View, fresh: 
 
 def test_noise_at_the_router_port(villain: Scripted, solo: Sluice) -> None:
     for _ in range(50):
-        with Peer(solo.ports["ir"]) as peer:
+        with AmqpPeer(solo.ports["ir"]) as peer:
             peer.raw(b"AMQP\x03\x01\x00\x00" + b"\xff" * 64)
     still_there(villain)

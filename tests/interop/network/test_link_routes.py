@@ -9,7 +9,7 @@ import pytest
 from tests.interop.network.conftest import Chain
 from tests.peer import frames, message
 from tests.peer.container import Container, accept, refuse
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.types import Symbol
 
 WORKER_COUNTS = (1, 3)
@@ -31,10 +31,12 @@ def broker(chain: Chain) -> Iterator[Container]:
         chain.a.wait_remote(key)
 
 
-def routed(chain: Chain, broker: Container, receiver: bool, address: str, name: str) -> tuple[Peer, Sender | Receiver]:
+def routed(
+    chain: Chain, broker: Container, receiver: bool, address: str, name: str
+) -> tuple[AmqpPeer, PeerSender | PeerReceiver]:
     """A client of A attaches; the session at the broker has been begun."""
     client = chain.a.client(container_id="client")
-    link: Sender | Receiver
+    link: PeerSender | PeerReceiver
     if receiver:
         link = client.receiver(address, wait=False, name=name)
     else:
@@ -51,9 +53,9 @@ def test_keys_are_announced(chain: Chain, broker: Container) -> None:
 def test_a_sender(chain: Chain, broker: Container, fresh: Fresh) -> None:
     name = fresh("link")
     _client, link = routed(chain, broker, False, "lr.in", name)
-    assert isinstance(link, Sender)
+    assert isinstance(link, PeerSender)
     there = broker.link_attached(answer=False)
-    assert isinstance(there, Receiver)
+    assert isinstance(there, PeerReceiver)
     assert there.name == f"{name}@client"
     assert there.target["address"] == "lr.in"
     assert link.remote is None
@@ -76,9 +78,9 @@ def test_a_sender(chain: Chain, broker: Container, fresh: Fresh) -> None:
 
 def test_a_receiver(chain: Chain, broker: Container, fresh: Fresh) -> None:
     client, link = routed(chain, broker, True, "lr/out", fresh("link"))
-    assert isinstance(link, Receiver)
+    assert isinstance(link, PeerReceiver)
     there = broker.link_attached()
-    assert isinstance(there, Sender)
+    assert isinstance(there, PeerSender)
     link.wait_attached()
     link.flow(3)
     assert there.wait_credit(3) == 3
@@ -103,9 +105,9 @@ def test_a_pattern(chain: Chain, broker: Container, fresh: Fresh) -> None:
 
 def test_no_annotations_and_a_large_message(chain: Chain, broker: Container, fresh: Fresh) -> None:
     _client, link = routed(chain, broker, False, "lr.large", fresh("link"))
-    assert isinstance(link, Sender)
+    assert isinstance(link, PeerSender)
     there = broker.link_attached()
-    assert isinstance(there, Receiver)
+    assert isinstance(there, PeerReceiver)
     link.wait_attached()
     there.flow(1)
     link.wait_credit()

@@ -10,8 +10,8 @@ import pytest
 from tests.interop.network.conftest import Middle
 from tests.interop.network.net import CONVERGE, Network, Sluice
 from tests.peer import message
-from tests.peer.peer import Sender
-from tests.peer.router19.connection import InterRouter
+from tests.peer.peer import PeerSender
+from tests.peer.router19.connection import InterRouterConnection
 from tests.peer.router19.router import Router19
 from tests.system.router import poll
 
@@ -25,7 +25,7 @@ class Pair:
     def __init__(self, network: Network, sluice: Sluice, name: str) -> None:
         self.sluice = sluice
         self.x: Router19 = network.original(name)
-        self.connection: InterRouter = self.x.connect(sluice.ports["ir"])
+        self.connection: InterRouterConnection = self.x.connect(sluice.ports["ir"])
         self.x.wait_reach(sluice.name)
 
 
@@ -84,7 +84,7 @@ def test_what_comes_after_is_released(pair: Pair, fresh: Fresh) -> None:
     poll(functools.partial(released, sender, address), "what has no way is released")
 
 
-def released(sender: Sender, address: str) -> bool:
+def released(sender: PeerSender, address: str) -> bool:
     """Whether a message is released."""
     return sender.request(message.message("x", to=address)).name == "released"
 

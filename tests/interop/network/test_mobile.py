@@ -10,7 +10,7 @@ import pytest
 from tests.interop.network.net import Sluice
 from tests.interop.network.scripted import Scripted, View
 from tests.peer import frames, message
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.router19 import control
 from tests.peer.router19.encoding import list32, map32
 from tests.peer.types import Int, Long, Symbol
@@ -30,18 +30,18 @@ def one(script: Script, view: View) -> Scripted:
     return found
 
 
-def updates(one: Scripted, key: str, member: str = "add") -> list[control.Control]:
+def updates(one: Scripted, key: str, member: str = "add") -> list[control.Router19Control]:
     """Differential updates of S that add (or delete) a key."""
     return [found for found in one.got("MAU") if key in (found.body.get(member) or [])]
 
 
-def wait_update(one: Scripted, key: str, member: str = "add") -> control.Control:
+def wait_update(one: Scripted, key: str, member: str = "add") -> control.Router19Control:
     """Wait for an update that adds or deletes a key."""
     one.world.wait(lambda: updates(one, key, member), f"{member} {key}")
     return updates(one, key, member)[0]
 
 
-def recomposed(found: control.Control) -> bytes:
+def recomposed(found: control.Router19Control) -> bytes:
     """The octets that 1.19 would have sent for an update with this content."""
     body = found.body
     if "exist" in body:
@@ -51,7 +51,7 @@ def recomposed(found: control.Control) -> bytes:
     return control.mobile_update("S", int(body["mobile_seq"]), added, [str(key) for key in body["del"]])
 
 
-def _to(found: control.Control) -> str:
+def _to(found: control.Router19Control) -> str:
     return found.octets.split(b"_topo/0/")[1].split(b"/")[0].decode()
 
 
@@ -91,7 +91,7 @@ def test_phases_and_fallback_are_in_the_key(one: Scripted, solo: Sluice, fresh: 
     wait_update(one, "M0" + waypoint)
 
 
-def receiver_with(peer: Peer, address: str, capability: str) -> None:
+def receiver_with(peer: AmqpPeer, address: str, capability: str) -> None:
     """A receiver with a capability on its source."""
     peer.receiver(source=frames.source(address, capabilities=capability))
 

@@ -13,8 +13,8 @@ import pytest
 from tests.interop.network.conftest import Middle, Triangle
 from tests.interop.network.net import Network, full_mesh
 from tests.peer import frames, message
-from tests.peer.peer import Receiver
-from tests.peer.router19.world import World
+from tests.peer.peer import PeerReceiver
+from tests.peer.router19.world import Router19Loop
 from tests.peer.types import Described
 
 WORKER_COUNTS = (1, 3)
@@ -27,7 +27,7 @@ OUTCOMES: dict[str, Described] = {
 }
 
 
-def bodies(receiver: Receiver) -> list[object]:
+def bodies(receiver: PeerReceiver) -> list[object]:
     """What a receiver has got so far."""
     receiver.peer.read_available()
     return [message.body(one.payload) for one in receiver.deliveries]
@@ -76,7 +76,7 @@ def test_1_19_gets_one_copy_of_ours(triangle: Triangle, fresh: Fresh, origin: st
 
 
 @pytest.fixture(scope="module")
-def square(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def square(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     """Four routers under test, each connected to each: W, X, Y, Z."""
     network = Network(world, tmp_path_factory.mktemp("square"), workers)
     try:

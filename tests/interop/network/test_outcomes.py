@@ -8,7 +8,7 @@ import pytest
 
 from tests.interop.network.conftest import Chain, Middle
 from tests.peer import frames, message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.types import Described, Symbol
 
 WORKER_COUNTS = (1, 3)
@@ -31,7 +31,7 @@ STATES: dict[str, tuple[Described, Described]] = {
 }
 
 
-def ends(chain: Chain, address: str, credit: int = 10) -> tuple[Sender, Receiver]:
+def ends(chain: Chain, address: str, credit: int = 10) -> tuple[PeerSender, PeerReceiver]:
     """A sender at A and a receiver at B."""
     receiver = chain.b.client().receiver(address, credit=credit)
     return chain.a.client().sender(address), receiver

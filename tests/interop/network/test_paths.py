@@ -13,8 +13,8 @@ import pytest
 
 from tests.interop.network.net import CONVERGE, Network
 from tests.interop.network.scripted import Scripted, View, Voice
-from tests.peer.router19.control import Control
-from tests.peer.router19.world import World
+from tests.peer.router19.control import Router19Control
+from tests.peer.router19.world import Router19Loop
 from tests.system.router import poll
 
 ME = "K"
@@ -52,7 +52,7 @@ def parse(states: str) -> dict[str, dict[str, int]]:
 class Case:
     """One case around the router under test."""
 
-    def __init__(self, world: World, sluice: Any, number: int, states: str, me: str) -> None:
+    def __init__(self, world: Router19Loop, sluice: Any, number: int, states: str, me: str) -> None:
         self.names = {
             one: ME if one == me else f"{'A' if one < me else 'Z'}{number}{one}" for one in "ABCDE" if one in states
         }
@@ -71,7 +71,7 @@ class Case:
         """Advertise, and answer whoever asks."""
         through = voice.through
 
-        def answer(message: Control) -> None:
+        def answer(message: Router19Control) -> None:
             if message.opcode == "LSR":
                 through.world.loop.call_soon_threadsafe(self.update, voice, peers)
 
@@ -110,7 +110,7 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def played(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[View, dict[str, Case]]]:
+def played(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[View, dict[str, Case]]]:
     """All cases at once around one router: they touch each other nowhere but in it."""
     network = Network(world, tmp_path_factory.mktemp("paths"), 1)
     cases: dict[str, Case] = {}

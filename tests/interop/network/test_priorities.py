@@ -8,7 +8,7 @@ import pytest
 
 from tests.interop.network.conftest import Middle
 from tests.peer import frames, message
-from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.router19 import control
 from tests.peer.router19.router import Router19
 
@@ -63,10 +63,10 @@ def test_links_tell_their_priority(middle: Middle) -> None:
         assert [row["priority"] for row in mine] == [9, 9]
 
 
-def neighbour(middle: Middle, pairs: int, name: str) -> tuple[Peer, list[Receiver]]:
+def neighbour(middle: Middle, pairs: int, name: str) -> tuple[AmqpPeer, list[PeerReceiver]]:
     """A router that attaches only some pairs of data links, and gives credit on all."""
-    peer = Peer.opened(middle.s.ports["ir"], container_id=name, idle_time_out=0)
-    receivers: list[Receiver] = []
+    peer = AmqpPeer.opened(middle.s.ports["ir"], container_id=name, idle_time_out=0)
+    receivers: list[PeerReceiver] = []
     for number in range(pairs + 1):
         session = peer.begin()
         capability = "qd.router-data" if number else "qd.router"
@@ -92,7 +92,7 @@ def test_the_nearest_lower_link_stands_for_one_that_is_not_there(
             "router.node", lambda rows: any(name in row["linkState"] for row in rows), f"{name} is a neighbour"
         )
         session = peer.sessions[0]
-        announcing = next(link for link in session.links if isinstance(link, Sender))
+        announcing = next(link for link in session.links if isinstance(link, PeerSender))
         announcing.send(control.mobile_update(name, 1, [("M0" + address, 2)], []), settled=True)
         middle.s.wait_remote("M0" + address, name)
         sender = middle.s.client().sender(address)
@@ -111,7 +111,7 @@ def test_without_links_there_is_no_path(middle: Middle, fresh: Fresh) -> None:
         middle.s.wait_rows(
             "router.node", lambda rows: any(name in row["linkState"] for row in rows), f"{name} is a neighbour"
         )
-        announcing = next(link for link in peer.sessions[0].links if isinstance(link, Sender))
+        announcing = next(link for link in peer.sessions[0].links if isinstance(link, PeerSender))
         announcing.send(control.mobile_update(name, 1, [("M0" + address, 2)], []), settled=True)
         middle.s.wait_remote("M0" + address, name)
         outcome = middle.s.client().sender().request(message.message("x", to=address))

@@ -8,8 +8,8 @@ import pytest
 
 from tests.interop.network.net import CONVERGE, Network, Sluice, connector
 from tests.peer import frames, message
-from tests.peer.container import Broker, accept
-from tests.peer.peer import Peer, Receiver, Session
+from tests.peer.container import ScriptedBroker, accept
+from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSession
 from tests.peer.router19 import control
 from tests.peer.types import Array, Described, Symbol
 
@@ -53,7 +53,7 @@ def test_ordinary_links_on_an_inter_router_port(solo: Sluice) -> None:
     assert peer.session.sender("$management", credit=False).wait_detached() == ROLE
 
 
-def controlled(peer: Peer) -> Session:
+def controlled(peer: AmqpPeer) -> PeerSession:
     """Control links on the default session."""
     session = peer.session
     receiver = session.receiver(source=source(CONTROL), target=target(CONTROL))
@@ -88,14 +88,14 @@ def test_a_capability_in_an_array_is_no_router_link(solo: Sluice) -> None:
 
 
 @pytest.fixture
-def normal() -> Iterator[Broker]:
+def normal() -> Iterator[ScriptedBroker]:
     """A container whose listener has the role normal, as far as the connector knows."""
-    broker = Broker()
+    broker = ScriptedBroker()
     yield broker
     broker.close()
 
 
-def test_a_connector_whose_peer_refuses_all_router_links(network: Network, normal: Broker) -> None:
+def test_a_connector_whose_peer_refuses_all_router_links(network: Network, normal: ScriptedBroker) -> None:
     """What a 1.19 listener of role normal does."""
     sluice = network.sluice("S", [connector(normal.port)])
     container = normal.serve(container_id="X", timeout=CONVERGE)
@@ -119,7 +119,7 @@ def test_control_on_the_second_try(network: Network) -> None:
     peer = sluice.client("ir", container_id="P")
     session = controlled(peer)
     first = session.links[0]
-    assert isinstance(first, Receiver)
+    assert isinstance(first, PeerReceiver)
     assert control.read(first.next(CONVERGE).payload).opcode == "HELLO"
     first.detach()
     second = session.receiver(source=source(CONTROL), target=target(CONTROL))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.interop.network.conftest import Chain, Middle
 from tests.peer import frames, message
-from tests.peer.router19.connection import InterRouter
+from tests.peer.router19.connection import InterRouterConnection
 
 WORKER_COUNTS = (1, 3)
 Fresh = Callable[..., str]
@@ -22,12 +22,12 @@ def begun(body: str) -> tuple[bytes, bytes]:
     return whole[:PART], whole[PART:]
 
 
-def stream_links(connection: InterRouter) -> int:
+def stream_links(connection: InterRouterConnection) -> int:
     """Data links that S has opened besides those of the priorities."""
     return len(connection.data_in) - PRIORITIES
 
 
-def from_s(middle: Middle) -> InterRouter:
+def from_s(middle: Middle) -> InterRouterConnection:
     """R's connection to S."""
     return middle.right.wait_neighbour("S")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.interop.network.net import Network, Sluice
 from tests.peer import message
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 
 Fresh = Callable[..., str]
 
@@ -62,7 +62,9 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda name: name.replace(" ", "-"))
-def mixed(request: pytest.FixtureRequest, world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+def mixed(
+    request: pytest.FixtureRequest, world: Router19Loop, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mixed]:
     """A network of a shape; one worker each."""
     network = Network(world, tmp_path_factory.mktemp("mixed"), 1)
     try:

@@ -12,10 +12,10 @@ import pytest
 from tests.interop.network.net import CONVERGE, Network, Sluice, connector
 from tests.peer import frames
 from tests.peer.frames import Frame
-from tests.peer.peer import Peer
-from tests.peer.router19.connection import InterRouter
+from tests.peer.peer import AmqpPeer
+from tests.peer.router19.connection import InterRouterConnection
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 from tests.peer.types import Array, Int, Symbol, UByte
 from tests.system.router import listener
 
@@ -41,23 +41,23 @@ class Rig:
         ]
         self.s: Sluice = network.sluice("S", [*sections, connector(self.right.listen(), CONNECTOR_COST)])
         self.incoming = self.left.connect(self.s.ports["costly"], CONNECTOR_COST)
-        self.outgoing: InterRouter = self.world.wait(lambda: self.right.connections, "S has connected")[0]
+        self.outgoing: InterRouterConnection = self.world.wait(lambda: self.right.connections, "S has connected")[0]
         for connection in (self.outgoing, self.incoming):
             self.world.wait(functools.partial(complete, connection), "all links are attached")
 
-    def side(self, name: str) -> InterRouter:
+    def side(self, name: str) -> InterRouterConnection:
         """The connection on which S is the connector or the listener."""
         return self.outgoing if name == "connector" else self.incoming
 
 
-def complete(connection: InterRouter) -> bool:
+def complete(connection: InterRouterConnection) -> bool:
     """Whether all links are there, and have credit."""
     out = [*connection.data_out, connection.control_out]
     return len(out) == len(connection.data_in) + 1 == 11 and all(link is not None and link.credit for link in out)
 
 
 @pytest.fixture(scope="module")
-def rig(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def rig(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """The rig; the number of workers makes no difference here."""
     network = Network(world, tmp_path_factory.mktemp("wire"), 1)
     try:
@@ -66,7 +66,7 @@ def rig(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]
         network.stop()
 
 
-def got(connection: InterRouter, name: str) -> list[Frame]:
+def got(connection: InterRouterConnection, name: str) -> list[Frame]:
     """Frames of a kind that S has sent, in order."""
     with connection.router.world.lock:
         return [frame for frame, _octets in connection.frames if frame.name == name]
@@ -200,12 +200,12 @@ def test_control_messages_are_settled(rig: Rig, side: str) -> None:
 
 
 def test_an_empty_frame_comes_in_half_our_idle_time(rig: Rig) -> None:
-    with Peer.opened(rig.s.ports["ir"], container_id="idle", idle_time_out=1000) as peer:
+    with AmqpPeer.opened(rig.s.ports["ir"], container_id="idle", idle_time_out=1000) as peer:
         peer.until(lambda: len([one for one, _at in peer.arrivals if one.name == "heartbeat"]) > 1, "empty frames", 5)
 
 
 def test_a_listener_takes_any_channels_and_handles(rig: Rig) -> None:
-    peer = Peer.opened(rig.s.ports["ir"], container_id="odd")
+    peer = AmqpPeer.opened(rig.s.ports["ir"], container_id="odd")
     try:
         session = peer.begin(channel=77)
         receiver = session.receiver(source=frames.source(capabilities=CONTROL), target=terminus(CONTROL), handle=9)

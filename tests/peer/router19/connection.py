@@ -16,7 +16,7 @@ from tests.peer.router19.encoding import (
     open_octets,
     router_attach,
 )
-from tests.peer.router19.transport import Endpoint, Link, Session
+from tests.peer.router19.transport import Router19Endpoint, Router19Link, Router19Session
 from tests.peer.types import Described, Symbol
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORBIDDEN = ("qd:connection-role", "Link attach forbidden on inter-router connection")
 
 
-class InterRouter(Endpoint):
+class InterRouterConnection(Router19Endpoint):
     """Connection to another router."""
 
     def __init__(
@@ -36,14 +36,14 @@ class InterRouter(Endpoint):
         self.own_cost = cost
         self.cost = cost
         self.number = number
-        self.control_out: Link | None = None
-        self.control_in: Link | None = None
-        self.data_out: list[Link] = []
-        self.data_in: list[Link] = []
-        self.streams: list[Link] = []
-        self.idle_streams: list[Link] = []
-        self._stream_session: Session | None = None
-        self._routed_session: Session | None = None
+        self.control_out: Router19Link | None = None
+        self.control_in: Router19Link | None = None
+        self.data_out: list[Router19Link] = []
+        self.data_in: list[Router19Link] = []
+        self.streams: list[Router19Link] = []
+        self.idle_streams: list[Router19Link] = []
+        self._stream_session: Router19Session | None = None
+        self._routed_session: Router19Session | None = None
         #: Number of unsettled deliveries by address key.
         self.outstanding: dict[str, int] = {}
 
@@ -81,7 +81,7 @@ class InterRouter(Endpoint):
 
     # --- links -------------------------------------------------------------------------------------------------------
 
-    def on_attach(self, link: Link, frame: Frame, fresh: bool) -> None:
+    def on_attach(self, link: Router19Link, frame: Frame, fresh: bool) -> None:
         mine = frame.target if link.receiver else frame.source
         link.capability = _capability(mine)
         if link.routed is not None:
@@ -95,7 +95,7 @@ class InterRouter(Endpoint):
         elif fresh:
             self._endpoint(link, frame)
 
-    def _take(self, link: Link, fresh: bool) -> None:
+    def _take(self, link: Router19Link, fresh: bool) -> None:
         """Register an attached router link."""
         if link.kind == "control":
             if link.receiver:
@@ -111,7 +111,7 @@ class InterRouter(Endpoint):
         if link.receiver:
             link.grant()
 
-    def _endpoint(self, link: Link, frame: Frame) -> None:
+    def _endpoint(self, link: Router19Link, frame: Frame) -> None:
         """Handle an attach of the peer that is not a router link: route it if the peer is a router, otherwise refuse
         it."""
         if self.control_out is None:
@@ -124,23 +124,23 @@ class InterRouter(Endpoint):
         else:
             self.router.links.route(self, link, frame)
 
-    def refuse(self, link: Link, condition: str, description: str) -> None:
+    def refuse(self, link: Router19Link, condition: str, description: str) -> None:
         """Answer an attach with a null terminus, then detach."""
         self._refuse(link, condition, description)
 
-    def _refuse(self, link: Link, condition: str, description: str) -> None:
+    def _refuse(self, link: Router19Link, condition: str, description: str) -> None:
         remote = link.remote
         assert remote is not None
         source, target = (remote.source, None) if link.receiver else (None, remote.target)
         self.send(attach_octets(link.name, link.handle, link.receiver, source, target), link.session.channel)
         link.detach(frames.error(condition, description))
 
-    def data_link(self, priority: int) -> Link | None:
+    def data_link(self, priority: int) -> Router19Link | None:
         """Return the link for a priority, or the nearest lower one."""
         usable = [link for link in self.data_out[: priority + 1] if not link.detached]
         return usable[-1] if usable else None
 
-    def stream_link(self) -> Link:
+    def stream_link(self) -> Router19Link:
         """Return an idle streaming link, or a new one."""
         if self.idle_streams:
             return self.idle_streams.pop()
@@ -153,7 +153,7 @@ class InterRouter(Endpoint):
         link.idle = lambda: self.idle_streams.append(link)  # type: ignore[method-assign]
         return link
 
-    def routed_link(self, name: str, receiver: bool, source: Any, target: Any) -> Link:
+    def routed_link(self, name: str, receiver: bool, source: Any, target: Any) -> Router19Link:
         """Attach a routed link on the session for routed links."""
         if self._routed_session is None:
             self._routed_session = self.begin(self._free_channel())
@@ -166,7 +166,7 @@ class InterRouter(Endpoint):
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def on_transfer(self, link: Link, incoming: Incoming) -> None:
+    def on_transfer(self, link: Router19Link, incoming: Incoming) -> None:
         if link.routed is not None:
             link.routed.transferred(link, incoming)
         elif link.kind == "control":
@@ -174,13 +174,13 @@ class InterRouter(Endpoint):
         else:
             self.router.forward.arrived(incoming, link)
 
-    def on_flow(self, link: Link, frame: Frame) -> None:
+    def on_flow(self, link: Router19Link, frame: Frame) -> None:
         if link.routed is not None:
             link.routed.flowed(link, frame)
         else:
             link.pump()
 
-    def on_detach(self, link: Link, frame: Frame) -> None:
+    def on_detach(self, link: Router19Link, frame: Frame) -> None:
         if link.routed is not None:
             link.routed.detached(link, frame)
             return

@@ -19,11 +19,11 @@ PROTOCOL = 1
 FAMILY_1 = ("HELLO", "RA", "LSR", "LSU")
 
 
-class Malformed(ValueError):
+class MalformedControlError(ValueError):
     """Raised for a control message that 1.19 drops and logs."""
 
 
-class Control(NamedTuple):
+class Router19Control(NamedTuple):
     """Parsed control message: opcode, body (keys as str), annotations and all octets."""
 
     opcode: str
@@ -140,30 +140,30 @@ def _mobile(sender: str) -> list[tuple[Any, Any]]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read(octets: bytes) -> Control:
+def read(octets: bytes) -> Router19Control:
     """Parse a control message. Raises Malformed."""
     try:
         parts = dict(message.sections(octets))
     except ValueError as error:
-        raise Malformed(str(error)) from error
+        raise MalformedControlError(str(error)) from error
     properties = parts.get(message.APPLICATION_PROPERTIES)
     body = parts.get(message.VALUE)
     if not isinstance(properties, dict) or not isinstance(body, dict):
-        raise Malformed("no opcode or no body")
+        raise MalformedControlError("no opcode or no body")
     opcode = next((value for key, value in properties.items() if key == "opcode"), None)
     if not isinstance(opcode, str):
-        raise Malformed("no opcode")
+        raise MalformedControlError("no opcode")
     notes = parts.get(message.MESSAGE_ANNOTATIONS) or {}
     ingress, trace = notes.get("x-opt-qd.ingress"), notes.get("x-opt-qd.trace")
     plain = {str(key): value for key, value in body.items()}
-    return Control(str(opcode), plain, ingress, [str(one) for one in trace or []], octets)
+    return Router19Control(str(opcode), plain, ingress, [str(one) for one in trace or []], octets)
 
 
 def text(body: dict[str, Any], key: str) -> str:
     """Return a mandatory string. Raises Malformed."""
     value = body.get(key)
     if not isinstance(value, str):
-        raise Malformed(f"{key} is {value!r}")
+        raise MalformedControlError(f"{key} is {value!r}")
     return str(value)
 
 
@@ -171,7 +171,7 @@ def number(body: dict[str, Any], key: str, default: int | None = None) -> int:
     """Return an integer, mandatory if there is no default. Raises Malformed."""
     value = body.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Malformed(f"{key} is {value!r}")
+        raise MalformedControlError(f"{key} is {value!r}")
     return int(value)
 
 
@@ -179,5 +179,5 @@ def texts(body: dict[str, Any], key: str) -> list[str]:
     """Return a mandatory list of strings. Raises Malformed."""
     value = body.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise Malformed(f"{key} is {value!r}")
+        raise MalformedControlError(f"{key} is {value!r}")
     return [str(one) for one in value]

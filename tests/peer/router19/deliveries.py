@@ -13,7 +13,7 @@ _RANK = ("rejected", "accepted", "modified", "released")
 MODIFIED = frames.modified(failed=True)
 
 
-class Target(Protocol):
+class CopyTarget(Protocol):
     """Destination of a copy: a link to another router or a local consumer."""
 
     def queue(self, out: Outgoing) -> None:
@@ -109,7 +109,7 @@ _PLAIN = {
 class Outgoing:
     """Outgoing copy of a delivery."""
 
-    def __init__(self, incoming: Incoming, target: Target, octets: bytes) -> None:
+    def __init__(self, incoming: Incoming, target: CopyTarget, octets: bytes) -> None:
         self.incoming = incoming
         self.target = target
         #: Octets not sent yet.

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.peer.router19 import control
-from tests.peer.router19.control import Control, Malformed, number, text, texts
+from tests.peer.router19.control import MalformedControlError, Router19Control, number, text, texts
 from tests.peer.router19.paths import Paths, compute
 
 
 @dataclass
-class Timers:
+class Router19Timers:
     """Timer settings in seconds, with the defaults of 1.19."""
 
     tick: float = 1.0
@@ -26,14 +26,14 @@ class Timers:
     ra_flux: float = 4.0
     ls_max_age: float = 60.0
 
-    def scaled(self, factor: float) -> Timers:
+    def scaled(self, factor: float) -> Router19Timers:
         """Return the timers multiplied by `factor`."""
         values = (self.tick, self.hello_interval, self.hello_max_age, self.ra_interval, self.ra_flux, self.ls_max_age)
-        return Timers(*(value * factor for value in values))
+        return Router19Timers(*(value * factor for value in values))
 
 
 @dataclass
-class Node:
+class Router19Node:
     """Record of one remote router."""
 
     id: str
@@ -63,14 +63,14 @@ class Node:
         return self.connection is not None or self.next_hop is not None
 
 
-class Engine:
+class Router19Engine:
     """Protocol state of one router. mute: opcodes that it does not send, for tests that send them instead."""
 
     def __init__(
         self,
         router_id: str,
         instance: int,
-        timers: Timers,
+        timers: Router19Timers,
         send: Callable[[str, bytes], None],
         changed: Callable[[], None],
     ) -> None:
@@ -82,7 +82,7 @@ class Engine:
         self.mute: set[str] = set()
         #: Neighbours to report in LSUs instead of the true ones.
         self.claimed: dict[str, int] | None = None
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, Router19Node] = {}
         self.peers: dict[str, int] = {}
         self.ls_seq = 0
         self.mobile_seq = 0
@@ -201,24 +201,24 @@ class Engine:
             if node.connection is connection:
                 self._lose(node)
 
-    def _lose(self, node: Node) -> None:
+    def _lose(self, node: Router19Node) -> None:
         node.connection = None
         self.peers.pop(node.id, None)
         self._own_changed = True
 
-    def _node(self, router_id: str, instance: int | None = None) -> Node:
+    def _node(self, router_id: str, instance: int | None = None) -> Router19Node:
         node = self.nodes.get(router_id)
         if node is None:
-            node = self.nodes[router_id] = Node(router_id, instance)
+            node = self.nodes[router_id] = Router19Node(router_id, instance)
         return node
 
-    def neighbour_on(self, connection: Any) -> Node | None:
+    def neighbour_on(self, connection: Any) -> Router19Node | None:
         """Return the neighbour on a connection."""
         return next((node for node in self.nodes.values() if node.connection is connection), None)
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    def handle(self, message: Control, connection: Any, cost: int, now: float) -> None:
+    def handle(self, message: Router19Control, connection: Any, cost: int, now: float) -> None:
         """Handle a control message that arrived on `connection`. cost: cost of the connection."""
         self._now = now
         handler = {
@@ -234,12 +234,12 @@ class Engine:
         try:
             body = message.body
             if number(body, "pv", 0) > control.PROTOCOL:
-                raise Malformed("a later version of the protocol")
+                raise MalformedControlError("a later version of the protocol")
             if text(body, "id") != self.id:
                 handler(body, connection, cost)
             elif message.opcode == "HELLO" and number(body, "instance", 0) != self.instance:
                 self.dropped.append("HELLO: duplicate id")
-        except Malformed as error:
+        except MalformedControlError as error:
             self.dropped.append(f"{message.opcode}: {error}")
 
     def _on_hello(self, body: dict[str, Any], connection: Any, cost: int) -> None:
@@ -256,7 +256,7 @@ class Engine:
         node.neighbour_refresh = self._now
         self._check_instance(node, instance, number(body, "pv", 0))
 
-    def _check_instance(self, node: Node, instance: int, version: int) -> None:
+    def _check_instance(self, node: Router19Node, instance: int, version: int) -> None:
         if node.instance is None:
             node.instance, node.version = instance, version
         elif node.instance != instance:
@@ -286,12 +286,12 @@ class Engine:
         number(body, "ls_seq")
         inner = body.get("ls")
         if not isinstance(inner, dict):
-            raise Malformed("ls is not a map")
+            raise MalformedControlError("ls is not a map")
         inner = {str(key): value for key, value in inner.items()}
         text(inner, "id")
         sequence, peers = number(inner, "ls_seq"), inner.get("peers")
         if not isinstance(peers, dict) or not all(isinstance(one, str) for one in peers):
-            raise Malformed("peers is not a map of strings")
+            raise MalformedControlError("peers is not a map of strings")
         node = self._node(text(body, "id"), number(body, "instance", 0))
         if sequence <= node.ls_seq:
             return
@@ -320,7 +320,7 @@ class Engine:
         elif key in self._announced:
             self._deleted[key] = None
 
-    def _request_mobile(self, node: Node) -> None:
+    def _request_mobile(self, node: Router19Node) -> None:
         self._emit("MAR", node.id, control.mobile_request(self.id, node.id, node.mobile_seq))
 
     def _on_mar(self, body: dict[str, Any], _connection: Any, _cost: int) -> None:
@@ -335,7 +335,7 @@ class Engine:
         lists = {name: body.get(name) for name in ("exist", "add", "del")}
         present = {name for name, value in lists.items() if value is not None}
         if present not in ({"exist"}, {"add", "del"}) or not all(isinstance(lists[name], list) for name in present):
-            raise Malformed(f"a MAU with {sorted(present)}")
+            raise MalformedControlError(f"a MAU with {sorted(present)}")
         if node is None:
             return
         if present == {"exist"}:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tests.peer import frames
 from tests.peer.router19 import keys, message_head
-from tests.peer.router19.deliveries import Incoming, Outgoing, Target
-from tests.peer.router19.message_head import Head
-from tests.peer.router19.transport import CAPACITY, Link
+from tests.peer.router19.deliveries import CopyTarget, Incoming, Outgoing
+from tests.peer.router19.message_head import MessageHead
+from tests.peer.router19.transport import CAPACITY, Router19Link
 
 if TYPE_CHECKING:
-    from tests.peer.router19.connection import InterRouter
-    from tests.peer.router19.engine import Node
+    from tests.peer.router19.connection import InterRouterConnection
+    from tests.peer.router19.engine import Router19Node
     from tests.peer.router19.router import Router19
 
 #: Octets after which an incomplete message is forwarded as a stream.
@@ -22,12 +22,12 @@ STREAMING = 256 * 512
 
 
 @dataclass
-class Address:
+class Router19Address:
     """Local record of an address key."""
 
     key: str
     treatment: int
-    consumers: deque[Target] = field(default_factory=deque)
+    consumers: deque[CopyTarget] = field(default_factory=deque)
     turn: int = 0
 
 
@@ -36,17 +36,17 @@ class Forwarder:
 
     def __init__(self, router: Router19) -> None:
         self.router = router
-        self.table: dict[str, Address] = {}
+        self.table: dict[str, Router19Address] = {}
         #: Messages received on data links, as (connection, link, head) in order, for tests.
-        self.seen: list[tuple[Any, Link | None, Head]] = []
+        self.seen: list[tuple[Any, Router19Link | None, MessageHead]] = []
 
     # --- table -------------------------------------------------------------------------------------------------------
 
-    def address(self, key: str, hint: int | None = None) -> Address:
+    def address(self, key: str, hint: int | None = None) -> Router19Address:
         """Return the record of a key, created if necessary."""
         found = self.table.get(key)
         if found is None:
-            found = self.table[key] = Address(key, self._treatment(key, hint))
+            found = self.table[key] = Router19Address(key, self._treatment(key, hint))
         return found
 
     def _treatment(self, key: str, hint: int | None) -> int:
@@ -64,17 +64,17 @@ class Forwarder:
             for key, hint in node.keys.items():
                 self.address(key, hint)
 
-    def remotes(self, key: str) -> list[Node]:
+    def remotes(self, key: str) -> list[Router19Node]:
         """Return the routers that have announced a key."""
         return [node for node in self.router.engine.nodes.values() if key in node.keys]
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    def arrived(self, incoming: Incoming, link: Link | None) -> None:
+    def arrived(self, incoming: Incoming, link: Router19Link | None) -> None:
         """Handle a new or grown delivery."""
         if incoming.routed or incoming.aborted:
             return
-        head: Head | None = None
+        head: MessageHead | None = None
         try:
             if incoming.complete:
                 head = message_head.read(bytes(incoming.payload))
@@ -82,7 +82,7 @@ class Forwarder:
                 head = message_head.complete_head(bytes(incoming.payload))
                 if head is not None and not head.stream and len(incoming.payload) < STREAMING:
                     return
-        except message_head.Invalid as error:
+        except message_head.InvalidAnnotationsError as error:
             incoming.routed = True
             incoming.finish(frames.rejected("amqp:invalid-field", str(error)))
             return
@@ -91,7 +91,7 @@ class Forwarder:
         self.seen.append((incoming.source, link, head))
         self.forward(incoming, head)
 
-    def forward(self, incoming: Incoming, head: Head) -> None:
+    def forward(self, incoming: Incoming, head: MessageHead) -> None:
         """Route a delivery by its head."""
         incoming.routed = True
         where = head.address()
@@ -105,13 +105,13 @@ class Forwarder:
             if not self._send(incoming, head, key) and not self._fall_back(incoming, head, key, where[0]):
                 incoming.finish(frames.RELEASED)
 
-    def _fall_back(self, incoming: Incoming, head: Head, key: str, text: str) -> bool:
+    def _fall_back(self, incoming: Incoming, head: MessageHead, key: str, text: str) -> bool:
         if not key.startswith("M") or key[1] == "F" or not self.router.has_fallback(key[2:]):
             return False
         head.to, head.phase = text, keys.FALLBACK_PHASE
         return self._send(incoming, head, "MF" + key[2:])
 
-    def _send(self, incoming: Incoming, head: Head, key: str) -> bool:
+    def _send(self, incoming: Incoming, head: MessageHead, key: str) -> bool:
         """Send to the destinations chosen by the treatment of a key. Return False if there are none."""
         if key[0] == "R":
             node = self.router.engine.nodes.get(key[1:])
@@ -126,7 +126,7 @@ class Forwarder:
             return self._closest(incoming, head, address)
         return self._balanced(incoming, head, address)
 
-    def _copy(self, incoming: Incoming, head: Head, target: Target) -> Outgoing:
+    def _copy(self, incoming: Incoming, head: MessageHead, target: CopyTarget) -> Outgoing:
         """Return a copy with the head rewritten for the next hop."""
         router = self.router
         notes = message_head.compose(
@@ -141,12 +141,17 @@ class Forwarder:
         incoming.outs.append(out)
         return out
 
-    def _local(self, incoming: Incoming, head: Head, targets: list[Target]) -> None:
+    def _local(self, incoming: Incoming, head: MessageHead, targets: list[CopyTarget]) -> None:
         for target in targets:
             target.queue(self._copy(incoming, head, target))
 
     def _over(
-        self, incoming: Incoming, head: Head, connections: list[InterRouter], key: str | None, pool: bool = True
+        self,
+        incoming: Incoming,
+        head: MessageHead,
+        connections: list[InterRouterConnection],
+        key: str | None,
+        pool: bool = True,
     ) -> bool:
         """Send one copy over each connection that has a link. key: address key under which the copy counts as
         outstanding."""
@@ -165,9 +170,9 @@ class Forwarder:
             sent = True
         return sent
 
-    def _multicast(self, incoming: Incoming, head: Head, address: Address) -> bool:
+    def _multicast(self, incoming: Incoming, head: MessageHead, address: Router19Address) -> bool:
         incoming.multicast = True
-        connections: list[InterRouter] = []
+        connections: list[InterRouterConnection] = []
         origin = head.ingress.partition("/")[2] if head.ingress is not None else None
         if origin is None or origin in self.router.engine.nodes:
             excluded = self.router.excluded(head.trace)
@@ -183,7 +188,7 @@ class Forwarder:
             target.queue(out)
         return bool(copies) or sent
 
-    def _closest(self, incoming: Incoming, head: Head, address: Address) -> bool:
+    def _closest(self, incoming: Incoming, head: MessageHead, address: Router19Address) -> bool:
         if address.consumers:
             target = address.consumers[0]
             address.consumers.rotate(-1)
@@ -198,7 +203,7 @@ class Forwarder:
         connection = self.router.towards(nearest[(address.turn - 1) % len(nearest)])
         return self._over(incoming, head, [connection] if connection is not None else [], None)
 
-    def _balanced(self, incoming: Incoming, head: Head, address: Address) -> bool:
+    def _balanced(self, incoming: Incoming, head: MessageHead, address: Router19Address) -> bool:
         #: ((ineligible, value), destination); the first of the lowest wins.
         candidates: list[tuple[tuple[bool, int], Any]] = []
         for target in address.consumers:
@@ -217,7 +222,7 @@ class Forwarder:
         pool = "qd.streaming-links" in (where.remote_open.offered_capabilities or ())
         return self._over(incoming, head, [where], address.key, pool)
 
-    def _remote_candidates(self, head: Head, address: Address) -> list[tuple[tuple[bool, int], Any]]:
+    def _remote_candidates(self, head: MessageHead, address: Router19Address) -> list[tuple[tuple[bool, int], Any]]:
         engine = self.router.engine
         origin = head.ingress.partition("/")[2] if head.ingress is not None else self.router.id
         local = origin == self.router.id or origin not in engine.nodes
@@ -230,5 +235,5 @@ class Forwarder:
         return found
 
 
-def _less(connection: InterRouter, key: str) -> None:
+def _less(connection: InterRouterConnection, key: str) -> None:
     connection.outstanding[key] -= 1

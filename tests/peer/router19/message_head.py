@@ -18,12 +18,12 @@ _OURS = (PHASE, STREAM, TO, INGRESS, TRACE, CLASS, Symbol(PREFIX))
 DEFAULT_PRIORITY = 4
 
 
-class Invalid(ValueError):
+class InvalidAnnotationsError(ValueError):
     """Raised for annotations that make 1.19 reject a delivery with amqp:invalid-field. The text is the description."""
 
 
 @dataclass
-class Head:
+class MessageHead:
     """Parts of a message that a router reads before forwarding it."""
 
     #: Header and delivery annotations, unchanged.
@@ -71,14 +71,14 @@ def compose(
     return section(MESSAGE_ANNOTATIONS, Map(pairs)) if pairs else b""
 
 
-def read(octets: bytes) -> Head:
+def read(octets: bytes) -> MessageHead:
     """Parse the head of a message from a router link. Raises Invalid, and CodecError if it is incomplete."""
-    head = Head()
+    head = MessageHead()
     at = 0
     while at < len(octets):
         item, end = decode(octets, at)
         if not isinstance(item, Described):
-            raise Invalid("not a section")
+            raise InvalidAnnotationsError("not a section")
         code = item.descriptor
         if code == HEADER:
             head.priority = _priority(item.value)
@@ -98,7 +98,7 @@ def read(octets: bytes) -> Head:
     return head
 
 
-def complete_head(octets: bytes) -> Head | None:
+def complete_head(octets: bytes) -> MessageHead | None:
     """Return the head if enough of the message has arrived to route it; otherwise None. Raises Invalid."""
     try:
         return read(octets)
@@ -106,7 +106,7 @@ def complete_head(octets: bytes) -> Head | None:
         return _without_body(octets)
 
 
-def _without_body(octets: bytes) -> Head | None:
+def _without_body(octets: bytes) -> MessageHead | None:
     """Return the head of a message with an incomplete body. Everything except the last section can be decoded."""
     at = 0
     while at < len(octets):
@@ -125,10 +125,10 @@ def _priority(fields: Any) -> int:
     return DEFAULT_PRIORITY
 
 
-def _split(head: Head, annotations: Any) -> None:
+def _split(head: MessageHead, annotations: Any) -> None:
     """Separate router annotations from users'. A user entry behind a router's is lost, as in 1.19."""
     if not isinstance(annotations, Map):
-        raise Invalid("not a map")
+        raise InvalidAnnotationsError("not a map")
     ours = False
     for key, value in annotations.pairs:
         if isinstance(key, Symbol) and key in _OURS:
@@ -138,21 +138,21 @@ def _split(head: Head, annotations: Any) -> None:
             head.user.append((key, value))
 
 
-def _take(head: Head, key: Symbol, value: Any) -> None:
+def _take(head: MessageHead, key: Symbol, value: Any) -> None:
     plain = isinstance(value, str) and not isinstance(value, Symbol)
     if key == TO:
         if not plain:
-            raise Invalid("to-override not a valid string type")
+            raise InvalidAnnotationsError("to-override not a valid string type")
         head.to = value
     elif key == INGRESS:
         if not plain:
-            raise Invalid("ingress router not a string type")
+            raise InvalidAnnotationsError("ingress router not a string type")
         head.ingress = value
     elif key == TRACE:
         if not isinstance(value, list):
-            raise Invalid("trace annotation is not a list")
+            raise InvalidAnnotationsError("trace annotation is not a list")
         if not all(isinstance(one, str) for one in value):
-            raise Invalid("trace list contains non-string entries")
+            raise InvalidAnnotationsError("trace list contains non-string entries")
         head.trace = [str(one) for one in value]
     elif key == PHASE and isinstance(value, int):
         head.phase = int(value)

@@ -9,26 +9,26 @@ from tests.peer.frames import Frame
 from tests.peer.router19.deliveries import Incoming, Outgoing
 from tests.peer.router19.encoding import attach_octets
 from tests.peer.router19.keys import plain
-from tests.peer.router19.transport import Link
+from tests.peer.router19.transport import Router19Link
 from tests.peer.types import Described
 
 if TYPE_CHECKING:
-    from tests.peer.router19.connection import InterRouter
+    from tests.peer.router19.connection import InterRouterConnection
     from tests.peer.router19.router import Router19
 
 NO_ROUTE = ("qd:no-route-to-dest", "No route to the destination node")
 LOST = ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-class Links:
+class LinkRouting:
     """Routing of links to their next hop."""
 
     def __init__(self, router: Router19) -> None:
         self.router = router
-        self.pairs: list[Pair] = []
+        self.pairs: list[RelayedLinkPair] = []
         self._turns: dict[str, int] = {}
 
-    def route(self, connection: InterRouter, link: Link, frame: Frame) -> None:
+    def route(self, connection: InterRouterConnection, link: Router19Link, frame: Frame) -> None:
         """Attach a link of another router to the next hop, or refuse it."""
         terminus = frames.terminus(frame.target if link.receiver else frame.source)
         address = _address(terminus)
@@ -38,7 +38,7 @@ class Links:
             connection.refuse(link, *NO_ROUTE)
             return
         onward = hop.routed_link(link.name, not link.receiver, frame.source, frame.target)
-        self.pairs.append(Pair(connection, link, hop, onward))
+        self.pairs.append(RelayedLinkPair(connection, link, hop, onward))
 
     def _key(self, address: str, classes: str) -> str | None:
         """Return the key of the longest pattern that matches the address."""
@@ -46,7 +46,7 @@ class Links:
         fitting = [key for key in known if _matches(address, key)]
         return max(fitting, key=len) if fitting else None
 
-    def _next(self, key: str) -> InterRouter | None:
+    def _next(self, key: str) -> InterRouterConnection | None:
         nodes = self.router.forward.remotes(key)
         turn = self._turns.get(key, 0)
         self._turns[key] = turn + 1
@@ -76,28 +76,30 @@ def _fits(words: list[str], pattern: list[str]) -> bool:
     return bool(words) and pattern[0] in ("*", words[0]) and _fits(words[1:], pattern[1:])
 
 
-class Pair:
+class RelayedLinkPair:
     """Both links of a routed link at this router. `link` came from the client's side, `onward` was attached by this
     router."""
 
-    def __init__(self, connection: InterRouter, link: Link, hop: InterRouter, onward: Link) -> None:
+    def __init__(
+        self, connection: InterRouterConnection, link: Router19Link, hop: InterRouterConnection, onward: Router19Link
+    ) -> None:
         self.ends = {id(link): (hop, onward), id(onward): (connection, link)}
         self.first, self.answered_yet = link, False
         #: Credit limit last granted to the sending side.
         self.limit = 0
         link.routed = onward.routed = self
 
-    def _other(self, link: Link) -> tuple[InterRouter, Link]:
+    def _other(self, link: Router19Link) -> tuple[InterRouterConnection, Router19Link]:
         return self.ends[id(link)]
 
-    def answered(self, link: Link, frame: Frame) -> None:
+    def answered(self, link: Router19Link, frame: Frame) -> None:
         """Relay the remote answer to the onward attach."""
         connection, other = self._other(link)
         self.answered_yet = True
         octets = attach_octets(other.name, other.handle, other.receiver, frame.source, frame.target)
         connection.send(octets, other.session.channel)
 
-    def flowed(self, link: Link, frame: Frame) -> None:
+    def flowed(self, link: Router19Link, frame: Frame) -> None:
         """Relay the credit of a receiver, or the drain of a sender."""
         connection, other = self._other(link)
         if connection.lost or other.detached:
@@ -117,17 +119,17 @@ class Pair:
             self.limit = max(self.limit, limit)
             other.grant(max(0, self.limit - other.delivery_count), drain=bool(frame.drain))
 
-    def transferred(self, link: Link, incoming: Incoming) -> None:
+    def transferred(self, link: Router19Link, incoming: Incoming) -> None:
         """Relay a new or grown delivery."""
         _connection, other = self._other(link)
         if incoming.routed:
             return
         incoming.routed = True
-        out = Whole(incoming, other, bytes(incoming.payload))
+        out = RelayedCopy(incoming, other, bytes(incoming.payload))
         incoming.outs.append(out)
         other.queue(out)
 
-    def detached(self, link: Link, frame: Frame) -> None:
+    def detached(self, link: Router19Link, frame: Frame) -> None:
         """Relay a detach, or the answer to one."""
         _connection, other = self._other(link)
         error = frame.error
@@ -143,7 +145,7 @@ class Pair:
         if frame.name != "detach":
             link.detached = True
 
-    def lost(self, link: Link) -> None:
+    def lost(self, link: Router19Link) -> None:
         """Detach the other side after a connection is lost."""
         connection, other = self._other(link)
         if other.detached or connection.lost:
@@ -154,7 +156,7 @@ class Pair:
             other.detach(frames.error(*LOST))
 
 
-class Whole(Outgoing):
+class RelayedCopy(Outgoing):
     """Copy on a routed link. Its states are relayed unchanged."""
 
     def update(self, state: Described | None, settled: bool) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 from tests.peer import frames, message
 from tests.peer.router19 import control, keys, message_head
-from tests.peer.router19.connection import InterRouter
-from tests.peer.router19.control import Control
+from tests.peer.router19.connection import InterRouterConnection
+from tests.peer.router19.control import Router19Control
 from tests.peer.router19.deliveries import Incoming, Outgoing
-from tests.peer.router19.engine import Engine, Node, Timers
+from tests.peer.router19.engine import Router19Engine, Router19Node, Router19Timers
 from tests.peer.router19.forwarding import Forwarder
-from tests.peer.router19.routed import Links
-from tests.peer.router19.transport import Link
-from tests.peer.router19.world import World
+from tests.peer.router19.routed import LinkRouting
+from tests.peer.router19.transport import Router19Link
+from tests.peer.router19.world import Router19Loop
 from tests.peer.types import Described
 from tests.peer.wire import TIMEOUT
 
@@ -29,7 +29,7 @@ HINTS = {"multicast": keys.MULTICAST, "closest": keys.CLOSEST, "balanced": keys.
 class Injection:
     """Message of a local producer, with its reported states."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Router19Loop) -> None:
         self.world = world
         self.steps: list[tuple[Described | None, bool]] = []
         self.incoming = Incoming(lambda state, settled: self.steps.append((state, settled)))
@@ -61,7 +61,7 @@ class Injection:
 class Arrival:
     """Message at a local consumer."""
 
-    def __init__(self, consumer: Consumer, out: Outgoing) -> None:
+    def __init__(self, consumer: Router19Consumer, out: Outgoing) -> None:
         self.consumer = consumer
         self.out = out
         self.payload = b""
@@ -87,7 +87,7 @@ class Arrival:
         self.consumer.router.world.call(self.consumer.settle, self, state, settled)
 
 
-class Consumer:
+class Router19Consumer:
     """Local consumer under the test's control. accept: accept every message automatically."""
 
     def __init__(self, router: Router19, key: str, credit: int | None, accept: bool) -> None:
@@ -182,9 +182,9 @@ class Router19:
 
     def __init__(
         self,
-        world: World,
+        world: Router19Loop,
         router_id: str,
-        timers: Timers | None = None,
+        timers: Router19Timers | None = None,
         instance: int | None = None,
         addresses: dict[str, str] | None = None,
         fallbacks: Iterable[str] = (),
@@ -192,24 +192,24 @@ class Router19:
     ) -> None:
         self.world = world
         self.id = router_id
-        self.timers = timers or Timers()
+        self.timers = timers or Router19Timers()
         self.addresses = addresses or {}
         self.fallbacks = tuple(fallbacks)
         self.idle_ms = 8000
         self.failover: list[dict[str, str]] | None = None
         self.instance = int(time.time()) if instance is None else instance
-        self.engine = Engine(router_id, self.instance, self.timers, self._originate, self._learn)
+        self.engine = Router19Engine(router_id, self.instance, self.timers, self._originate, self._learn)
         self.engine.mute.update(mute)
         self.forward = Forwarder(self)
-        self.links = Links(self)
-        self.connections: list[InterRouter] = []
+        self.links = LinkRouting(self)
+        self.connections: list[InterRouterConnection] = []
         #: All received control messages, each with its connection.
-        self.received: list[tuple[InterRouter, Control]] = []
+        self.received: list[tuple[InterRouterConnection, Router19Control]] = []
         #: Octets of control messages that could not be parsed.
         self.unreadable: list[bytes] = []
         #: Handlers by router id. They get the control messages for phantom routers, which the test plays behind this
         #: one.
-        self.phantoms: dict[str, Callable[[Control], None]] = {}
+        self.phantoms: dict[str, Callable[[Router19Control], None]] = {}
         self._numbers = 0
         self._tags = 0
         self._server: asyncio.Server | None = None
@@ -236,11 +236,11 @@ class Router19:
 
         return asyncio.run_coroutine_threadsafe(start(), self.world.loop).result(TIMEOUT)
 
-    def connect(self, port: int, cost: int = 1, tls: ssl.SSLContext | None = None) -> InterRouter:
+    def connect(self, port: int, cost: int = 1, tls: ssl.SSLContext | None = None) -> InterRouterConnection:
         """Connect once, as a connector does. With `tls`, to host `localhost` and with a certificate."""
         host = "127.0.0.1" if tls is None else "localhost"
 
-        async def start() -> InterRouter:
+        async def start() -> InterRouterConnection:
             _transport, made = await self.world.loop.create_connection(
                 lambda: self._connection(True, host, cost, tls), host, port, ssl=tls
             )
@@ -248,14 +248,16 @@ class Router19:
 
         return asyncio.run_coroutine_threadsafe(start(), self.world.loop).result(TIMEOUT)
 
-    def _connection(self, connector: bool, hostname: str | None, cost: int, tls: ssl.SSLContext | None) -> InterRouter:
+    def _connection(
+        self, connector: bool, hostname: str | None, cost: int, tls: ssl.SSLContext | None
+    ) -> InterRouterConnection:
         self._numbers += 1
         mechanism = "ANONYMOUS" if tls is None else "EXTERNAL"
-        connection = InterRouter(self, connector, hostname, cost, self._numbers, mechanism)
+        connection = InterRouterConnection(self, connector, hostname, cost, self._numbers, mechanism)
         self.connections.append(connection)
         return connection
 
-    def connection_lost(self, connection: InterRouter) -> None:
+    def connection_lost(self, connection: InterRouterConnection) -> None:
         """Handle the loss of a connection."""
         self.engine.connection_lost(connection)
         if connection in self.connections:
@@ -291,15 +293,15 @@ class Router19:
         self._tags += 1
         return (self._tags - 1).to_bytes(8, "little")
 
-    def towards(self, node: Node) -> InterRouter | None:
+    def towards(self, node: Router19Node) -> InterRouterConnection | None:
         """Return the connection towards a router."""
         if node.connection is None and node.next_hop is not None:
             hop = self.engine.nodes.get(node.next_hop)
             return hop.connection if hop is not None else None
-        found: InterRouter | None = node.connection
+        found: InterRouterConnection | None = node.connection
         return found
 
-    def excluded(self, trace: Iterable[str]) -> list[InterRouter]:
+    def excluded(self, trace: Iterable[str]) -> list[InterRouterConnection]:
         """Return the connections to neighbours named in a trace."""
         ids = [one.partition("/")[2] for one in trace]
         nodes = [self.engine.nodes[one] for one in ids if one in self.engine.nodes]
@@ -321,24 +323,24 @@ class Router19:
             hop = self.towards(node) if node is not None else None
             self._out(octets, [hop] if hop is not None else [])
 
-    def _everybody(self, trace: list[str]) -> list[InterRouter]:
+    def _everybody(self, trace: list[str]) -> list[InterRouterConnection]:
         """Return the next-hop connections of all known routers, once each, without those that lead back."""
         excluded = self.excluded(trace)
-        found: list[InterRouter] = []
+        found: list[InterRouterConnection] = []
         for node in self.engine.nodes.values():
             hop = self.towards(node)
             if hop is not None and hop not in found and hop not in excluded:
                 found.append(hop)
         return found
 
-    def _out(self, octets: bytes, connections: list[InterRouter]) -> None:
+    def _out(self, octets: bytes, connections: list[InterRouterConnection]) -> None:
         for connection in connections:
             if connection.control_out is not None:
                 incoming = Incoming(lambda _state, _settled: None, settled=True)
                 incoming.complete = True
                 connection.control_out.queue(Outgoing(incoming, connection.control_out, octets))
 
-    def control_arrived(self, connection: InterRouter, incoming: Incoming) -> None:
+    def control_arrived(self, connection: InterRouterConnection, incoming: Incoming) -> None:
         """Handle a message on a control link."""
         if not incoming.complete or incoming.aborted:
             return
@@ -357,7 +359,7 @@ class Router19:
         if key[1:] in ("qdhello", "qdrouter", "qdrouter.ma") and key[0] in "LT":
             self._consume(connection, octets)
 
-    def _pass_on(self, key: str, head: message_head.Head, octets: bytes) -> None:
+    def _pass_on(self, key: str, head: message_head.MessageHead, octets: bytes) -> None:
         notes = message_head.compose(
             head.user, head.phase, head.stream, head.to, head.ingress, [*head.trace, f"0/{self.id}"]
         )
@@ -375,10 +377,10 @@ class Router19:
                 return
             self._out(onward, self._everybody(head.trace))
 
-    def _consume(self, connection: InterRouter, octets: bytes) -> None:
+    def _consume(self, connection: InterRouterConnection, octets: bytes) -> None:
         try:
             found = control.read(octets)
-        except control.Malformed:
+        except control.MalformedControlError:
             self.unreadable.append(octets)
             return
         self.received.append((connection, found))
@@ -386,15 +388,15 @@ class Router19:
 
     # --- for tests ---------------------------------------------------------------------------------------------------
 
-    def emit(self, octets: bytes, connection: InterRouter | None = None) -> None:
+    def emit(self, octets: bytes, connection: InterRouterConnection | None = None) -> None:
         """Send any octets on the control link of a connection (default: the first). Runs in the loop's thread."""
         self._out(octets, [connection if connection is not None else self.connections[0]])
 
-    def send_control(self, octets: bytes, connection: InterRouter | None = None) -> None:
+    def send_control(self, octets: bytes, connection: InterRouterConnection | None = None) -> None:
         """Send any octets on the control link of a connection (default: the first)."""
         self.world.call(self.emit, octets, connection)
 
-    def send_on(self, link: Link, octets: bytes, settled: bool = False) -> Injection:
+    def send_on(self, link: Router19Link, octets: bytes, settled: bool = False) -> Injection:
         """Send any octets on a link, unchanged."""
         injection = Injection(self.world)
 
@@ -407,7 +409,7 @@ class Router19:
         self.world.call(send)
         return injection
 
-    def control(self, opcode: str, sender: str | None = None, **where: Any) -> list[Control]:
+    def control(self, opcode: str, sender: str | None = None, **where: Any) -> list[Router19Control]:
         """Return the received control messages of an opcode and sender with these values in their bodies."""
         with self.world.lock:
             return [
@@ -420,13 +422,13 @@ class Router19:
 
     def consumer(
         self, address: str, credit: int | None = None, accept: bool = True, phase: int = 0, hint: str | None = None
-    ) -> Consumer:
+    ) -> Router19Consumer:
         """Add a consumer of an address text. It is announced at the next tick."""
 
-        def add() -> Consumer:
+        def add() -> Router19Consumer:
             key = keys.key_of(address, phase, self.id)
             record = self.forward.address(key, None if hint is None else HINTS[hint])
-            consumer = Consumer(self, key, credit, accept)
+            consumer = Router19Consumer(self, key, credit, accept)
             record.consumers.append(consumer)
             if len(record.consumers) == 1 and key[0] in keys.PROPAGATED:
                 self.engine.announce(key, record.treatment)
@@ -434,7 +436,7 @@ class Router19:
 
         return self.world.call(add)
 
-    def remove_consumer(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: Router19Consumer) -> None:
         """Remove a consumer from the table. Runs in the loop's thread."""
         record = self.forward.table[consumer.key]
         record.consumers.remove(consumer)
@@ -473,9 +475,9 @@ class Router19:
         self.world.call(inject)
         return injection
 
-    def wait_neighbour(self, router_id: str, timeout: float = TIMEOUT) -> InterRouter:
+    def wait_neighbour(self, router_id: str, timeout: float = TIMEOUT) -> InterRouterConnection:
         """Wait until another router is a neighbour. Return the connection."""
-        found: InterRouter = self.world.wait(
+        found: InterRouterConnection = self.world.wait(
             lambda: (node := self.engine.nodes.get(router_id)) and node.connection,
             f"{router_id} is a neighbour of {self.id}",
             timeout,

@@ -18,10 +18,10 @@ CAPACITY = 250
 _ROOM = 64
 
 
-class Link:
+class Router19Link:
     """Link. receiver: this side receives. remote: the peer's attach."""
 
-    def __init__(self, session: Session, name: str, handle: int, receiver: bool) -> None:
+    def __init__(self, session: Router19Session, name: str, handle: int, receiver: bool) -> None:
         self.session = session
         self.name = name
         self.handle = handle
@@ -146,10 +146,10 @@ class Link:
             self.current = None
 
 
-class Session:
+class Router19Session:
     """Session."""
 
-    def __init__(self, endpoint: Endpoint, channel: int) -> None:
+    def __init__(self, endpoint: Router19Endpoint, channel: int) -> None:
         self.endpoint = endpoint
         self.channel = channel
         self.remote: Frame | None = None
@@ -157,10 +157,10 @@ class Session:
         self.next_outgoing_id = 0
         self.next_incoming_id = 0
         self.next_delivery_id = 0
-        self.links: list[Link] = []
-        self.by_remote: dict[int, Link] = {}
+        self.links: list[Router19Link] = []
+        self.by_remote: dict[int, Router19Link] = {}
         #: Link by delivery-id, for deliveries sent.
-        self.senders: dict[int, Link] = {}
+        self.senders: dict[int, Router19Link] = {}
         #: Incoming delivery by the peer's delivery-id.
         self.received: dict[int, Incoming] = {}
 
@@ -196,7 +196,7 @@ class Session:
         return next(number for number in range(len(used) + 1) if number not in used)
 
 
-class Endpoint(asyncio.Protocol):
+class Router19Endpoint(asyncio.Protocol):
     """Connection. Subclasses define its purpose by the methods that begin with `on_`."""
 
     def __init__(self, connector: bool, hostname: str | None = None, mechanism: str = "ANONYMOUS") -> None:
@@ -208,13 +208,13 @@ class Endpoint(asyncio.Protocol):
         self.opened = False
         self.lost = False
         self.remote_frame_size = 512
-        self.sessions: dict[int, Session] = {}
-        self.by_channel: dict[int, Session] = {}
+        self.sessions: dict[int, Router19Session] = {}
+        self.by_channel: dict[int, Router19Session] = {}
         #: All received frames, with the octets of performative and payload.
         self.frames: list[tuple[Frame, bytes]] = []
         self._buffer = bytearray()
         self._stage = "sasl"
-        self._touched: dict[int, Link] = {}
+        self._touched: dict[int, Router19Link] = {}
         self._heartbeat: asyncio.TimerHandle | None = None
 
     # --- for subclasses ----------------------------------------------------------------------------------------------
@@ -230,16 +230,16 @@ class Endpoint(asyncio.Protocol):
     def on_open(self) -> None:
         """Handle the exchange of both opens."""
 
-    def on_attach(self, link: Link, frame: Frame, fresh: bool) -> None:
+    def on_attach(self, link: Router19Link, frame: Frame, fresh: bool) -> None:
         """Handle the peer's attach. fresh: the peer attached first, and an answer is needed."""
 
-    def on_transfer(self, link: Link, incoming: Incoming) -> None:
+    def on_transfer(self, link: Router19Link, incoming: Incoming) -> None:
         """Handle a new or grown delivery."""
 
-    def on_detach(self, link: Link, frame: Frame) -> None:
+    def on_detach(self, link: Router19Link, frame: Frame) -> None:
         """Handle the peer's detach."""
 
-    def on_flow(self, link: Link, frame: Frame) -> None:
+    def on_flow(self, link: Router19Link, frame: Frame) -> None:
         """Handle credit from the peer."""
         link.pump()
 
@@ -353,9 +353,9 @@ class Endpoint(asyncio.Protocol):
         self.send(b"")
         self._heartbeat = asyncio.get_running_loop().call_later(seconds, self._beat, seconds)
 
-    def begin(self, channel: int) -> Session:
+    def begin(self, channel: int) -> Router19Session:
         """Begin a session."""
-        session = self.sessions[channel] = Session(self, channel)
+        session = self.sessions[channel] = Router19Session(self, channel)
         self.send(begin_octets(), channel)
         return session
 
@@ -364,7 +364,7 @@ class Endpoint(asyncio.Protocol):
             channel = frame.channel
             while channel in self.sessions:
                 channel += 1
-            session = self.sessions[channel] = Session(self, channel)
+            session = self.sessions[channel] = Router19Session(self, channel)
             self.send(begin_octets(frame.channel), channel)
         else:
             session = self.sessions[frame.remote_channel]
@@ -373,9 +373,9 @@ class Endpoint(asyncio.Protocol):
         session.remote_window = frame.incoming_window
         self.by_channel[frame.channel] = session
 
-    def attach(self, session: Session, name: str, receiver: bool, octets: bytes, handle: int) -> Link:
+    def attach(self, session: Router19Session, name: str, receiver: bool, octets: bytes, handle: int) -> Router19Link:
         """Send a local attach."""
-        link = Link(session, name, handle, receiver)
+        link = Router19Link(session, name, handle, receiver)
         session.links.append(link)
         self.send(octets, session.channel)
         return link
@@ -391,7 +391,7 @@ class Endpoint(asyncio.Protocol):
             fresh = True
             used = {one.handle for one in session.links if not one.detached}
             handle = frame.handle if frame.handle not in used else session.fresh_handle()
-            link = Link(session, name, handle, receiver)
+            link = Router19Link(session, name, handle, receiver)
             session.links.append(link)
         link.remote, link.remote_handle = frame, frame.handle
         if receiver:
@@ -445,7 +445,7 @@ class Endpoint(asyncio.Protocol):
                 link.current = None
         self.on_transfer(link, incoming)
 
-    def _first(self, link: Link, frame: Frame) -> Incoming:
+    def _first(self, link: Router19Link, frame: Frame) -> Incoming:
         """Handle the first transfer of a delivery."""
         session, number = link.session, int(frame.delivery_id)
 

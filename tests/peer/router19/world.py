@@ -13,7 +13,7 @@ from tests.peer.wire import TIMEOUT
 Result = TypeVar("Result")
 
 
-class World:
+class Router19Loop:
     """Event loop in its own thread. All state of the routers is accessed with `lock` held."""
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class World:
         with self.entered():
             self.errors.append(error)
 
-    def entered(self) -> Entered:
+    def entered(self) -> StateLock:
         """Return a context manager for changes of state. Waiting threads check their conditions after it."""
-        return Entered(self.lock)
+        return StateLock(self.lock)
 
     def call(self, function: Callable[..., Result], *arguments: Any, **keywords: Any) -> Result:
         """Call a function in the loop's thread. Return its result."""
@@ -69,7 +69,7 @@ class World:
             raise self.errors[0]
 
 
-class Entered:
+class StateLock:
     """Context manager that holds the lock and notifies waiting threads on release."""
 
     def __init__(self, lock: threading.Condition) -> None:

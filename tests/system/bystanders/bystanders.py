@@ -17,7 +17,7 @@ import time
 import traceback
 
 from tests.peer import secrets
-from tests.peer.peer import Peer
+from tests.peer.peer import AmqpPeer
 from tests.peer.wire import PeerError, StreamEnd
 from tests.system.bystanders.pair import CREDIT, Pair
 from tests.system.network import CONVERGENCE
@@ -52,7 +52,7 @@ class Bystanders:
         self.secret = f"secret {randomness.token_hex(16)}".encode()
         secrets.keep(self.secret)
         self._lines = 0
-        self._peers: list[Peer] = []
+        self._peers: list[AmqpPeer] = []
         self._pairs: list[Pair] = []
         self._numbers = 0
         self._changed = threading.Condition()
@@ -82,19 +82,19 @@ class Bystanders:
 
     # --- connections ------------------------------------------------------------------------------------------------
 
-    def _connect(self, router: Router, hostname: str = PUBLIC) -> Peer:
+    def _connect(self, router: Router, hostname: str = PUBLIC) -> AmqpPeer:
         self._numbers += 1
-        peer = Peer.opened(router.ports[CLIENTS], container_id=f"{CONTAINER}{self._numbers}", hostname=hostname)
+        peer = AmqpPeer.opened(router.ports[CLIENTS], container_id=f"{CONTAINER}{self._numbers}", hostname=hostname)
         self._peers.append(peer)
         return peer
 
-    def _spread(self, each: int, hostname: str = PUBLIC) -> list[list[Peer]]:
+    def _spread(self, each: int, hostname: str = PUBLIC) -> list[list[AmqpPeer]]:
         """Open connections until each worker has so many of them. A new one goes to the worker that has the fewest."""
         wanted = each * self.router.workers
         peers = [self._connect(self.router, hostname) for _ in range(wanted)]
         for _ in range(wanted + TRIES):
             owners = self.router.owners()
-            by_worker: dict[int, list[Peer]] = {}
+            by_worker: dict[int, list[AmqpPeer]] = {}
             for peer in peers:
                 by_worker.setdefault(owners[peer.socket.getsockname()[1]], []).append(peer)
             if len(by_worker) == self.router.workers and all(len(found) >= each for found in by_worker.values()):
@@ -103,7 +103,7 @@ class Bystanders:
         counts = {worker: len(found) for worker, found in by_worker.items()}
         raise AssertionError(f"bystanders have not come to all workers, but by process id: {counts}")
 
-    def _pair(self, name: str, sending: Peer, receiving: Peer, text: bytes) -> Pair:
+    def _pair(self, name: str, sending: AmqpPeer, receiving: AmqpPeer, text: bytes) -> Pair:
         address = f"{CONTAINER}/{self._token}/{name}"
         receiver = receiving.begin().receiver(address, CREDIT)
         sender = sending.begin().sender(address, credit=False)
@@ -162,7 +162,7 @@ class Bystanders:
         while not self._stopping:
             found = [key for key, _ in selector.select(max(0.0, due - time.monotonic()))]
             for key in found:
-                if isinstance(key.data, Peer) and not self._read(key.data):
+                if isinstance(key.data, AmqpPeer) and not self._read(key.data):
                     selector.unregister(key.fileobj)
             for pair in self._pairs:
                 pair.take(time.monotonic())
@@ -179,7 +179,7 @@ class Bystanders:
             self._notice()
         selector.close()
 
-    def _read(self, peer: Peer) -> bool:
+    def _read(self, peer: AmqpPeer) -> bool:
         """Read what is there; return whether the connection goes on."""
         try:
             peer.read_available()

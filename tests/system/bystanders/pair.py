@@ -6,7 +6,7 @@ Owner: one thread, which reads the connections of both.
 from __future__ import annotations
 
 from tests.peer import message
-from tests.peer.peer import Receiver, Sender
+from tests.peer.peer import PeerReceiver, PeerSender
 
 #: Deliveries that a receiver may be sent at a time, and those after which the credit is renewed.
 CREDIT = 500
@@ -21,7 +21,7 @@ class Pair:
     text: in each message, again and again in a long one. `fault` is None, or the first fault that was noticed.
     """
 
-    def __init__(self, name: str, sender: Sender, receiver: Receiver, text: bytes) -> None:
+    def __init__(self, name: str, sender: PeerSender, receiver: PeerReceiver, text: bytes) -> None:
         self.name = name
         self.sender = sender
         self.receiver = receiver

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, FRAME_HEADER, Frame, parse_frame, source, target
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.host import InProcessPeer, InProcessRouter
 from tests.unit.engine.talk import MANY, message, say
 
 SERIAL = 1 << 32
@@ -33,7 +33,7 @@ def numbered(producer: str, number: int, size: int) -> bytes:
     return octets
 
 
-class SendingLink:
+class ActorSender:
     """Link on which the actor sends."""
 
     def __init__(self, session: "ActorSession", handle: int, name: str) -> None:
@@ -119,7 +119,7 @@ class SendingLink:
             self.session.flow(self.handle, self.delivery_count, 0, drain=True)
 
 
-class ReceivingLink:
+class ActorReceiver:
     """Link on which the actor receives. pattern: credit granted at a time; 0: none automatically."""
 
     def __init__(self, session: "ActorSession", handle: int, name: str, pattern: int) -> None:
@@ -192,7 +192,7 @@ class ReceivingLink:
 class ActorSession:
     """Session with both windows, delivery-ids, and links by handle."""
 
-    def __init__(self, actor: "Actor", channel: int, window: int) -> None:
+    def __init__(self, actor: "AmqpActor", channel: int, window: int) -> None:
         self.actor = actor
         self.channel = channel
         self.window = window  # incoming window in frames, set by each flow
@@ -203,9 +203,9 @@ class ActorSession:
         self.remote_window = 0  # 0 before the first flow: sending is not allowed
         self.remote_limit = 0
         self.next_delivery_id = 0
-        self.owners: dict[int, SendingLink] = {}
-        self.senders: list[SendingLink] = []
-        self.receivers: list[ReceivingLink] = []
+        self.owners: dict[int, ActorSender] = {}
+        self.senders: list[ActorSender] = []
+        self.receivers: list[ActorReceiver] = []
         self.theirs: dict[int, Any] = {}  # links by the router's handle
         self.seen: set[int] = set()
         self.remote_channel: int | None = None
@@ -231,9 +231,9 @@ class ActorSession:
         self.next_outgoing_id += 1
         self.remote_window -= 1
 
-    def sender(self, address: str | None, **fields: Any) -> SendingLink:
+    def sender(self, address: str | None, **fields: Any) -> ActorSender:
         handle = len(self.senders) + len(self.receivers)
-        link = SendingLink(self, handle, f"{self.actor.name}-{self.channel}-{handle}")
+        link = ActorSender(self, handle, f"{self.actor.name}-{self.channel}-{handle}")
         self.senders.append(link)
         self.put(
             "attach", name=link.name, handle=handle, role=False, source=source(), target=target(address),
@@ -241,9 +241,9 @@ class ActorSession:
         )  # fmt: skip
         return link
 
-    def receiver(self, address: str, pattern: int = 100, **fields: Any) -> ReceivingLink:
+    def receiver(self, address: str, pattern: int = 100, **fields: Any) -> ActorReceiver:
         handle = len(self.senders) + len(self.receivers)
-        link = ReceivingLink(self, handle, f"{self.actor.name}-{self.channel}-{handle}", pattern)
+        link = ActorReceiver(self, handle, f"{self.actor.name}-{self.channel}-{handle}", pattern)
         self.receivers.append(link)
         self.put("attach", name=link.name, handle=handle, role=True, source=source(address), target=target(), **fields)
         return link
@@ -290,11 +290,11 @@ class ActorSession:
         fields = {"source": frame.source, "target": frame.target}
         link: Any
         if frame.role:
-            link = SendingLink(self, handle, frame.fields["name"])
+            link = ActorSender(self, handle, frame.fields["name"])
             self.senders.append(link)
             fields["initial_delivery_count"] = 0
         else:
-            link = ReceivingLink(self, handle, frame.fields["name"], self.actor.pattern)
+            link = ActorReceiver(self, handle, frame.fields["name"], self.actor.pattern)
             self.receivers.append(link)
             self.actor.attached(link)
         link.attached = True
@@ -334,13 +334,15 @@ class ActorSession:
             link.write_drain()
 
 
-class Actor:
+class AmqpActor:
     """Connection to worker number `worker` of an in-process router."""
 
-    def __init__(self, router: Router, name: str, worker: int = 0, listener: str = "main", **fields: Any) -> None:
+    def __init__(
+        self, router: InProcessRouter, name: str, worker: int = 0, listener: str = "main", **fields: Any
+    ) -> None:
         self.router = router
         self.name = name
-        self.peer: Peer = router.connect(worker, listener)
+        self.peer: InProcessPeer = router.connect(worker, listener)
         self.out = bytearray(AMQP_HEADER + say("open", container_id=name, **fields))
         self.heard = b""
         self.sessions: dict[int, ActorSession] = {}  # by the actor's channel
@@ -348,7 +350,7 @@ class Actor:
         self.window = 2048  # incoming window of sessions that the router begins
         self.pattern = 100  # credit on links that the router attaches
         # called for each receiving link that the router attaches
-        self.attached: Callable[[ReceivingLink], None] = lambda link: None
+        self.attached: Callable[[ActorReceiver], None] = lambda link: None
         self.closed: Any = None
         self.stopped = False  # neither reads nor writes
         self.may_close = False  # the router may close the connection
@@ -360,11 +362,11 @@ class Actor:
         return session
 
     @property
-    def senders(self) -> Iterable[SendingLink]:
+    def senders(self) -> Iterable[ActorSender]:
         return [link for session in self.sessions.values() for link in session.senders]
 
     @property
-    def receivers(self) -> Iterable[ReceivingLink]:
+    def receivers(self) -> Iterable[ActorReceiver]:
         return [link for session in self.sessions.values() for link in session.receivers]
 
     def stop(self, stopped: bool = True) -> None:
@@ -427,7 +429,7 @@ class Actor:
                 session.act(frames)
 
 
-def step(router: Router, actors: Iterable[Actor], frames: int = 64, octets: int | None = None) -> bool:
+def step(router: InProcessRouter, actors: Iterable[AmqpActor], frames: int = 64, octets: int | None = None) -> bool:
     """Let each actor that is not stopped act once. Return True if any octets moved."""
     moved = False
     for actor in actors:
@@ -440,7 +442,7 @@ def step(router: Router, actors: Iterable[Actor], frames: int = 64, octets: int 
     return moved
 
 
-def run(router: Router, actors: list[Actor], frames: int = 64, rounds: int = ROUNDS) -> int:
+def run(router: InProcessRouter, actors: list[AmqpActor], frames: int = 64, rounds: int = ROUNDS) -> int:
     """Step until nothing moves. Return the number of iterations."""
     for number in range(rounds):
         if not step(router, actors, frames):

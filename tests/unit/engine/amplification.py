@@ -13,8 +13,8 @@ import sys
 from dataclasses import asdict, dataclass
 
 import router.testing.engine as engine
-from tests.unit.engine.dear_frames import ROWS, Row
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.dear_frames import ROWS, FrameRow
+from tests.unit.engine.host import InProcessPeer, InProcessRouter
 
 
 class _Mallinfo(ctypes.Structure):
@@ -29,7 +29,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 @dataclass
-class Caused:
+class FrameAmplification:
     """Measured cost of one row. frame: frame type; deliveries: a count; other fields: octets."""
 
     frame: str
@@ -48,12 +48,12 @@ def allocated() -> int:
     return int(found.uordblks + found.hblkhd)
 
 
-def _prepared(row: Row) -> tuple[Router, Peer]:
-    router = Router(1, row.text)
+def _prepared(row: FrameRow) -> tuple[InProcessRouter, InProcessPeer]:
+    router = InProcessRouter(1, row.text)
     return router, row.prepare(router)
 
 
-def _finish(router: Router) -> None:
+def _finish(router: InProcessRouter) -> None:
     for peer in list(router.peers):
         peer.blocked = False
         peer.lose()
@@ -61,7 +61,7 @@ def _finish(router: Router) -> None:
     router.close()
 
 
-def measure(row: Row) -> Caused:
+def measure(row: FrameRow) -> FrameAmplification:
     """Play a row twice: once with peers that read, once with peers that do not."""
     router, peer = _prepared(row)
     peers = list(router.peers)
@@ -83,7 +83,7 @@ def measure(row: Row) -> Caused:
     held = allocated() - before
     sent = len(row.octets) - peer.transport.left
     _finish(router)
-    return Caused(row.frame, sent, held, output, row.deliveries)
+    return FrameAmplification(row.frame, sent, held, output, row.deliveries)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ FIRST = 100  # channel of the first answer, above the channels that the neighbou
 CREDIT = 250
 
 
-class Answers:
+class NeighbourAnswers:
     """Answers on one connection."""
 
     def __init__(self) -> None:

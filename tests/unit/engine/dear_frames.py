@@ -8,7 +8,7 @@ from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, SASL_HEADER, frame_octets, received, rejected, source, target
 from tests.peer.neighbour import CONTROL, DATA, properties
 from tests.peer.types import Described, Symbol, UByte, ULong
-from tests.unit.engine.host import LISTENER, Peer, Router, configuration
+from tests.unit.engine.host import LISTENER, InProcessPeer, InProcessRouter, configuration
 from tests.unit.engine.replay import BETWEEN, EDGE_TO_EDGE, INTERIOR
 from tests.unit.engine.talk import (
     MANY,
@@ -42,11 +42,11 @@ LINKS: Final = (
     + producer(CROWD, "multicast")
 )
 CREDIT: Final = "linkCapacity: 4000; maxSessionFrames: 8000"
-Prepare = Callable[[Router], Peer]
+Prepare = Callable[[InProcessRouter], InProcessPeer]
 
 
 @dataclass(frozen=True)
-class Row:
+class FrameRow:
     """Frames to measure. frame: type of the frames in `octets`. prepare: connects the peer that sends them. text: the
     router's configuration. deliveries: number of deliveries that the frames make, copies included, or whose messages
     or outcomes they release."""
@@ -57,7 +57,7 @@ class Row:
     text: str = configuration(CREDIT)
     deliveries: int = 0
 
-    def router(self, routers: Callable[..., Router]) -> Router:
+    def router(self, routers: Callable[..., InProcessRouter]) -> InProcessRouter:
         """Return a new router with one worker."""
         return routers(1, self.text)
 
@@ -65,7 +65,7 @@ class Row:
 # -- senders ----------------------------------------------------------------------------------------------------------
 
 
-def connected(router: Router, listener: str, octets: bytes) -> Peer:
+def connected(router: InProcessRouter, listener: str, octets: bytes) -> InProcessPeer:
     peer = router.connect(0, listener)
     if octets:
         peer.feed(octets)
@@ -83,7 +83,7 @@ def terminus(kind: Any, capability: str) -> Any:
     return kind(None, capabilities=Symbol(capability))
 
 
-def between(handle: int, capability: str, *, receives: bool) -> bytes:
+def attach_between_routers(handle: int, capability: str, *, receives: bool) -> bytes:
     """Encode the attach of a link between routers on the first session."""
     attach = say(
         "attach",
@@ -103,10 +103,12 @@ def neighbour(before: bytes = b"", others: bytes = b"") -> Prepare:
     """Prepare another interior router, which sends on handle SENDING and has sent `before`. A client has sent
     `others`."""
     opened = start(properties=properties())
-    links = between(8, CONTROL, receives=True) + between(9, CONTROL, receives=False)
-    links += between(SENDING, DATA, receives=False) + between(RECEIVING, DATA, receives=True)
+    links = attach_between_routers(8, CONTROL, receives=True) + attach_between_routers(9, CONTROL, receives=False)
+    links += attach_between_routers(SENDING, DATA, receives=False) + attach_between_routers(
+        RECEIVING, DATA, receives=True
+    )
 
-    def prepare(router: Router) -> Peer:
+    def prepare(router: InProcessRouter) -> InProcessPeer:
         connected(router, LISTENER, start() + others)
         return connected(router, BETWEEN, opened + links + before)
 
@@ -118,7 +120,7 @@ def other_edge(before: bytes = b"", others: bytes = b"") -> Prepare:
     known: dict[str, Any] = {"sluice.edge": f"{1:016x}", "sluice.inter-edge": 1, "sluice.edge-checks": 1}
     opened = start(properties=properties(**known))
 
-    def prepare(router: Router) -> Peer:
+    def prepare(router: InProcessRouter) -> InProcessPeer:
         connected(router, LISTENER, start() + others)
         return connected(router, BETWEEN, opened + before)
 
@@ -129,7 +131,7 @@ def routed(after: bytes = b"", *, broker_sends: bytes = b"", receives: bool = Tr
     """Prepare a client with a routed link on handle SENDING or RECEIVING. The client has sent `after`, its broker
     `broker_sends`."""
 
-    def prepare(router: Router) -> Peer:
+    def prepare(router: InProcessRouter) -> InProcessPeer:
         broker = connected(router, "broker", start())
         attach = consumer(RECEIVING, "routed.a") if receives else producer(SENDING, "routed.a")
         peer = connected(router, LISTENER, start() + attach)
@@ -187,96 +189,96 @@ MECHANISMS, INIT, RESPONSE = 0x40, 0x41, 0x43
 ANONYMOUS: Final = SASL_HEADER + sasl(INIT, Symbol("ANONYMOUS"), b"")
 
 
-def rows_of_clients(listener: str) -> dict[str, Row]:
+def rows_of_clients(listener: str) -> dict[str, FrameRow]:
     """Return the rows of clients, or of route containers, without routed links."""
 
     def client(before: bytes = LINKS) -> Prepare:
         return connected_to(listener, before)
 
     return {
-        "protocol header": Row("header", client(b""), AMQP_HEADER),
-        "open with many capabilities": Row(
+        "protocol header": FrameRow("header", client(b""), AMQP_HEADER),
+        "open with many capabilities": FrameRow(
             "open", client(AMQP_HEADER), say("open", container_id="x" * 200, desired_capabilities=["y"] * 700)
         ),
-        "empty frames": Row("empty", client(OPEN), frame_octets(b"") * FRAMES),
-        "begin and end": Row("begin", client(OPEN), (begin(1) + say("end", channel=1)) * FRAMES),
-        "begin of the highest channel": Row("begin", client(OPEN), begin(100)),
-        "sessions": Row("begin", client(OPEN), b"".join(map(begin, range(200)))),
-        "attach and detach": Row(
+        "empty frames": FrameRow("empty", client(OPEN), frame_octets(b"") * FRAMES),
+        "begin and end": FrameRow("begin", client(OPEN), (begin(1) + say("end", channel=1)) * FRAMES),
+        "begin of the highest channel": FrameRow("begin", client(OPEN), begin(100)),
+        "sessions": FrameRow("begin", client(OPEN), b"".join(map(begin, range(200)))),
+        "attach and detach": FrameRow(
             "attach", client(), (consumer(9, "balanced.new", 0) + say("detach", handle=9, closed=True)) * 200
         ),
-        "consumers": Row("attach", client(start()), b"".join(consumer(h, "balanced.new", 0) for h in range(200))),
-        "producers": Row("attach", client(start()), b"".join(producer(h, "balanced.new") for h in range(200))),
-        "links of as many addresses": Row(
+        "consumers": FrameRow("attach", client(start()), b"".join(consumer(h, "balanced.new", 0) for h in range(200))),
+        "producers": FrameRow("attach", client(start()), b"".join(producer(h, "balanced.new") for h in range(200))),
+        "links of as many addresses": FrameRow(
             "attach", client(start()), b"".join(producer(h, f"balanced.{h}") for h in range(200))
         ),
-        "detach with deliveries": Row(
+        "detach with deliveries": FrameRow(
             "detach",
             client(LINKS + flow(RECEIVING, 0) + send(200)),
             say("detach", handle=RECEIVING, closed=True),
             deliveries=200,
         ),
-        "end with many links": Row("end", client(LINKS + crowd(97, credit=MOST)), say("end")),
-        "end with deliveries": Row("end", client(LINKS + send(200)), say("end"), deliveries=200),
-        "close with many links": Row("close", client(LINKS + crowd(97, credit=MOST)), say("close")),
-        "close with deliveries": Row("close", client(LINKS + send(200)), say("close"), deliveries=200),
-        "session flows with echo": Row("flow", client(), flow(None, echo=True, window=MOST) * FRAMES),
-        "link flows with echo": Row("flow", client(), flow(RECEIVING, MOST, echo=True) * FRAMES),
-        "link flows with drain": Row("flow", client(), flow(RECEIVING, MOST, drain=True) * FRAMES),
-        "flows of a producer": Row("flow", client(), flow(SENDING, MOST, available=MOST, echo=True) * FRAMES),
-        "credit for what waits": Row(
+        "end with many links": FrameRow("end", client(LINKS + crowd(97, credit=MOST)), say("end")),
+        "end with deliveries": FrameRow("end", client(LINKS + send(200)), say("end"), deliveries=200),
+        "close with many links": FrameRow("close", client(LINKS + crowd(97, credit=MOST)), say("close")),
+        "close with deliveries": FrameRow("close", client(LINKS + send(200)), say("close"), deliveries=200),
+        "session flows with echo": FrameRow("flow", client(), flow(None, echo=True, window=MOST) * FRAMES),
+        "link flows with echo": FrameRow("flow", client(), flow(RECEIVING, MOST, echo=True) * FRAMES),
+        "link flows with drain": FrameRow("flow", client(), flow(RECEIVING, MOST, drain=True) * FRAMES),
+        "flows of a producer": FrameRow("flow", client(), flow(SENDING, MOST, available=MOST, echo=True) * FRAMES),
+        "credit for what waits": FrameRow(
             "flow",
             client(start() + producer(SENDING, "balanced.cost") + consumer(RECEIVING, "balanced.cost", 0) + send(200)),
             flow(RECEIVING, MOST),
             deliveries=200,
         ),
-        "small transfers": Row("transfer", client(), send(FRAMES, settled=True), deliveries=FRAMES),
-        "transfers that wait": Row(
+        "small transfers": FrameRow("transfer", client(), send(FRAMES, settled=True), deliveries=FRAMES),
+        "transfers that wait": FrameRow(
             "transfer",
             client(start() + producer(SENDING, "balanced.cost") + consumer(RECEIVING, "balanced.cost", 0)),
             send(FRAMES),
             deliveries=FRAMES,
         ),
-        "unsettled transfers": Row("transfer", client(), send(FRAMES), deliveries=FRAMES),
-        "batchable transfers": Row("transfer", client(), send(200, batchable=True), deliveries=200),
-        "aborted transfers": Row("transfer", client(), send(200, aborted=True), deliveries=200),
-        "resumed transfers": Row("transfer", client(), send(200, resume=True), deliveries=200),
-        "multicast transfers": Row(
+        "unsettled transfers": FrameRow("transfer", client(), send(FRAMES), deliveries=FRAMES),
+        "batchable transfers": FrameRow("transfer", client(), send(200, batchable=True), deliveries=200),
+        "aborted transfers": FrameRow("transfer", client(), send(200, aborted=True), deliveries=200),
+        "resumed transfers": FrameRow("transfer", client(), send(200, resume=True), deliveries=200),
+        "multicast transfers": FrameRow(
             "transfer", client(LINKS + crowd(COPIES)), send(200, CROWD, settled=True), deliveries=200 * COPIES
         ),
-        "multicast transfers for all": Row(
+        "multicast transfers for all": FrameRow(
             "transfer", client(LINKS + crowd(COPIES, credit=MOST)), send(200, CROWD), deliveries=200 * COPIES
         ),
-        "message of one-octet frames": Row(
+        "message of one-octet frames": FrameRow(
             "transfer", client(), transfer(SENDING, 0, message(bytes(4000)), part=1), deliveries=1
         ),
-        "section that does not end": Row(
+        "section that does not end": FrameRow(
             "transfer", client(), transfer(SENDING, 0, SECTION + bytes(60_000), part=64), deliveries=1
         ),
-        "message of many sections": Row(
+        "message of many sections": FrameRow(
             "transfer", client(), transfer(SENDING, 0, message(b"") * 10_000), deliveries=1
         ),
-        "transfers with maps": Row("transfer", client(), send(200, state=MAP), deliveries=200),
-        "dispositions of nothing": Row("disposition", client(), settle(0, 1 << 30, ACCEPTED) * FRAMES),
-        "dispositions of all with long states": Row(
+        "transfers with maps": FrameRow("transfer", client(), send(200, state=MAP), deliveries=200),
+        "dispositions of nothing": FrameRow("disposition", client(), settle(0, 1 << 30, ACCEPTED) * FRAMES),
+        "dispositions of all with long states": FrameRow(
             "disposition", client(LINKS + send(200)), settle(0, 1 << 30, LONG, settled=False) * 200, deliveries=200
         ),
-        "dispositions with maps": Row(
+        "dispositions with maps": FrameRow(
             "disposition", client(LINKS + send(200)), settle(0, 199, MAP, settled=False) * 200, deliveries=200
         ),
-        "dispositions with received": Row(
+        "dispositions with received": FrameRow(
             "disposition",
             client(LINKS + send(200)),
             settle(0, 199, received(MOST, MOST), settled=False) * FRAMES,
             deliveries=200,
         ),
-        "dispositions of a producer": Row(
+        "dispositions of a producer": FrameRow(
             "disposition",
             client(LINKS + send(200)),
             settle(0, 199, ACCEPTED, role=False, settled=False) * FRAMES,
             deliveries=200,
         ),
-        "outcomes for as many producers": Row(
+        "outcomes for as many producers": FrameRow(
             "disposition",
             client(
                 start()
@@ -289,53 +291,53 @@ def rows_of_clients(listener: str) -> dict[str, Row]:
             settle(0, 199, ACCEPTED),
             deliveries=200,
         ),
-        "outcomes that the router settles": Row(
+        "outcomes that the router settles": FrameRow(
             "disposition",
             client(start() + producer(SENDING, "balanced.cost") + consumer(RECEIVING, "balanced.cost") + send(200)),
             settle(0, 199, LONG, settled=False),
             deliveries=200,
         ),
-        "outcomes of all": Row("disposition", client(LINKS + send(200)), settle(0, 199, ACCEPTED), deliveries=200),
+        "outcomes of all": FrameRow("disposition", client(LINKS + send(200)), settle(0, 199, ACCEPTED), deliveries=200),
     }
 
 
 #: Rows of clients that log in. The router does not offer the mechanism of the second row.
 LOGINS: Final = {
-    "SASL header": Row("sasl", connected_to(LISTENER), SASL_HEADER),
-    "SASL init": Row(
+    "SASL header": FrameRow("sasl", connected_to(LISTENER), SASL_HEADER),
+    "SASL init": FrameRow(
         "sasl", connected_to(LISTENER, SASL_HEADER), sasl(INIT, Symbol("ANONYMOUS"), b"x" * 400, "h" * 60)
     ),
-    "SASL init of another mechanism": Row(
+    "SASL init of another mechanism": FrameRow(
         "sasl", connected_to(LISTENER, SASL_HEADER), sasl(INIT, Symbol("m" * 250), b"x" * 200)
     ),
-    "SASL response": Row("sasl", connected_to(LISTENER, SASL_HEADER), sasl(RESPONSE, b"x" * 480)),
-    "header after SASL": Row("header", connected_to(LISTENER, ANONYMOUS), AMQP_HEADER),
+    "SASL response": FrameRow("sasl", connected_to(LISTENER, SASL_HEADER), sasl(RESPONSE, b"x" * 480)),
+    "header after SASL": FrameRow("header", connected_to(LISTENER, ANONYMOUS), AMQP_HEADER),
 }
 
 #: Rows of a client with a routed link.
 ROUTED: Final = {
-    "routed flows with properties": Row(
+    "routed flows with properties": FrameRow(
         "flow", routed(), flow(RECEIVING, 1, properties={Symbol("x"): "y" * 12_000}) * 200
     ),
-    "routed flows with echo": Row("flow", routed(), flow(RECEIVING, MOST, echo=True) * FRAMES),
-    "routed transfers": Row("transfer", routed(receives=False), send(FRAMES), deliveries=FRAMES),
-    "routed transfers with states": Row(
+    "routed flows with echo": FrameRow("flow", routed(), flow(RECEIVING, MOST, echo=True) * FRAMES),
+    "routed transfers": FrameRow("transfer", routed(receives=False), send(FRAMES), deliveries=FRAMES),
+    "routed transfers with states": FrameRow(
         "transfer", routed(receives=False), send(200, state=received(MOST, MOST)), deliveries=200
     ),
-    "routed dispositions of nothing": Row("disposition", routed(), settle(0, 1 << 30, ACCEPTED) * FRAMES),
-    "routed dispositions with long states": Row(
+    "routed dispositions of nothing": FrameRow("disposition", routed(), settle(0, 1 << 30, ACCEPTED) * FRAMES),
+    "routed dispositions with long states": FrameRow(
         "disposition",
         routed(broker_sends=send(200, handle=0, channel=1)),
         settle(0, 199, LONG, settled=False) * 200,
         deliveries=200,
     ),
-    "routed dispositions": Row(
+    "routed dispositions": FrameRow(
         "disposition",
         routed(broker_sends=send(200, handle=0, channel=1)),
         settle(0, 199, received(MOST, MOST), settled=False) * FRAMES,
         deliveries=200,
     ),
-    "routed detach": Row(
+    "routed detach": FrameRow(
         "detach",
         routed(broker_sends=send(200, handle=0, channel=1)),
         say("detach", handle=RECEIVING, error=LONG.value[0], closed=True),
@@ -348,61 +350,61 @@ NEAR_CROWD = crowd(COPIES)
 
 #: Rows of another interior router.
 ROUTERS: Final = {
-    "transfers of a router": Row(
+    "transfers of a router": FrameRow(
         "transfer",
         neighbour(others=NEAR),
         send(FRAMES, payload=for_router("balanced.cost")),
         INTERIOR,
         deliveries=FRAMES,
     ),
-    "transfers with a long trace": Row(
+    "transfers with a long trace": FrameRow(
         "transfer", neighbour(others=NEAR), send(200, payload=for_router("balanced.cost", 10)), INTERIOR, deliveries=200
     ),
-    "transfers of a router for nobody": Row(
+    "transfers of a router for nobody": FrameRow(
         "transfer", neighbour(), send(FRAMES, payload=for_router("balanced.cost")), INTERIOR, deliveries=FRAMES
     ),
-    "multicast transfers of a router": Row(
+    "multicast transfers of a router": FrameRow(
         "transfer",
         neighbour(others=NEAR_CROWD),
         send(200, payload=for_router("multicast")),
         INTERIOR,
         deliveries=200 * COPIES,
     ),
-    "control messages": Row(
+    "control messages": FrameRow(
         "transfer", neighbour(), send(20, 9, payload=for_router("_local/qdhello", 1)), INTERIOR, deliveries=20
     ),
-    "dispositions of a router": Row(
+    "dispositions of a router": FrameRow(
         "disposition",
         neighbour(send(200, payload=for_router("balanced.cost")), NEAR),
         settle(0, 199, ACCEPTED, role=False, settled=False) * FRAMES,
         INTERIOR,
         deliveries=200,
     ),
-    "flows of a router with echo": Row("flow", neighbour(), flow(RECEIVING, MOST, echo=True) * FRAMES, INTERIOR),
-    "data links of a router": Row(
-        "attach", neighbour(), b"".join(between(h, DATA, receives=True) for h in range(10, 40)), INTERIOR
+    "flows of a router with echo": FrameRow("flow", neighbour(), flow(RECEIVING, MOST, echo=True) * FRAMES, INTERIOR),
+    "data links of a router": FrameRow(
+        "attach", neighbour(), b"".join(attach_between_routers(h, DATA, receives=True) for h in range(10, 40)), INTERIOR
     ),
 }
 
 #: Rows of another edge router, whose receivers serve its clients.
 EDGES: Final = {
-    "consumers of an edge router": Row(
+    "consumers of an edge router": FrameRow(
         "attach", other_edge(), b"".join(consumer(h, f"balanced.{h}", MOST) for h in range(200)), EDGE_TO_EDGE
     ),
-    "flows of an edge router with echo": Row(
+    "flows of an edge router with echo": FrameRow(
         "flow",
         other_edge(consumer(RECEIVING, "balanced.cost")),
         flow(RECEIVING, MOST, echo=True) * FRAMES,
         EDGE_TO_EDGE,
     ),
-    "transfers of an edge router": Row(
+    "transfers of an edge router": FrameRow(
         "transfer",
         other_edge(producer(SENDING, None), NEAR),
         send(200, payload=message(b"x", to="balanced.cost", annotations=[(Symbol("x-opt-qd.ingress"), "0/N1")])),
         EDGE_TO_EDGE,
         deliveries=200,
     ),
-    "multicast transfers of an edge router": Row(
+    "multicast transfers of an edge router": FrameRow(
         "transfer",
         other_edge(producer(SENDING, None), NEAR_CROWD),
         send(200, payload=message(b"x", to="multicast")),
@@ -412,7 +414,7 @@ EDGES: Final = {
 }
 
 #: All rows by name.
-ROWS: Final[dict[str, Row]] = {
+ROWS: Final[dict[str, FrameRow]] = {
     **rows_of_clients(LISTENER),
     **LOGINS,
     **ROUTED,

@@ -3,8 +3,8 @@
 import pytest
 
 import router.testing.engine as engine
-from tests.unit.engine.host import Router
-from tests.unit.engine.network import Network
+from tests.unit.engine.host import InProcessRouter
+from tests.unit.engine.network import InProcessNetwork
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def routers():
     made = []
 
     def make(*arguments, **options):
-        made.append(Router(*arguments, **options))
+        made.append(InProcessRouter(*arguments, **options))
         return made[-1]
 
     yield make
@@ -34,7 +34,7 @@ def networks(monkeypatch):
     made = []
 
     def make(*arguments, **options):
-        made.append(Network(*arguments, monkeypatch=monkeypatch, **options))
+        made.append(InProcessNetwork(*arguments, monkeypatch=monkeypatch, **options))
         return made[-1]
 
     yield make

@@ -6,17 +6,17 @@ from contextlib import contextmanager
 from itertools import chain
 
 import router.testing.engine as engine
-from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, numbered, run
-from tests.unit.engine.host import Router, configuration
+from tests.unit.engine.actor import ActorReceiver, ActorSender, AmqpActor, numbered, run
+from tests.unit.engine.host import InProcessRouter, configuration
 
 MEGABYTE = 1 << 20
 
 
 @contextmanager
-def one_router(listener: str = "", workers: int = 1, content_limit: int | None = None) -> Iterator[Router]:
+def one_router(listener: str = "", workers: int = 1, content_limit: int | None = None) -> Iterator[InProcessRouter]:
     """Yield a router. At the end nothing may be left behind."""
     before = engine.alive()
-    router = Router(workers, configuration(listener=listener), content_limit=content_limit)
+    router = InProcessRouter(workers, configuration(listener=listener), content_limit=content_limit)
     yield router
     router.check_quiet()
     for peer in list(router.peers):
@@ -27,7 +27,7 @@ def one_router(listener: str = "", workers: int = 1, content_limit: int | None =
     assert engine.alive() == before
 
 
-def deaf(actor: Actor, address: str, window: int = 2) -> ReceivingLink:
+def blocked_consumer(actor: AmqpActor, address: str, window: int = 2) -> ActorReceiver:
     """Return a consumer in its own session, whose window never opens again."""
     session = actor.session(window)
     link = session.receiver(address)
@@ -35,20 +35,20 @@ def deaf(actor: Actor, address: str, window: int = 2) -> ReceivingLink:
     return link
 
 
-def told(octets: bytes) -> tuple[str, int]:
+def producer_and_number(octets: bytes) -> tuple[str, int]:
     """Return producer and number of a message."""
     found = re.search(rb"<([^<:]+):(\d+)>", octets)
     assert found is not None
     return found[1].decode(), int(found[2])
 
 
-def send(link: SendingLink, sizes: list[int], *, settled: bool = False, first: int = 0) -> None:
+def send(link: ActorSender, sizes: list[int], *, settled: bool = False, first: int = 0) -> None:
     for number, size in enumerate(sizes, first):
         link.send(numbered(link.name.lower(), number, size), settled=settled)
 
 
 def check_served(
-    sender: SendingLink, receivers: list[ReceivingLink], *, everyone: bool = False, ordered: bool = True
+    sender: ActorSender, receivers: list[ActorReceiver], *, everyone: bool = False, ordered: bool = True
 ) -> None:
     """Check that each of the sender's messages has its outcome and arrived once, in order. everyone: at each
     receiver."""
@@ -57,7 +57,7 @@ def check_served(
         f"{name}: {len(sender.waiting)} wait, {sender.unsettled} unsettled, credit {sender.credit}, "
         f"window {sender.session.remote_window}, under way {sender.current is not None}, {receivers[0].credit=}"
     )
-    arrived = [[number for by, number in map(told, link.got) if by == name] for link in receivers]
+    arrived = [[number for by, number in map(producer_and_number, link.got) if by == name] for link in receivers]
     every = list(range(len(sender.sent)))
     for numbers in arrived:
         assert not ordered or numbers == sorted(numbers), f"{name}: {numbers}"
@@ -65,10 +65,12 @@ def check_served(
         assert all(numbers == every for numbers in arrived)
     else:
         assert sorted(chain(*arrived)) == every
-    assert all(octets in sender.sent for link in receivers for octets in link.got if told(octets)[0] == name)
+    assert all(
+        octets in sender.sent for link in receivers for octets in link.got if producer_and_number(octets)[0] == name
+    )
 
 
-def pass_time(router: Router, actors: list[Actor], seconds: int = 10) -> None:
+def pass_time(router: InProcessRouter, actors: list[AmqpActor], seconds: int = 10) -> None:
     for _ in range(seconds):
         router.pass_time(1100)
         run(router, actors, rounds=2000)

@@ -1,7 +1,7 @@
 """Router in this process, with the real worker event loops and the real core of the supervisor.
 
 Time, the octets of connections, and the messages between workers and supervisor are in memory. A loop runs until it
-would sleep, and again when an event, another worker or a timer would wake it. Nothing here blocks: `Router.settle`
+would sleep, and again when an event, another worker or a timer would wake it. Nothing here blocks: `InProcessRouter.settle`
 runs until all loops sleep and the supervisor has no more messages.
 """
 
@@ -169,7 +169,7 @@ class InProcessWorker(Worker):
 
     transport = MemoryTransport
 
-    def __init__(self, router: "Router", number: int) -> None:
+    def __init__(self, router: "InProcessRouter", number: int) -> None:
         workers = len(router.eventfds)
         self.faults: list[BaseException] = []
         self.awake = False  # true between two wakes
@@ -211,10 +211,10 @@ class InProcessWorker(Worker):
         self.region.close()
 
 
-class Peer:
+class InProcessPeer:
     """Remote end of a connection of the router."""
 
-    def __init__(self, router: "Router", worker: InProcessWorker, known: Any) -> None:
+    def __init__(self, router: "InProcessRouter", worker: InProcessWorker, known: Any) -> None:
         self.host = router
         self.worker = worker
         self.known = known
@@ -259,11 +259,11 @@ class Peer:
         return octets
 
 
-class Router:
+class InProcessRouter:
     """Whole router in memory. It holds descriptors: a router that a test leaves open is abandoned at the end of the
     test."""
 
-    all_open: ClassVar[set["Router"]] = set()
+    all_open: ClassVar[set["InProcessRouter"]] = set()
 
     worker_type = InProcessWorker
 
@@ -296,11 +296,11 @@ class Router:
             self.configuration, self.log, addresses, self.region.reset_address, test_hooks=test_hooks
         )
         self.listeners = {listener.name: listener for listener in self.configuration.listeners}
-        self.peers: list[Peer] = []
+        self.peers: list[InProcessPeer] = []
         self.work = True  # messages for the router itself are handled
         types = [*worker_types, *[self.worker_type] * workers][:workers]
         self.workers = [kind(self, number) for number, kind in enumerate(types)]
-        Router.all_open.add(self)
+        InProcessRouter.all_open.add(self)
         for worker in self.workers:
             worker.loop.scheduler.memory.content_limit = (
                 content_limit or self.configuration.router.buffered_megabytes << 20
@@ -319,7 +319,7 @@ class Router:
         for peer in self.peers:
             peer.lose()
         self.settle()
-        Router.all_open.remove(self)
+        InProcessRouter.all_open.remove(self)
         count_in(None)
         for worker in self.workers:
             worker.close()
@@ -329,20 +329,20 @@ class Router:
 
     def abandon(self) -> None:
         """Drop a router whose worker ended by an internal error, without tidying up after the worker."""
-        Router.all_open.remove(self)
+        InProcessRouter.all_open.remove(self)
         count_in(None)
         for worker in self.workers:
             worker.channels.close()
         for descriptor in self.eventfds:
             os.close(descriptor)
 
-    def connect(self, worker: int = 0, listener: str = LISTENER) -> Peer:
+    def connect(self, worker: int = 0, listener: str = LISTENER) -> InProcessPeer:
         """Connect a new client to a worker."""
         known = self.core.workers[worker]
         adopted = self.core.connections.adopt(known, self.listeners[listener], "127.0.0.1:0", "127.0.0.1:1")
         return self.hand_over(worker, Handover(adopted.number, listener, adopted.peer), adopted)
 
-    def initiate(self, worker: int, config: Any, watching: Any) -> Peer:
+    def initiate(self, worker: int, config: Any, watching: Any) -> InProcessPeer:
         """Open a connection of a connector from a worker. watching: the observer of the connection."""
         offer, _ = self.core.profiles.add(config)
         self.settle()
@@ -354,11 +354,11 @@ class Router:
         self.core.connections.move(known, self.core.workers[worker])
         return self.hand_over(worker, Handover(number, offer, known.peer, initiate=to), known)
 
-    def hand_over(self, worker: int, message: Handover, known: Any) -> Peer:
+    def hand_over(self, worker: int, message: Handover, known: Any) -> InProcessPeer:
         own = self.workers[worker]
         own.channels.hand_over(message, FIRST_DESCRIPTOR + message.conn)
         self.wake(own)
-        peer = Peer(self, own, known)
+        peer = InProcessPeer(self, own, known)
         self.peers.append(peer)
         return peer
 
@@ -487,7 +487,7 @@ class Router:
             self._run_all()
             self._check_faults()
 
-    def pause_reasons(self, peer: Peer) -> RouterPause:
+    def pause_reasons(self, peer: InProcessPeer) -> RouterPause:
         """Return the reasons why the peer's frames wait."""
         return RouterPause(peer.connection.paused)
 

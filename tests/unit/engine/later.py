@@ -16,7 +16,7 @@ class ScheduledCall:
         self.cancelled = True
 
 
-class Scheduler:
+class ManualScheduler:
     """Stand-in for the supervisor's event loop."""
 
     def __init__(self) -> None:

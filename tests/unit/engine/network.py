@@ -9,7 +9,7 @@ from typing import Any
 import router.testing.engine as engine
 import supervisor.network.adapter
 from supervisor.connections.connections import Ending
-from tests.unit.engine.host import FaultError, Peer, Router
+from tests.unit.engine.host import FaultError, InProcessPeer, InProcessRouter
 from tests.unit.engine.talk import frames, start
 
 ROUNDS = 1000
@@ -104,7 +104,7 @@ class VirtualTime:
         return 1_700_000_000.0 + self.now
 
 
-class Quiet:
+class IgnoringObserver:
     """Connection observer that ignores all events."""
 
     def opened(self, connection: Any) -> None:
@@ -114,10 +114,10 @@ class Quiet:
         pass
 
 
-class Joint:
+class RouterConnection:
     """Connection between two routers, which moves the octets of each to the other."""
 
-    def __init__(self, network: "Network", first: Peer, second: Peer) -> None:
+    def __init__(self, network: "InProcessNetwork", first: InProcessPeer, second: InProcessPeer) -> None:
         self.network = network
         self.ends = (first, second)
         self.held = False  # True: nothing passes
@@ -145,7 +145,7 @@ class Joint:
             end.lose()
 
 
-class Network:
+class InProcessNetwork:
     """In-process routers by id. Call `close` at the end."""
 
     def __init__(
@@ -154,21 +154,27 @@ class Network:
         """slots: number of worker slots, see Router."""
         self.time = VirtualTime()
         # receives the octets that a router sends to another router
-        self.on_octets: Callable[[Router, bytes], None] | None = None
+        self.on_octets: Callable[[InProcessRouter, bytes], None] | None = None
         monkeypatch.setattr(supervisor.network.adapter, "time", self.time)
         fields = {"listener": "", "between": "", "more": "", **options}
         self.before = engine.alive()
-        self.routers = {one: Router(workers, CONFIGURATION % {"id": one, **fields}, slots=slots) for one in ids}
-        self.joints: list[Joint] = []
+        self.routers = {
+            one: InProcessRouter(workers, CONFIGURATION % {"id": one, **fields}, slots=slots) for one in ids
+        }
+        self.joints: list[RouterConnection] = []
 
-    def __getitem__(self, router_id: str) -> Router:
+    def __getitem__(self, router_id: str) -> InProcessRouter:
         return self.routers[router_id]
 
-    def join(self, first: str, second: str, *, workers: tuple[int, int] = (0, 0), connector: str = "to") -> Joint:
+    def join(
+        self, first: str, second: str, *, workers: tuple[int, int] = (0, 0), connector: str = "to"
+    ) -> RouterConnection:
         """Connect `first` to `second`, on the workers with these numbers."""
         a, b = self[first], self[second]
         config = next(one for one in a.configuration.connectors if one.name == connector)
-        joint = Joint(self, a.initiate(workers[0], config, Quiet()), b.connect(workers[1], "between"))
+        joint = RouterConnection(
+            self, a.initiate(workers[0], config, IgnoringObserver()), b.connect(workers[1], "between")
+        )
         self.joints.append(joint)
         self.settle()
         return joint
@@ -226,19 +232,21 @@ class Network:
         assert engine.alive() == self.before
 
 
-def protocol(router: Router) -> Any:
+def protocol(router: InProcessRouter) -> Any:
     """Return the router's end of the inter-router protocol."""
     return router.core.routers
 
 
-def remotes(router: Router, key: str) -> set[str]:
+def remotes(router: InProcessRouter, key: str) -> set[str]:
     """Return the ids of the remote routers that are destinations of an address."""
     record = router.core.table.records.get(key)
     found = record.remotes if record is not None else None
     return {protocol(router).id_of(index) for index in found or ()}
 
 
-def client(network: Network, router_id: str, *octets: bytes, worker: int = 0, listener: str = "main") -> Peer:
+def client(
+    network: InProcessNetwork, router_id: str, *octets: bytes, worker: int = 0, listener: str = "main"
+) -> InProcessPeer:
     """Connect a client that sends these frames at once."""
     peer = network[router_id].connect(worker, listener)
     peer.feed(start() + b"".join(octets))

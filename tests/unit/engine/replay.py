@@ -22,10 +22,10 @@ from typing import Any
 
 import router.testing.engine as engine
 from router.control.ops import RouterOp
-from tests.unit.engine.answers import Answers
-from tests.unit.engine.host import Peer, Router, configuration
-from tests.unit.engine.later import Scheduler
-from tests.unit.engine.watch import Watcher
+from tests.unit.engine.answers import NeighbourAnswers
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
+from tests.unit.engine.later import ManualScheduler
+from tests.unit.engine.watch import ProtocolWatcher
 
 Event = list[Any]
 
@@ -37,24 +37,24 @@ INTERIOR = configuration(
 EDGE_TO_EDGE = INTERIOR.replace("mode: interior", "mode: edge").replace("role: inter-router", "role: inter-edge")
 
 
-class Play:
+class ConversationReplay:
     """Conversation being replayed."""
 
     def __init__(self, workers: int, ring_octets: int, network: bool = False, edge: bool = False) -> None:
         self.before = engine.alive()
         self.count = workers
-        self.router = Router(
+        self.router = InProcessRouter(
             workers, INTERIOR if network else EDGE_TO_EDGE if edge else None, ring_octets, test_hooks=True
         )
-        self.scheduler = Scheduler()
+        self.scheduler = ManualScheduler()
         self.router.core.waker.connect(self.scheduler, self._no_wake)  # type: ignore[arg-type] # few of its methods
         if network:
             # The events describe the network; the router's own protocol never starts.
             assert self.router.core.routers is not None
             self.router.core.routers._begins = math.inf
-        self.answers: dict[int, Answers] = {}
-        self.peers: dict[int, Peer] = {}
-        self.watchers: dict[int, Watcher] = {}
+        self.answers: dict[int, NeighbourAnswers] = {}
+        self.peers: dict[int, InProcessPeer] = {}
+        self.watchers: dict[int, ProtocolWatcher] = {}
         self.spoiled: set[int] = set()
 
     def _no_wake(self) -> None:
@@ -70,9 +70,9 @@ class Play:
         elif kind == "open":
             number, worker, listener = rest
             self.peers[number] = self.router.connect(worker, listener)
-            self.watchers[number] = Watcher(number, self.spoiled)
+            self.watchers[number] = ProtocolWatcher(number, self.spoiled)
             if listener == BETWEEN:
-                self.answers[number] = Answers()
+                self.answers[number] = NeighbourAnswers()
         elif kind == "wake":
             self.router.wake(self.router.workers[rest[0]])
         elif kind == "order":
@@ -142,7 +142,7 @@ class Play:
 def play(case: dict[str, Any]) -> None:
     """Run `{"workers": n, "ring": octets, "events": [...]}`. Raises AssertionError for a violation."""
     engine.use_spread(case.get("spread", 0))
-    playing = Play(case["workers"], case["ring"], case.get("network", False), case.get("edge", False))
+    playing = ConversationReplay(case["workers"], case["ring"], case.get("network", False), case.get("edge", False))
     try:
         for event in case["events"]:
             playing.step(event)

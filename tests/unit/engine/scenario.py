@@ -11,7 +11,7 @@ from router.stats.snapshot import LinkReader
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, FRAME_HEADER, REJECTED, RELEASED, modified, parse_frame, rejected
 from tests.peer.types import Described, UByte, ULong
-from tests.unit.engine.host import ADDRESSES, Peer, Router
+from tests.unit.engine.host import ADDRESSES, InProcessPeer, InProcessRouter
 from tests.unit.engine.talk import flow, key, message, say, settle, transfer
 
 HEADER = 0x70
@@ -74,22 +74,26 @@ def content(
     return octets[:5] if broken else octets
 
 
-class Scenario:
+class RandomScenario:
     def __init__(
-        self, routers: Sequence[Router], quiet: Callable[[], object], consuming: Sequence[Peer], sending: Sequence[Peer]
+        self,
+        routers: Sequence[InProcessRouter],
+        quiet: Callable[[], object],
+        consuming: Sequence[InProcessPeer],
+        sending: Sequence[InProcessPeer],
     ) -> None:
         """At most CONSUMERS and PRODUCERS peers, each with one attached link. quiet: returns when nothing moves in
         these routers."""
         self.routers = routers
         self.quiet = quiet
-        self.consuming: list[Peer | None] = [*consuming, *[None] * (CONSUMERS - len(consuming))]
-        self.sending: list[Peer | None] = [*sending, *[None] * (PRODUCERS - len(sending))]
+        self.consuming: list[InProcessPeer | None] = [*consuming, *[None] * (CONSUMERS - len(consuming))]
+        self.sending: list[InProcessPeer | None] = [*sending, *[None] * (PRODUCERS - len(sending))]
         self.heard: list[bytes] = [b""] * (CONSUMERS + PRODUCERS)
         self.sent = [0] * PRODUCERS
         self.settled = [0] * CONSUMERS
 
     @property
-    def peers(self) -> list[Peer | None]:
+    def peers(self) -> list[InProcessPeer | None]:
         return self.consuming + self.sending
 
     def act(self, what: str, *how: Any) -> None:
@@ -159,7 +163,7 @@ class Scenario:
             self.sending[who - CONSUMERS] = None
 
 
-def spread(octets: bytes) -> Iterator[Any]:
+def frames_by_delivery(octets: bytes) -> Iterator[Any]:
     """Yield frames as octets, and dispositions as one report per delivery: the router may merge equal reports into one
     frame."""
     at = 0
@@ -177,7 +181,7 @@ def spread(octets: bytes) -> Iterator[Any]:
         at += size
 
 
-def counted(router: Router, *but: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
+def all_counters(router: InProcessRouter, *but: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
     """Return the counters of a router: of each worker without the counters `but`, of links, and of addresses."""
     workers = range(len(router.workers))
     counters = [router.region.worker_counters(worker) for worker in workers]

@@ -113,13 +113,13 @@ def sections(octets: bytes) -> list[tuple[int, Any]]:
     return found
 
 
-class Hearing(Protocol):
+class OctetSource(Protocol):
     """Test's end of a connection."""
 
     def take(self) -> bytes: ...
 
 
-def frames(peer: Hearing) -> list[Frame]:
+def frames(peer: OctetSource) -> list[Frame]:
     """Return the frames received since the last call, without protocol headers."""
     octets, at, found = peer.take(), 0, []
     while len(octets) - at >= FRAME_HEADER:

@@ -26,7 +26,7 @@ def mark(connection: int, link: int, number: int, size: int) -> bytes:
     return HEAD.pack(MARK, connection, link, number, zlib.crc32(rest)) + rest
 
 
-class Watcher:
+class ProtocolWatcher:
     """Watcher of one connection, from its client's side. spoiled: connections whose messages may be damaged."""
 
     def __init__(self, number: int, spoiled: set[int]) -> None:

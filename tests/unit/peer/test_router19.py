@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from tests.peer.router19 import control, encoding, message_head
-from tests.peer.router19.engine import Engine, Timers
+from tests.peer.router19.engine import Router19Engine, Router19Timers
 from tests.peer.router19.paths import compute
 from tests.peer.types import Int, Symbol
 
@@ -201,7 +201,7 @@ class ConnectedEngines:
         self.sent: list[tuple[str, str]] = []
         self.queue: list[tuple[str, bytes]] = []
         self.engines = {
-            name: Engine(name, instance, Timers(), functools.partial(self.post, name), lambda: None)
+            name: Router19Engine(name, instance, Router19Timers(), functools.partial(self.post, name), lambda: None)
             for name, instance in (("A", A_INSTANCE), ("B", B_INSTANCE))
         }
 

@@ -10,20 +10,20 @@ from dataclasses import replace
 import pytest
 
 from tests.peer import frames, message
-from tests.peer.router19.engine import Timers
+from tests.peer.router19.engine import Router19Timers
 from tests.peer.router19.paths import compute
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import World
+from tests.peer.router19.world import Router19Loop
 
 #: Short timers, but the full hello age, so that a busy processor does not make routers lose their neighbours.
-FAST = replace(Timers().scaled(0.05), hello_max_age=Timers().hello_max_age)
+FAST = replace(Router19Timers().scaled(0.05), hello_max_age=Router19Timers().hello_max_age)
 TREATMENTS = {name: name for name in ("multicast", "closest", "balanced")}
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[Router19Loop]:
     """Yield the world whose thread runs the routers."""
-    world = World()
+    world = Router19Loop()
     yield world
     world.close()
 
@@ -31,7 +31,7 @@ def world() -> Iterator[World]:
 class Router19Network:
     """Routers by name, connected by `link`."""
 
-    def __init__(self, world: World, names: str) -> None:
+    def __init__(self, world: Router19Loop, names: str) -> None:
         self.routers = {name: Router19(world, name, FAST, addresses=TREATMENTS) for name in names}
         self.ports = {name: router.listen() for name, router in self.routers.items()}
 
@@ -67,7 +67,7 @@ def payload(body: str = "hello") -> bytes:
     return message.message(body)
 
 
-def test_chain_carries_messages_and_outcomes(world: World) -> None:
+def test_chain_carries_messages_and_outcomes(world: Router19Loop) -> None:
     net = Router19Network(world, "ABC")
     net.link("AB", "BC")
     consumer = net["C"].consumer("balanced/x", accept=False)
@@ -83,7 +83,7 @@ def test_chain_carries_messages_and_outcomes(world: World) -> None:
     net.stop()
 
 
-def test_triangle_duplicates_multicast_like_original(world: World) -> None:
+def test_triangle_duplicates_multicast_like_original(world: Router19Loop) -> None:
     net = Router19Network(world, "ABC")
     net.link("AB", "BC", "CA")
     world.wait(
@@ -100,7 +100,7 @@ def test_triangle_duplicates_multicast_like_original(world: World) -> None:
     net.stop()
 
 
-def test_large_message_is_streamed(world: World) -> None:
+def test_large_message_is_streamed(world: Router19Loop) -> None:
     net = Router19Network(world, "ABC")
     net.link("AB", "BC")
     consumer = net["C"].consumer("closest/x")
@@ -114,7 +114,7 @@ def test_large_message_is_streamed(world: World) -> None:
     net.stop()
 
 
-def test_lost_connection_settles_unsettled_deliveries(world: World) -> None:
+def test_lost_connection_settles_unsettled_deliveries(world: Router19Loop) -> None:
     net = Router19Network(world, "AB")
     net.link("AB")
     net["B"].consumer("closest/x", credit=1, accept=False)

@@ -7,7 +7,7 @@ from workers.testing import FaultyTransport, MemoryPoller
 from workers.transport.tcp import TcpTransport
 
 from router.control.handover import Handover
-from tests.unit.engine.host import InProcessWorker, Router
+from tests.unit.engine.host import InProcessRouter, InProcessWorker
 
 
 class LoopWorker(InProcessWorker):
@@ -65,7 +65,7 @@ class SocketPeer:
         self.socket.close()
 
 
-class SocketRouter(Router):
+class SocketRouter(InProcessRouter):
     """Router whose workers have sockets."""
 
     worker_type: type[InProcessWorker] = SocketWorker

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FLAVOUR
-from tests.unit.engine.amplification import Caused
+from tests.unit.engine.amplification import FrameAmplification
 
 #: Reason: the allocator of sanitizers adds to each object and keeps freed ones.
 pytestmark = pytest.mark.skipif(FLAVOUR == "debug", reason="memory is not measured under sanitizers")
@@ -49,7 +49,7 @@ STATED = dict(_rows())
 
 
 @pytest.fixture(scope="module")
-def caused() -> dict[str, Caused]:
+def caused() -> dict[str, FrameAmplification]:
     """Measurements of all rows, from a process of its own in which objects of Python are allocated one by one."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.unit.engine.amplification"],
@@ -61,14 +61,14 @@ def caused() -> dict[str, Caused]:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    return {name: Caused(**values) for name, values in json.loads(ended.stdout).items()}
+    return {name: FrameAmplification(**values) for name, values in json.loads(ended.stdout).items()}
 
 
-def test_frame_types_are_stated(caused: dict[str, Caused]) -> None:
+def test_frame_types_are_stated(caused: dict[str, FrameAmplification]) -> None:
     assert {one.frame for one in caused.values()} == set(STATED)
 
 
-def test_rows_stay_within_stated_limits(caused: dict[str, Caused]) -> None:
+def test_rows_stay_within_stated_limits(caused: dict[str, FrameAmplification]) -> None:
     wrong = []
     for name, one in caused.items():
         stated = STATED[one.frame]
@@ -80,7 +80,7 @@ def test_rows_stay_within_stated_limits(caused: dict[str, Caused]) -> None:
 
 
 @pytest.mark.parametrize("frame", STATED)
-def test_stated_limits_are_nearly_reached(caused: dict[str, Caused], frame: str) -> None:
+def test_stated_limits_are_nearly_reached(caused: dict[str, FrameAmplification], frame: str) -> None:
     """The most expensive row of a frame type reaches at least half of each limit. Limits of one octet are exempt."""
     stated = STATED[frame]
     rows = [one for one in caused.values() if one.frame == frame]

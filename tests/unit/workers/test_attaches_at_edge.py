@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.unit.engine.host import Router
-from tests.unit.engine.network import Joint, Network, Quiet, client
+from tests.unit.engine.host import InProcessRouter
+from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
 from tests.unit.engine.talk import consumer, frames, of
 from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
 
@@ -12,19 +12,19 @@ LINKS = 6 * QUESTIONS
 
 
 @pytest.fixture
-def network(monkeypatch: pytest.MonkeyPatch) -> Network:
+def network(monkeypatch: pytest.MonkeyPatch) -> InProcessNetwork:
     """Interior router A, and edge router E with one worker that takes few attaches before the supervisor answers."""
     monkeypatch.setattr("workers.worker.QUESTIONS_MOST", QUESTIONS)
-    network = Network("A", 1, monkeypatch=monkeypatch, more=EDGE_LISTENER)
-    edge = network.routers["E"] = Router(1, EDGE)
+    network = InProcessNetwork("A", 1, monkeypatch=monkeypatch, more=EDGE_LISTENER)
+    edge = network.routers["E"] = InProcessRouter(1, EDGE)
     (uplink,) = edge.configuration.connectors
-    up = edge.initiate(0, uplink, Quiet()), network["A"].connect(0, "edges")
-    network.joints.append(Joint(network, *up))
+    up = edge.initiate(0, uplink, IgnoringObserver()), network["A"].connect(0, "edges")
+    network.joints.append(RouterConnection(network, *up))
     network.pass_seconds(1)
     return network
 
 
-def test_attaches_beyond_undecided_limit_need_no_timeout(network: Network) -> None:
+def test_attaches_beyond_undecided_limit_need_no_timeout(network: InProcessNetwork) -> None:
     edge = network["E"]
     assert edge.core.uplink is not None
     peer = client(network, "E")

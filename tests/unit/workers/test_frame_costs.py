@@ -14,7 +14,7 @@ from router.amqp.scheduler import Work
 from tests.conftest import FLAVOUR
 from tests.peer.codec import encode
 from tests.unit.engine.dear_frames import MAP, ROWS
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.host import InProcessPeer, InProcessRouter
 
 #: Slices of one connection in a wake: one when its octets are read, one when it resumes at the end.
 SLICES_A_WAKE = 2
@@ -37,12 +37,12 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
-def unread(peer: Peer) -> bool:
+def unread(peer: InProcessPeer) -> bool:
     """Return True if octets of the peer wait in its socket or in the router."""
     return bool(peer.transport.readable_now()) or peer.connection.paused != 0
 
 
-def costs(router: Router, peer: Peer) -> list[tuple[int, float]]:
+def costs(router: InProcessRouter, peer: InProcessPeer) -> list[tuple[int, float]]:
     """Wake the worker until all octets are read; return cost units and processor seconds of each wake."""
     worker = router.workers[0]
     scheduler = worker.loop.scheduler

@@ -13,7 +13,7 @@ from router.interworker.errors import MalformedRecordError
 from router.testing import records
 from tests.peer.frames import ACCEPTED
 from tests.peer.types import Described, ULong
-from tests.unit.engine.host import Router
+from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import consumer, frames, message, messages, of, producer, settle, start, transfer
 
 MORE, STATED = 2, 8
@@ -48,15 +48,15 @@ MALFORMED = {
 
 
 @pytest.fixture
-def router() -> Iterator[Router]:
+def router() -> Iterator[InProcessRouter]:
     """Router that loses a worker, with whatever it holds then."""
-    made = Router(3)
+    made = InProcessRouter(3)
     yield made
     made.abandon()
     gc.collect()
 
 
-def connect_pair(router: Router, consuming_worker: int, sending_worker: int, address: str) -> tuple[Any, Any]:
+def connect_pair(router: InProcessRouter, consuming_worker: int, sending_worker: int, address: str) -> tuple[Any, Any]:
     consuming, sending = router.connect(consuming_worker), router.connect(sending_worker)
     consuming.feed(start() + consumer(0, address))
     router.settle()
@@ -68,7 +68,7 @@ def connect_pair(router: Router, consuming_worker: int, sending_worker: int, add
 
 
 @pytest.mark.parametrize("record", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_record_closes_the_port_and_ends_its_deliveries(router: Router, record: bytes) -> None:
+def test_malformed_record_closes_the_port_and_ends_its_deliveries(router: InProcessRouter, record: bytes) -> None:
     there, sender = connect_pair(router, 1, 0, "balanced.there")
     here, remote_sender = connect_pair(router, 0, 1, "balanced.here")
     bystander, other_sender = connect_pair(router, 0, 2, "balanced.bystander")
@@ -136,7 +136,7 @@ def test_changed_record_is_refused_or_delivers_octets_of_its_own(
         if at < len(octets):
             octets[at] = value
     octets = octets[:end]
-    router = Router(2)
+    router = InProcessRouter(2)
     here, _ = connect_pair(router, 0, 1, "balanced.here")
     there, sender = connect_pair(router, 1, 0, "balanced.there")
     sender.feed(transfer(0, 0, message(b"for the other worker")))

@@ -19,7 +19,7 @@ from router.control import messages as control
 from router.control.ops import BindingOp
 from tests.peer.frames import ACCEPTED, source, target
 from tests.peer.types import Symbol
-from tests.unit.engine.host import LINKS, Router
+from tests.unit.engine.host import LINKS, InProcessRouter
 from tests.unit.engine.talk import (
     consumer,
     frames,
@@ -32,7 +32,7 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from tests.unit.router.linkroute.test_routed_links import Container, link_route
+from tests.unit.router.linkroute.test_routed_links import ScriptedRouteContainer, link_route
 from tests.unit.workers.loops import LoopRouter
 from workers.frame_trace import Tracing
 from workers.inprocess import CONFIRM_MS
@@ -522,7 +522,7 @@ def test_fault_in_run_of_outcomes_ends_one_connection(two_workers, consumer_at):
 
 def test_fault_outside_record_net_ends_worker(monkeypatch):
     monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
-    two_workers = Router(2)
+    two_workers = InProcessRouter(2)
     consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
     two_workers.settle()
@@ -542,7 +542,7 @@ def test_fault_outside_record_net_ends_worker(monkeypatch):
 def test_fault_in_routed_link_ends_the_pair(routers, monkeypatch, workers_number, sender):
     router = routers(workers_number)
     router.core.link_routes.replace((link_route("in"), link_route("out")))
-    container = Container(router, workers_number - 1)
+    container = ScriptedRouteContainer(router, workers_number - 1)
     client = router.connect(0)
     client.feed(start())
     router.settle()

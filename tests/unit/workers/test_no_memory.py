@@ -14,8 +14,8 @@ from router.amqp.errors import FatalFault
 from router.testing import faults
 from tests.peer.frames import error
 from tests.peer.types import Described, ULong
-from tests.unit.engine.host import Peer, Router
-from tests.unit.engine.network import Network, client
+from tests.unit.engine.host import InProcessPeer, InProcessRouter
+from tests.unit.engine.network import InProcessNetwork, client
 from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, settle, start, transfer
 from tests.unit.workers.test_nets import UnaffectedClients
 
@@ -30,14 +30,14 @@ def _allocations() -> Iterator[None]:
     faults.fail_allocations(0)
 
 
-def open_client(router: Router, worker: int, octets: bytes) -> Peer:
+def open_client(router: InProcessRouter, worker: int, octets: bytes) -> InProcessPeer:
     peer = router.connect(worker)
     peer.feed(start() + octets)
     router.settle_with_faults()
     return peer
 
 
-def one_message(router: Router) -> None:
+def one_message(router: InProcessRouter) -> None:
     last = len(router.workers) - 1
     consuming = open_client(router, 0, consumer(0, "balanced.a"))
     sending = open_client(router, last, producer(0, "balanced.a"))
@@ -47,7 +47,7 @@ def one_message(router: Router) -> None:
     router.settle_with_faults()
 
 
-def multicast_with_states(router: Router) -> None:
+def multicast_with_states(router: InProcessRouter) -> None:
     last = len(router.workers) - 1
     consuming = [open_client(router, worker % (last + 1), consumer(0, "multicast.a")) for worker in range(3)]
     sending = open_client(router, last, producer(0, "multicast.a"))
@@ -58,7 +58,7 @@ def multicast_with_states(router: Router) -> None:
         router.settle_with_faults()
 
 
-def queues_and_drops(router: Router) -> None:
+def queues_and_drops(router: InProcessRouter) -> None:
     last = len(router.workers) - 1
     consuming = open_client(router, 0, consumer(0, "oldest.a", 0) + consumer(1, "balanced.b", 0))
     sending = open_client(router, last, producer(0, "oldest.a") + producer(1, "balanced.b"))
@@ -71,7 +71,7 @@ def queues_and_drops(router: Router) -> None:
     router.settle_with_faults()
 
 
-def sessions_and_links(router: Router) -> None:
+def sessions_and_links(router: InProcessRouter) -> None:
     peer = open_client(router, 0, b"".join(producer(handle, f"balanced.{handle}") for handle in range(20)))
     peer.feed(begin(1) + say("end", channel=1) + say("detach", handle=3, closed=True))
     router.settle_with_faults()
@@ -79,7 +79,7 @@ def sessions_and_links(router: Router) -> None:
     router.settle_with_faults()
 
 
-def routed(router: Router) -> None:
+def routed(router: InProcessRouter) -> None:
     last = len(router.workers) - 1
     broker = router.connect(last, "broker")
     broker.feed(start())
@@ -101,7 +101,7 @@ def rejected(number: int) -> object:
     return Described(ULong(0x25), [error("amqp:internal-error", "x" * (200 + number))])
 
 
-def close_conditions(peers: list[Peer]) -> list[str]:
+def close_conditions(peers: list[InProcessPeer]) -> list[str]:
     """Return the conditions with which the router has closed connections."""
     found = [frame.error for peer in peers for frame in of(frames(peer), "close")]
     return [str(error.value[0]) for error in found if error is not None]
@@ -109,14 +109,14 @@ def close_conditions(peers: list[Peer]) -> list[str]:
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("scenario", [one_message, multicast_with_states, queues_and_drops, sessions_and_links, routed])
-def test_failed_allocation_ends_one_connection(scenario: Callable[[Router], None], workers: int) -> None:
+def test_failed_allocation_ends_one_connection(scenario: Callable[[InProcessRouter], None], workers: int) -> None:
     number = ends = 0
     failed = True
     while failed:
         number += 1
         assert number < MOST
         before = engine.alive()
-        router = Router(workers)
+        router = InProcessRouter(workers)
         bystanders = UnaffectedClients(router, 0, workers - 1)
         first = len(router.peers)
         engine.drop_pools()
@@ -148,7 +148,7 @@ def test_failed_allocation_ends_one_connection(scenario: Callable[[Router], None
     assert ends == 0 or (workers > 1 and ends < number / 4)
 
 
-class FaultKeepingNetwork(Network):
+class FaultKeepingNetwork(InProcessNetwork):
     """Network of two routers that keep their faults."""
 
     def settle(self) -> None:

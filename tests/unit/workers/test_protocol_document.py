@@ -26,8 +26,8 @@ from supervisor.network.protocol.messages import (
     Summary,
 )
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, parse_frame
-from tests.unit.engine.host import Peer
-from tests.unit.engine.network import Network, remotes
+from tests.unit.engine.host import InProcessPeer
+from tests.unit.engine.network import InProcessNetwork, remotes
 from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, sections, settle, transfer
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "spec" / "inter-router-protocol.md"
@@ -153,7 +153,7 @@ class DocumentedConversation:
         monkeypatch.setattr(
             engine_network, "CONFIGURATION", text[:at] + text[at:].replace("    idleTimeoutSeconds: 0\n", "")
         )
-        self.network = Network("ABC", monkeypatch=monkeypatch, more=MORE)
+        self.network = InProcessNetwork("ABC", monkeypatch=monkeypatch, more=MORE)
         self.sent: dict[tuple[str, str], list[bytes]] = {}
         self.step = ""
         self.network.on_octets = lambda router, octets: self._record(router.identity, octets)
@@ -169,7 +169,7 @@ class DocumentedConversation:
             self.sent.setdefault((self.step, router), []).append(octets[at : at + size])
             at += size
 
-    def _client(self, router: str, listener: str, container: str, octets: bytes) -> Peer:
+    def _client(self, router: str, listener: str, container: str, octets: bytes) -> InProcessPeer:
         peer = self.network[router].connect(0, listener)
         peer.feed(AMQP_HEADER + say("open", container_id=container) + begin(0) + octets)
         self.network.settle()

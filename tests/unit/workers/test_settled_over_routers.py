@@ -7,8 +7,8 @@ import pytest
 
 import router.testing.engine as engine
 from router.control import edge_properties
-from tests.unit.engine.host import Router
-from tests.unit.engine.network import Joint, Network, Quiet, client
+from tests.unit.engine.host import InProcessRouter
+from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
 from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, start, transfer
 from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
 
@@ -27,7 +27,7 @@ WAIT_SECONDS = 2
 class PresettledSender:
     """Producer that spends all its credit on presettled messages to `slow`."""
 
-    def __init__(self, router: Router, *, steps_over: bool) -> None:
+    def __init__(self, router: InProcessRouter, *, steps_over: bool) -> None:
         """Connect to `router`.
 
         steps_over: skip each delivery-count divisible by sixteen by a flow, so that no checkpoint is ever sent.
@@ -62,17 +62,17 @@ def announce_no_tracking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("workers.connections.open_properties.edge_properties", SimpleNamespace(**properties))
 
 
-def build_network(patch: pytest.MonkeyPatch, workers: int) -> Network:
+def build_network(patch: pytest.MonkeyPatch, workers: int) -> InProcessNetwork:
     """Return two interior routers, and an edge router at the second one."""
-    network = Network(
+    network = InProcessNetwork(
         "AB", workers, monkeypatch=patch, listener=f"linkCapacity: {CAPACITY}\n{LIMITS}", between=LIMITS,
         more=EDGE_LISTENER.replace("role:", f"{LIMITS}\n    role:"),
     )  # fmt: skip
     network.join("A", "B")
-    edge = network.routers["E"] = Router(1, EDGE)
+    edge = network.routers["E"] = InProcessRouter(1, EDGE)
     (uplink,) = edge.configuration.connectors
-    up = edge.initiate(0, uplink, Quiet()), network["B"].connect(workers - 1, "edges")
-    network.joints.append(Joint(network, *up))
+    up = edge.initiate(0, uplink, IgnoringObserver()), network["B"].connect(workers - 1, "edges")
+    network.joints.append(RouterConnection(network, *up))
     network.pass_seconds(WAIT_SECONDS)
     return network
 

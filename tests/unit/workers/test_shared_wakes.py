@@ -7,7 +7,7 @@ import pytest
 from workers.testing import PatientPoller
 
 from tests.peer.frames import ACCEPTED
-from tests.unit.engine.host import InProcessWorker, Peer, Router
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, InProcessWorker
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
 
 CONSUMING, PRODUCING = 0, 1
@@ -23,13 +23,13 @@ class SleepingPair:
     """Consumer and producer on two workers that sleep."""
 
     def __init__(self) -> None:
-        self.router = Router(2, worker_types=[PatientWorker, PatientWorker])
+        self.router = InProcessRouter(2, worker_types=[PatientWorker, PatientWorker])
         self.consumer = self.enter(CONSUMING, consumer(0, "balanced.a"))
         self.producer = self.enter(PRODUCING, producer(0, "balanced.a"))
         self.sent = self.settled = 0
         self.sleep()
 
-    def enter(self, worker: int, octets: bytes) -> Peer:
+    def enter(self, worker: int, octets: bytes) -> InProcessPeer:
         peer = self.router.connect(worker)
         peer.feed(start() + octets)
         self.router.settle()

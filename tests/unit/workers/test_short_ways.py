@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import router.testing.engine as engine
 from tests.peer.frames import ACCEPTED, RELEASED, rejected
-from tests.unit.engine.host import Peer, Router, configuration
-from tests.unit.engine.scenario import CONSUMERS, PRODUCERS, Scenario, action, counted, spread
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
+from tests.unit.engine.scenario import CONSUMERS, PRODUCERS, RandomScenario, action, all_counters, frames_by_delivery
 from tests.unit.engine.talk import consumer, producer, start
 
 #: Policy under which a message may bear no other user-id than that of its client.
@@ -34,7 +34,7 @@ vhost {
 """
 
 
-def attach_client(router: Router, worker: int, listener: str, octets: bytes) -> Peer:
+def attach_client(router: InProcessRouter, worker: int, listener: str, octets: bytes) -> InProcessPeer:
     peer = router.connect(worker, listener)
     peer.feed(start() + octets)
     router.settle()
@@ -61,7 +61,7 @@ def play(
     def listener(kind: str, number: int) -> str:
         return "broker" if number == 0 and kind in brokers else "main"
 
-    router = Router(workers, configuration(more=more))
+    router = InProcessRouter(workers, configuration(more=more))
     engine.use_short_ways(fast)
     try:
         last = workers - 1  # with two workers, the first consumer and the first producer are on different ones
@@ -74,10 +74,10 @@ def play(
             attach_client(router, max(last - number, 0), listener("producer", number), producer(0, address))
             for number in range(PRODUCERS)
         ]
-        scenario = Scenario([router], router.settle, consuming, sending)
+        scenario = RandomScenario([router], router.settle, consuming, sending)
         for one in actions:
             scenario.act(*one)
-        return [[*spread(octets)] for octets in scenario.heard], *counted(router)
+        return [[*frames_by_delivery(octets)] for octets in scenario.heard], *all_counters(router)
     finally:
         engine.use_short_ways(True)
         router.close()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import router.testing.engine as engine
 from tests.peer.frames import ACCEPTED, FRAME_HEADER, parse_frame
-from tests.unit.engine.host import Router
-from tests.unit.engine.network import Joint, Network, Quiet, client
-from tests.unit.engine.scenario import CONSUMERS, PRODUCERS, Scenario, action, counted, spread
+from tests.unit.engine.host import InProcessRouter
+from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
+from tests.unit.engine.scenario import CONSUMERS, PRODUCERS, RandomScenario, action, all_counters, frames_by_delivery
 from tests.unit.engine.talk import consumer, producer
 
 EDGE_LISTENER = """
@@ -72,10 +72,10 @@ actions = st.one_of(
 )
 
 
-class NetworkScenario(Scenario):
+class NetworkScenario(RandomScenario):
     """Scenario with the action `cut`, which breaks a connection between routers."""
 
-    network: Network
+    network: InProcessNetwork
 
     def cut(self, number: int) -> None:
         # Most numbers name no existing connection, so cuts are rare.
@@ -110,14 +110,18 @@ def play(
     """
     alive = engine.alive()
     with pytest.MonkeyPatch.context() as patch:
-        network = Network("ABC", monkeypatch=patch, listener="linkCapacity: 90", between=between, more=EDGE_LISTENER)
+        network = InProcessNetwork(
+            "ABC", monkeypatch=patch, listener="linkCapacity: 90", between=between, more=EDGE_LISTENER
+        )
         engine.use_short_ways(fast)
         try:
             network.join("A", "B")
             network.join("B", "C")
-            e = network.routers["E"] = Router(1, EDGE)
+            e = network.routers["E"] = InProcessRouter(1, EDGE)
             (up,) = e.configuration.connectors
-            network.joints.append(Joint(network, e.initiate(0, up, Quiet()), network["A"].connect(0, "edges")))
+            network.joints.append(
+                RouterConnection(network, e.initiate(0, up, IgnoringObserver()), network["A"].connect(0, "edges"))
+            )
             network.pass_seconds(WAIT_SECONDS)
             sent: dict[str, list[Any]] = {one: [] for one in network.routers}
             names = {id(router): one for one, router in network.routers.items()}
@@ -135,9 +139,9 @@ def play(
             for one in steps:
                 scenario.act(*one)
             played = [
-                [[*spread(octets)] for octets in scenario.heard],
+                [[*frames_by_delivery(octets)] for octets in scenario.heard],
                 sent,
-                *(counted(router, STORED) for router in routers),
+                *(all_counters(router, STORED) for router in routers),
             ]
         finally:
             engine.use_short_ways(True)

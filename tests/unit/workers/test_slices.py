@@ -8,7 +8,7 @@ from router.amqp.scheduler import Work
 from router.testing.output import octets_held
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.types import Described, ULong
-from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.unit.engine.talk import (
     MANY,
     consumer,
@@ -34,7 +34,7 @@ SLICES_A_WAKE = 2
 class OneWorkerPair:
     """Producer and consumer on one worker, each on a connection of its own."""
 
-    def __init__(self, router: Router, address: str, credit: int = MANY) -> None:
+    def __init__(self, router: InProcessRouter, address: str, credit: int = MANY) -> None:
         self.router = router
         self.receiving = router.connect(0)
         self.sending = router.connect(0)
@@ -60,7 +60,7 @@ class OneWorkerPair:
         self.drop_received()
 
 
-def wakes(router: Router, done: Callable[[], bool]) -> Iterator[int]:
+def wakes(router: InProcessRouter, done: Callable[[], bool]) -> Iterator[int]:
     """Wake worker 0 until `done`; yield the cost units of each wake."""
     scheduler = router.workers[0].loop.scheduler
     while not done():
@@ -69,7 +69,7 @@ def wakes(router: Router, done: Callable[[], bool]) -> Iterator[int]:
         yield scheduler.charged + scheduler.work - before
 
 
-def unread(peer: Peer) -> bool:
+def unread(peer: InProcessPeer) -> bool:
     """Return True if octets of the peer wait in its socket or in the router."""
     return bool(peer.transport.readable_now()) or peer.connection.paused != 0
 
@@ -139,7 +139,9 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("credit", [0, MANY], ids=["queued", "sent"])
-def test_consumer_with_many_deliveries_is_lost_in_slices(routers, end: Callable[[Peer], object], credit: int) -> None:
+def test_consumer_with_many_deliveries_is_lost_in_slices(
+    routers, end: Callable[[InProcessPeer], object], credit: int
+) -> None:
     router = routers(1, configuration(LISTENER))
     attacker = OneWorkerPair(router, "balanced.attacked", credit)
     bystander = OneWorkerPair(router, "balanced.quiet")

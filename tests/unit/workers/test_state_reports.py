@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from router.testing.output import octets_waiting
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
 from tests.peer.types import Described, UByte, ULong
-from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.unit.engine.network import client
 from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
 
@@ -24,7 +24,7 @@ PRIVATE = Described(ULong(0x99), [])
 STATES = [ACCEPTED, RELEASED, PLAIN_MODIFIED, PRIVATE, modified(True, False), rejected("a:b", "c")]
 
 
-def connect_pair(router: Router, worker: int, address: str) -> tuple[Peer, Peer]:
+def connect_pair(router: InProcessRouter, worker: int, address: str) -> tuple[InProcessPeer, InProcessPeer]:
     """Return a consumer on worker 0, and a producer on `worker`."""
     receiving, sending = router.connect(0), router.connect(worker)
     receiving.feed(start() + consumer(0, address))
@@ -34,7 +34,7 @@ def connect_pair(router: Router, worker: int, address: str) -> tuple[Peer, Peer]
     return receiving, sending
 
 
-def send(router: Router, sending: Peer, count: int) -> None:
+def send(router: InProcessRouter, sending: InProcessPeer, count: int) -> None:
     for first in range(0, count, 500):
         last = min(first + 500, count)
         sending.feed(b"".join(transfer(0, number, message(b"x")) for number in range(first, last)))
@@ -51,7 +51,7 @@ def split(octets: bytes) -> list[bytes]:
     return found
 
 
-def last_states(peer: Peer, *, settled: bool = False) -> dict[int, Any]:
+def last_states(peer: InProcessPeer, *, settled: bool = False) -> dict[int, Any]:
     """Return the last state of each delivery that the peer has received."""
     found = {}
     for report in of(frames(peer), "disposition"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import router.testing.engine as engine
 from tests.peer.frames import ACCEPTED, REJECTED, RELEASED, modified, rejected
-from tests.unit.engine.host import Router
+from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import (
     consumer,
     flow,
@@ -223,7 +223,7 @@ action = st.one_of(
 
 def play(workers, address, actions):
     """Run a scenario. Return the messages of each consumer and the outcomes of each producer."""
-    router = Router(workers)
+    router = InProcessRouter(workers)
     try:
         last = workers - 1
         consuming = [router.connect(min(n, last)) for n in range(3)]

@@ -14,7 +14,7 @@ from random import Random
 
 from tests.fuzz.harness import HANG_SECONDS, in_process, shorten
 from tests.unit.engine.deliveries.conversation import TARGETS, run
-from tests.unit.engine.host import Router
+from tests.unit.engine.host import InProcessRouter
 
 #: Conversations per process.
 BATCH = 100
@@ -52,7 +52,7 @@ def main() -> int:
         run(case)
     except AssertionError:
         traceback.print_exc()
-        for router in list(Router.all_open):
+        for router in list(InProcessRouter.all_open):
             router.abandon()
     return 1
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 from tests.peer.codec import decode
 from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, Frame, parse_frame, source, target
 from tests.peer.types import Raw
-from tests.unit.engine.deliveries.model import Delivery, Report
-from tests.unit.engine.host import Peer
+from tests.unit.engine.deliveries.model import DeliveryModel, Report
+from tests.unit.engine.host import InProcessPeer
 from tests.unit.engine.talk import MANY, message, say
 
 SERIAL: Final = 1 << 32
@@ -62,8 +62,8 @@ class ClientLink:
         self.ended = False
         self.count = 0  # delivery-count
         self.limit = 0  # delivery-count at which the credit ends
-        self.deliveries: list[Delivery] = []
-        self.coming: Delivery | None = None  # delivery whose first frame has arrived and whose last has not
+        self.deliveries: list[DeliveryModel] = []
+        self.coming: DeliveryModel | None = None  # delivery whose first frame has arrived and whose last has not
         self.coming_settled = False
 
     @property
@@ -78,7 +78,7 @@ class ClientLink:
 class ClientSession:
     """Session of a client."""
 
-    def __init__(self, client: "Client", channel: int, window: int, first_id: int) -> None:
+    def __init__(self, client: "ModelledClient", channel: int, window: int, first_id: int) -> None:
         """first_id: delivery-id of the client's first delivery, and transfer-id of both ends' first transfer."""
         self.client = client
         self.channel = channel
@@ -87,8 +87,8 @@ class ClientSession:
         self.next_outgoing = first_id
         self.remote_window = 0
         self.next_id = first_id
-        self.sent: dict[int, Delivery] = {}
-        self.came: dict[int, Delivery] = {}
+        self.sent: dict[int, DeliveryModel] = {}
+        self.came: dict[int, DeliveryModel] = {}
         self.last_came = first_id - 1
         self.links: list[ClientLink] = []
         self.theirs: dict[int, ClientLink] = {}
@@ -130,7 +130,7 @@ class ClientSession:
         )  # fmt: skip
         return link
 
-    def send(self, link: ClientLink, delivery: Delivery, size: int, state: bytes | None) -> None:
+    def send(self, link: ClientLink, delivery: DeliveryModel, size: int, state: bytes | None) -> None:
         """Send a delivery whose message contains its number, in as many frames as the octets need."""
         head = b"%d;" % delivery.number
         octets = message(head + b"x" * max(size - len(head), 0))
@@ -168,10 +168,10 @@ class ClientSession:
                 delivery.producer_says(state, settled)
 
 
-class Client:
+class ModelledClient:
     """Connection whose frames the conversation's model follows."""
 
-    def __init__(self, peer: Peer, name: str, deliveries: dict[int, Delivery], *, routed: bool) -> None:
+    def __init__(self, peer: InProcessPeer, name: str, deliveries: dict[int, DeliveryModel], *, routed: bool) -> None:
         """routed: the links belong to a link route; the other ends attach and detach them."""
         self.peer = peer
         self.name = name

@@ -11,9 +11,9 @@ from typing import Any, Final
 import router.testing.engine as engine
 from tests.peer.types import UByte
 from tests.unit.engine.deliveries import states
-from tests.unit.engine.deliveries.client import FIRST, SERIAL, Client, ClientLink, ClientSession
-from tests.unit.engine.deliveries.model import LOSSES, Delivery
-from tests.unit.engine.deliveries.places import CAPACITY, Place, place
+from tests.unit.engine.deliveries.client import FIRST, SERIAL, ClientLink, ClientSession, ModelledClient
+from tests.unit.engine.deliveries.model import LOSSES, DeliveryModel
+from tests.unit.engine.deliveries.places import CAPACITY, ConversationTopology, open_topology
 
 Case = dict[str, Any]
 Event = list[Any]
@@ -96,18 +96,18 @@ def report(rng: Random, which: int, many: bool, describe: Callable[[Random], byt
 # -- playing ----------------------------------------------------------------------------------------------------------
 
 
-class Play:
+class DeliveryConversation:
     """Conversation on its routers."""
 
-    def __init__(self, where: Place, case: Case) -> None:
+    def __init__(self, where: ConversationTopology, case: Case) -> None:
         self.place = where
-        self.deliveries: dict[int, Delivery] = {}
+        self.deliveries: dict[int, DeliveryModel] = {}
         self.address = "routed.a" if where.routed else "closest.a" if len(case["consumers"]) % 2 else "balanced.a"
-        self.clients: list[Client] = []
-        self.pending: Client | None = None  # client whose frames the router has not read
+        self.clients: list[ModelledClient] = []
+        self.pending: ModelledClient | None = None  # client whose frames the router has not read
         self.consumers: list[ClientLink] = []
         self.producers: list[ClientLink] = []
-        self.container: Client | None = None
+        self.container: ModelledClient | None = None
         if where.routed:
             self.container = self.connect({"router": 0, "worker": 1}, "broker", "broker")
         for number, described in enumerate(case["consumers"]):
@@ -118,9 +118,9 @@ class Play:
         where.learn()
         self.rest()
 
-    def connect(self, described: dict[str, Any], name: str, listener: str = "main") -> Client:
+    def connect(self, described: dict[str, Any], name: str, listener: str = "main") -> ModelledClient:
         peer = self.place.connect(described["router"], described["worker"], listener)
-        client = Client(peer, name, self.deliveries, routed=self.place.routed)
+        client = ModelledClient(peer, name, self.deliveries, routed=self.place.routed)
         self.clients.append(client)
         return client
 
@@ -176,7 +176,7 @@ class Play:
         frames = 1 + size // 15_000
         window = link.session.remote_window // frames
         for _ in range(min(count, link.credit, window, STATE_OCTETS // len(octets or b"x"))):
-            delivery = Delivery(len(self.deliveries), self.place.routed, settled, [octets])
+            delivery = DeliveryModel(len(self.deliveries), self.place.routed, settled, [octets])
             delivery.settled_by_router = link.mode == FIRST
             self.deliveries[delivery.number] = delivery
             if any(each.ended for each in self.consumers):
@@ -365,8 +365,8 @@ class Play:
 
 def run(case: Case) -> None:
     """Play a case. Raises AssertionError where the routers and the model differ."""
-    with place(case["place"], case["workers"]) as where:
-        play = Play(where, case)
+    with open_topology(case["place"], case["workers"]) as where:
+        play = DeliveryConversation(where, case)
         for event in case["events"]:
             play.play(event)
         play.finish()

@@ -50,7 +50,7 @@ class Reports:
 
 
 @dataclass(eq=False)
-class Delivery:
+class DeliveryModel:
     """Message from a producer to at most one consumer."""
 
     number: int

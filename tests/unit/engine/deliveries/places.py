@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 import router.testing.engine as engine
-from tests.unit.engine.host import Peer, Router, configuration
-from tests.unit.engine.network import Joint, Network, Quiet
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
+from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection
 from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
 
 CAPACITY: Final = 4000
@@ -19,15 +19,15 @@ WAIT_SECONDS: Final = 3
 
 
 @dataclass
-class Place:
+class ConversationTopology:
     """Routers of one conversation; the producers' router is the first."""
 
-    routers: list[Router]
+    routers: list[InProcessRouter]
     settle: Callable[[], None]
     learn: Callable[[], None]  # wait until all routers know all consumers
     routed: bool = False
 
-    def connect(self, router: int, worker: int, listener: str = "main") -> Peer:
+    def connect(self, router: int, worker: int, listener: str = "main") -> InProcessPeer:
         """Connect to a worker of a router; both numbers wrap around."""
         to = self.routers[router % len(self.routers)]
         return to.connect(worker % len(to.workers), listener)
@@ -47,10 +47,10 @@ class Place:
 
 
 @contextmanager
-def alone(workers: int, *, routed: bool = False) -> Iterator[Place]:
+def single_router(workers: int, *, routed: bool = False) -> Iterator[ConversationTopology]:
     before = engine.alive()
-    router = Router(workers, configuration(LIMITS))
-    yield Place([router], router.settle, router.settle, routed)
+    router = InProcessRouter(workers, configuration(LIMITS))
+    yield ConversationTopology([router], router.settle, router.settle, routed)
     for peer in list(router.peers):
         peer.lose()
     router.settle()
@@ -60,29 +60,33 @@ def alone(workers: int, *, routed: bool = False) -> Iterator[Place]:
 
 
 @contextmanager
-def network(workers: int, *, edge: bool) -> Iterator[Place]:
+def two_routers(workers: int, *, edge: bool) -> Iterator[ConversationTopology]:
     """Yield two interior routers, or an interior and an edge router."""
     limits = LIMITS.replace("; ", "\n    ")
     with pytest.MonkeyPatch.context() as patch:
-        made = Network("A" if edge else "AB", workers, monkeypatch=patch, listener=limits, more=EDGE_LISTENER)
+        made = InProcessNetwork("A" if edge else "AB", workers, monkeypatch=patch, listener=limits, more=EDGE_LISTENER)
         if edge:
             listener = f"port: 0\n    {limits}"
-            other = made.routers["E"] = Router(workers, EDGE.replace("port: 0", listener, 1))
+            other = made.routers["E"] = InProcessRouter(workers, EDGE.replace("port: 0", listener, 1))
             (uplink,) = other.configuration.connectors
-            made.joints.append(Joint(made, other.initiate(0, uplink, Quiet()), made["A"].connect(workers - 1, "edges")))
+            made.joints.append(
+                RouterConnection(
+                    made, other.initiate(0, uplink, IgnoringObserver()), made["A"].connect(workers - 1, "edges")
+                )
+            )
         else:
             made.join("A", "B", workers=(workers - 1, 0))
         made.pass_seconds(WAIT_SECONDS)
-        yield Place([*made.routers.values()], made.settle, lambda: made.pass_seconds(WAIT_SECONDS))
+        yield ConversationTopology([*made.routers.values()], made.settle, lambda: made.pass_seconds(WAIT_SECONDS))
         made.close()
 
 
 @contextmanager
-def place(name: str, workers: int) -> Iterator[Place]:
+def open_topology(name: str, workers: int) -> Iterator[ConversationTopology]:
     """Yield the topology called `name`: `router`, `hop`, `edge` or `routed`."""
     if name in ("hop", "edge"):
-        with network(workers, edge=name == "edge") as found:
+        with two_routers(workers, edge=name == "edge") as found:
             yield found
     else:
-        with alone(workers, routed=name == "routed") as found:
+        with single_router(workers, routed=name == "routed") as found:
             yield found

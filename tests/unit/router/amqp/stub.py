@@ -32,7 +32,7 @@ def attach_items(name: str, handle: int, receiver: bool, address: str) -> list[b
     ]
 
 
-class Stub:
+class RecordingHandler:
     """Recording handler of one end: of its connection, sessions and links. `notes` lists the events in order."""
 
     def __init__(self, initiator: bool = False, **options: Any) -> None:
@@ -142,13 +142,13 @@ class Stub:
         return link
 
 
-class Pair:
+class ConnectionPair:
     """Connected client and server. pieces: splits the octets that one sends to the other."""
 
     def __init__(self, pieces: Callable[[bytes], list[bytes]] = lambda octets: [octets], **options: Any) -> None:
         self.pieces = pieces
-        self.client = Stub(initiator=True, **options)
-        self.server = Stub(**options)
+        self.client = RecordingHandler(initiator=True, **options)
+        self.server = RecordingHandler(**options)
 
     def run(self) -> None:
         """Exchange octets until neither end has output."""

@@ -6,12 +6,12 @@ import pytest
 from router.amqp.connection import Connection
 from router.amqp.sender import Sender
 
-from tests.unit.router.amqp.stub import Pair, Stub
+from tests.unit.router.amqp.stub import ConnectionPair, RecordingHandler
 
 LINKS = 100  # more than one turn ends
 
 
-class RecordingServer(Stub):
+class RecordingServer(RecordingHandler):
     """Handler that records the peer's close, and optionally fails while doing so."""
 
     fails = False
@@ -33,7 +33,7 @@ class RecordingServer(Stub):
 
 @pytest.mark.parametrize(("gone", "fails"), [(False, False), (True, False), (True, True)])
 def test_close_by_peer_is_reported_after_all_links_have_ended(gone: bool, fails: bool) -> None:
-    pair = Pair()
+    pair = ConnectionPair()
     pair.server = server = RecordingServer()
     server.fails = fails
     session = pair.session()

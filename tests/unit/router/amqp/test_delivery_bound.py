@@ -7,9 +7,9 @@ lose their connection.
 import pytest
 
 import router.testing.engine as engine
-from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, run
+from tests.unit.engine.actor import ActorReceiver, ActorSender, AmqpActor, run
 from tests.unit.engine.flows import MEGABYTE, check_served, pass_time, send
-from tests.unit.engine.host import Router, configuration
+from tests.unit.engine.host import InProcessRouter, configuration
 
 DELIVERY = 512  # octets counted for a delivery with one copy
 LEAST = 1 << 20  # octets that a connection may always hold, regardless of other connections
@@ -17,7 +17,7 @@ CAPACITY = 250
 EXCEEDED = "amqp:resource-limit-exceeded"
 
 
-def late(actor: Actor, address: str, credit: int = 1_000_000) -> ReceivingLink:
+def late(actor: AmqpActor, address: str, credit: int = 1_000_000) -> ActorReceiver:
     """Return a receiver that settles nothing."""
     link = actor.session(1_000_000).receiver(address, credit)
     link.late = True
@@ -33,8 +33,8 @@ def in_flight() -> int:
 class BystanderPair:
     """Bystanders: a producer and its consumer."""
 
-    def __init__(self, router: Router) -> None:
-        self.producer, self.consumer = Actor(router, "p"), Actor(router, "g")
+    def __init__(self, router: InProcessRouter) -> None:
+        self.producer, self.consumer = AmqpActor(router, "p"), AmqpActor(router, "g")
         self.actors = [self.producer, self.consumer]
         self.receiver = self.consumer.session().receiver("balanced.good")
         run(router, self.actors)
@@ -49,7 +49,7 @@ class BystanderPair:
         assert not any(actor.peer.gone for actor in self.actors)
 
 
-def many_senders(actor: Actor, address: str, count: int) -> list[SendingLink]:
+def many_senders(actor: AmqpActor, address: str, count: int) -> list[ActorSender]:
     """Return `count` senders, spread over ten sessions."""
     sessions = [actor.session() for _ in range(10)]
     return [sessions[number % 10].sender(address) for number in range(count)]
@@ -59,7 +59,7 @@ def test_producer_at_connection_bound_is_slowed(routers):
     """Receivers settle late: no link ends, and everything arrives."""
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
     pair = BystanderPair(router)
-    worker, gateway = Actor(router, "worker"), Actor(router, "gateway")
+    worker, gateway = AmqpActor(router, "worker"), AmqpActor(router, "gateway")
     receiver = late(worker, "balanced.jobs")
     run(router, [worker])
     senders = many_senders(gateway, "balanced.jobs", 40)
@@ -86,7 +86,7 @@ def test_receiver_that_never_settles_is_closed_at_process_bound(routers, workers
     limit = 4 * MEGABYTE
     router = routers(workers=workers, text=configuration(), content_limit=limit)
     pair = BystanderPair(router)
-    hoarder, gateway = Actor(router, "hoarder"), Actor(router, "gateway", workers - 1)
+    hoarder, gateway = AmqpActor(router, "hoarder"), AmqpActor(router, "gateway", workers - 1)
     hoarder.may_close = True
     receiver = late(hoarder, "balanced.hoard")
     run(router, [hoarder, gateway])
@@ -120,7 +120,7 @@ def test_receiver_with_few_deliveries_survives_full_process(routers):
     limit = 4 * MEGABYTE
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=limit)
     pair = BystanderPair(router)
-    worker, filler = Actor(router, "worker"), Actor(router, "filler")
+    worker, filler = AmqpActor(router, "worker"), AmqpActor(router, "filler")
     receiver = late(worker, "balanced.jobs")
     full = worker.session(2).receiver("balanced.full")
     full.session.shut = True
@@ -146,9 +146,9 @@ def test_routed_receiver_that_never_settles_is_closed_but_not_broker(routers, wo
     worker is another one, and is full first, it closes the broker's window for that receiver."""
     limit = 4 * MEGABYTE
     router = routers(workers=workers, text=configuration(), content_limit=limit)
-    broker = Actor(router, "broker", workers - 1, "broker")
+    broker = AmqpActor(router, "broker", workers - 1, "broker")
     run(router, [broker])
-    hoarder, client = Actor(router, "hoarder"), Actor(router, "client")
+    hoarder, client = AmqpActor(router, "hoarder"), AmqpActor(router, "client")
     hoarder.may_close = True
     late(hoarder, "routed.hoard")
     run(router, [hoarder, broker])
@@ -181,7 +181,7 @@ def test_remote_receiver_that_never_settles_is_closed_at_its_router(networks):
     network.join("A", "B", workers=(0, 0))
     network.converge()
     near, far = network["A"], network["B"]
-    hoarder, good = Actor(far, "hoarder"), Actor(far, "good")
+    hoarder, good = AmqpActor(far, "hoarder"), AmqpActor(far, "good")
     hoarder.may_close = True
     late(hoarder, "balanced.hoard")
     receiver = good.session().receiver("balanced.good")
@@ -189,7 +189,7 @@ def test_remote_receiver_that_never_settles_is_closed_at_its_router(networks):
     for address in ("balanced.hoard", "balanced.good"):
         network.known(f"M0{address}", "B")
     far.workers[0].loop.scheduler.memory.content_limit = 4 * MEGABYTE
-    gateway, client = Actor(near, "gateway"), Actor(near, "client")
+    gateway, client = AmqpActor(near, "gateway"), AmqpActor(near, "client")
     session, served = gateway.session(), client.session().sender("balanced.good")
     run(near, [gateway, client])
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import router.testing.engine as engine
 import tests.unit.engine.actor as acting
-from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, run, step
-from tests.unit.engine.flows import MEGABYTE, check_served, deaf, one_router, pass_time, send
-from tests.unit.engine.host import Router, configuration
+from tests.unit.engine.actor import ActorReceiver, ActorSender, AmqpActor, run, step
+from tests.unit.engine.flows import MEGABYTE, blocked_consumer, check_served, one_router, pass_time, send
+from tests.unit.engine.host import InProcessRouter, configuration
 
 SEEDS = st.integers(0, 1 << 32)
 QUANTUM = 32768  # octets of a turn
@@ -31,20 +31,20 @@ SIZES = (10, 10, 1000, 15000, 40000, 140_000, 300_000)
 class FlowScenario:
     """Clients, a broker, links and messages, drawn from a seed."""
 
-    def __init__(self, router: Router, random: Random) -> None:
+    def __init__(self, router: InProcessRouter, random: Random) -> None:
         self.router = router
         self.random = random
         workers = len(router.workers)
-        self.broker = Actor(router, "broker", random.randrange(workers), "broker")
+        self.broker = AmqpActor(router, "broker", random.randrange(workers), "broker")
         self.broker.window = random.choice((1, 3, 10, 2048))
         self.broker.pattern = random.choice((1, 5, 1000))
-        self.clients = [Actor(router, f"k{n}", random.randrange(workers)) for n in range(random.randint(1, 3))]
+        self.clients = [AmqpActor(router, f"k{n}", random.randrange(workers)) for n in range(random.randint(1, 3))]
         self.actors = [self.broker, *self.clients]
         for client in self.clients:
             for _ in range(random.randint(1, 2)):
                 client.session(random.choice((1, 2, 3, 10, 2048)))
-        self.to: dict[str, list[SendingLink]] = defaultdict(list)
-        self.by: dict[str, list[ReceivingLink]] = defaultdict(list)
+        self.to: dict[str, list[ActorSender]] = defaultdict(list)
+        self.by: dict[str, list[ActorReceiver]] = defaultdict(list)
         self.broker.attached = self.attached
         for address in random.sample(("balanced.a", "balanced.b", "multicast.c", "routed.d", "closest.e"), 3):
             self.add(address)
@@ -56,7 +56,7 @@ class FlowScenario:
     def session(self):
         return self.random.choice(list(self.random.choice(self.clients).sessions.values()))
 
-    def attached(self, link: ReceivingLink) -> None:
+    def attached(self, link: ActorReceiver) -> None:
         """Record a link that the router attaches to the broker as receiver."""
         self.by["routed.d"].append(link)
 
@@ -129,9 +129,9 @@ def test_random_scenario_comes_to_rest(workers: int, seed: int) -> None:
 
 def test_window_shut_for_lack_of_credit_opens_with_new_credit(routers):
     router = routers(text=configuration(listener="maxSessionFrames: 10"))
-    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
+    producer, bad, good = (AmqpActor(router, name) for name in ("p", "b", "g"))
     session = producer.session()
-    deaf(bad, "balanced.deaf")
+    blocked_consumer(bad, "balanced.deaf")
     run(router, [bad])
     held, later = session.sender("balanced.deaf"), session.sender("balanced.later")
     send(held, [600_000])
@@ -153,7 +153,7 @@ def test_window_shut_for_lack_of_credit_opens_with_new_credit(routers):
 def test_window_follows_frame_length(routers):
     """Default window: short messages are limited only by credit, long ones by octets."""
     router = routers(text=configuration(listener="linkCapacity: 1000"))
-    producer, consumer = Actor(router, "p"), Actor(router, "c")
+    producer, consumer = AmqpActor(router, "p"), AmqpActor(router, "c")
     session = producer.session()
     sender, receiver = session.sender("balanced.x"), consumer.session(2048).receiver("balanced.x", 1000)
     run(router, [producer, consumer])
@@ -168,8 +168,8 @@ def test_window_follows_frame_length(routers):
 @pytest.mark.parametrize("window", [1, 3, 10])
 def test_fast_reader_of_stream_does_not_wait_for_slow_reader(routers, window):
     router = routers(text=configuration(listener="maxSessionFrames: 10"))
-    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
-    deaf(bad, "multicast.x")
+    producer, bad, good = (AmqpActor(router, name) for name in ("p", "b", "g"))
+    blocked_consumer(bad, "multicast.x")
     fast = good.session(window).receiver("multicast.x")
     run(router, [bad, good])
     sender = producer.session().sender("multicast.x")
@@ -181,8 +181,8 @@ def test_fast_reader_of_stream_does_not_wait_for_slow_reader(routers, window):
 @pytest.mark.parametrize("window", [1, 3, 10])
 def test_empty_frames_do_not_stall_waiting_reader(routers, window):
     router = routers(text=configuration(listener="maxSessionFrames: 30"))
-    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
-    deaf(bad, "balanced.x")
+    producer, bad, good = (AmqpActor(router, name) for name in ("p", "b", "g"))
+    blocked_consumer(bad, "balanced.x")
     run(router, [bad])
     sender = producer.session().sender("balanced.x")
     send(sender, [300_000])
@@ -200,8 +200,8 @@ def test_empty_frames_do_not_stall_waiting_reader(routers, window):
 def test_stream_of_detached_consumer_is_read_to_its_end(routers, monkeypatch):
     monkeypatch.setattr(acting, "PART", 300_000)
     router = routers(text=configuration(listener="maxSessionFrames: 4; maxFrameSize: 400000"))
-    producer, bad = Actor(router, "p"), Actor(router, "b")
-    consumer = deaf(bad, "balanced.x")
+    producer, bad = AmqpActor(router, "p"), AmqpActor(router, "b")
+    consumer = blocked_consumer(bad, "balanced.x")
     run(router, [bad])
     sender = producer.session().sender("balanced.x")
     send(sender, [6_000_000], settled=True)
@@ -224,14 +224,14 @@ def test_slow_consumer_delays_only_its_own_producers(workers: int, seed: int) ->
     random = Random(seed)
     frames = random.choice(("", "maxSessionFrames: 2", "maxSessionFrames: 10", "maxBufferedMegabytes: 1"))
     with one_router(frames, workers) as router:
-        broker = Actor(router, "broker", random.randrange(workers), "broker")
-        clients = [Actor(router, f"k{n}", random.randrange(workers)) for n in range(3)]
-        bad = Actor(router, "bad", random.randrange(workers))
+        broker = AmqpActor(router, "broker", random.randrange(workers), "broker")
+        clients = [AmqpActor(router, f"k{n}", random.randrange(workers)) for n in range(3)]
+        bad = AmqpActor(router, "bad", random.randrange(workers))
         actors = [broker, bad, *clients]
-        at_broker: list[ReceivingLink] = []
+        at_broker: list[ActorReceiver] = []
         held_at_broker = random.random() < 0.5
 
-        def attached(link: ReceivingLink) -> None:
+        def attached(link: ActorReceiver) -> None:
             # Links are recognised by the router's link names, which end with the client's link name.
             if held_at_broker and link.name.startswith("bad"):
                 link.session.shut = True
@@ -279,8 +279,8 @@ def test_slow_consumer_delays_only_its_own_producers(workers: int, seed: int) ->
 
 def test_link_without_deliveries_keeps_its_credit_at_bound(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
-    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
-    deaf(bad, "balanced.x")
+    producer, bad, good = (AmqpActor(router, name) for name in ("p", "b", "g"))
+    blocked_consumer(bad, "balanced.x")
     receiver = good.session(100).receiver("balanced.y")
     run(router, [bad, good])
     session = producer.session()
@@ -309,8 +309,8 @@ def neighbours(networks, workers: int):
 @pytest.mark.parametrize("settled", [False, True])
 def test_slow_remote_consumer_delays_only_its_own_producers(networks, workers, settled):
     network, near, far = neighbours(networks, workers)
-    producer, bad, good = Actor(near, "p"), Actor(far, "b", workers - 1), Actor(far, "g")
-    deaf(bad, "closest.bad")
+    producer, bad, good = AmqpActor(near, "p"), AmqpActor(far, "b", workers - 1), AmqpActor(far, "g")
+    blocked_consumer(bad, "closest.bad")
     receiver = good.session(10).receiver("closest.good", 20)
     run(far, [bad, good])
     network.known("M0closest.bad", "B")
@@ -337,7 +337,7 @@ def test_slow_remote_consumer_delays_only_its_own_producers(networks, workers, s
 def test_links_and_sessions_have_turns_by_octets(routers, window):
     """Two sessions of one connection, each with three streams, and a link with small messages."""
     router = routers(text=configuration())
-    producer, consumer = Actor(router, "p"), Actor(router, "c")
+    producer, consumer = AmqpActor(router, "p"), AmqpActor(router, "c")
     sessions = [consumer.session(window) for _ in range(2)]
     streams = [session.receiver(f"balanced.{n}{session.channel}") for session in sessions for n in range(3)]
     small = sessions[0].receiver("balanced.small")
@@ -378,9 +378,9 @@ def test_memory_is_bounded_without_stalls_at_bound(seed: int) -> None:
     random = Random(seed)
     frames = random.choice((10, 50, 200))
     with one_router(f"maxBufferedMegabytes: 1; maxSessionFrames: {frames}") as router:
-        producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
+        producer, bad, good = (AmqpActor(router, name) for name in ("p", "b", "g"))
         for n in range(2):
-            deaf(bad, f"balanced.bad{n}", random.choice((1, 2, 10)))
+            blocked_consumer(bad, f"balanced.bad{n}", random.choice((1, 2, 10)))
         receiver = good.session(random.choice((1, 10, 100))).receiver("balanced.good")
         run(router, [bad, good])
         sessions = [producer.session() for _ in range(random.randint(1, 3))]
@@ -411,9 +411,9 @@ def test_memory_is_bounded_without_stalls_at_bound(seed: int) -> None:
 def router_near_bound(routers, frames: int = 20):
     """Return (router, its actors, the producer's session, a consumer that reads), for tests at the memory bound."""
     router = routers(text=configuration(listener=f"maxBufferedMegabytes: 1; maxSessionFrames: {frames}"))
-    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
-    deaf(bad, "balanced.x")
-    deaf(bad, "balanced.z")
+    producer, bad, good = (AmqpActor(router, name) for name in ("p", "b", "g"))
+    blocked_consumer(bad, "balanced.x")
+    blocked_consumer(bad, "balanced.z")
     receiver = good.session(100).receiver("balanced.y")
     run(router, [bad, good])
     return router, [producer, bad, good], producer.session(), receiver
@@ -478,7 +478,7 @@ def test_memory_of_whole_messages_is_bounded(routers):
 @pytest.mark.parametrize("listener", ["maxBufferedMegabytes: 1", "maxSessionFrames: 1000"])
 def test_lagging_peer_may_use_window_granted_earlier(routers, listener):
     router = routers(text=configuration(listener=listener))
-    producer, taker, other = (Actor(router, name) for name in ("p", "t", "o"))
+    producer, taker, other = (AmqpActor(router, name) for name in ("p", "t", "o"))
     taker.session(10).receiver("balanced.x")
     other.session(100).receiver("balanced.y")
     run(router, [taker, other])
@@ -509,11 +509,11 @@ def test_lagging_peer_may_use_window_granted_earlier(routers, listener):
 def test_credit_is_kept_while_consumers_attach_detach_and_drain(workers: int, seed: int) -> None:
     random = Random(seed)
     with one_router(random.choice(("", "linkCapacity: 5")), workers) as router:
-        producer, consumer = (Actor(router, name, random.randrange(workers)) for name in ("p", "c"))
+        producer, consumer = (AmqpActor(router, name, random.randrange(workers)) for name in ("p", "c"))
         actors = [producer, consumer]
         senders = [producer.session().sender(f"balanced.{n % 2}") for n in range(3)]
         session = consumer.session(random.choice((1, 10, 2048)))
-        receivers: list[ReceivingLink] = []
+        receivers: list[ActorReceiver] = []
         for number in range(30):
             what = random.randrange(6)
             if what == 0:
@@ -547,10 +547,10 @@ def test_ends_of_routed_link_agree_on_credit(workers: int, seed: int) -> None:
     """Credit agrees for every interleaving of drains with deliveries that wait in the router."""
     random = Random(seed)
     with one_router(workers=workers) as router:
-        broker = Actor(router, "broker", random.randrange(workers), "broker")
-        client = Actor(router, "k", random.randrange(workers))
+        broker = AmqpActor(router, "broker", random.randrange(workers), "broker")
+        client = AmqpActor(router, "k", random.randrange(workers))
         broker.window = random.choice((1, 3, 2048))
-        pairs: list[tuple[SendingLink, ReceivingLink]] = []
+        pairs: list[tuple[ActorSender, ActorReceiver]] = []
         broker.pattern = 0
         actors = [broker, client]
         sender = client.session().sender("routed.a")
@@ -592,7 +592,7 @@ def test_ends_of_routed_link_agree_on_credit(workers: int, seed: int) -> None:
 @pytest.mark.parametrize("messages", [0, 3])
 def test_routed_receiver_with_large_credit_is_drained(routers, workers, credit, messages):
     router = routers(workers=workers, text=configuration())
-    broker, client = Actor(router, "broker", workers - 1, "broker"), Actor(router, "k")
+    broker, client = AmqpActor(router, "broker", workers - 1, "broker"), AmqpActor(router, "k")
     receiver = client.session().receiver("routed.b", 0)
     run(router, [broker, client])
     (sender,) = broker.senders

@@ -9,7 +9,7 @@ from router.amqp.sender import Sender
 from router.amqp.session import Session
 
 from router.amqp import sasl
-from tests.unit.router.amqp.stub import MS, Pair, Stub
+from tests.unit.router.amqp.stub import MS, ConnectionPair, RecordingHandler
 
 SECOND = 1000 * MS
 
@@ -25,7 +25,7 @@ class DeferredMechanism(sasl.Mechanism):
         return sasl.LATER
 
 
-class DeferringServer(Stub):
+class DeferringServer(RecordingHandler):
     """Server handler that defers its answers."""
 
     opens: bool = True
@@ -60,8 +60,8 @@ class DeferringServer(Stub):
 
 
 @pytest.fixture
-def pair() -> Pair:
-    pair = Pair()
+def pair() -> ConnectionPair:
+    pair = ConnectionPair()
     pair.server = DeferringServer()
     return pair
 
@@ -197,7 +197,7 @@ def test_close_before_open_was_answered_sends_open_first(pair):
 
 def test_heartbeat_is_not_sent_before_open(pair):
     pair.server.opens = False
-    pair.client = Stub(initiator=True, idle_ms=2000)
+    pair.client = RecordingHandler(initiator=True, idle_ms=2000)
     pair.client.connection.start()
     pair.run()
     pair.server.authenticate("ann")

@@ -21,7 +21,7 @@ from router.amqp.errors import LocalError, RemoteError
 from router.testing.turns import live
 from tests.conftest import FLAVOUR
 from tests.unit.engine.talk import frames, say, start
-from tests.unit.router.amqp.stub import NULL, Stub, attach_items
+from tests.unit.router.amqp.stub import NULL, RecordingHandler, attach_items
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "internals" / "links.md"
 PEERS = (LifeEvent.ON_PEER_ATTACH, LifeEvent.ON_PEER_DETACH)
@@ -123,7 +123,7 @@ class StubRoutedContext:
         return True
 
 
-class LinkLifeServer(Stub):
+class LinkLifeServer(RecordingHandler):
     """Engine as a server whose peer is written by hand. Attaches stay pending until the test decides."""
 
     def __init__(self, *, consumer: bool = True) -> None:

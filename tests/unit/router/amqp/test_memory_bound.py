@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 
 import router.testing.engine as engine
 import tests.unit.engine.actor as acting
-from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, run, step
-from tests.unit.engine.flows import MEGABYTE, check_served, deaf, one_router, pass_time, send, told
-from tests.unit.engine.host import FaultError, Router, configuration
+from tests.unit.engine.actor import ActorReceiver, ActorSender, AmqpActor, run, step
+from tests.unit.engine.flows import (
+    MEGABYTE,
+    blocked_consumer,
+    check_served,
+    one_router,
+    pass_time,
+    producer_and_number,
+    send,
+)
+from tests.unit.engine.host import FaultError, InProcessRouter, configuration
 from tests.unit.engine.talk import message
 from workers.connections.handler import ConnectionHandler
 
@@ -28,19 +36,21 @@ LEAST = 1 << 20  # octets that the sessions of a connection may always hold toge
 EXCEEDED = "amqp:resource-limit-exceeded"
 
 
-def condition(link: SendingLink | ReceivingLink) -> str | None:
+def condition(link: ActorSender | ActorReceiver) -> str | None:
     """Return the condition with which the router ended the link; None if it did not."""
     return None if link.ended is None else link.ended.error.value[0]
 
 
-def filled(router: Router, connections: int = 5, *, producers: int = 0) -> tuple[list[Actor], list[SendingLink]]:
+def filled(
+    router: InProcessRouter, connections: int = 5, *, producers: int = 0
+) -> tuple[list[AmqpActor], list[ActorSender]]:
     """Return connections that hold 0.9 MiB each, of messages whose consumers read nothing. producers: their worker."""
-    consumers, senders, actors = Actor(router, "deaf"), [], []
+    consumers, senders, actors = AmqpActor(router, "deaf"), [], []
     for number in range(connections):
-        deaf(consumers, f"balanced.deaf{number}")
+        blocked_consumer(consumers, f"balanced.deaf{number}")
     run(router, [consumers])
     for number in range(connections):
-        actors.append(Actor(router, f"f{number}", producers))
+        actors.append(AmqpActor(router, f"f{number}", producers))
         senders.append(actors[-1].session().sender(f"balanced.deaf{number}"))
     run(router, [consumers, *actors])
     for sender in senders:
@@ -52,10 +62,10 @@ def filled(router: Router, connections: int = 5, *, producers: int = 0) -> tuple
 class BystanderSession:
     """Bystander session: one link that holds little, and one whose consumer reads everything."""
 
-    def __init__(self, router: Router) -> None:
-        self.producer, self.bad, self.good = (Actor(router, name) for name in ("p", "b", "g"))
+    def __init__(self, router: InProcessRouter) -> None:
+        self.producer, self.bad, self.good = (AmqpActor(router, name) for name in ("p", "b", "g"))
         self.actors = [self.producer, self.bad, self.good]
-        deaf(self.bad, "balanced.little")
+        blocked_consumer(self.bad, "balanced.little")
         self.receiver = self.good.session(100).receiver("balanced.good")
         run(router, self.actors)
         self.session = self.producer.session()
@@ -185,10 +195,10 @@ def test_process_memory_is_bounded_without_stalls(seed: int) -> None:
     tight = limit < 4 * UNFINISHED * 13
     listener = random.choice(("", "maxBufferedMegabytes: 1; ")) + f"maxSessionFrames: {frames}"
     with one_router(listener, content_limit=limit) as router:
-        producers = [Actor(router, f"p{n}") for n in range(random.randint(2, 6))]
-        bad, good = Actor(router, "b"), Actor(router, "g")
+        producers = [AmqpActor(router, f"p{n}") for n in range(random.randint(2, 6))]
+        bad, good = AmqpActor(router, "b"), AmqpActor(router, "g")
         for n in range(2):
-            deaf(bad, f"balanced.bad{n}", random.choice((1, 2, 10)))
+            blocked_consumer(bad, f"balanced.bad{n}", random.choice((1, 2, 10)))
         shared = random.random() < 0.3
         receivers = [
             good.session(random.choice((1, 10, 100))).receiver(f"balanced.good{n}") for n in range(1 if shared else 5)
@@ -221,12 +231,14 @@ def test_process_memory_is_bounded_without_stalls(seed: int) -> None:
 # -- windows are promises of memory -----------------------------------------------------------------------------------
 
 
-def filling_sessions(router: Router, connections: int, sessions: int) -> tuple[list[Actor], list[SendingLink]]:
+def filling_sessions(
+    router: InProcessRouter, connections: int, sessions: int
+) -> tuple[list[AmqpActor], list[ActorSender]]:
     """Return actors whose sessions each send 2.4 MB, within window and credit, to a consumer that reads nothing."""
-    consumer = Actor(router, "deaf")
-    deaf(consumer, "balanced.deaf")
+    consumer = AmqpActor(router, "deaf")
+    blocked_consumer(consumer, "balanced.deaf")
     run(router, [consumer])
-    producers = [Actor(router, f"p{number}") for number in range(connections)]
+    producers = [AmqpActor(router, f"p{number}") for number in range(connections)]
     senders = [producer.session().sender("balanced.deaf") for producer in producers for _ in range(sessions)]
     run(router, [consumer, *producers])
     for sender in senders:
@@ -234,7 +246,7 @@ def filling_sessions(router: Router, connections: int, sessions: int) -> tuple[l
     return [consumer, *producers], senders
 
 
-def most_held(router: Router, actors: list[Actor], frames: int = 64) -> int:
+def most_held(router: InProcessRouter, actors: list[AmqpActor], frames: int = 64) -> int:
     """Return the most octets of messages that the router held while actors sent at most `frames` frames per step."""
     most = 0
     for _ in range(400):
@@ -269,7 +281,7 @@ def test_shortened_window_grows_again_with_room(routers):
     actors, senders = filling_sessions(router, connections=1, sessions=2)
     most_held(router, actors)
     assert min(sender.session.remote_window for sender in senders) <= 4
-    taker = Actor(router, "taker")
+    taker = AmqpActor(router, "taker")
     receiver = taker.session(1000).receiver("balanced.deaf")
     actors[0].peer.lose()
     run(router, [taker, *actors[1:]], rounds=5000)
@@ -277,7 +289,7 @@ def test_shortened_window_grows_again_with_room(routers):
         send(sender, [LENGTH] * 20, first=40)
     run(router, [taker, *actors[1:]], rounds=5000)
     assert all(sender.idle for sender in senders)
-    assert sum(told(octets)[1] >= 40 for octets in receiver.got) == 2 * 20
+    assert sum(producer_and_number(octets)[1] >= 40 for octets in receiver.got) == 2 * 20
     assert min(sender.session.remote_window for sender in senders) > 20
 
 
@@ -303,7 +315,7 @@ def test_consumer_of_lost_producers_messages_is_ended(routers):
 def test_consumer_of_detached_links_messages_is_ended(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1; maxSessionFrames: 20"))
     innocent = BystanderSession(router)
-    consumers = [deaf(innocent.bad, f"balanced.deaf{number}") for number in range(2)]
+    consumers = [blocked_consumer(innocent.bad, f"balanced.deaf{number}") for number in range(2)]
     run(router, innocent.actors)
     for consumer, messages in zip(consumers, (20, 100), strict=True):
         link = innocent.producer.session().sender(f"balanced.deaf{consumers.index(consumer)}")
@@ -358,12 +370,12 @@ def test_link_to_other_router_drops_waiting_messages_and_stays(networks):
     network.join("A", "B", workers=(0, 0))
     network.converge()
     near, far = network["A"], network["B"]
-    consumer = Actor(far, "c")
+    consumer = AmqpActor(far, "c")
     receiver = consumer.session(100).receiver("closest.far")
     run(far, [consumer])
     network.known("M0closest.far", "B")
     near.workers[0].loop.scheduler.memory.content_limit = LIMIT
-    producers = [Actor(near, f"p{n}", 1) for n in range(8)]
+    producers = [AmqpActor(near, f"p{n}", 1) for n in range(8)]
     senders = [producer.session().sender("closest.far") for producer in producers]
     run(near, producers)
     network.joints[0].ends[0].blocked = True  # the peer reads nothing
@@ -396,8 +408,8 @@ def test_window_opens_as_soon_as_there_is_room(routers, bound):
     listener = "maxSessionFrames: 20; maxBufferedMegabytes: 1" if bound == "connection" else "maxSessionFrames: 20"
     router = routers(text=configuration(listener=listener), content_limit=MEGABYTE if bound == "process" else None)
     innocent = BystanderSession(router)
-    filler = innocent.producer if bound == "connection" else Actor(router, "f")
-    consumer = deaf(innocent.bad, "balanced.x")
+    filler = innocent.producer if bound == "connection" else AmqpActor(router, "f")
+    consumer = blocked_consumer(innocent.bad, "balanced.x")
     everybody = [*innocent.actors, filler]
     run(router, everybody)
     filling = filler.session().sender("balanced.x")

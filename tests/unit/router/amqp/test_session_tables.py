@@ -9,7 +9,7 @@ from router.amqp.object_table import ObjectTable
 from router.amqp.session import Session
 
 from tests.unit.engine.talk import consumer, frames, of, say
-from tests.unit.router.amqp.stub import Pair
+from tests.unit.router.amqp.stub import ConnectionPair
 
 MANY = 3000
 LITTLE = 12_000  # octets of tables allowed for a session with a few links
@@ -19,7 +19,7 @@ class ServerSession:
     """Session whose client chooses the handles."""
 
     def __init__(self) -> None:
-        self.pair = Pair()
+        self.pair = ConnectionPair()
         self.pair.session()
         self.server = self.pair.server
 

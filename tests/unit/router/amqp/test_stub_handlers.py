@@ -5,7 +5,7 @@ from router.amqp.receiver import Receiver
 from router.amqp.sender import Sender
 
 from router.amqp import codec
-from tests.unit.router.amqp.stub import MS, Pair
+from tests.unit.router.amqp.stub import MS, ConnectionPair
 
 ACCEPTED = codec.encode_described(0x24, [])
 RELEASED = codec.encode_described(0x26, [])
@@ -43,7 +43,7 @@ BOTH = [sending, receiving]
 
 @pytest.mark.parametrize("pieces", PARTS)
 def test_open_begin_attach_send_settle_close(pieces):
-    pair = Pair(pieces)
+    pair = ConnectionPair(pieces)
     sender, receiver = sending(pair)
     receiver.flow(10)
     pair.run()
@@ -74,7 +74,7 @@ def test_exchange_split_at_every_offset_is_unchanged():
             here, cut["left"] = cut["left"], cut["left"] - len(octets)
             return [octets[:here], octets[here:]] if 0 < here < len(octets) else [octets]
 
-        pair = Pair(pieces, max_frame=512)
+        pair = ConnectionPair(pieces, max_frame=512)
         sender, receiver = receiving(pair)
         receiver.flow(2)
         pair.run()
@@ -98,7 +98,7 @@ def test_exchange_split_at_every_offset_is_unchanged():
 @pytest.mark.parametrize("ends", BOTH)
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_outcomes_in_both_directions(ends, outcome):
-    pair = Pair()
+    pair = ConnectionPair()
     sender, receiver = ends(pair)
     receiver.flow(10)
     pair.run()
@@ -115,7 +115,7 @@ def test_outcomes_in_both_directions(ends, outcome):
 
 @pytest.mark.parametrize("ends", BOTH)
 def test_unsettled_state_waits_for_sender_to_settle(ends):
-    pair = Pair()
+    pair = ConnectionPair()
     sender, receiver = ends(pair)
     receiver.flow(1)
     pair.run()
@@ -134,7 +134,7 @@ def test_unsettled_state_waits_for_sender_to_settle(ends):
 
 @pytest.mark.parametrize("ends", BOTH)
 def test_messages_of_many_frames_within_credit(ends):
-    pair = Pair(max_frame=512)
+    pair = ConnectionPair(max_frame=512)
     sender, receiver = ends(pair)
     octets = bytes(range(256)) * 1000
     receiver.flow(1)
@@ -153,7 +153,7 @@ def test_messages_of_many_frames_within_credit(ends):
 
 @pytest.mark.parametrize("ends", BOTH)
 def test_drain_gives_credit_back(ends):
-    pair = Pair()
+    pair = ConnectionPair()
     sender, receiver = ends(pair)
     receiver.flow(5)
     pair.run()
@@ -169,7 +169,7 @@ def test_drain_gives_credit_back(ends):
 
 
 def test_message_beyond_size_limit_ends_link():
-    pair = Pair(max_frame=512)
+    pair = ConnectionPair(max_frame=512)
     sender, receiver = receiving(pair, max_message_size=1000)
     receiver.flow(2)
     pair.run()
@@ -187,7 +187,7 @@ def test_message_beyond_size_limit_ends_link():
 def test_settlement_drops_unwritten_rest_of_delivery():
     """The receiver's session takes no more frames; the receiver settles a delivery of which it has seen the first
     part."""
-    pair = Pair(max_frame=512)
+    pair = ConnectionPair(max_frame=512)
     sender, receiver = receiving(pair)
     receiver.flow(1)
     pair.run()
@@ -204,7 +204,7 @@ def test_settlement_drops_unwritten_rest_of_delivery():
 
 
 def test_lost_transport_ends_links_once():
-    pair = Pair()
+    pair = ConnectionPair()
     sender, receiver = sending(pair)
     receiver.flow(1)
     pair.run()
@@ -220,7 +220,7 @@ def test_lost_transport_ends_links_once():
 
 
 def test_idle_peers_receive_heartbeats():
-    pair = Pair(idle_ms=1000)
+    pair = ConnectionPair(idle_ms=1000)
     pair.session()
     for stub in (pair.client, pair.server):
         stub.scheduler.set_time(900 * MS)

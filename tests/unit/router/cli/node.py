@@ -23,7 +23,7 @@ Answer = tuple[int, str, Any]
 
 
 @dataclass(frozen=True)
-class Request:
+class ReceivedRequest:
     """Received request: target address of the link, application properties, body, correlation-id."""
 
     address: str
@@ -32,14 +32,14 @@ class Request:
     correlation: Any
 
 
-class Node(MessagingHandler):
+class ScriptedManagementNode(MessagingHandler):
     """Management node on `port`. answer: returns the answers to a request, in order; all get its correlation-id. mute:
     address whose senders get no credit.
     """
 
-    def __init__(self, answer: Callable[[Request], list[Answer]], mute: str | None = None) -> None:
+    def __init__(self, answer: Callable[[ReceivedRequest], list[Answer]], mute: str | None = None) -> None:
         super().__init__(prefetch=0, auto_accept=True)
-        self.requests: list[Request] = []
+        self.requests: list[ReceivedRequest] = []
         self._answer = answer
         self._mute = mute
         self._news = threading.Semaphore(0)
@@ -83,7 +83,7 @@ class Node(MessagingHandler):
 
     def on_message(self, event: Any) -> None:
         message = event.message
-        request = Request(
+        request = ReceivedRequest(
             event.link.target.address, dict(message.properties or {}), message.body, message.correlation_id
         )
         self.requests.append(request)
@@ -101,11 +101,13 @@ class Node(MessagingHandler):
             self._replies[message.reply_to].send(reply)
 
 
-def rows_node(tables: Mapping[str, list[dict[str, Any]]], calls: Mapping[str, Any] | None = None) -> Node:
+def rows_node(
+    tables: Mapping[str, list[dict[str, Any]]], calls: Mapping[str, Any] | None = None
+) -> ScriptedManagementNode:
     """Return a node with rows by short type, and bodies by operation. It pages and selects columns like a router."""
     bodies = {"GET-MGMT-NODES": [], **(calls or {})}
 
-    def answer(request: Request) -> list[Answer]:
+    def answer(request: ReceivedRequest) -> list[Answer]:
         operation = request.properties["operation"]
         if operation != "QUERY":
             return [(200, "OK", bodies[operation])]
@@ -115,4 +117,4 @@ def rows_node(tables: Mapping[str, list[dict[str, Any]]], calls: Mapping[str, An
         page = [[row.get(column) for column in columns] for row in rows[start : start + count]]
         return [(200, "OK", {"attributeNames": columns, "results": page})]
 
-    return Node(answer)
+    return ScriptedManagementNode(answer)

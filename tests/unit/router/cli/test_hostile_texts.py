@@ -17,7 +17,7 @@ from router.cli.manage import main as qdmanage
 from router.cli.stat.main import DISPLAYS
 from router.cli.stat.main import main as qdstat
 from router.config.schema import SCHEMA
-from tests.unit.router.cli.node import PREFIX, Answer, Node, Request
+from tests.unit.router.cli.node import PREFIX, Answer, ReceivedRequest, ScriptedManagementNode
 
 HOSTILE = "M0\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202e\u2066\u200b\r\n\t[/x][red]"
 SHOWN = "\\x1b]0;owned"
@@ -96,7 +96,7 @@ def _row(short_type: str) -> dict[str, Any]:
     return row
 
 
-def hostile(request: Request) -> list[Answer]:
+def hostile(request: ReceivedRequest) -> list[Answer]:
     """Return the answers to a request."""
     operation = request.properties["operation"]
     if operation == "TRACE":
@@ -112,8 +112,8 @@ def hostile(request: Request) -> list[Answer]:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
-    made = Node(hostile)
+def node() -> Iterator[ScriptedManagementNode]:
+    made = ScriptedManagementNode(hostile)
     yield made
     made.stop()
 
@@ -141,7 +141,7 @@ def test_calls_cover_all_tools() -> None:
 
 @pytest.mark.parametrize(("tool", "words"), [(tool, words) for tool, calls in CALLS.items() for words in calls])
 def test_texts_of_router_are_printed_harmlessly(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, words: list[str]
+    node: ScriptedManagementNode, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, words: list[str]
 ) -> None:
     where = ["--url", node.url] if tool == "policy" else ["-b", node.url]
     if tool == "pipeline":
@@ -184,12 +184,12 @@ def test_texts_of_files_are_printed_harmlessly(tmp_path: Path, capsys: pytest.Ca
     assert SHOWN in text
 
 
-def test_cell_with_newline_stays_in_its_row(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cell_with_newline_stays_in_its_row(node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str]) -> None:
     assert qdstat(["-a", "-b", node.url]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 7  # heading of three lines, title, heads, rule, one row
 
 
-def test_error_texts_are_printed_harmlessly(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_texts_are_printed_harmlessly(node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str]) -> None:
     assert qdmanage(["read", "--name=x", "-b", node.url]) == 1
     out = capsys.readouterr().out
     assert out.startswith("BadRequestStatus: M0\\x1b]0;owned")

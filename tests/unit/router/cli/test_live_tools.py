@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from router.cli import reload, trace
-from tests.unit.router.cli.node import Answer, Node, Request
+from tests.unit.router.cli.node import Answer, ReceivedRequest, ScriptedManagementNode
 
 SELF = {"type": "org.amqp.management", "name": "self"}
 
@@ -16,7 +16,7 @@ class FixedAnswers:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
 
-    def __call__(self, request: Request) -> list[Answer]:
+    def __call__(self, request: ReceivedRequest) -> list[Answer]:
         return self.answers
 
 
@@ -26,8 +26,8 @@ def script() -> FixedAnswers:
 
 
 @pytest.fixture
-def node(script: FixedAnswers) -> Iterator[Node]:
-    made = Node(script)
+def node(script: FixedAnswers) -> Iterator[ScriptedManagementNode]:
+    made = ScriptedManagementNode(script)
     yield made
     made.stop()
 
@@ -36,7 +36,11 @@ def node(script: FixedAnswers) -> Iterator[Node]:
     ("words", "properties"), [([], {}), (["--plan"], {"plan": True}), (["--undo"], {"undo": True})]
 )
 def test_reload_sends_request_and_prints_changes(
-    node: Node, script: FixedAnswers, words: list[str], properties: dict[str, bool], capsys: pytest.CaptureFixture[str]
+    node: ScriptedManagementNode,
+    script: FixedAnswers,
+    words: list[str],
+    properties: dict[str, bool],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     script.answers = [(200, "OK", {"applied": True, "changes": [], "text": "address b: live\n  priority: 4 -> 5\n"})]
     assert reload.main([*words, "-b", node.url]) == 0
@@ -44,7 +48,9 @@ def test_reload_sends_request_and_prints_changes(
     assert node.requests[0].properties == {**SELF, "operation": "RELOAD", **properties}
 
 
-def test_refused_reload_prints_error(node: Node, script: FixedAnswers, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_reload_prints_error(
+    node: ScriptedManagementNode, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.answers = [(400, "a.conf:3: Unknown attribute 'x'", {})]
     assert reload.main(["-b", node.url]) == 1
     assert capsys.readouterr() == ("", "a.conf:3: Unknown attribute 'x'\n")
@@ -62,7 +68,7 @@ FRAMES = [(200, "OK", [[1795221139.5, f"[C7]: -> frame {number}"]]) for number i
 
 @pytest.mark.parametrize("connection", ["7", "C7", "[C7]"])
 def test_trace_prints_frames_of_connection(
-    node: Node, script: FixedAnswers, connection: str, capsys: pytest.CaptureFixture[str]
+    node: ScriptedManagementNode, script: FixedAnswers, connection: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.answers = [(200, "OK", {}), *FRAMES, (200, "OK", [])]
     assert trace.main([connection, "-b", node.url]) == 0
@@ -72,7 +78,9 @@ def test_trace_prints_frames_of_connection(
     assert node.requests[0].properties == {**SELF, "operation": "TRACE", "connection": "7"}
 
 
-def test_trace_ends_after_count(node: Node, script: FixedAnswers, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_ends_after_count(
+    node: ScriptedManagementNode, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
     script.answers = [(200, "OK", {}), *FRAMES]
     assert trace.main(["7", "--count", "2", "-b", node.url]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
@@ -80,7 +88,7 @@ def test_trace_ends_after_count(node: Node, script: FixedAnswers, capsys: pytest
 
 
 def test_trace_of_unknown_connection_is_error(
-    node: Node, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
+    node: ScriptedManagementNode, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.answers = [(404, "Not Found", {})]
     assert trace.main(["7", "-b", node.url]) == 1

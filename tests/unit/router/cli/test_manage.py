@@ -16,7 +16,7 @@ import pytest
 
 from router.cli.client import DEBUG_VARIABLE
 from router.cli.manage import long_type, main
-from tests.unit.router.cli.node import PREFIX, Answer, Node, Request
+from tests.unit.router.cli.node import PREFIX, Answer, ReceivedRequest, ScriptedManagementNode
 
 ROOT = Path(__file__).parents[4]
 
@@ -29,7 +29,7 @@ class AnswersByOperation:
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
 
-    def __call__(self, request: Request) -> list[Answer]:
+    def __call__(self, request: ReceivedRequest) -> list[Answer]:
         operation = request.properties["operation"]
         status = {"CREATE": (201, "Created"), "DELETE": (204, "No Content")}.get(operation, (200, "OK"))
         return [self.answers.get(operation, (*status, {}))]
@@ -41,14 +41,14 @@ def script() -> AnswersByOperation:
 
 
 @pytest.fixture
-def node(script: AnswersByOperation) -> Iterator[Node]:
-    made = Node(script)
+def node(script: AnswersByOperation) -> Iterator[ScriptedManagementNode]:
+    made = ScriptedManagementNode(script)
     yield made
     made.stop()
 
 
 @pytest.fixture
-def manage(node: Node, capsys: pytest.CaptureFixture[str]) -> Manage:
+def manage(node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str]) -> Manage:
     """Return a function that runs the tool and returns its output. code: expected exit status."""
 
     def run(*words: str, code: int = 0) -> str:
@@ -58,7 +58,7 @@ def manage(node: Node, capsys: pytest.CaptureFixture[str]) -> Manage:
     return run
 
 
-def sent(node: Node) -> tuple[dict[str, Any], Any]:
+def sent(node: ScriptedManagementNode) -> tuple[dict[str, Any], Any]:
     """Return properties and body of the only request."""
     assert len(node.requests) == 1
     return node.requests[0].properties, node.requests[0].body
@@ -67,7 +67,9 @@ def sent(node: Node) -> tuple[dict[str, Any], Any]:
 SELF = {"type": "org.amqp.management", "name": "self"}
 
 
-def test_query_sends_columns_and_prints_rows(manage: Manage, node: Node, script: AnswersByOperation) -> None:
+def test_query_sends_columns_and_prints_rows(
+    manage: Manage, node: ScriptedManagementNode, script: AnswersByOperation
+) -> None:
     rows = [["a", None, 1], [None, None, None]]
     script.answers["QUERY"] = (200, "OK", {"attributeNames": ["name", "prefix", "priority"], "results": rows})
     out = manage("query", "--type=listener", "name", "prefix", "priority")
@@ -76,7 +78,9 @@ def test_query_sends_columns_and_prints_rows(manage: Manage, node: Node, script:
     assert sent(node) == (SELF | properties, {"attributeNames": ["name", "prefix", "priority"]})
 
 
-def test_query_without_type_covers_all_types(manage: Manage, node: Node, script: AnswersByOperation) -> None:
+def test_query_without_type_covers_all_types(
+    manage: Manage, node: ScriptedManagementNode, script: AnswersByOperation
+) -> None:
     script.answers["QUERY"] = (200, "OK", {"attributeNames": [], "results": []})
     assert manage("QuErY", "--indent=-1") == "[]\n"
     assert sent(node) == (SELF | {"operation": "QUERY", "offset": 0, "count": 500}, {"attributeNames": []})
@@ -95,7 +99,7 @@ def test_query_without_type_covers_all_types(manage: Manage, node: Node, script:
         ("connection", "connection"),
     ],
 )
-def test_short_types_are_expanded(manage: Manage, node: Node, given: str, expanded: str) -> None:
+def test_short_types_are_expanded(manage: Manage, node: ScriptedManagementNode, given: str, expanded: str) -> None:
     manage("read", "--type", given, "--identity", "1")
     assert sent(node)[0]["type"] == PREFIX + expanded
 
@@ -103,7 +107,7 @@ def test_short_types_are_expanded(manage: Manage, node: Node, given: str, expand
 @pytest.mark.parametrize("operation", ["create", "update"])
 @pytest.mark.parametrize("short", ["link", "node", "linkRoute", "address", "autoLink", "listener"])
 def test_short_types_from_stdin_are_expanded(
-    manage: Manage, node: Node, monkeypatch: pytest.MonkeyPatch, operation: str, short: str
+    manage: Manage, node: ScriptedManagementNode, monkeypatch: pytest.MonkeyPatch, operation: str, short: str
 ) -> None:
     given = [{"type": short, "name": "a"}, {"type": PREFIX + "log", "name": "b"}, {"name": "c"}, {"type": 5}]
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(given)))
@@ -113,12 +117,14 @@ def test_short_types_from_stdin_are_expanded(
     assert [request.body.get("type") for request in node.requests] == expected
 
 
-def test_types_with_dot_are_sent_unchanged(manage: Manage, node: Node) -> None:
+def test_types_with_dot_are_sent_unchanged(manage: Manage, node: ScriptedManagementNode) -> None:
     manage("read", "--type", "router.address", "--identity", "1")
     assert sent(node)[0]["type"] == "router.address"
 
 
-def test_create_converts_and_validates_attributes(manage: Manage, node: Node, script: AnswersByOperation) -> None:
+def test_create_converts_and_validates_attributes(
+    manage: Manage, node: ScriptedManagementNode, script: AnswersByOperation
+) -> None:
     script.answers["CREATE"] = (201, "Created", {"name": "n", "port": "77"})
     out = manage("create", "--type=address", "prefix=2", "--name", "n", "priority=3", "waypoint=true", "x=", code=1)
     assert out == f"ValidationError: Unknown attribute 'x' for '{PREFIX}router.config.address'\n"
@@ -129,7 +135,7 @@ def test_create_converts_and_validates_attributes(manage: Manage, node: Node, sc
     assert sent(node) == (properties, {"prefix": "2", "priority": 3, "waypoint": True})
 
 
-def test_create_accepts_target_among_arguments(manage: Manage, node: Node) -> None:
+def test_create_accepts_target_among_arguments(manage: Manage, node: ScriptedManagementNode) -> None:
     manage("create", "type=linkRoute", "name=n", "prefix=a=b", "phase=1")
     long_type = PREFIX + "router.config.linkRoute"
     assert sent(node) == (
@@ -138,7 +144,7 @@ def test_create_accepts_target_among_arguments(manage: Manage, node: Node) -> No
     )
 
 
-def test_invalid_integer_is_refused(manage: Manage, node: Node) -> None:
+def test_invalid_integer_is_refused(manage: Manage, node: ScriptedManagementNode) -> None:
     out = manage("create", "--type=address", "priority=x", code=1)
     assert out == "ValueError: invalid literal for int() with base 10: 'x'\n"
     assert node.requests == []
@@ -150,7 +156,9 @@ def test_unexpected_success_status_is_error(manage: Manage, script: AnswersByOpe
     assert out == "ValueError: Response was 200(OK) but expected 201(Created): OK\n"
 
 
-def test_update_sends_converted_attributes(manage: Manage, node: Node, script: AnswersByOperation) -> None:
+def test_update_sends_converted_attributes(
+    manage: Manage, node: ScriptedManagementNode, script: AnswersByOperation
+) -> None:
     script.answers["UPDATE"] = (200, "OK", {"enable": "info+"})
     words = [
         "update",
@@ -168,12 +176,12 @@ def test_update_sends_converted_attributes(manage: Manage, node: Node, script: A
 
 
 @pytest.mark.parametrize(("text", "value"), [("on", True), ("off", False), ("no", False), ("true", True), ("1", "1")])
-def test_update_converts_booleans(manage: Manage, node: Node, text: str, value: Any) -> None:
+def test_update_converts_booleans(manage: Manage, node: ScriptedManagementNode, text: str, value: Any) -> None:
     manage("update", "--type=connection", "identity=3", f"enableProtocolTrace={text}")
     assert sent(node)[1]["enableProtocolTrace"] == value
 
 
-def test_delete_sends_type_and_name(manage: Manage, node: Node) -> None:
+def test_delete_sends_type_and_name(manage: Manage, node: ScriptedManagementNode) -> None:
     assert manage("delete", "--type=listener", "--name=n") == ""
     assert sent(node)[0] == {"operation": "DELETE", "type": PREFIX + "listener", "name": "n"}
 
@@ -189,19 +197,23 @@ def test_delete_sends_type_and_name(manage: Manage, node: Node) -> None:
     ],
 )
 def test_introspection_operations_are_sent(
-    manage: Manage, node: Node, words: list[str], expected: dict[str, str]
+    manage: Manage, node: ScriptedManagementNode, words: list[str], expected: dict[str, str]
 ) -> None:
     assert manage(*words) == "{}\n"
     assert sent(node)[0] == SELF | expected
 
 
-def test_custom_operations_are_sent_as_typed(manage: Manage, node: Node, script: AnswersByOperation) -> None:
+def test_custom_operations_are_sent_as_typed(
+    manage: Manage, node: ScriptedManagementNode, script: AnswersByOperation
+) -> None:
     script.answers["get-log"] = (200, "OK", [["A", "info", "text"]])
     assert manage("get-log", "limit=5", "--indent=-1") == '[["A", "info", "text"]]\n'
     assert sent(node)[0] == {"operation": "get-log", "limit": "5"}
 
 
-def test_custom_operations_take_all_options(manage: Manage, node: Node, script: AnswersByOperation) -> None:
+def test_custom_operations_take_all_options(
+    manage: Manage, node: ScriptedManagementNode, script: AnswersByOperation
+) -> None:
     script.answers["callme"] = (200, "OK", "as it is\nsecond line")
     words = ["--type=dummy", "--name=n", "--identity=i", "--properties", '{"p": 1}', "--body", '{"b": [1]}', "a"]
     assert manage("callme", *words) == "as it is\nsecond line\n"
@@ -213,7 +225,7 @@ def test_empty_answer_prints_nothing(manage: Manage) -> None:
     assert manage("profile", "start") == ""
 
 
-def test_body_option_is_parsed_as_json(manage: Manage, node: Node) -> None:
+def test_body_option_is_parsed_as_json(manage: Manage, node: ScriptedManagementNode) -> None:
     manage("x", "--body", "plain text")
     assert node.requests[0].body == "plain text"
     manage("x", "--body", "17")
@@ -225,7 +237,7 @@ def test_body_option_is_parsed_as_json(manage: Manage, node: Node) -> None:
 
 
 def test_stdin_gives_one_or_more_requests(
-    manage: Manage, node: Node, script: AnswersByOperation, monkeypatch: pytest.MonkeyPatch
+    manage: Manage, node: ScriptedManagementNode, script: AnswersByOperation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.answers["CREATE"] = (201, "Created", {"a": 1})
 
@@ -264,7 +276,7 @@ def test_error_status_is_named(manage: Manage, script: AnswersByOperation, statu
 
 
 def test_debug_variable_shows_exceptions(
-    node: Node, script: AnswersByOperation, monkeypatch: pytest.MonkeyPatch
+    node: ScriptedManagementNode, script: AnswersByOperation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.answers["READ"] = (404, "Not Found", {})
     monkeypatch.setenv(DEBUG_VARIABLE, "1")
@@ -284,7 +296,7 @@ def test_connection_refused_is_reported(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_timeout_names_router_and_wait(capsys: pytest.CaptureFixture[str]) -> None:
-    silent = Node(lambda _: [], mute="_topo/0/NOPE/$management")
+    silent = ScriptedManagementNode(lambda _: [], mute="_topo/0/NOPE/$management")
     try:
         assert main(["query", "-b", silent.url, "-r", "NOPE", "-t", "0.3"]) == 1
         out = capsys.readouterr().out
@@ -323,9 +335,9 @@ def test_usage_error_is_reported(words: list[str], error: str, capsys: pytest.Ca
 
 
 @pytest.mark.starts
-def test_interrupt_ends_with_empty_line(node: Node) -> None:
+def test_interrupt_ends_with_empty_line(node: ScriptedManagementNode) -> None:
     """Ctrl-C while the tool waits prints an empty line and gives exit code 1."""
-    quiet = Node(lambda _: [])
+    quiet = ScriptedManagementNode(lambda _: [])
     # A shell that starts the tests in the background may have made them ignore the signal.
     restore_signal = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{restore_signal}; import sys; from router.cli.manage import long_type, main; sys.exit(main())"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.cli.stat.main import main
-from tests.unit.router.cli.node import Node, rows_node
+from tests.unit.router.cli.node import ScriptedManagementNode, rows_node
 
 ROUTER = {
     "id": "QDR.A", "version": "1.19.0", "mode": "interior", "area": "0", "linkRouteCount": 1, "autoLinkCount": 2,
@@ -46,15 +46,15 @@ Stat = Callable[..., str]
 
 
 @pytest.fixture
-def nodes() -> Iterator[list[Node]]:
-    made: list[Node] = []
+def nodes() -> Iterator[list[ScriptedManagementNode]]:
+    made: list[ScriptedManagementNode] = []
     yield made
     for node in made:
         node.stop()
 
 
 @pytest.fixture
-def stat(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> Stat:
+def stat(nodes: list[ScriptedManagementNode], capsys: pytest.CaptureFixture[str]) -> Stat:
     """Return a function that runs the tool and returns its output without the heading. code: expected exit status."""
 
     def run(
@@ -149,7 +149,7 @@ def test_edge_connections_are_shown(stat: Stat) -> None:
     assert stat({"connection": []}, "-e") == "No Edge Router Connections\n"
 
 
-def test_links_table_shows_counters_and_stalls(stat: Stat, nodes: list[Node]) -> None:
+def test_links_table_shows_counters_and_stalls(stat: Stat, nodes: list[ScriptedManagementNode]) -> None:
     out = {**LINK, "linkDir": "out", "identity": "13", "owningAddr": "Dfar", "peer": "12", "zeroCreditSeconds": 3725}
     anonymous = {**LINK, "identity": "14", "owningAddr": None, "deliveriesDelayed1Sec": 0, "deliveriesDelayed10Sec": 0}
     assert stat({"router.link": [LINK, out, anonymous]}, "-l") == (
@@ -349,7 +349,7 @@ def test_vhost_stats_are_shown_with_users(stat: Stat) -> None:
     assert stat({"vhostStats": []}, "--vhoststats") == "No Vhost Stats\n"
 
 
-def test_log_lines_are_shown(stat: Stat, nodes: list[Node]) -> None:
+def test_log_lines_are_shown(stat: Stat, nodes: list[ScriptedManagementNode]) -> None:
     at = time.mktime((2026, 11, 21, 0, 28, 19, 0, 0, -1))
     entries = [["SERVER", "info", "[C1] Accepted", None, None, int(at)]]
     assert stat({}, "--log", "--limit", "5", calls={"GET-LOG": entries}) == (
@@ -359,7 +359,7 @@ def test_log_lines_are_shown(stat: Stat, nodes: list[Node]) -> None:
 
 
 def test_heading_and_requests_are_as_expected(
-    stat: Stat, nodes: list[Node], capsys: pytest.CaptureFixture[str]
+    stat: Stat, nodes: list[ScriptedManagementNode], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Time and router stand above the table. GET-MGMT-NODES is sent first. Correlation-ids are consecutive numbers as
     text."""
@@ -377,7 +377,7 @@ def test_heading_and_requests_are_as_expected(
     assert (node.requests[1].properties["offset"], node.requests[1].properties["count"]) == (0, 500)
 
 
-def test_query_is_paged_up_to_limit(stat: Stat, nodes: list[Node]) -> None:
+def test_query_is_paged_up_to_limit(stat: Stat, nodes: list[ScriptedManagementNode]) -> None:
     rows = [{**ADDRESS, "name": f"M0{number:04}"} for number in range(1200)]
     assert len(stat({"router.address": rows}, "-a").splitlines()) == 3 + 1200
     assert [request.properties["offset"] for request in nodes[0].requests[2:]] == [0, 500, 1000]
@@ -388,7 +388,7 @@ def test_query_is_paged_up_to_limit(stat: Stat, nodes: list[Node]) -> None:
     assert len(stat({"router.address": rows}, "-a", "--limit", "0").splitlines()) == 3 + 1200
 
 
-def test_option_all_routers_shows_each_router(stat: Stat, nodes: list[Node]) -> None:
+def test_option_all_routers_shows_each_router(stat: Stat, nodes: list[ScriptedManagementNode]) -> None:
     addresses = ["amqp:/_topo/0/QDR.A/$management", "amqp:/_topo/0/QDR.B/$management"]
     out = stat({"connection": []}, "--all-routers", "-c", calls={"GET-MGMT-NODES": addresses})
     assert re.fullmatch(r"[-\d]+ [.:\d]+ UTC\nRouter  QDR\.A\n\nConnections\n\nRouter  QDR\.B\n\nConnections\n\n", out)

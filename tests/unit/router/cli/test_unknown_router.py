@@ -9,7 +9,7 @@ from router.cli import explain, policy, reload, top, trace
 from router.cli.manage import main as qdmanage
 from router.cli.options import router_of
 from router.cli.stat.main import main as qdstat
-from tests.unit.router.cli.node import Answer, Node, Request
+from tests.unit.router.cli.node import Answer, ReceivedRequest, ScriptedManagementNode
 
 UNKNOWN = "UnknownRouter: router 'NOPE' is not in the network\n"
 NOWHERE = "_topo/0/NOPE/$management"
@@ -24,7 +24,7 @@ class LimitedManagementAnswers:
         self.explained: dict[str, Any] | None = None  # answer to EXPLAIN; None: not implemented
         self.nodes: list[str] = []
 
-    def __call__(self, request: Request) -> list[Answer]:
+    def __call__(self, request: ReceivedRequest) -> list[Answer]:
         match request.properties["operation"]:
             case "EXPLAIN" if self.explained is not None:
                 return [(200, "OK", self.explained)]
@@ -39,8 +39,8 @@ def network() -> LimitedManagementAnswers:
 
 
 @pytest.fixture(params=[NOWHERE, NO_EDGE])
-def node(request: pytest.FixtureRequest, network: LimitedManagementAnswers) -> Iterator[Node]:
-    made = Node(network, mute=request.param)
+def node(request: pytest.FixtureRequest, network: LimitedManagementAnswers) -> Iterator[ScriptedManagementNode]:
+    made = ScriptedManagementNode(network, mute=request.param)
     yield made
     made.stop()
 
@@ -48,7 +48,7 @@ def node(request: pytest.FixtureRequest, network: LimitedManagementAnswers) -> I
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
 @pytest.mark.parametrize("tool", [qdstat, qdmanage, explain.main, top.main, reload.main])
 def test_unknown_router_is_reported_at_once(
-    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str], tool: Any
+    node: ScriptedManagementNode, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str], tool: Any
 ) -> None:
     network.explained = {"reachable": False, "further": []}
     words = {qdmanage: ["query"], explain.main: ["x"]}.get(tool, [])
@@ -64,7 +64,7 @@ def test_unknown_router_is_reported_at_once(
 
 @pytest.mark.parametrize("node", [NO_EDGE], indirect=True)
 def test_unknown_edge_router_is_reported_at_once(
-    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
+    node: ScriptedManagementNode, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network.explained = {"reachable": False, "further": []}
     assert qdstat(["-b", node.url, "--edge-router", "NOPE", *PATIENCE]) == 1
@@ -73,7 +73,7 @@ def test_unknown_edge_router_is_reported_at_once(
 
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
 def test_router_of_1_19_is_queried_for_its_nodes(
-    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
+    node: ScriptedManagementNode, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network.nodes = ["A", "B"]
     assert qdstat(["-b", node.url, "-r", "NOPE", *PATIENCE]) == 1
@@ -83,7 +83,10 @@ def test_router_of_1_19_is_queried_for_its_nodes(
 @pytest.mark.parametrize("nodes", [[], ["A", "NOPE"]])
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
 def test_router_that_may_exist_is_waited_for(
-    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str], nodes: list[str]
+    node: ScriptedManagementNode,
+    network: LimitedManagementAnswers,
+    capsys: pytest.CaptureFixture[str],
+    nodes: list[str],
 ) -> None:
     """An edge router of 1.19 knows no nodes."""
     network.nodes = nodes
@@ -93,7 +96,7 @@ def test_router_that_may_exist_is_waited_for(
 
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
 def test_edge_router_refers_to_interior_router(
-    node: Node, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
+    node: ScriptedManagementNode, network: LimitedManagementAnswers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The interior router's answer decides. Here it equals that of the edge router."""
     network.explained = {"reachable": False, "further": [{"router": "INT", "edge": False}]}
@@ -120,7 +123,7 @@ def test_router_is_extracted_from_address(address: str, router: str | None) -> N
     ],
 )
 def test_tools_report_router_without_their_operation(
-    node: Node, capsys: pytest.CaptureFixture[str], tool: Any, words: list[str], what: str
+    node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str], tool: Any, words: list[str], what: str
 ) -> None:
     where = "--url" if tool is policy.main else "-b"
     assert tool([*words, where, node.url]) == 1
@@ -129,6 +132,8 @@ def test_tools_report_router_without_their_operation(
 
 
 @pytest.mark.parametrize("node", [NOWHERE], indirect=True)
-def test_reload_reports_router_without_its_operation(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reload_reports_router_without_its_operation(
+    node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert reload.main(["-b", node.url]) == 1
     assert capsys.readouterr().err.startswith("Only Sluice routers read their configuration file again: ")

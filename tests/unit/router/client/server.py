@@ -12,7 +12,7 @@ from router.amqp.sender import Sender
 from router.amqp.session import Session
 
 from router.amqp import codec, sasl
-from tests.unit.router.amqp.stub import NULL, Stub, attach_items
+from tests.unit.router.amqp.stub import NULL, RecordingHandler, attach_items
 
 ACCEPTED = codec.encode_described(0x24, [])
 NANOSECONDS = 1_000_000_000
@@ -20,7 +20,7 @@ TICK = 0.02  # seconds until the thread notices a change by its test
 CREDIT = 100
 
 
-class Password(sasl.Mechanism):
+class TwoStepPlain(sasl.Mechanism):
     """PLAIN with one password and an additional challenge."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Password(sasl.Mechanism):
         return None
 
 
-class Side(Stub):
+class BrokerConnection(RecordingHandler):
     """Connection to the broker."""
 
-    def __init__(self, broker: "Broker", transport: socket.socket) -> None:
+    def __init__(self, broker: "EngineBroker", transport: socket.socket) -> None:
         super().__init__(idle_ms=broker.idle_ms, max_frame=broker.max_frame)
         self.broker = broker
         self.socket = transport
@@ -87,7 +87,7 @@ class Side(Stub):
         return super().on_detached(link)
 
 
-class Broker:
+class EngineBroker:
     """Broker that runs within its `with` block. Tests change its attributes before a client connects, or under
     `lock`."""
 
@@ -105,7 +105,7 @@ class Broker:
         self.queues: dict[str, deque[bytes]] = defaultdict(deque)
         self.heard: list[tuple[bytes, bytes]] = []  # outcomes of the broker's own messages
         self.connected = 0  # number of connections so far
-        self.sides: list[Side] = []
+        self.sides: list[BrokerConnection] = []
         self.faults: list[BaseException] = []
         self.lock = threading.Lock()
         self._over = threading.Event()
@@ -118,7 +118,7 @@ class Broker:
     def url(self) -> str:
         return f"amqp://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> "Broker":
+    def __enter__(self) -> "EngineBroker":
         self._thread.start()
         return self
 
@@ -166,7 +166,7 @@ class Broker:
 
     def _step(self, readable: list[socket.socket]) -> None:
         if self._listener in readable:
-            self.sides.append(Side(self, self._listener.accept()[0]))
+            self.sides.append(BrokerConnection(self, self._listener.accept()[0]))
             self.connected += 1
         for side in list(self.sides):
             side.scheduler.set_time(time.monotonic_ns())

@@ -19,7 +19,7 @@ from router.client import (
     aconnect,
 )
 from router.client import outcome as outcomes
-from tests.unit.router.client.server import Broker
+from tests.unit.router.client.server import EngineBroker
 
 PATIENCE = 10.0
 QUICK = Backoff(first=0.01, most=0.05)
@@ -29,7 +29,7 @@ IDLE_MS = 2000  # idle time-out of a broker whose client sends nothing; a slow m
 
 @pytest.fixture
 def broker():
-    with Broker() as running:
+    with EngineBroker() as running:
         yield running
 
 
@@ -158,7 +158,7 @@ def test_connection_to_closed_port_fails():
             await aconnect(f"127.0.0.1:{port}")
         with pytest.raises(TimeoutError):
             await aconnect(f"127.0.0.1:{port}", reconnect=QUICK, timeout=0.1)
-        with Broker() as broker:
+        with EngineBroker() as broker:
             async with await aconnect([f"127.0.0.1:{port}", broker.url], timeout=PATIENCE) as connection:
                 assert connection.remote["container"] == "server"
 
@@ -167,7 +167,7 @@ def test_connection_to_closed_port_fails():
         asyncio.run(main(unused.getsockname()[1]))
 
 
-@pytest.mark.parametrize("cut", [Broker.cut, lambda broker: broker.say("amqp:connection:forced", "go")])
+@pytest.mark.parametrize("cut", [EngineBroker.cut, lambda broker: broker.say("amqp:connection:forced", "go")])
 def test_reconnection_attaches_links_and_resends_nothing(broker, cut):
     broker.outcomes["q"] = None
 
@@ -199,6 +199,6 @@ def test_idle_connection_sends_heartbeats():
             await asyncio.sleep(1.5 * IDLE_MS / 1000)
             assert await (await connection.sender("q")).send(Message(1), timeout=PATIENCE) == Accepted()
 
-    with Broker(idle_ms=IDLE_MS) as broker:
+    with EngineBroker(idle_ms=IDLE_MS) as broker:
         asyncio.run(main(broker.url))
         assert broker.connected == 1

@@ -23,7 +23,7 @@ from router.client import (
     connect,
 )
 from router.client import outcome as outcomes
-from tests.unit.router.client.server import Broker, Password
+from tests.unit.router.client.server import EngineBroker, TwoStepPlain
 
 PATIENCE = 10.0
 MANY = 200
@@ -34,7 +34,7 @@ IDLE_MS = 2000  # idle time-out of a broker whose client sends nothing; a slow m
 
 @pytest.fixture
 def broker():
-    with Broker() as running:
+    with EngineBroker() as running:
         yield running
 
 
@@ -69,7 +69,7 @@ def test_outcome_reaches_broker(broker, how, outcome):
 
 
 def test_receiver_that_settles_second_is_answered():
-    with Broker(second=True) as broker, connect(broker.url) as connection:
+    with EngineBroker(second=True) as broker, connect(broker.url) as connection:
         assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
         connection.poll(0.05)
         assert broker.sides[0].links[0].unsettled == {}
@@ -127,7 +127,7 @@ def test_manual_credit_can_be_drained(broker):
 
 
 def test_send_without_credit_times_out():
-    with Broker(credit=0) as broker, connect(broker.url) as connection:
+    with EngineBroker(credit=0) as broker, connect(broker.url) as connection:
         sender = connection.sender("q")
         with pytest.raises(TimeoutError):
             sender.send(Message(1), timeout=0.05)
@@ -164,7 +164,7 @@ def test_user_and_password_are_sent():
         def finish(self, additional):
             assert additional is None
 
-    with Broker(mechanisms={"PLAIN": Password}) as broker:
+    with EngineBroker(mechanisms={"PLAIN": TwoStepPlain}) as broker:
         with connect(broker.url, mechanisms=[TwoStepClient()], timeout=PATIENCE) as connection:
             assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
         # A mechanism of one step has no answer to a challenge.
@@ -178,7 +178,7 @@ def test_user_and_password_are_sent():
 
 @pytest.mark.parametrize("more", [{}, {"mechanisms": ["PLAIN"]}, {"token": "t"}])
 def test_password_is_not_sent_without_tls(more):
-    with Broker(mechanisms={"PLAIN": Password}) as broker:
+    with EngineBroker(mechanisms={"PLAIN": TwoStepPlain}) as broker:
         url = f"amqp://u:secret@127.0.0.1:{broker.port}"
         with pytest.raises(ConnectionFailedError, match="PLAIN needs TLS, or allow_insecure_mechs=True"):
             connect(url, timeout=PATIENCE, reconnect=QUICK, **more)
@@ -206,7 +206,7 @@ def test_connection_to_closed_port_fails():
             connect(f"amqp://127.0.0.1:{port}")
         with pytest.raises(TimeoutError):
             connect(f"amqp://127.0.0.1:{port}", reconnect=QUICK, timeout=0.1)
-        with Broker() as broker, connect([f"127.0.0.1:{port}", broker.url]) as connection:
+        with EngineBroker() as broker, connect([f"127.0.0.1:{port}", broker.url]) as connection:
             assert connection.remote["container"] == "server"
 
 
@@ -254,7 +254,7 @@ def test_reconnection_attaches_links_and_resends_nothing(broker, cut):
 
 
 def test_reconnection_ends_after_its_attempts():
-    with Broker() as broker:
+    with EngineBroker() as broker:
         connection = connect(broker.url, reconnect=Backoff(first=0.01, attempts=3))
         receiver = connection.receiver("q")
     with pytest.raises(ConnectionFailedError, match="Connection refused"):
@@ -263,7 +263,7 @@ def test_reconnection_ends_after_its_attempts():
 
 
 def test_heartbeats_are_sent_while_a_call_waits():
-    with Broker(idle_ms=IDLE_MS) as broker, connect(broker.url, idle=0) as connection:
+    with EngineBroker(idle_ms=IDLE_MS) as broker, connect(broker.url, idle=0) as connection:
         receiver = connection.receiver("q")
         with pytest.raises(TimeoutError):
             receiver.receive(timeout=1.5 * IDLE_MS / 1000)

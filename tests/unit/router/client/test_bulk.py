@@ -12,7 +12,7 @@ from router.client import Accepted, Released
 from router.client.attach import Terminus
 from router.client.bulk import WINDOW
 from router.client.core import Core, Options
-from tests.unit.router.amqp.stub import Stub
+from tests.unit.router.amqp.stub import RecordingHandler
 
 NOW = 1.0
 ACCEPTED = codec.encode_described(0x24, [])
@@ -38,7 +38,7 @@ class BulkReceiveExchange:
         self.connect()
 
     def connect(self):
-        self.server = Stub(max_frame=512)
+        self.server = RecordingHandler(max_frame=512)
         self.core.start(NOW)
         self.run()
         (self.sender,) = self.server.links

@@ -10,7 +10,7 @@ from router.amqp.errors import LocalError
 from router.client.attach import Terminus
 from router.client.bulk import BulkSenderState
 from router.client.core import Core, Options
-from tests.unit.router.amqp.stub import Stub
+from tests.unit.router.amqp.stub import RecordingHandler
 
 NOW = 1.0
 ACCEPTED, REJECTED, RELEASED = (codec.encode_described(code, []) for code in (0x24, 0x25, 0x26))
@@ -40,7 +40,7 @@ class BulkSendExchange:
         self.connect()
 
     def connect(self) -> None:
-        self.server = Stub(max_frame=512)
+        self.server = RecordingHandler(max_frame=512)
         self.core.start(NOW)
         self.run()
         (self.receiver,) = self.server.links

@@ -9,13 +9,13 @@ from router.amqp import codec
 from router.client import Accepted, ConnectionFailedError, Message, UnsettledError
 from router.client.attach import Terminus
 from router.client.core import Core, Options, Stage
-from tests.unit.router.amqp.stub import Stub
+from tests.unit.router.amqp.stub import RecordingHandler
 
 ACCEPTED = codec.encode_described(0x24, [])
 NOW = 1.0
 
 
-class AcceptingServer(Stub):
+class AcceptingServer(RecordingHandler):
     """Server that accepts every delivery and sends one message to each receiver."""
 
     def on_attach(self, session, items):

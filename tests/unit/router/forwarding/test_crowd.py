@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.peer.frames import ACCEPTED
-from tests.unit.engine.host import Router, configuration
+from tests.unit.engine.host import InProcessRouter, configuration
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
 
 CROWD = 64
@@ -19,7 +19,7 @@ FULL = 4  # unsettled deliveries of a full consumer of the listener "kept"
 class ManyConsumers:
     """Producer and many consumers of one address. Each consumer is a link of its worker's first connection."""
 
-    def __init__(self, router: Router, workers: int, listener: str = "main") -> None:
+    def __init__(self, router: InProcessRouter, workers: int, listener: str = "main") -> None:
         self.router = router
         self.peers = [router.connect(worker, listener) for worker in range(workers)]
         for number, peer in enumerate(self.peers):

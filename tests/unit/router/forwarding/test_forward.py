@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.peer.frames import ACCEPTED, REJECTED, RELEASED, modified
-from tests.unit.engine.host import Router
+from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
 
 RANK = {0x26: 1, 0x27: 2, 0x24: 3, 0x25: 4}  # rank of outcomes: the highest is reported
@@ -46,7 +46,7 @@ def test_closest_consumers_take_turns(routers, consumers):
 @given(st.integers(1, 4), st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=25))
 def test_balanced_chooses_least_loaded_consumer(consumers, steps):
     """Steps: None sends a delivery; n lets consumer n settle its oldest delivery."""
-    router = Router()
+    router = InProcessRouter()
     try:
         peers, sending = make(router, "balanced.a", consumers)
         outstanding = [0] * consumers
@@ -76,7 +76,7 @@ def test_balanced_chooses_least_loaded_consumer(consumers, steps):
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from([ACCEPTED, REJECTED, RELEASED, modified(True)]), min_size=1, max_size=4), st.randoms())
 def test_multicast_reports_highest_outcome(outcomes, rng):
-    router = Router()
+    router = InProcessRouter()
     try:
         peers, sending = make(router, "multicast.a", len(outcomes))
         sending.feed(transfer(0, 0, message(b"x")))

@@ -6,8 +6,8 @@ import pytest
 
 from tests.peer.frames import ACCEPTED
 from tests.peer.types import Described, UInt, ULong
-from tests.unit.engine.host import Router
-from tests.unit.engine.network import Joint, Quiet
+from tests.unit.engine.host import InProcessRouter
+from tests.unit.engine.network import IgnoringObserver, RouterConnection
 from tests.unit.engine.talk import consumer, frames, message, messages, of, producer, say, settle, start
 
 TRANSACTIONAL = Described(ULong(0x34), [b"txn" * 5])
@@ -55,10 +55,12 @@ connector {
 def edges(request, networks):
     """Return a network of two edge routers, A and B, with an inter-edge connection. A has one or three workers."""
     network = networks("")
-    network.routers["A"] = Router(request.param, SHARED % {"id": "A", "more": LISTENER})
-    network.routers["B"] = Router(1, SHARED % {"id": "B", "more": CONNECTOR})
+    network.routers["A"] = InProcessRouter(request.param, SHARED % {"id": "A", "more": LISTENER})
+    network.routers["B"] = InProcessRouter(1, SHARED % {"id": "B", "more": CONNECTOR})
     (connector,) = network["B"].configuration.connectors
-    joint = Joint(network, network["B"].initiate(0, connector, Quiet()), network["A"].connect(0, "between"))
+    joint = RouterConnection(
+        network, network["B"].initiate(0, connector, IgnoringObserver()), network["A"].connect(0, "between")
+    )
     network.joints.append(joint)
     network.settle()
     return network

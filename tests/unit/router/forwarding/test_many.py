@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.peer.frames import ACCEPTED, REJECTED, RELEASED, modified
-from tests.unit.engine.host import Router
+from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import (
     consumer,
     flow,
@@ -117,7 +117,7 @@ STEPS = ["presettled", "unsettled", "part", "rest", "late", "credit", "time", "a
 @given(st.sampled_from(["oldest.a", "balanced.a", "block.a"]), st.lists(st.sampled_from(STEPS), max_size=40))
 def test_full_queue_lists_exactly_droppable_copies(address, steps):
     """After any sequence of steps the link's list has exactly the droppable copies."""
-    router = Router()
+    router = InProcessRouter()
     try:
         receiver = client(router, consumer(0, address, 0), listener="kept")  # four deliveries are its capacity
         one, two = client(router, producer(0, address)), client(router, producer(0, address))

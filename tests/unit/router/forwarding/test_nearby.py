@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.addresses.record import Way
 from tests.peer.frames import ACCEPTED
-from tests.unit.engine.host import Router
+from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
 
 #: Index of all edge connections.
@@ -117,7 +117,7 @@ def test_balanced_rotates_among_idle_peers(made):
 
 def test_new_worker_receives_costs_of_ways(routers):
     router = routers()
-    assert isinstance(router, Router)
+    assert isinstance(router, InProcessRouter)
     record = router.core.table.create("M0a", "balanced", None, "throttle")
     router.core.table.add_consumer(record, 0, 1, 1, 10, peer(5))
     router.core.table.add_consumer(record, 0, 2, 1, 10)

@@ -10,7 +10,7 @@ from router.amqp.scheduler import Work
 import router.testing.engine as engine
 from router.testing.output import octets_held
 from tests.peer.frames import ACCEPTED
-from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.unit.engine.talk import (
     MANY,
     consumer,
@@ -42,7 +42,7 @@ def spread_from_three() -> Iterator[None]:
     engine.use_spread()
 
 
-def connected(router: Router, octets: bytes, worker: int = 0) -> Peer:
+def connected(router: InProcessRouter, octets: bytes, worker: int = 0) -> InProcessPeer:
     peer = router.connect(worker)
     peer.feed(start() + octets)
     router.settle()

@@ -10,7 +10,7 @@ from router.interworker.port import WorkerPort
 from router.interworker.port_work import PortWork
 
 from router.interworker.region import Region
-from tests.unit.engine.host import Router
+from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.ops import from_wire
 from tests.unit.engine.talk import consumer, frames, message, messages, producer, say, start, transfer
 
@@ -91,7 +91,7 @@ def test_consumers_of_table_equal_lists(table, steps):
 
 
 def test_producers_keep_their_address_through_snapshot():
-    router = Router()
+    router = InProcessRouter()
     try:
         consuming, sending = router.connect(), router.connect()
         sending.feed(start() + producer(0, "balanced.a"))
@@ -108,7 +108,7 @@ def test_producers_keep_their_address_through_snapshot():
 
 
 def test_dropped_local_link_leaves_all_its_addresses():
-    router = Router()
+    router = InProcessRouter()
     try:
         table = router.workers[0].table
         peer = router.connect()
@@ -143,7 +143,7 @@ def test_removed_address_removes_its_consumers(table):
 def test_producers_without_consumer_wait_for_credit():
     """Producers of an address without consumers: attached before any consumer, with released deliveries, and already
     lost."""
-    router = Router()
+    router = InProcessRouter()
     try:
         sending, leaving, consuming = (router.connect() for _ in range(3))
         sending.feed(start() + producer(0, "balanced.a"))

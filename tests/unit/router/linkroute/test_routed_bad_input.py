@@ -5,8 +5,8 @@ import pytest
 from tests.peer.frames import target
 from tests.peer.types import Described, Raw, Symbol, ULong
 from tests.unit.engine.talk import begin, frames, of, producer, say, start
-from tests.unit.router.linkroute.test_routed_between import INTERIOR, Neighbour
-from tests.unit.router.linkroute.test_routed_links import Container, link_route
+from tests.unit.router.linkroute.test_routed_between import INTERIOR, RoutedNeighbour
+from tests.unit.router.linkroute.test_routed_links import ScriptedRouteContainer, link_route
 
 LOST = "qd:routed-link-lost"
 INNER = b"\x02\xa3\x0csluice.route\x40"
@@ -37,7 +37,7 @@ def routed_ends(routers, request):
     """Return (router, container, client). The client accepts frames of 512 octets."""
     router = routers(request.param)
     router.core.link_routes.replace((link_route("in"), link_route("out")))
-    container = Container(router, request.param - 1)
+    container = ScriptedRouteContainer(router, request.param - 1)
     client = router.connect(0)
     client.feed(start(max_frame_size=512))
     router.settle()
@@ -112,8 +112,8 @@ def test_answer_with_invalid_terminus_closes_container(routers, workers, ours):
     router = routers(workers, INTERIOR)
     router.core.routers.step = lambda now=None: None
     router.core.link_routes.replace((link_route("in"), link_route("out")))
-    container = Container(router, 0)
-    neighbour = Neighbour(router, workers - 1, "B", ours)
+    container = ScriptedRouteContainer(router, 0)
+    neighbour = RoutedNeighbour(router, workers - 1, "B", ours)
     neighbour.attach()
     attach = of(answer_begin_of_router(container), "attach")[0]
     ends = {"source": Described(ULong(0x99), ["a"]), "target": target("queue.a")}

@@ -9,7 +9,7 @@ from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, source, target, terminus
 from tests.peer.types import Described, Int, Map, Symbol, UByte, ULong
 from tests.unit.engine.talk import MANY, begin, flow, frames, message, of, say, start, transfer
-from tests.unit.router.linkroute.test_routed_links import Container, link_route
+from tests.unit.router.linkroute.test_routed_links import ScriptedRouteContainer, link_route
 from workers.connections.router import CONTROL
 
 INTERIOR = """
@@ -42,7 +42,7 @@ OURS = Map([(Symbol("sluice.bundle"), Int(1))])
 NO_ROUTE = "No route to the destination node"
 
 
-class Neighbour:
+class RoutedNeighbour:
     """Scripted router. Channel 0 has its control links, channel 1 its routed links. `say` sends frames on channel 1."""
 
     def __init__(self, router, worker, name, ours):
@@ -94,10 +94,10 @@ class RoutedLinkNetwork:
 
     def container(self):
         self.core.link_routes.replace((link_route("in"), link_route("out")))
-        return Container(self.router, self.next_worker())
+        return ScriptedRouteContainer(self.router, self.next_worker())
 
     def neighbour(self, name, ours):
-        return Neighbour(self.router, self.next_worker(), name, ours)
+        return RoutedNeighbour(self.router, self.next_worker(), name, ours)
 
     def announce(self, neighbour, index, *keys):
         """Announce the keys of link routes as the neighbour's."""

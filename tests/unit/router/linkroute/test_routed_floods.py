@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from router.testing.output import octets_waiting
 from tests.peer.frames import ACCEPTED, Frame, rejected
 from tests.peer.types import Described, Symbol, ULong
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.host import InProcessPeer, InProcessRouter
 from tests.unit.engine.talk import (
     MANY,
     consumer,
@@ -26,7 +26,7 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from tests.unit.router.linkroute.test_routed_links import ROUTED, Container, link_route, transfer_out
+from tests.unit.router.linkroute.test_routed_links import ROUTED, ScriptedRouteContainer, link_route, transfer_out
 
 OUTPUT_HIGH = 131_072  # octets in a write buffer above which nothing more is added (router/amqp/endpoint.pxd)
 FRAME = 16_384  # octets of the longest frame
@@ -40,7 +40,7 @@ CREDIT = 500
 class RoutedLinkPair:
     """Client and container with one routed link. Both link routes exist, and a second pair for bystanders."""
 
-    def __init__(self, router: Router, *, sends: bool, link: bool = True) -> None:
+    def __init__(self, router: InProcessRouter, *, sends: bool, link: bool = True) -> None:
         """sends: the client sends to the container. link: the client attaches a link."""
         self.router = router
         router.core.link_routes.replace(
@@ -48,7 +48,7 @@ class RoutedLinkPair:
         )
         self.sends = sends
         last = len(router.workers) - 1
-        self.container = Container(router, last)
+        self.container = ScriptedRouteContainer(router, last)
         self.client = self.connect(0)
         if link:
             self.client.feed(producer(0, "queue.a") if sends else consumer(0, "queue.a", 0))
@@ -56,7 +56,7 @@ class RoutedLinkPair:
             router.settle()
         self.discard()
 
-    def connect(self, worker: int) -> Peer:
+    def connect(self, worker: int) -> InProcessPeer:
         peer = self.router.connect(worker)
         peer.feed(start())
         self.router.settle()
@@ -67,7 +67,7 @@ class RoutedLinkPair:
         frames(self.client)
         frames(self.container.peer)
 
-    def end(self, reader: str) -> Peer:
+    def end(self, reader: str) -> InProcessPeer:
         return self.client if reader == "client" else self.container.peer
 
     def flood(self, reader: str, octets: bytes) -> None:
@@ -105,7 +105,7 @@ def fill(pair: RoutedLinkPair, reader: str) -> None:
     pair.flood(reader, octets)
 
 
-def check_bounded(peer: Peer) -> None:
+def check_bounded(peer: InProcessPeer) -> None:
     assert octets_waiting(peer.connection) <= OUTPUT_HIGH + FRAME
 
 
@@ -352,7 +352,7 @@ def test_attaches_for_blocked_container_are_refused(routers, workers) -> None:
 def test_bystander_link_is_served_during_flood(routers, workers) -> None:
     router = routers(workers)
     pair = RoutedLinkPair(router, sends=False)
-    bystander = Container(router, len(router.workers) - 1)
+    bystander = ScriptedRouteContainer(router, len(router.workers) - 1)
     # The next attach goes to the container with fewer links. Until a link exists the containers take turns.
     sender = pair.connect(0)
     for number in range(2):

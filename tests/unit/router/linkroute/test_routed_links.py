@@ -39,7 +39,7 @@ def link_route(direction, prefix="queue", **more):
     )
 
 
-class Container:
+class ScriptedRouteContainer:
     """Scripted broker to which link routes lead."""
 
     def __init__(self, router, worker):
@@ -85,7 +85,7 @@ def routed_ends(request, routers):
     far = request.param == "far"
     router = routers(workers=2 if far else 1)
     router.core.link_routes.replace((link_route("in"), link_route("out")))
-    container = Container(router, 1 if far else 0)
+    container = ScriptedRouteContainer(router, 1 if far else 0)
     client = router.connect(0)
     client.feed(start())
     router.settle()
@@ -108,7 +108,7 @@ def test_transfer_for_slot_of_replaced_link_is_released(routers, settled):
     """The record names a consumer whose slot has since been reused for the client's routed link."""
     router = routers(workers=2)
     router.core.link_routes.replace((link_route("out"),))
-    container = Container(router, 1)
+    container = ScriptedRouteContainer(router, 1)
     sender, client = router.connect(1), router.connect(0)
     client.feed(start() + consumer(0, "balanced.a"))
     router.settle()
@@ -502,7 +502,7 @@ def test_subscription_outlives_its_client(routed_ends):
 
 def test_attaches_rotate_over_containers(routed_ends):
     router, container, client = routed_ends
-    other = Container(router, 0)
+    other = ScriptedRouteContainer(router, 0)
     for number in range(4):
         client.feed(producer(number, "queue.a"))
     router.settle()
@@ -544,7 +544,7 @@ def test_coordinator_has_its_own_link_route(routed_ends):
 def test_lost_worker_detaches_other_end(routers):
     router = routers(workers=2)
     router.core.link_routes.replace((link_route("in"),))
-    container = Container(router, 1)
+    container = ScriptedRouteContainer(router, 1)
     client = router.connect(0)
     client.feed(start())
     sending((router, container, client))
@@ -555,7 +555,7 @@ def test_lost_worker_detaches_other_end(routers):
     assert (detach.closed, detach.error.value[1]) == (True, LOST)
 
 
-class LateWorker(InProcessWorker):
+class DelayedDeltaWorker(InProcessWorker):
     """Worker whose deltas arrive after the messages that rely on them, since deltas have their own socket."""
 
     def __init__(self, router, number):
@@ -573,9 +573,9 @@ class LateWorker(InProcessWorker):
 @pytest.mark.parametrize("delayed", ["container", "client"])
 @pytest.mark.parametrize("gone", [False, True])
 def test_order_that_overtakes_delta_of_other_worker_waits(routers, delayed, gone):
-    router = routers(workers=2, worker_types=(InProcessWorker, LateWorker))
+    router = routers(workers=2, worker_types=(InProcessWorker, DelayedDeltaWorker))
     router.core.link_routes.replace((link_route("in"),))
-    container = Container(router, 1 if delayed == "container" else 0)
+    container = ScriptedRouteContainer(router, 1 if delayed == "container" else 0)
     client = router.connect(0 if delayed == "container" else 1)
     client.feed(start())
     router.settle()

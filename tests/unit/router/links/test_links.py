@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.peer.frames import ACCEPTED, RELEASED, source
-from tests.unit.engine.host import Router
+from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import (
     begin,
     consumer,
@@ -178,7 +178,7 @@ steps = st.lists(
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps, st.sampled_from(["balanced.a", "closest.a", "multicast.a", "block.a", "oldest.a"]))
 def test_credit_and_occupied_places_stay_within_capacity(actions, address):
-    router = Router()
+    router = InProcessRouter()
     try:
         consuming, sending = pair(router, credit=3, address=address, listener="kept")
         link = next(record.link for record in sending.client.links.values())

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import router.testing.engine as engine
-from tests.unit.engine.actor import PART, Actor, SendingLink, run
-from tests.unit.engine.flows import MEGABYTE, check_served, deaf, one_router, pass_time, send
-from tests.unit.engine.host import Router
+from tests.unit.engine.actor import PART, ActorSender, AmqpActor, run
+from tests.unit.engine.flows import MEGABYTE, blocked_consumer, check_served, one_router, pass_time, send
+from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import begin, consumer, frames, message, messages, of, producer, say, start, transfer
 
 RELEASED = 0x26
@@ -20,7 +20,7 @@ WINDOW = FRAMES * PART
 SLACK = 1.5  # allowance for unused chunk room and octets under way
 
 
-def unfinished(session, links: int, address: str = "balanced.good") -> list[SendingLink]:
+def unfinished(session, links: int, address: str = "balanced.good") -> list[ActorSender]:
     """Return links that each send only part of a message."""
     senders = [session.sender(address) for _ in range(links)]
     for sender in senders:
@@ -29,7 +29,7 @@ def unfinished(session, links: int, address: str = "balanced.good") -> list[Send
     return senders
 
 
-def ended_by(links: list[SendingLink]) -> list[str]:
+def ended_by(links: list[ActorSender]) -> list[str]:
     """Return the conditions of the links that the router has ended."""
     return [link.ended.error.value[0] for link in links if link.ended is not None]
 
@@ -37,9 +37,9 @@ def ended_by(links: list[SendingLink]) -> list[str]:
 class BystanderClients:
     """Client with a consumer, and client that sends small and large messages to it."""
 
-    def __init__(self, router: Router, worker: int = 0) -> None:
+    def __init__(self, router: InProcessRouter, worker: int = 0) -> None:
         self.router = router
-        self.consumer, self.producer = Actor(router, "g", worker), Actor(router, "s")
+        self.consumer, self.producer = AmqpActor(router, "g", worker), AmqpActor(router, "s")
         self.actors = [self.consumer, self.producer]
         self.receiver = self.consumer.session(100).receiver("balanced.good")
         run(router, self.actors)
@@ -49,7 +49,7 @@ class BystanderClients:
 
     def hold(self) -> None:
         """Send a message that is not read, so that the session needs memory for its window."""
-        deaf(self.consumer, "balanced.little")
+        blocked_consumer(self.consumer, "balanced.little")
         run(self.router, self.actors)
         little = self.producer.sessions[0].sender("balanced.little")
         run(self.router, self.actors)
@@ -70,7 +70,7 @@ class BystanderClients:
 def test_unfinished_messages_of_many_links_stay_within_limit_of_connection(workers, sessions):
     with one_router(f"maxBufferedMegabytes: 1; maxSessionFrames: {FRAMES}", workers) as router:
         pair = BystanderClients(router, workers - 1)
-        hostile = Actor(router, "h")
+        hostile = AmqpActor(router, "h")
         opened = [hostile.session() for _ in range(sessions)]
         run(router, [hostile])
         links = [link for session in opened for link in unfinished(session, 60 // sessions)]
@@ -95,7 +95,7 @@ def test_unfinished_messages_at_limit_are_finished_by_remaining_links(workers):
     """Only links of the connection end, and no more than needed. All others finish their messages."""
     with one_router(f"maxBufferedMegabytes: 1; maxSessionFrames: {FRAMES}", workers) as router:
         pair = BystanderClients(router, workers - 1)
-        client = Actor(router, "h")
+        client = AmqpActor(router, "h")
         session = client.session()
         run(router, [client])
         links = unfinished(session, 40)
@@ -118,7 +118,7 @@ def test_unfinished_messages_that_fill_process_end_and_stream_continues():
         worker.loop.scheduler.memory.content_limit = limit
         pair = BystanderClients(router)
         pair.hold()
-        hostile = [Actor(router, f"h{number}") for number in range(4)]
+        hostile = [AmqpActor(router, f"h{number}") for number in range(4)]
         opened = [actor.session() for actor in hostile]
         run(router, hostile)
         links = [link for session in opened for link in unfinished(session, 10)]
@@ -142,7 +142,7 @@ def test_links_that_hold_little_make_room_for_stream_within_seconds():
         worker.loop.scheduler.memory.content_limit = limit
         pair = BystanderClients(router)
         pair.hold()
-        hostile = [Actor(router, f"h{number}") for number in range(4)]
+        hostile = [AmqpActor(router, f"h{number}") for number in range(4)]
         opened = [actor.session() for actor in hostile]
         run(router, hostile)
         links = [link for session in opened for link in unfinished(session, 30)]

@@ -23,7 +23,7 @@ from supervisor.management.agent import Agent
 from supervisor.processes.worker import Stage, Worker
 from supervisor.runtime.host_names import Resolver
 from tests.peer import message
-from tests.peer.management import PREFIX, Answer
+from tests.peer.management import PREFIX, ManagementReply
 from tests.unit.supervisor.harness import attach
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
@@ -169,7 +169,7 @@ class ManagedRouter:
 
     # -- Requests
 
-    def raw(self, octets: bytes, connection: int | None = None) -> list[Answer]:
+    def raw(self, octets: bytes, connection: int | None = None) -> list[ManagementReply]:
         """Hand over a message, make all requested calls, and let the workers acknowledge. Return the answers."""
         self.sent.clear()
         self.agent.handle(LocalMessage(1, connection, octets))
@@ -180,15 +180,17 @@ class ManagedRouter:
         while self.later:
             self.later.popleft()()
 
-    def _answers(self) -> list[Answer]:
+    def _answers(self) -> list[ManagementReply]:
         self.finish()
         while (delta := self.core.take_delta()) is not None:
             self.published += delta[1]
             for worker in self.workers:
                 self.core.epochs.acknowledge(worker.index, delta[0])
-        return [Answer.of(octets) for _, octets, _ in self.sent]
+        return [ManagementReply.of(octets) for _, octets, _ in self.sent]
 
-    def ask(self, operation: str | None, body: Any = None, connection: int | None = None, **properties: Any) -> Answer:
+    def ask(
+        self, operation: str | None, body: Any = None, connection: int | None = None, **properties: Any
+    ) -> ManagementReply:
         """Send one request; return its answer."""
         given = properties if operation is None else {"operation": operation, **properties}
         answers = self.raw(request(given, {} if body is None else body), connection)

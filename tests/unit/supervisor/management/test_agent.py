@@ -12,7 +12,7 @@ from supervisor.management import agent as agents
 from supervisor.management import operations
 from supervisor.management.request import decode
 from supervisor.management.response import Response, encode
-from tests.peer.management import PREFIX, Answer
+from tests.peer.management import PREFIX, ManagementReply
 from tests.unit.supervisor.management.managed_router import VERBOSE, ManagedRouter, request
 
 LINKS = 10_000
@@ -49,7 +49,7 @@ def test_long_query_is_answered_in_slices(busy):
             turns += 1
     finally:
         gc.enable()
-    answer = Answer.of(busy.sent[1][1])
+    answer = ManagementReply.of(busy.sent[1][1])
     assert len(answer.body["results"]) == LINKS
     assert turns > 3
     assert longest < 0.1, "a slice takes a few milliseconds; the last one composes the answer"
@@ -72,7 +72,7 @@ def test_links_removed_during_query_are_omitted():
     next(steps)
     router.core.receive(router.workers[0], messages.Closed(conn=leaving.number, error=None))
     octets = encode(result(steps), "r", None)
-    assert [row[0] for row in Answer.of(octets).body["results"]] == [str(number) for number in kept]
+    assert [row[0] for row in ManagementReply.of(octets).body["results"]] == [str(number) for number in kept]
 
 
 def result(steps):
@@ -103,7 +103,7 @@ def test_unfinished_answers_are_bounded(busy):
         busy.later.popleft()()
     assert len(busy.sent) == begun
     assert busy.continued == 1
-    assert all(len(Answer.of(octets).body["results"]) == LINKS for _, octets, _ in busy.sent)
+    assert all(len(ManagementReply.of(octets).body["results"]) == LINKS for _, octets, _ in busy.sent)
 
 
 def test_internal_error_is_answered_and_logged(monkeypatch):
@@ -143,7 +143,7 @@ def test_operation_may_answer_repeatedly(monkeypatch):
     assert router.ask("WATCH").status == 200
     given, context = kept[0]
     assert context.answer(given, Response.of(200, [[1.5, "text"]])) is True
-    answer = Answer.of(router.sent[-1][1])
+    answer = ManagementReply.of(router.sent[-1][1])
     assert answer.body == [[1.5, "text"]]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from router.control import messages
 from supervisor.linkroutes.local import MAX_PER_CONNECTION
-from tests.peer.management import PREFIX, Answer
+from tests.peer.management import PREFIX, ManagementReply
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 KIND = "router.connection.linkRoute"
@@ -19,11 +19,11 @@ def router():
     return ManagedRouter()
 
 
-def create(router: ManagedRouter, connection: Any, name: str | None = None, **body: Any) -> Answer:
+def create(router: ManagedRouter, connection: Any, name: str | None = None, **body: Any) -> ManagementReply:
     return ask(router, "CREATE", connection, body, **({} if name is None else {"name": name}))
 
 
-def ask(router: ManagedRouter, operation: str, connection: Any, body: Any = None, **properties: Any) -> Answer:
+def ask(router: ManagedRouter, operation: str, connection: Any, body: Any = None, **properties: Any) -> ManagementReply:
     return router.ask(operation, body, connection and connection.number, type=PREFIX + KIND, **properties)
 
 

@@ -11,7 +11,7 @@ from supervisor.links.attach import NO_LINK_ROUTE, TABLE_FULL, Accepted
 from supervisor.links.initiated import Wanted
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
 from tests.peer.types import Array, Described, Symbol, ULong
-from tests.unit.engine.host import Router, configuration
+from tests.unit.engine.host import InProcessRouter, configuration
 from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, say, settle, start, transfer
 from tests.unit.router.linkroute.test_routed_links import link_route
 
@@ -406,7 +406,7 @@ def test_initiated_connection_opens_with_octets_cut_anywhere(initiating_router, 
 def test_malformed_answers_leave_worker_unharmed(data):
     """Whatever a peer answers at any point, the connection ends or makes progress, and the worker survives."""
     before = engine.alive()
-    initiating_router = Router(1, configuration(more=CONNECTOR))
+    initiating_router = InProcessRouter(1, configuration(more=CONNECTOR))
     initiator = RecordingInitiator()
     peer = initiate_connection(initiating_router, initiator)
     octets = bytearray(b"".join(PEER_OCTETS))

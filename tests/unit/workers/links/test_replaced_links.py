@@ -5,7 +5,7 @@ import pytest
 from router.testing.turns import check_turns
 from tests.peer.frames import Frame
 from tests.unit.engine.fixture import routers
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.host import InProcessPeer, InProcessRouter
 from tests.unit.engine.talk import MANY, consumer, flow, frames, message, messages, of, say, start, transfer
 
 __all__ = ["routers"]
@@ -30,7 +30,7 @@ def broker_answers(received: list[Frame]) -> bytes:
     )  # fmt: skip
 
 
-def advance(router: Router, client: Peer, octets: bytes) -> None:
+def advance(router: InProcessRouter, client: InProcessPeer, octets: bytes) -> None:
     """Run the supervisor and each worker once, so that octets of the client and orders of the supervisor meet in one
     wake."""
     router.supervise()
