@@ -67,7 +67,8 @@ def test_missing_multicast_copies_are_lost(broker: tuple[int, int]) -> None:
 
 def test_idle_connections_are_opened_and_counted(broker: tuple[int, int]) -> None:
     port, pid = broker
-    run = amqpload(port=port, pid=pid, idle=200, opening=4, address="idle")  # ^Proton's backlog is 10
+    # Proton's backlog is 10.
+    run = amqpload(port=port, pid=pid, idle=200, opening=4, address="idle")
     assert run.status == 0, run.complaints
     assert (run.report["connections"], run.report["closed"]) == (200, 0)
     assert run.report["per_second"] > 0

@@ -255,7 +255,8 @@ def most_held(router: InProcessRouter, actors: list[AmqpActor], frames: int = 64
     return most * LENGTH // ROOM
 
 
-@pytest.mark.parametrize("frames", [64, 10_000], ids=["soon", "late"])  # ^How soon producers see the current windows
+# How soon producers see the current windows.
+@pytest.mark.parametrize("frames", [64, 10_000], ids=["soon", "late"])
 @pytest.mark.parametrize("listener", ["", "; maxSessionFrames: 500"], ids=["any", "frames"])
 def test_sessions_of_connection_share_its_bound(routers, listener, frames):
     limit = 4 * MEGABYTE

@@ -204,7 +204,8 @@ def test_links_with_output_may_end_in_any_order(routers, seed):
     sender.feed(b"".join(transfer(handle, handle, message(b"%d" % handle)) for handle in range(CONSUMERS)))
     router.settle()
     granted = choose.sample(range(CONSUMERS), CONSUMERS)
-    router.workers[0].poller.time_ns += 1_000_000_000  # ^No client is active, so all detaches are handled in one turn
+    # No client is active, so all detaches are handled in one turn.
+    router.workers[0].poller.time_ns += 1_000_000_000
     receiver.put(b"".join(flow(handle, 10) for handle in granted))
     gone = set(choose.sample(range(CONSUMERS), CONSUMERS // 2))
     leaving = choose.sample(sorted(gone), len(gone))
