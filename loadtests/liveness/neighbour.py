@@ -16,9 +16,9 @@ from loadtests.liveness.links import Role
 from loadtests.liveness.producer import Producer
 from tests.peer import frames as peer_frames
 from tests.peer.router19.engine import Router19Timers
+from tests.peer.router19.loop import Router19Loop as World19
 from tests.peer.router19.router import Arrival, Injection, Router19
 from tests.peer.router19.router import Router19Consumer as Consumer19
-from tests.peer.router19.world import Router19Loop as World19
 
 if TYPE_CHECKING:
     from loadtests.liveness.world import World

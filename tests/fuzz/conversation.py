@@ -12,8 +12,8 @@ from tests.fuzz.mutate import spoil, value
 from tests.peer.codec import encode
 from tests.peer.frames import AMQP_HEADER, PERFORMATIVES, SASL_HEADER, _typed, frame_octets, source, target
 from tests.peer.types import Described, Map, Raw, Symbol, UByte, UInt, ULong
+from tests.unit.engine.protocol_watcher import ECHOED, mark
 from tests.unit.engine.replay import BETWEEN, Event
-from tests.unit.engine.watch import ECHOED, mark
 
 BROKER = "broker"
 LISTENERS = ("main", "main", "kept", "tenants", BROKER)

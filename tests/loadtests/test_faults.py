@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from tests.loadtests.conftest import AmqpLoadRun, amqpload
-from tests.loadtests.meddler import (
+from tests.loadtests.altering_relay import (
     BEGIN,
     DETACH,
     DISPOSITION,
@@ -19,6 +18,7 @@ from tests.loadtests.meddler import (
     frame,
     uint,
 )
+from tests.loadtests.conftest import AmqpLoadRun, amqpload
 
 COUNT = 100
 PATIENT = 30  # seconds without progress, in runs that should succeed
@@ -28,13 +28,13 @@ CHOSEN = 50
 def run_altered(forward: Change | None = None, backward: Change | None = None, **options: object) -> AmqpLoadRun:
     """Run COUNT messages through the relay. Runs that should succeed give `stall_seconds=PATIENT`."""
     given = {"count": COUNT, "stall_seconds": 1, **options}
-    with FrameAlteringRelay(forward, backward) as meddler:
-        return amqpload(port=meddler.sender_port, receiver_port=meddler.receiver_port, direct=True, **given)
+    with FrameAlteringRelay(forward, backward) as relay:
+        return amqpload(port=relay.sender_port, receiver_port=relay.receiver_port, direct=True, **given)
 
 
 def only(chosen: int, frames: Change) -> Change:
     """Return a change that applies to one numbered frame and passes the others."""
-    return lambda meddler, number, data: frames(meddler, number, data) if number == chosen else [data]
+    return lambda relay, number, data: frames(relay, number, data) if number == chosen else [data]
 
 
 def test_unchanged_relay_is_no_fault() -> None:
@@ -55,8 +55,8 @@ def test_allowed_loss_is_counted() -> None:
 
 
 def test_accepted_message_that_never_arrives_is_lost() -> None:
-    def swallow(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
-        meddler.to_sender(accepted(CHOSEN))
+    def swallow(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+        relay.to_sender(accepted(CHOSEN))
         return []
 
     run = run_altered(only(CHOSEN, swallow))
@@ -78,7 +78,7 @@ def test_duplicate_message_is_reported() -> None:
 def test_disordered_messages_are_reported() -> None:
     held: list[bytes] = []
 
-    def swap(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def swap(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         if number == CHOSEN:
             held.append(data)
             return []
@@ -90,7 +90,7 @@ def test_disordered_messages_are_reported() -> None:
 
 @pytest.mark.parametrize("at", [-1, -84])  # last octet, and first one after the stamp
 def test_changed_content_is_reported(at: int) -> None:
-    def flip(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def flip(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         changed = bytearray(data)
         changed[at] ^= 1
         return [bytes(changed)]
@@ -113,7 +113,7 @@ def test_disposition_without_delivery_is_reported() -> None:
 
 @pytest.mark.parametrize(("outcome", "name"), [(0x25, "rejected"), (0x26, "released"), (0x27, "modified")])
 def test_outcomes_are_counted(outcome: int, name: str) -> None:
-    def other(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def other(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         return [data.replace(b"\x00\x53\x24\x45", b"\x00\x53" + bytes([outcome]) + b"\x45")] if number >= 0 else [data]
 
     run = run_altered(backward=other)
@@ -123,13 +123,13 @@ def test_outcomes_are_counted(outcome: int, name: str) -> None:
 def test_outcome_left_for_sender_to_settle_is_settled() -> None:
     settled_by_sender: list[bytes] = []
 
-    def forward(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def forward(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         if code_of(data) == DISPOSITION:
             settled_by_sender.append(data)
             return []
         return [data]
 
-    def unsettled(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def unsettled(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         return [data.replace(b"\x41\x00\x53\x24\x45", b"\x42\x00\x53\x24\x45")]
 
     run = run_altered(forward, unsettled)
@@ -139,8 +139,8 @@ def test_outcome_left_for_sender_to_settle_is_settled() -> None:
 
 
 def test_closed_connection_is_reported() -> None:
-    def close(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
-        meddler.close()
+    def close(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+        relay.close()
         return []
 
     run = run_altered(only(CHOSEN, close))
@@ -158,7 +158,7 @@ def test_detach_is_reported_with_condition() -> None:
 
 
 def test_delivery_without_credit_is_reported() -> None:
-    def generous(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def generous(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         return [data.replace(uint(7), uint(COUNT))] if code_of(data) == FLOW else [data]
 
     run = run_altered(backward=generous, credit=7, presettled=True)
@@ -167,7 +167,7 @@ def test_delivery_without_credit_is_reported() -> None:
 
 
 def test_transfer_outside_window_is_reported() -> None:
-    def generous(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def generous(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         return [data.replace(uint(5), uint(COUNT))] if code_of(data) in (BEGIN, FLOW) else [data]
 
     run = run_altered(backward=generous, session_window=5, presettled=True)
@@ -195,13 +195,13 @@ def test_sender_obeys_shrinking_window() -> None:
     between: list[int] = []
     last_before = -1
 
-    def forward(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def forward(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         nonlocal answers, last_before
         if number == 5:
-            meddler.to_sender(asking)
+            relay.to_sender(asking)
         if code_of(data) == FLOW:
             answers += 1
-            meddler.to_sender(asking if answers == 1 else opening)
+            relay.to_sender(asking if answers == 1 else opening)
             return []
         if answers == 0:
             last_before = number
@@ -220,7 +220,7 @@ def test_latency_includes_delay_of_path() -> None:
     """Each message is held until the next one arrives, so none can take less than one interval."""
     held: list[bytes] = []
 
-    def hold(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def hold(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         if number < 0:
             return [data]
         held.append(data)
@@ -236,7 +236,7 @@ def test_latency_includes_delay_of_path() -> None:
 def test_clock_starts_with_first_credit() -> None:
     """All messages are due within a tenth of a second; credit arrives after half a second."""
 
-    def late(meddler: FrameAlteringRelay, number: int, data: bytes) -> Frames:
+    def late(relay: FrameAlteringRelay, number: int, data: bytes) -> Frames:
         if code_of(data) == FLOW:
             time.sleep(0.5)
         return [data]

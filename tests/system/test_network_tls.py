@@ -13,8 +13,8 @@ import pytest
 
 from tests.peer import message
 from tests.peer.pki import Issued, Pki, SwappableCertificate, pki
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 from tests.system.fixtures import Start, pass_one
 from tests.system.network import CONVERGENCE, Flow, Two, View, ports
 from tests.system.router import Router, Section, listener, poll

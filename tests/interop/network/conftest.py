@@ -15,8 +15,8 @@ import pytest
 
 from tests.interop.network.net import Network, Sluice, full_mesh
 from tests.interop.network.scripted import Scripted, View
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 from tests.system.router import Section
 
 Fresh = Callable[..., str]

@@ -14,9 +14,9 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.router19.connection import InterRouterConnection
 from tests.peer.router19.engine import Router19Timers
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.paths import compute
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 from tests.system.router import SETTINGS, Router, Section, listener, poll
 
 #: Seconds for a network to converge: several intervals of HELLO on a busy machine.

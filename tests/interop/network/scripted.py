@@ -14,8 +14,8 @@ from tests.interop.network.net import CONVERGE, QUICK, Sluice
 from tests.peer.management import Management
 from tests.peer.router19 import control
 from tests.peer.router19.control import Router19Control
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 from tests.system.router import poll
 
 SILENT = ("RA", "LSR", "LSU", "MAR", "MAU")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from tests.interop.network.net import CONVERGE, QUICK, Sluice
 from tests.interop.network.scripted import Scripted, View
 from tests.peer.router19 import control
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 
 Script = Callable[..., Scripted]
 

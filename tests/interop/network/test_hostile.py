@@ -17,8 +17,8 @@ from tests.peer import frames, message
 from tests.peer.peer import AmqpPeer
 from tests.peer.router19 import control
 from tests.peer.router19.encoding import list32, map32, section
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 from tests.peer.types import Int, Long, Map, Raw, Symbol
 from tests.system.router import poll
 

@@ -14,7 +14,7 @@ from tests.interop.network.conftest import Middle, Triangle
 from tests.interop.network.net import Network, full_mesh
 from tests.peer import frames, message
 from tests.peer.peer import PeerReceiver
-from tests.peer.router19.world import Router19Loop
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.types import Described
 
 WORKER_COUNTS = (1, 3)

@@ -14,7 +14,7 @@ import pytest
 from tests.interop.network.net import CONVERGE, Network
 from tests.interop.network.scripted import Scripted, View, Voice
 from tests.peer.router19.control import Router19Control
-from tests.peer.router19.world import Router19Loop
+from tests.peer.router19.loop import Router19Loop
 from tests.system.router import poll
 
 ME = "K"

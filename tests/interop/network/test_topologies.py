@@ -9,8 +9,8 @@ import pytest
 
 from tests.interop.network.net import Network, Sluice
 from tests.peer import message
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 
 Fresh = Callable[..., str]
 

@@ -14,8 +14,8 @@ from tests.peer import frames
 from tests.peer.frames import Frame
 from tests.peer.peer import AmqpPeer
 from tests.peer.router19.connection import InterRouterConnection
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 from tests.peer.types import Array, Int, Symbol, UByte
 from tests.system.router import listener
 

@@ -15,9 +15,9 @@ from tests.peer.router19.control import Router19Control
 from tests.peer.router19.deliveries import Incoming, Outgoing
 from tests.peer.router19.engine import Router19Engine, Router19Node, Router19Timers
 from tests.peer.router19.forwarding import Forwarder
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.routed import LinkRouting
 from tests.peer.router19.transport import Router19Link
-from tests.peer.router19.world import Router19Loop
 from tests.peer.types import Described
 from tests.peer.wire import TIMEOUT
 

@@ -1,7 +1,7 @@
 """Cost of the frame types: memory, output and deliveries that one octet of input can cause.
 
 Usage: `PYTHONMALLOC=malloc python -m tests.unit.engine.amplification`. It prints one line of JSON. For each row of
-`dear_frames` it gives the frame type, the octets sent, the octets of memory that the router holds afterwards while no
+`expensive_frames` it gives the frame type, the octets sent, the octets of memory that the router holds afterwards while no
 peer reads, the octets that it writes to all peers while they read, and the number of deliveries or copies that the
 frames make or release.
 """
@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict, dataclass
 
 import router.testing.engine as engine
-from tests.unit.engine.dear_frames import ROWS, FrameRow
+from tests.unit.engine.expensive_frames import ROWS, FrameRow
 from tests.unit.engine.host import InProcessPeer, InProcessRouter
 
 

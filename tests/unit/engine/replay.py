@@ -22,10 +22,10 @@ from typing import Any
 
 import router.testing.engine as engine
 from router.control.ops import RouterOp
-from tests.unit.engine.answers import NeighbourAnswers
 from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
-from tests.unit.engine.later import ManualScheduler
-from tests.unit.engine.watch import ProtocolWatcher
+from tests.unit.engine.manual_scheduler import ManualScheduler
+from tests.unit.engine.neighbour_answers import NeighbourAnswers
+from tests.unit.engine.protocol_watcher import ProtocolWatcher
 
 Event = list[Any]
 

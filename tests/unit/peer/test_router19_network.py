@@ -11,9 +11,9 @@ import pytest
 
 from tests.peer import frames, message
 from tests.peer.router19.engine import Router19Timers
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.paths import compute
 from tests.peer.router19.router import Router19
-from tests.peer.router19.world import Router19Loop
 
 #: Short timers, but the full hello age, so that a busy processor does not make routers lose their neighbours.
 FAST = replace(Router19Timers().scaled(0.05), hello_max_age=Router19Timers().hello_max_age)

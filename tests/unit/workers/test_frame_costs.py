@@ -13,7 +13,7 @@ from router.amqp.scheduler import Work
 
 from tests.conftest import FLAVOUR
 from tests.peer.codec import encode
-from tests.unit.engine.dear_frames import MAP, ROWS
+from tests.unit.engine.expensive_frames import MAP, ROWS
 from tests.unit.engine.host import InProcessPeer, InProcessRouter
 
 #: Slices of one connection in a wake: one when its octets are read, one when it resumes at the end.

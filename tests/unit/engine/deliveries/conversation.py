@@ -13,7 +13,7 @@ from tests.peer.types import UByte
 from tests.unit.engine.deliveries import states
 from tests.unit.engine.deliveries.client import FIRST, SERIAL, ClientLink, ClientSession, ModelledClient
 from tests.unit.engine.deliveries.model import LOSSES, DeliveryModel
-from tests.unit.engine.deliveries.places import CAPACITY, ConversationTopology, open_topology
+from tests.unit.engine.deliveries.topologies import CAPACITY, ConversationTopology, open_topology
 
 Case = dict[str, Any]
 Event = list[Any]
