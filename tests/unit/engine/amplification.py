@@ -1,9 +1,9 @@
 """Cost of the frame types: memory, output and deliveries that one octet of input can cause.
 
 Usage: `PYTHONMALLOC=malloc python -m tests.unit.engine.amplification`. It prints one line of JSON. For each row of
-`expensive_frames` it gives the frame type, the octets sent, the octets of memory that the router holds afterwards while no
-peer reads, the octets that it writes to all peers while they read, and the number of deliveries or copies that the
-frames make or release.
+`expensive_frames` it gives the frame type, the octets sent, the octets of memory that the router holds afterwards
+while no peer reads, the octets that it writes to all peers while they read, and the number of deliveries or copies
+that the frames make or release.
 """
 
 import ctypes
