@@ -72,7 +72,7 @@ def test_rate_is_kept(relay: Relay) -> None:
     assert report["seconds"] >= 999 / 2_000  # the last message is due then, however late it may be
 
 
-def test_sends_for_the_time_given(relay: Relay) -> None:
+def test_time_limit_of_run_is_kept(relay: Relay) -> None:
     report = through(relay, seconds=0.3).report
     assert report["seconds"] >= 0.29
     assert report["sent"] == report["accepted"] > 1_000

@@ -97,7 +97,7 @@ def test_page_without_markers_is_refused_before_measuring(
     assert said.out == ""
 
 
-def test_start_row_with_its_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_start_row_writes_its_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = program(tmp_path, "import time\nprint('Listening on 127.0.0.1:4711', flush=True)\ntime.sleep(60)")
     out = tmp_path / "figures.json"
     bench.main(["start", "--quick", "--json", str(out), "--router", " ".join(command)])

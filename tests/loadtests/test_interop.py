@@ -75,7 +75,7 @@ def test_idle_connections_are_opened_and_counted(broker: tuple[int, int]) -> Non
     assert run.report["kib_per_connection"] > 1  # Proton needs more; a failed measurement would be 0
 
 
-def test_placement_finds_the_process(broker: tuple[int, int]) -> None:
+def test_placement_finds_process_of_broker(broker: tuple[int, int]) -> None:
     port, pid = broker
     run = amqpload(port=port, pid=pid, place="together", count=10)
     assert run.status == 0, run.complaints

@@ -190,7 +190,7 @@ def test_settlement_of_aborted_delivery_leaves_no_pending_work(routers):
     router.check_quiet()
 
 
-def test_octets_behind_the_annotations_last_pair_are_refused(routers):
+def test_octets_after_last_annotation_pair_are_refused(routers):
     router = routers()
     consuming, peer = router.connect(listener="kept"), router.connect(listener="kept")
     consuming.feed(start() + consumer(0, "balanced.a"))

@@ -124,7 +124,7 @@ SILENCE = "local-idle-timeout expired before the peer's "
 
 
 @pytest.mark.parametrize(("idle", "limit", "ends_at"), [(500, 2000, 600), (0, 500, 600), (3000, 500, 600)])
-def test_initiator_ends_a_handshake_in_which_the_peer_is_silent(pair, idle, limit, ends_at):
+def test_initiator_ends_handshake_with_silent_peer(pair, idle, limit, ends_at):
     """The shorter of idle time and handshake time counts."""
     client = pair.client
     client.connection.local_idle = idle

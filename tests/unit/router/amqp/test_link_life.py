@@ -50,7 +50,7 @@ def test_event_leads_to_state_of_table_or_fails(state: LinkLife, event: LifeEven
 
 
 @pytest.mark.starts
-def test_impossible_event_of_the_router_aborts_the_debug_flavour() -> None:
+def test_impossible_router_event_aborts_debug_flavour() -> None:
     pid = os.fork()
     if pid == 0:
         try:
@@ -85,7 +85,7 @@ def short(name: LinkLife | LifeEvent) -> str:
     return text.lower().replace("_", " ")
 
 
-def test_document_has_the_table() -> None:
+def test_document_contains_transition_table() -> None:
     table = "\n".join(["| state | events that can come, and the state after |", "| --- | --- |", *map(row, LinkLife)])
     assert table in DOCUMENT.read_text(), f"{DOCUMENT.name} is to have:\n{table}"
 
@@ -325,7 +325,7 @@ def skipped(state: LinkLife, event: LifeEvent) -> bool:
 @pytest.mark.parametrize("consumer", [True, False], ids=["consumer", "producer"])
 @pytest.mark.parametrize("event", PLAIN_EVENTS)
 @pytest.mark.parametrize("state", PLAIN_STATES)
-def test_engine_follows_the_table(state: LinkLife, event: LifeEvent, consumer: bool, later: bool) -> None:
+def test_engine_follows_transition_table(state: LinkLife, event: LifeEvent, consumer: bool, later: bool) -> None:
     if skipped(state, event):
         return
     played = LinkInState(state, consumer=consumer)
@@ -370,7 +370,7 @@ def test_decision_releases_waiting_detach(consumer: bool) -> None:
 
 
 @pytest.mark.parametrize("consumer", [True, False], ids=["consumer", "producer"])
-def test_attach_that_crosses_our_detach_is_not_reported(consumer: bool) -> None:
+def test_attach_crossing_detach_is_not_reported(consumer: bool) -> None:
     played = LinkInState(LinkLife.LIFE_ATTACHING, consumer=consumer)
     played.link.close_with(None, None)
     assert played.link.life == LinkLife.LIFE_DETACHING
@@ -382,7 +382,7 @@ def test_attach_that_crosses_our_detach_is_not_reported(consumer: bool) -> None:
     assert played.server.heard() == [DETACH]
 
 
-def test_link_closed_after_its_session_has_ended_still_holds_the_end_back() -> None:
+def test_link_closed_after_end_of_session_delays_answer_to_end() -> None:
     """The router closes a link of a session that the peer has ended, before the link is ended in its turn."""
     server = LinkLifeServer()
     server.later = True
@@ -456,7 +456,7 @@ def due_in_full_buffer(played: LinkInState, event: LifeEvent) -> bool:
 @pytest.mark.parametrize("consumer", [True, False], ids=["consumer", "producer"])
 @pytest.mark.parametrize("event", ROUTED_EVENTS)
 @pytest.mark.parametrize("state", ROUTED)
-def test_routed_link_follows_the_table(state: LinkLife, event: LifeEvent, consumer: bool) -> None:
+def test_routed_link_follows_transition_table(state: LinkLife, event: LifeEvent, consumer: bool) -> None:
     played = LinkInState(state, consumer=consumer, routed=True)
     link, server = played.link, played.server
     after = TRANSITIONS[state].get(event)
@@ -482,7 +482,7 @@ def test_routed_link_follows_the_table(state: LinkLife, event: LifeEvent, consum
 
 
 @pytest.mark.parametrize("state", [state for state in ROUTED if state != LinkLife.LIFE_ROUTE_HALF])
-def test_router_closes_a_routed_link(state: LinkLife) -> None:
+def test_routed_link_may_be_closed_by_router(state: LinkLife) -> None:
     played = LinkInState(state, consumer=True, routed=True)
     played.link.close_with("amqp:not-found", "gone")
     ended = "MADE" in state.name or "LEFT" in state.name
@@ -492,7 +492,7 @@ def test_router_closes_a_routed_link(state: LinkLife) -> None:
     assert played.server.ends == 1
 
 
-def test_attach_that_crosses_the_detach_of_a_routed_link_is_not_reported() -> None:
+def test_attach_crossing_detach_of_routed_link_is_not_reported() -> None:
     played = LinkInState(LinkLife.LIFE_ROUTE_OFFERED, consumer=True, routed=True)
     played.other_detach()
     assert played.link.life == LinkLife.LIFE_ROUTE_HALF
@@ -504,7 +504,7 @@ def test_attach_that_crosses_the_detach_of_a_routed_link_is_not_reported() -> No
     assert played.server.heard() == [DETACH]
 
 
-def test_answer_to_an_attach_that_was_not_written_ends_the_connection() -> None:
+def test_answer_to_unwritten_attach_closes_connection() -> None:
     """The peer guesses the name of a link that the router is about to attach."""
     played = LinkInState(LinkLife.LIFE_ROUTE_MADE, consumer=True, routed=True)
     played.server.peer_attach()

@@ -59,7 +59,7 @@ def test_ranges_end_at_other_states_and_gaps(routers):
     assert (6, 7) in [(first, last) for first, last, _ in heard]
 
 
-def test_state_too_long_to_collect_leaves_alone(routers):
+def test_state_too_long_to_collect_is_sent_alone(routers):
     long = rejected("n" * 2000)
     heard = outcomes(routers, (0, 1, long), (2, 3, ACCEPTED), (4, NUMBER - 1, rejected("no")))
     assert spread(heard) == {0: long, 1: long, 2: ACCEPTED, 3: ACCEPTED, **dict.fromkeys(range(4, 12), rejected("no"))}

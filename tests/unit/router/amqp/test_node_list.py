@@ -18,7 +18,7 @@ def in_child() -> int:
 
 
 @pytest.mark.starts
-def test_object_deallocated_within_a_list_leaves_it_or_aborts_the_debug_flavour() -> None:
+def test_object_deallocated_within_list_leaves_it_or_aborts_debug_flavour() -> None:
     status = in_child()
     if FLAVOUR == "debug":
         assert os.WIFSIGNALED(status)

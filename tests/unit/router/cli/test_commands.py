@@ -258,7 +258,7 @@ def test_daemon_with_invalid_configuration_fails(shell):
         (["-U", "nobody-has-this-name"], "Can't look up user nobody-has-this-name"),
     ],
 )
-def test_daemon_that_cannot_start(shell, words, message):
+def test_daemon_that_cannot_start_reports_reason(shell, words, message):
     done = shell("qdrouterd", "-d", "-c", "good.conf", *words)
     assert (done.returncode, done.stderr) == (1, f"bin/qdrouterd: {message}\n")
     assert not shell.record.exists()

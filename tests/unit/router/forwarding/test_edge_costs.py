@@ -66,7 +66,7 @@ def send(router, sending, number):
     ],
     ids=["here", "equal ones", "the cheapest", "the uplink", "as far as the uplink", "as 1.19 without others"],
 )
-def test_closest_chooses_cheapest_way(made, ways, chosen):
+def test_closest_chooses_cheapest_consumers(made, ways, chosen):
     router, peers, sending = made("closest.a", ways)
     came = []
     for number in range(12):
@@ -115,7 +115,7 @@ def test_balanced_rotates_among_idle_peers(made):
     assert sorted(came) == [0, 0, 1, 1, 2, 2]
 
 
-def test_new_worker_receives_costs_of_ways(routers):
+def test_new_worker_receives_costs_of_consumers(routers):
     router = routers()
     assert isinstance(router, InProcessRouter)
     record = router.core.table.create("M0a", "balanced", None, "throttle")

@@ -92,7 +92,7 @@ def stream(body, state):
 
 
 @pytest.mark.parametrize("state", [TRANSACTIONAL, ACCEPTED], ids=["transactional", "accepted"])
-def test_state_before_first_record_with_served_routers_keeps_the_message(edges, state):
+def test_state_before_first_record_with_served_routers_keeps_message(edges, state):
     workers = len(edges["A"].workers)
     receiving = [client(edges, "B", 0, consumer(0, "multicast.a"))]
     receiving += [client(edges, "A", worker, consumer(0, "multicast.a")) for worker in range(workers)]

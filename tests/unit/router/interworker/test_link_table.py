@@ -7,7 +7,7 @@ from router.links.consumer_link import ConsumerLink
 from router.testing.engine import linked_slots
 
 
-def test_table_with_a_freed_link_has_no_entry_for_the_slot() -> None:
+def test_table_with_freed_link_has_no_entry_for_slot() -> None:
     table, link = LinkTable(16), ConsumerLink()
     table.enter(3, 7, link)
     assert linked_slots(table) == [3]
@@ -15,7 +15,7 @@ def test_table_with_a_freed_link_has_no_entry_for_the_slot() -> None:
     assert linked_slots(table) == []
 
 
-def test_link_that_outlives_the_table_is_freed_without_it() -> None:
+def test_link_that_outlives_table_is_freed_without_it() -> None:
     table, link = LinkTable(16), ConsumerLink()
     table.enter(3, 7, link)
     del table
@@ -37,7 +37,7 @@ def test_link_that_replaces_another_in_its_slot_stays() -> None:
     table.enter(4, 9, second)
 
 
-def test_enter_with_a_link_that_has_a_slot_or_a_slot_beyond_the_end_is_refused() -> None:
+def test_entry_with_used_link_or_invalid_slot_is_refused() -> None:
     table, link = LinkTable(16), ConsumerLink()
     with pytest.raises(IndexError):
         table.enter(16, 1, link)

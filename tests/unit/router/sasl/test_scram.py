@@ -286,7 +286,7 @@ def test_exchange_with_different_binding_is_refused():
     assert "the channel binding differs" in answer.text
 
 
-def test_client_without_a_binding_chooses_no_mechanism_with_one():
+def test_client_without_binding_chooses_no_bound_mechanism():
     assert not bound_client(None)[1]
     client, chosen = bound_client(None, "SCRAM-SHA-256", ["SCRAM-SHA-256"])
     assert chosen

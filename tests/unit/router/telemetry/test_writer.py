@@ -62,7 +62,7 @@ def test_tables_can_be_written_as_parquet(tmp_path, clock, table):
         assert found.column("settle_hist").to_pylist() == [[(3, 4)]]
 
 
-def test_rows_wait_while_the_disk_takes_none(tmp_path, clock):
+def test_rows_wait_while_disk_refuses_files(tmp_path, clock):
     path = tmp_path / "telemetry"
     path.write_text("no folder")
     made = writer(path, clock)

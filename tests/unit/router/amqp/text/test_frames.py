@@ -19,7 +19,7 @@ def line(octets: bytes, received: bool = False) -> str:
     return frame_text(octets, len(octets), received)
 
 
-def test_frames_look_as_those_of_dispatch() -> None:
+def test_frames_are_shown_as_in_dispatch() -> None:
     opened = say(
         "open",
         container_id="it",
