@@ -34,9 +34,9 @@ class Container(AmqpPeer):
         fields."""
         self.offer(mechanisms)
         self.frame("sasl-outcome", code=code)
-        return self if code else self.let_in(**fields)
+        return self if code else self.open_after_sasl(**fields)
 
-    def let_in(self, **fields: Any) -> Container:
+    def open_after_sasl(self, **fields: Any) -> Container:
         """Exchange header and open, after SASL. Keywords are open fields."""
         self._expect_header(AMQP_HEADER)
         self.raw(AMQP_HEADER)

@@ -184,7 +184,7 @@ def test_scram(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     success = server.step(bytes(container.expect("sasl-response").response))
     assert isinstance(success, Success)
     container.frame("sasl-outcome", code=0, additional_data=success.additional)
-    container.let_in()
+    container.open_after_sasl()
     (row,) = poll(own.connections, "the connection is open")
     assert (row["sasl"], row["user"]) == ("SCRAM-SHA-256", "user")
 

@@ -184,7 +184,7 @@ def test_slow_peer_is_not_closed(start: Start, broker: ScriptedBroker, peers: li
     container._expect_header(SASL_HEADER)
     container.expect("sasl-init")
     container.frame("sasl-outcome", code=0)
-    container.let_in()
+    container.open_after_sasl()
     router.wait_log("Connection Opened: dir=out")
 
 

@@ -110,7 +110,7 @@ def test_broker_handshake_during_a_stop_is_not_aborted(start: Start, state: str)
         container.frame("sasl-outcome", code=0)
         container._expect_header(SASL_HEADER)
         container.expect("sasl-init")
-        container.let_in()
+        container.open_after_sasl()
         router.wait_log("Connection Opened: dir=out")
     finally:
         broker.close()

@@ -85,7 +85,7 @@ class InterRouterConnection(Router19Endpoint):
         mine = frame.target if link.receiver else frame.source
         link.capability = _capability(mine)
         if link.routed is not None:
-            link.routed.answered(link, frame)
+            link.routed.relay_attach(link, frame)
         elif link.capability in (CONTROL, DATA):
             link.kind = "control" if link.capability == CONTROL else "data"
             if fresh:
@@ -168,15 +168,15 @@ class InterRouterConnection(Router19Endpoint):
 
     def on_transfer(self, link: Router19Link, incoming: Incoming) -> None:
         if link.routed is not None:
-            link.routed.transferred(link, incoming)
+            link.routed.relay_delivery(link, incoming)
         elif link.kind == "control":
-            self.router.control_arrived(self, incoming)
+            self.router.handle_control_delivery(self, incoming)
         else:
-            self.router.forward.arrived(incoming, link)
+            self.router.forward.handle_delivery(incoming, link)
 
     def on_flow(self, link: Router19Link, frame: Frame) -> None:
         if link.routed is not None:
-            link.routed.flowed(link, frame)
+            link.routed.relay_flow(link, frame)
         else:
             link.pump()
 

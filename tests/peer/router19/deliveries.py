@@ -19,7 +19,7 @@ class CopyTarget(Protocol):
     def queue(self, out: Outgoing) -> None:
         """Queue a copy."""
 
-    def grown(self, out: Outgoing) -> None:
+    def on_more_octets(self, out: Outgoing) -> None:
         """Handle further octets of a copy, its end, or its abortion."""
 
     def settle_out(self, out: Outgoing, state: Described | None) -> None:
@@ -39,7 +39,7 @@ class Incoming:
         source: Any = None,
         tag: bytes = b"",
     ) -> None:
-        self.tell = tell
+        self.report = tell
         self.settled = settled
         #: Connection of origin; None for a local producer.
         self.source = source
@@ -62,7 +62,7 @@ class Incoming:
             for out in self.outs:
                 out.buffer += octets
                 out.complete = complete
-                out.target.grown(out)
+                out.target.on_more_octets(out)
 
     def abort(self) -> None:
         """Abort the delivery: the rest will not arrive."""
@@ -70,14 +70,14 @@ class Incoming:
         for out in self.outs:
             if not out.complete:
                 out.aborted = out.complete = True
-                out.target.grown(out)
+                out.target.on_more_octets(out)
 
     def finish(self, state: Described | None, settled: bool = True) -> None:
         """Report to the origin, unless it has settled or has had a final report."""
         if self.settled or self.finished:
             return
         self.finished = settled
-        self.tell(state, settled)
+        self.report(state, settled)
 
     def origin_settled(self, state: Described | None) -> None:
         """Record the origin's settlement, and pass it to the copies."""
@@ -86,7 +86,7 @@ class Incoming:
             out.settled = True
             out.target.settle_out(out, state)
 
-    def heard(self) -> None:
+    def on_copy_changed(self) -> None:
         """Handle a state or settlement of a copy."""
         if not self.multicast:
             out = self.outs[0]
@@ -134,4 +134,4 @@ class Outgoing:
         self.settled = settled
         if settled and self.on_settled is not None:
             self.on_settled()
-        self.incoming.heard()
+        self.incoming.on_copy_changed()

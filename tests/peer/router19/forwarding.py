@@ -70,7 +70,7 @@ class Forwarder:
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    def arrived(self, incoming: Incoming, link: Router19Link | None) -> None:
+    def handle_delivery(self, incoming: Incoming, link: Router19Link | None) -> None:
         """Handle a new or grown delivery."""
         if incoming.routed or incoming.aborted:
             return
@@ -115,7 +115,7 @@ class Forwarder:
         """Send to the destinations chosen by the treatment of a key. Return False if there are none."""
         if key[0] == "R":
             node = self.router.engine.nodes.get(key[1:])
-            connection = self.router.towards(node) if node is not None else None
+            connection = self.router.connection_towards(node) if node is not None else None
             return self._over(incoming, head, [connection] if connection is not None else [], None)
         address = self.table.get(key)
         if address is None or key[0] in "TA" or key in ("Lqdhello", "Lqdrouter", "Lqdrouter.ma"):
@@ -175,9 +175,9 @@ class Forwarder:
         connections: list[InterRouterConnection] = []
         origin = head.ingress.partition("/")[2] if head.ingress is not None else None
         if origin is None or origin in self.router.engine.nodes:
-            excluded = self.router.excluded(head.trace)
+            excluded = self.router.neighbours_in_trace(head.trace)
             for node in self.remotes(address.key):
-                connection = self.router.towards(node)
+                connection = self.router.connection_towards(node)
                 if connection is not None and connection not in connections and connection not in excluded:
                     connections.append(connection)
         # All copies must exist before the first of them can be settled.
@@ -194,13 +194,13 @@ class Forwarder:
             address.consumers.rotate(-1)
             self._local(incoming, head, [target])
             return True
-        nodes = [node for node in self.remotes(address.key) if self.router.towards(node) is not None]
+        nodes = [node for node in self.remotes(address.key) if self.router.connection_towards(node) is not None]
         if not nodes:
             return False
         lowest = min(node.cost for node in nodes)
         nearest = [node for node in nodes if node.cost == lowest]
         address.turn += 1
-        connection = self.router.towards(nearest[(address.turn - 1) % len(nearest)])
+        connection = self.router.connection_towards(nearest[(address.turn - 1) % len(nearest)])
         return self._over(incoming, head, [connection] if connection is not None else [], None)
 
     def _balanced(self, incoming: Incoming, head: MessageHead, address: Router19Address) -> bool:
@@ -228,7 +228,7 @@ class Forwarder:
         local = origin == self.router.id or origin not in engine.nodes
         found: list[tuple[tuple[bool, int], Any]] = []
         for node in self.remotes(address.key):
-            connection = self.router.towards(node)
+            connection = self.router.connection_towards(node)
             if connection is not None and (local or origin in node.valid_origins):
                 load = connection.outstanding.get(address.key, 0)
                 found.append(((load >= CAPACITY, load + node.cost), connection))

@@ -50,7 +50,7 @@ class LinkRouting:
         nodes = self.router.forward.remotes(key)
         turn = self._turns.get(key, 0)
         self._turns[key] = turn + 1
-        return self.router.towards(nodes[turn % len(nodes)])
+        return self.router.connection_towards(nodes[turn % len(nodes)])
 
 
 def _address(terminus: dict[str, Any]) -> str | None:
@@ -84,7 +84,7 @@ class RelayedLinkPair:
         self, connection: InterRouterConnection, link: Router19Link, hop: InterRouterConnection, onward: Router19Link
     ) -> None:
         self.ends = {id(link): (hop, onward), id(onward): (connection, link)}
-        self.first, self.answered_yet = link, False
+        self.first, self.answer_relayed = link, False
         #: Credit limit last granted to the sending side.
         self.limit = 0
         link.routed = onward.routed = self
@@ -92,14 +92,14 @@ class RelayedLinkPair:
     def _other(self, link: Router19Link) -> tuple[InterRouterConnection, Router19Link]:
         return self.ends[id(link)]
 
-    def answered(self, link: Router19Link, frame: Frame) -> None:
+    def relay_attach(self, link: Router19Link, frame: Frame) -> None:
         """Relay the remote answer to the onward attach."""
         connection, other = self._other(link)
-        self.answered_yet = True
+        self.answer_relayed = True
         octets = attach_octets(other.name, other.handle, other.receiver, frame.source, frame.target)
         connection.send(octets, other.session.channel)
 
-    def flowed(self, link: Router19Link, frame: Frame) -> None:
+    def relay_flow(self, link: Router19Link, frame: Frame) -> None:
         """Relay the credit of a receiver, or the drain of a sender."""
         connection, other = self._other(link)
         if connection.lost or other.detached:
@@ -119,7 +119,7 @@ class RelayedLinkPair:
             self.limit = max(self.limit, limit)
             other.grant(max(0, self.limit - other.delivery_count), drain=bool(frame.drain))
 
-    def transferred(self, link: Router19Link, incoming: Incoming) -> None:
+    def relay_delivery(self, link: Router19Link, incoming: Incoming) -> None:
         """Relay a new or grown delivery."""
         _connection, other = self._other(link)
         if incoming.routed:
@@ -150,7 +150,7 @@ class RelayedLinkPair:
         connection, other = self._other(link)
         if other.detached or connection.lost:
             return
-        if not self.answered_yet and other is self.first:
+        if not self.answer_relayed and other is self.first:
             connection.refuse(other, *LOST)
         else:
             other.detach(frames.error(*LOST))

@@ -112,7 +112,7 @@ class Router19Consumer:
         self.waiting.append(Arrival(self, out))
         self._pump()
 
-    def grown(self, out: Outgoing) -> None:
+    def on_more_octets(self, out: Outgoing) -> None:
         """Handle further octets of a copy."""
         for arrival in self.arrivals:
             if arrival.out is out:
@@ -293,7 +293,7 @@ class Router19:
         self._tags += 1
         return (self._tags - 1).to_bytes(8, "little")
 
-    def towards(self, node: Router19Node) -> InterRouterConnection | None:
+    def connection_towards(self, node: Router19Node) -> InterRouterConnection | None:
         """Return the connection towards a router."""
         if node.connection is None and node.next_hop is not None:
             hop = self.engine.nodes.get(node.next_hop)
@@ -301,7 +301,7 @@ class Router19:
         found: InterRouterConnection | None = node.connection
         return found
 
-    def excluded(self, trace: Iterable[str]) -> list[InterRouterConnection]:
+    def neighbours_in_trace(self, trace: Iterable[str]) -> list[InterRouterConnection]:
         """Return the connections to neighbours named in a trace."""
         ids = [one.partition("/")[2] for one in trace]
         nodes = [self.engine.nodes[one] for one in ids if one in self.engine.nodes]
@@ -320,15 +320,15 @@ class Router19:
             self._out(octets, self._everybody([]))
         else:
             node = self.engine.nodes.get(destination)
-            hop = self.towards(node) if node is not None else None
+            hop = self.connection_towards(node) if node is not None else None
             self._out(octets, [hop] if hop is not None else [])
 
     def _everybody(self, trace: list[str]) -> list[InterRouterConnection]:
         """Return the next-hop connections of all known routers, once each, without those that lead back."""
-        excluded = self.excluded(trace)
+        excluded = self.neighbours_in_trace(trace)
         found: list[InterRouterConnection] = []
         for node in self.engine.nodes.values():
-            hop = self.towards(node)
+            hop = self.connection_towards(node)
             if hop is not None and hop not in found and hop not in excluded:
                 found.append(hop)
         return found
@@ -340,7 +340,7 @@ class Router19:
                 incoming.complete = True
                 connection.control_out.queue(Outgoing(incoming, connection.control_out, octets))
 
-    def control_arrived(self, connection: InterRouterConnection, incoming: Incoming) -> None:
+    def handle_control_delivery(self, connection: InterRouterConnection, incoming: Incoming) -> None:
         """Handle a message on a control link."""
         if not incoming.complete or incoming.aborted:
             return
@@ -369,7 +369,7 @@ class Router19:
                 self.phantoms[key[1:]](control.read(octets))
                 return
             node = self.engine.nodes.get(key[1:])
-            hop = self.towards(node) if node is not None else None
+            hop = self.connection_towards(node) if node is not None else None
             self._out(onward, [hop] if hop is not None else [])
         elif key in ("Tqdrouter", "Tqdrouter.ma"):
             origin = head.ingress.partition("/")[2] if head.ingress is not None else None

@@ -72,7 +72,7 @@ class Router19Link:
         self.waiting.append(out)
         self.pump()
 
-    def grown(self, out: Outgoing) -> None:
+    def on_more_octets(self, out: Outgoing) -> None:
         """Send further octets of a copy."""
         self.pump()
 

@@ -4,9 +4,9 @@ An actor sends only within the session window and the link credit that it has re
 order, as from a client with one output queue: a flow that grants credit stands behind the transfers written before it.
 Nothing moves by itself:
 
-    actor.act()          queue the frames that may be written
-    actor.feed(octets)   deliver that many queued octets to the router, cut anywhere
-    actor.hear()         read the router's frames
+    actor.act()           queue the frames that may be written
+    actor.feed(octets)    deliver that many queued octets to the router, cut anywhere
+    actor.read_frames()   read the router's frames
 
 Each link keeps the messages that it has sent and received.
 """
@@ -52,10 +52,10 @@ class ActorSender:
         self.count = 0  # number of messages given to `send`
         self.outcomes: dict[int, Any] = {}  # by delivery-id
         self.unsettled: set[int] = set()
-        self.given_back = 0
+        self.returned_credit = 0
         self.frames_at_once = 0  # transfers before the next link may write; 0: no limit
         self.empty_frames = False  # send an empty frame after each partial transfer
-        self.stops_at = 0  # octets of a message after which it stalls; 0: never
+        self.stalls_after = 0  # octets of a message after which it stalls; 0: never
 
     def send(self, octets: bytes, *, settled: bool = False) -> None:
         self.count += 1
@@ -97,7 +97,7 @@ class ActorSender:
             if not settled:
                 self.unsettled.add(self.current[0])
         number, octets, at, settled = self.current
-        if self.stops_at and at >= self.stops_at:
+        if self.stalls_after and at >= self.stalls_after:
             return False
         part = octets[at : at + PART]
         more = at + len(part) < len(octets)
@@ -113,7 +113,7 @@ class ActorSender:
         """Give the remaining credit back if the router drains and nothing is left to send."""
         if self.drain and self.current is None and (not self.waiting or not self.credit) and self.ended is None:
             self.drain = False
-            self.given_back += self.credit
+            self.returned_credit += self.credit
             self.delivery_count = (self.delivery_count + self.credit) % SERIAL
             self.credit = 0
             self.session.flow(self.handle, self.delivery_count, 0, drain=True)
@@ -129,8 +129,8 @@ class ActorReceiver:
         self.pattern = pattern
         self.attached = False
         self.ended: Any = None
-        self.deaf = False  # grants no further credit
-        self.late = False  # settles nothing
+        self.withholds_credit = False  # grants no further credit
+        self.withholds_settlement = False  # settles nothing
         self.delivery_count = 0
         self.limit = 0  # delivery-count up to which the sender may send
         self.partial = b""
@@ -181,11 +181,11 @@ class ActorReceiver:
     def act(self) -> None:
         if not self.attached or self.ended is not None:
             return
-        if not self.late and self.open:
+        if not self.withholds_settlement and self.open:
             for number in self.open:
                 self.session.put("disposition", role=True, first=number, settled=True, state=ACCEPTED)
             self.open = []
-        if self.pattern and not self.deaf and not self.draining and self.credit <= self.pattern // 2:
+        if self.pattern and not self.withholds_credit and not self.draining and self.credit <= self.pattern // 2:
             self.grant(self.pattern)
 
 
@@ -196,7 +196,7 @@ class ActorSession:
         self.actor = actor
         self.channel = channel
         self.window = window  # incoming window in frames, set by each flow
-        self.shut = False  # the incoming window is not opened again
+        self.window_stays_shut = False  # the incoming window is not opened again
         self.left = window  # frames left in the incoming window
         self.next_incoming_id = 0
         self.next_outgoing_id = 0
@@ -206,7 +206,7 @@ class ActorSession:
         self.owners: dict[int, ActorSender] = {}
         self.senders: list[ActorSender] = []
         self.receivers: list[ActorReceiver] = []
-        self.theirs: dict[int, Any] = {}  # links by the router's handle
+        self.by_remote_handle: dict[int, Any] = {}  # links by the router's handle
         self.seen: set[int] = set()
         self.remote_channel: int | None = None
         self.turn = 0
@@ -215,7 +215,7 @@ class ActorSession:
         self.actor.out += say(performative, channel=self.channel, payload=payload, **fields)
 
     def flow(self, handle: int | None = None, count: int | None = None, credit: int | None = None, **fields: Any):
-        if not self.shut:
+        if not self.window_stays_shut:
             self.left = self.window
         self.put(
             "flow", next_incoming_id=self.next_incoming_id % SERIAL, incoming_window=self.left,
@@ -258,19 +258,19 @@ class ActorSession:
                 self.remote_window = (
                     frame.next_incoming_id + frame.incoming_window - self.next_outgoing_id + HALF
                 ) % SERIAL - HALF
-            if frame.handle is not None and frame.handle in self.theirs:
-                self.theirs[frame.handle].on_flow(frame)
+            if frame.handle is not None and frame.handle in self.by_remote_handle:
+                self.by_remote_handle[frame.handle].on_flow(frame)
             if frame.echo:
                 self.flow()
         elif frame.name == "transfer":
             self.next_incoming_id += 1
             self.left -= 1
             assert self.left >= 0, "the router has passed the window"
-            self.theirs[frame.handle].on_transfer(frame)
+            self.by_remote_handle[frame.handle].on_transfer(frame)
         elif frame.name == "disposition":
             self.on_disposition(frame)
         elif frame.name == "detach":
-            link = self.theirs.pop(frame.handle)
+            link = self.by_remote_handle.pop(frame.handle)
             if link.ended is None:
                 link.ended = frame.performative
                 self.put("detach", handle=link.handle, closed=True)
@@ -280,7 +280,7 @@ class ActorSession:
         for link in ours:
             if link.name == frame.fields["name"]:
                 link.attached = True
-                self.theirs[frame.handle] = link
+                self.by_remote_handle[frame.handle] = link
                 return
         self.answer(frame)
 
@@ -298,7 +298,7 @@ class ActorSession:
             self.receivers.append(link)
             self.actor.attached(link)
         link.attached = True
-        self.theirs[frame.handle] = link
+        self.by_remote_handle[frame.handle] = link
         self.put("attach", name=link.name, handle=handle, role=not frame.role, **fields)
 
     def on_disposition(self, frame: Frame) -> None:
@@ -321,7 +321,7 @@ class ActorSession:
         """Queue everything that may be written now, at most `frames` transfers, link by link."""
         for receiver in self.receivers:
             receiver.act()
-        if self.left <= self.window // 2 and not self.shut:
+        if self.left <= self.window // 2 and not self.window_stays_shut:
             self.flow()
         for _ in range(len(self.senders)):
             self.turn = (self.turn + 1) % len(self.senders)
@@ -344,9 +344,9 @@ class AmqpActor:
         self.name = name
         self.peer: InProcessPeer = router.connect(worker, listener)
         self.out = bytearray(AMQP_HEADER + say("open", container_id=name, **fields))
-        self.heard = b""
+        self.unparsed = b""
         self.sessions: dict[int, ActorSession] = {}  # by the actor's channel
-        self.by_theirs: dict[int, ActorSession] = {}
+        self.by_remote_channel: dict[int, ActorSession] = {}
         self.window = 2048  # incoming window of sessions that the router begins
         self.pattern = 100  # credit on links that the router attaches
         # called for each receiving link that the router attaches
@@ -381,21 +381,21 @@ class AmqpActor:
             self.peer.feed(part)
         return len(part)
 
-    def hear(self) -> int:
+    def read_frames(self) -> int:
         """Read the router's octets and handle complete frames. Return the number of frames."""
-        self.heard += self.peer.take()
+        self.unparsed += self.peer.take()
         at = frames = 0
-        while len(self.heard) - at >= FRAME_HEADER:
-            if self.heard.startswith(b"AMQP", at):
+        while len(self.unparsed) - at >= FRAME_HEADER:
+            if self.unparsed.startswith(b"AMQP", at):
                 at += FRAME_HEADER
                 continue
-            size = int.from_bytes(self.heard[at : at + 4], "big")
-            if len(self.heard) - at < size:
+            size = int.from_bytes(self.unparsed[at : at + 4], "big")
+            if len(self.unparsed) - at < size:
                 break
-            self.on_frame(parse_frame(self.heard[at : at + size]))
+            self.on_frame(parse_frame(self.unparsed[at : at + size]))
             at += size
             frames += 1
-        self.heard = self.heard[at:]
+        self.unparsed = self.unparsed[at:]
         return frames
 
     def on_frame(self, frame: Frame) -> None:
@@ -406,21 +406,21 @@ class AmqpActor:
             assert self.may_close, f"{self.name}: the router closes: {frame.error}"
         elif frame.name == "end":
             raise AssertionError(f"{self.name}: the router ends a session: {frame.error}")
-        elif frame.channel in self.by_theirs:
-            self.by_theirs[frame.channel].on_frame(frame)
+        elif frame.channel in self.by_remote_channel:
+            self.by_remote_channel[frame.channel].on_frame(frame)
 
     def on_begin(self, frame: Frame) -> None:
         if frame.remote_channel is not None:
             session = self.sessions[frame.remote_channel]
         else:
-            channel = FIRST + len(self.by_theirs)
+            channel = FIRST + len(self.by_remote_channel)
             session = self.sessions[channel] = ActorSession(self, channel, self.window)
             session.put(
                 "begin", remote_channel=frame.channel, next_outgoing_id=0, incoming_window=self.window,
                 outgoing_window=MANY,
             )  # fmt: skip
         session.remote_channel = frame.channel
-        self.by_theirs[frame.channel] = session
+        self.by_remote_channel[frame.channel] = session
 
     def act(self, frames: int = 64) -> None:
         """Queue everything that may be written, at most `frames` transfers per session."""
@@ -435,7 +435,7 @@ def step(router: InProcessRouter, actors: Iterable[AmqpActor], frames: int = 64,
     for actor in actors:
         if actor.stopped:
             continue
-        moved |= actor.hear() > 0
+        moved |= actor.read_frames() > 0
         actor.act(frames)
         moved |= actor.feed(octets) > 0
         router.settle()

@@ -31,7 +31,7 @@ def blocked_consumer(actor: AmqpActor, address: str, window: int = 2) -> ActorRe
     """Return a consumer in its own session, whose window never opens again."""
     session = actor.session(window)
     link = session.receiver(address)
-    session.shut = True
+    session.window_stays_shut = True
     return link
 
 

@@ -63,8 +63,8 @@ class ClientLink:
         self.count = 0  # delivery-count
         self.limit = 0  # delivery-count at which the credit ends
         self.deliveries: list[DeliveryModel] = []
-        self.coming: DeliveryModel | None = None  # delivery whose first frame has arrived and whose last has not
-        self.coming_settled = False
+        self.incomplete: DeliveryModel | None = None  # delivery whose first frame has arrived and whose last has not
+        self.incomplete_settled = False
 
     @property
     def credit(self) -> int:
@@ -88,10 +88,10 @@ class ClientSession:
         self.remote_window = 0
         self.next_id = first_id
         self.sent: dict[int, DeliveryModel] = {}
-        self.came: dict[int, DeliveryModel] = {}
+        self.received: dict[int, DeliveryModel] = {}
         self.last_came = first_id - 1
         self.links: list[ClientLink] = []
-        self.theirs: dict[int, ClientLink] = {}
+        self.by_remote_handle: dict[int, ClientLink] = {}
         self.ended = False
 
     def put(self, performative: str, *, payload: bytes = b"", **fields: Any) -> None:
@@ -158,14 +158,14 @@ class ClientSession:
             "disposition", role=role, first=first, last=last if count > 1 else None, settled=settled or None,
             state=raw(state), batchable=batchable or None,
         )  # fmt: skip
-        deliveries = self.came if role else self.sent
+        deliveries = self.received if role else self.sent
         found = range(count) if count <= len(deliveries) else ((number - first) % SERIAL for number in list(deliveries))
         for at in found:
             delivery = deliveries.get((first + at) % SERIAL) if at < count else None
             if delivery is not None and role:
-                delivery.consumer_says(state, settled)
+                delivery.report_from_consumer(state, settled)
             elif delivery is not None:
-                delivery.producer_says(state, settled)
+                delivery.report_from_producer(state, settled)
 
 
 class ModelledClient:
@@ -178,7 +178,7 @@ class ModelledClient:
         self.deliveries = deliveries
         self.out = bytearray(AMQP_HEADER + say("open", container_id=name))
         self.sessions: list[ClientSession] = []
-        self.by_theirs: dict[int, ClientSession] = {}
+        self.by_remote_channel: dict[int, ClientSession] = {}
         self.gone = False
         self.window = 2048  # incoming window of sessions that the router begins
         self.routed = routed
@@ -216,12 +216,12 @@ class ModelledClient:
                 session = self.sessions[frame.remote_channel]
             session.next_incoming = frame.next_outgoing_id
             session.remote_window = frame.incoming_window
-            self.by_theirs[frame.channel] = session
+            self.by_remote_channel[frame.channel] = session
             return
         if frame.name in ("open", "heartbeat"):
             return
         assert frame.name != "close", where
-        session = self.by_theirs[frame.channel]
+        session = self.by_remote_channel[frame.channel]
         if session.ended:
             return
         if frame.name == "end":
@@ -244,21 +244,21 @@ class ModelledClient:
             link = session.answer(frame)
             self.answered.append(link)
         link.attached = True
-        session.theirs[frame.handle] = link
+        session.by_remote_handle[frame.handle] = link
 
     def on_detach(self, session: ClientSession, frame: Frame) -> None:
-        link = session.theirs.pop(frame.handle)
+        link = session.by_remote_handle.pop(frame.handle)
         if not link.ended:
             assert self.routed, f"{self.name}: {frame}"
             link.ended = True
             for delivery in link.deliveries:
-                delivery.left_out = True
+                delivery.excluded = True
             session.put("detach", handle=link.handle, closed=True)
 
     def on_flow(self, session: ClientSession, frame: Frame) -> None:
         if frame.next_incoming_id is not None:
             session.remote_window = (frame.next_incoming_id + frame.incoming_window - session.next_outgoing) % SERIAL
-        link = session.theirs.get(frame.handle) if frame.handle is not None else None
+        link = session.by_remote_handle.get(frame.handle) if frame.handle is not None else None
         if link is not None and link.sends:
             link.limit = frame.delivery_count + frame.link_credit
         if frame.echo:
@@ -268,36 +268,36 @@ class ModelledClient:
         session.next_incoming = (session.next_incoming + 1) % SERIAL
         session.left -= 1
         assert session.left >= 0, f"{self.name}: beyond the window"
-        link = session.theirs[frame.handle]
-        if link.coming is None:
+        link = session.by_remote_handle[frame.handle]
+        if link.incomplete is None:
             link.count += 1
-            link.coming = delivery = self.deliveries[number_in(frame.payload)]
-            link.coming_settled = False
+            link.incomplete = delivery = self.deliveries[number_in(frame.payload)]
+            link.incomplete_settled = False
             if link.ended:
-                delivery.begin_late()
+                delivery.receive_after_detach()
             else:
                 delivery.begin(state)
-            session.came[frame.delivery_id] = delivery
+            session.received[frame.delivery_id] = delivery
             session.last_came = frame.delivery_id
             link.deliveries.append(delivery)
-        link.coming_settled |= bool(frame.settled)
+        link.incomplete_settled |= bool(frame.settled)
         if frame.aborted:
-            assert link.coming.over, f"{link.coming.where} is aborted"
+            assert link.incomplete.over, f"{link.incomplete.where} is aborted"
         elif not frame.more and not link.ended:
-            link.coming.come(link.coming_settled)
+            link.incomplete.receive_last_frame(link.incomplete_settled)
         if not frame.more or frame.aborted:
-            link.coming = None
+            link.incomplete = None
 
     def on_disposition(self, session: ClientSession, frame: Frame, report: Report) -> None:
         last = frame.first if frame.last is None else frame.last
-        deliveries = session.sent if frame.role else session.came
+        deliveries = session.sent if frame.role else session.received
         count = (last - frame.first) % SERIAL + 1
         for at in range(count):
             number = (frame.first + at) % SERIAL
             where = f"{self.name}, channel {session.channel}, id {number}"
             delivery = deliveries.get(number)
             assert delivery is not None, f"{where}: {frame} is of no delivery"
-            if report == (None, False) or delivery.left_out:
+            if report == (None, False) or delivery.excluded:
                 continue
             if frame.role:
                 delivery.report_to_producer(report, f"{where}, {delivery.where}")

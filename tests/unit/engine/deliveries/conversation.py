@@ -191,7 +191,7 @@ class DeliveryConversation:
         if link is None:
             return
         session = link.session
-        if role and not session.came:
+        if role and not session.received:
             return
         last = (session.last_came if role else session.next_id - 1) - back
         octets = None if state is None else bytes.fromhex(state)
@@ -212,7 +212,7 @@ class DeliveryConversation:
             return
         rng = Random(seed)
         session = link.session
-        if role and not session.came:
+        if role and not session.received:
             return
         last = session.last_came if role else session.next_id - 1
         most = min(most, STATE_OCTETS // max(len(kind) for kind in kinds))
@@ -274,7 +274,7 @@ class DeliveryConversation:
                 continue
             link.ended = True
             if self.place.routed:
-                self.leave_out(link)
+                self.exclude_deliveries(link)
                 continue
             for delivery in link.deliveries:
                 if link.sends:
@@ -286,13 +286,13 @@ class DeliveryConversation:
                     if not delivery.received and not delivery.over:
                         delivery.may_end = LOSSES
 
-    def leave_out(self, link: ClientLink) -> None:
+    def exclude_deliveries(self, link: ClientLink) -> None:
         """Exclude the deliveries of a routed link from the model, since one end of the link has gone."""
         for delivery in link.deliveries:
-            delivery.left_out = True
+            delivery.excluded = True
         for delivery in self.deliveries.values():
             if not delivery.received:
-                delivery.left_out = True
+                delivery.excluded = True
 
     # -- rest ----------------------------------------------------------------------------------------------------------
 
@@ -321,10 +321,10 @@ class DeliveryConversation:
                 if session.ended:
                     continue
                 for number, delivery in session.sent.items():
-                    if not delivery.left_out:
+                    if not delivery.excluded:
                         delivery.to_producer.check_complete(f"{client.name}, id {number}, {delivery.where}")
-                for number, delivery in session.came.items():
-                    if not delivery.left_out and not delivery.consumer_lost:
+                for number, delivery in session.received.items():
+                    if not delivery.excluded and not delivery.consumer_lost:
                         delivery.to_consumer.check_complete(f"{client.name}, id {number}, {delivery.where}")
         self.place.check_quiet()
 
@@ -343,7 +343,7 @@ class DeliveryConversation:
             self.rest()
         for session in (session for client in self.clients for session in client.sessions):
             for delivery in session.sent.values():
-                ended = delivery.over or delivery.producer_lost or delivery.left_out
+                ended = delivery.over or delivery.producer_lost or delivery.excluded
                 assert ended, f"{delivery.where} does not end"
 
     def take_all(self) -> bool:
@@ -352,7 +352,7 @@ class DeliveryConversation:
         open_ids = [
             (link.session, number)
             for link in links
-            for number, one in link.session.came.items()
+            for number, one in link.session.received.items()
             if not (one.over or one.consumer_lost)
         ]
         for session, number in dict.fromkeys(open_ids):

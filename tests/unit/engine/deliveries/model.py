@@ -19,33 +19,33 @@ LOSSES: Final = frozenset((RELEASED, LOST))
 class Reports:
     """Reports from one end of a delivery to the other."""
 
-    said: list[Report] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
     at: int = -1  # index of the last report received
     settled: bool = False  # the settlement was received
-    needless: bool = False  # the receiving end is gone or has settled: further reports are not required
+    not_required: bool = False  # the receiving end is gone or has settled: further reports are not required
     carried: bytes | None = None  # state in the transfer
 
     @property
     def state(self) -> bytes | None:
-        return next((state for state, _settled in reversed(self.said) if state is not None), None)
+        return next((state for state, _settled in reversed(self.reports) if state is not None), None)
 
     def receive(self, report: Report, where: str) -> None:
         assert not self.settled, f"{where}: {shown(report)} behind the settlement"
-        found = next((at for at in range(self.at + 1, len(self.said)) if self.said[at] == report), None)
+        found = next((at for at in range(self.at + 1, len(self.reports)) if self.reports[at] == report), None)
         assert found is not None, f"{where}: received {shown(report)}, expected one of {self.expected()}"
         self.at = found
         self.settled = report[1]
 
     def expected(self) -> str:
-        return ", ".join(shown(report) for report in self.said[self.at + 1 :]) or "nothing"
+        return ", ".join(shown(report) for report in self.reports[self.at + 1 :]) or "nothing"
 
     def check_complete(self, where: str) -> None:
         """Raise AssertionError unless the last report was received or tells the end nothing new."""
-        last = len(self.said) - 1
-        if self.needless or self.settled or self.at == last:
+        last = len(self.reports) - 1
+        if self.not_required or self.settled or self.at == last:
             return
-        before = self.said[self.at] if self.at >= 0 else (self.carried, False)
-        known = before == self.said[last] and not self.said[last][1]
+        before = self.reports[self.at] if self.at >= 0 else (self.carried, False)
+        known = before == self.reports[last] and not self.reports[last][1]
         assert known, f"{where}: nothing received of {self.expected()}"
 
 
@@ -67,55 +67,55 @@ class DeliveryModel:
     over: bool = False  # settled by one end, or by the router
     producer_lost: bool = False
     consumer_lost: bool = False
-    left_out: bool = False  # excluded from the model: an end of its routed link has gone
+    excluded: bool = False  # excluded from the model: an end of its routed link has gone
 
     @property
     def where(self) -> str:
         return f"delivery {self.number}"
 
-    def consumer_says(self, state: bytes | None, settled: bool) -> None:
+    def report_from_consumer(self, state: bytes | None, settled: bool) -> None:
         if self.router_settles and not self.consumer_lost:
-            self.says_again(state, settled)
+            self.repeat_outcome(state, settled)
         if self.over or self.consumer_lost or (state is None and not settled):
             return
         said = self.to_producer
         kept = state
         if state is None and not self.routed:
             kept = said.state
-        if self.routed or not said.said or said.said[-1] != (kept, settled):
-            said.said.append((kept, settled))
+        if self.routed or not said.reports or said.reports[-1] != (kept, settled):
+            said.reports.append((kept, settled))
         if settled:
             self.over = True
-            self.to_consumer.needless = True
+            self.to_consumer.not_required = True
         elif self.awaits_settlement(state) and (self.settled_by_router or self.producer_lost):
             self.over = self.router_settles = True
-            said.said.append((state, True))
+            said.reports.append((state, True))
             # The consumer's own router omits states that are longer than accepted and released. Another router returns
             # them.
-            self.to_consumer.said += [(None, True), (state, True)]
+            self.to_consumer.reports += [(None, True), (state, True)]
 
     def awaits_settlement(self, state: bytes | None) -> bool:
         """Return True if a consumer that has given this state waits for the settlement."""
         return is_outcome(state) and not self.routed and not self.presettled
 
-    def says_again(self, state: bytes | None, settled: bool) -> None:
+    def repeat_outcome(self, state: bytes | None, settled: bool) -> None:
         """Record a further report after the consumer's outcome. Between routers it may replace the first one."""
         kept = self.to_producer.state if state is None else state
         ends = settled or is_outcome(state)
-        self.to_producer.said.append((kept, ends))
-        self.to_consumer.said += [(None, True), (kept, ends)]
-        self.to_consumer.needless = True
+        self.to_producer.reports.append((kept, ends))
+        self.to_consumer.reports += [(None, True), (kept, ends)]
+        self.to_consumer.not_required = True
 
-    def producer_says(self, state: bytes | None, settled: bool) -> None:
+    def report_from_producer(self, state: bytes | None, settled: bool) -> None:
         if self.over or self.producer_lost or (state is None and not settled):
             return
         kept = state
         if state is None and not self.routed:
             kept = self.to_producer.state
-        self.to_consumer.said.append((kept, settled))
+        self.to_consumer.reports.append((kept, settled))
         if settled:
             self.over = True
-            self.to_producer.needless = True
+            self.to_producer.not_required = True
         if self.first_states[-1] != state and state is not None:
             self.first_states.append(state)
 
@@ -123,7 +123,7 @@ class DeliveryModel:
         """Record that the message's first frame has arrived with this state."""
         assert not self.begun, f"{self.where} has come twice"
         self.begun = True
-        known = state in self.first_states or self.left_out
+        known = state in self.first_states or self.excluded
         assert known, f"{self.where}: {shown((state, False))} in its transfer, sent {self.first_states}"
         if state is not None:
             # The transfer reports the producer's latest state, and no settlement. If the same state was reported
@@ -131,24 +131,24 @@ class DeliveryModel:
             reports = self.to_consumer
             reports.carried = state
             if state != self.first_states[0]:
-                reports.at = max((at for at, one in enumerate(reports.said) if one == (state, False)), default=-1)
+                reports.at = max((at for at, one in enumerate(reports.reports) if one == (state, False)), default=-1)
 
-    def begin_late(self) -> None:
+    def receive_after_detach(self) -> None:
         """Record that the message's first frame has arrived on a link that the consumer has detached."""
         assert not self.begun, f"{self.where} has come twice"
-        self.begun = self.consumer_lost = self.to_consumer.needless = True
+        self.begun = self.consumer_lost = self.to_consumer.not_required = True
 
-    def come(self, settled: bool) -> None:
+    def receive_last_frame(self, settled: bool) -> None:
         """Record that all of the message has arrived. settled: the settled flag of its transfers."""
         self.received = True
         if self.presettled:
             assert settled, f"{self.where} was settled"
-        elif settled and not self.left_out:
+        elif settled and not self.excluded:
             reports = self.to_consumer
             # The last frame of a routed link may repeat a settlement that a disposition has reported with a state.
             assert self.over, f"{self.where} is settled in its transfer, its producer has not settled"
             assert self.routed or not reports.settled, f"{self.where} is settled again in its transfer"
-            reports.at = len(reports.said) - 1
+            reports.at = len(reports.reports) - 1
             reports.settled = True
 
     def report_to_producer(self, report: Report, where: str) -> None:
@@ -156,8 +156,8 @@ class DeliveryModel:
         reports = self.to_producer
         if settled and state in self.may_end and not reports.settled:
             self.over = True
-            if report not in reports.said[reports.at + 1 :]:
-                reports.said.append(report)
+            if report not in reports.reports[reports.at + 1 :]:
+                reports.reports.append(report)
         reports.receive(report, where)
 
     def lose_consumer(self) -> None:
@@ -165,17 +165,17 @@ class DeliveryModel:
         if not self.received:
             self.may_end = LOSSES
         if not self.over:
-            self.to_producer.said.append((LOST, True))
+            self.to_producer.reports.append((LOST, True))
             self.over = True
         self.consumer_lost = True
-        self.to_consumer.needless = True
+        self.to_consumer.not_required = True
 
     def lose_producer(self) -> None:
         self.producer_lost = True
-        self.to_producer.needless = True
+        self.to_producer.not_required = True
         if not self.over and self.awaits_settlement(self.to_producer.state):
             self.over = True
-            self.to_consumer.said.append((LOST, True))
+            self.to_consumer.reports.append((LOST, True))
 
 
 def shown(report: Report) -> str:

@@ -17,10 +17,10 @@ CAPACITY = 250
 EXCEEDED = "amqp:resource-limit-exceeded"
 
 
-def late(actor: AmqpActor, address: str, credit: int = 1_000_000) -> ActorReceiver:
+def receiver_without_settling(actor: AmqpActor, address: str, credit: int = 1_000_000) -> ActorReceiver:
     """Return a receiver that settles nothing."""
     link = actor.session(1_000_000).receiver(address, credit)
-    link.late = True
+    link.withholds_settlement = True
     return link
 
 
@@ -60,7 +60,7 @@ def test_producer_at_connection_bound_is_slowed(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
     pair = BystanderPair(router)
     worker, gateway = AmqpActor(router, "worker"), AmqpActor(router, "gateway")
-    receiver = late(worker, "balanced.jobs")
+    receiver = receiver_without_settling(worker, "balanced.jobs")
     run(router, [worker])
     senders = many_senders(gateway, "balanced.jobs", 40)
     run(router, [gateway])
@@ -74,7 +74,7 @@ def test_producer_at_connection_bound_is_slowed(routers):
     pass_time(router, everybody)
     pair.check()
     assert [sender.ended for sender in senders] == [None] * len(senders)
-    receiver.late = False
+    receiver.withholds_settlement = False
     run(router, everybody, rounds=5000)
     assert len(receiver.got) == 40 * CAPACITY
     assert all(sender.idle for sender in senders)
@@ -88,7 +88,7 @@ def test_receiver_that_never_settles_is_closed_at_process_bound(routers, workers
     pair = BystanderPair(router)
     hoarder, gateway = AmqpActor(router, "hoarder"), AmqpActor(router, "gateway", workers - 1)
     hoarder.may_close = True
-    receiver = late(hoarder, "balanced.hoard")
+    receiver = receiver_without_settling(hoarder, "balanced.hoard")
     run(router, [hoarder, gateway])
     session = gateway.session()
     most = 0
@@ -121,9 +121,9 @@ def test_receiver_with_few_deliveries_survives_full_process(routers):
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=limit)
     pair = BystanderPair(router)
     worker, filler = AmqpActor(router, "worker"), AmqpActor(router, "filler")
-    receiver = late(worker, "balanced.jobs")
+    receiver = receiver_without_settling(worker, "balanced.jobs")
     full = worker.session(2).receiver("balanced.full")
-    full.session.shut = True
+    full.session.window_stays_shut = True
     run(router, [worker, filler])
     jobs, filling = filler.session().sender("balanced.jobs"), filler.session().sender("balanced.full")
     run(router, [worker, filler])
@@ -150,7 +150,7 @@ def test_routed_receiver_that_never_settles_is_closed_but_not_broker(routers, wo
     run(router, [broker])
     hoarder, client = AmqpActor(router, "hoarder"), AmqpActor(router, "client")
     hoarder.may_close = True
-    late(hoarder, "routed.hoard")
+    receiver_without_settling(hoarder, "routed.hoard")
     run(router, [hoarder, broker])
     (filling,) = broker.senders
     receiver = client.session().receiver("routed.good")
@@ -183,7 +183,7 @@ def test_remote_receiver_that_never_settles_is_closed_at_its_router(networks):
     near, far = network["A"], network["B"]
     hoarder, good = AmqpActor(far, "hoarder"), AmqpActor(far, "good")
     hoarder.may_close = True
-    late(hoarder, "balanced.hoard")
+    receiver_without_settling(hoarder, "balanced.hoard")
     receiver = good.session().receiver("balanced.good")
     run(far, [hoarder, good])
     for address in ("balanced.hoard", "balanced.good"):

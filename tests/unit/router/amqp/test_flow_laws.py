@@ -69,8 +69,8 @@ class FlowScenario:
             self.to[address].append(sender)
         for _ in range(0 if address == "routed.d" else random.randint(1, 2)):
             receiver = self.session().receiver(address, random.choice((1, 2, 20, *BIG)))
-            receiver.late = random.random() < 0.3
-            receiver.deaf = random.random() < 0.3
+            receiver.withholds_settlement = random.random() < 0.3
+            receiver.withholds_credit = random.random() < 0.3
             self.by[address].append(receiver)
 
     def misbehave(self, steps: int) -> None:
@@ -84,16 +84,16 @@ class FlowScenario:
             elif what == 1:
                 session = random.choice(list(actor.sessions.values()) or [None])
                 if session is not None:
-                    session.shut = not session.shut
+                    session.window_stays_shut = not session.window_stays_shut
             elif what == 2:
                 for link in actor.receivers:
-                    link.deaf = random.random() < 0.5
+                    link.withholds_credit = random.random() < 0.5
             elif what == 3:
                 for link in actor.receivers:
                     if link.attached and not link.draining:
                         link.grant(random.choice((0, 1, 30)), drain=True)
             if not actor.stopped:
-                actor.hear()
+                actor.read_frames()
                 actor.act(random.randint(1, 30))
                 actor.feed(random.choice((1, 100, 20_000, 100_000, None)))
                 self.router.settle()
@@ -102,9 +102,9 @@ class FlowScenario:
         for actor in self.actors:
             actor.stop(False)
             for session in actor.sessions.values():
-                session.shut = False
+                session.window_stays_shut = False
             for link in actor.receivers:
-                link.late = link.deaf = False
+                link.withholds_settlement = link.withholds_credit = False
         run(self.router, self.actors, rounds=3000)
 
 
@@ -139,12 +139,12 @@ def test_window_shut_for_lack_of_credit_opens_with_new_credit(routers):
     assert session.remote_window == 0
     assert later.credit == 0
     receiver = good.session().receiver("balanced.later", 300)
-    receiver.late = True
+    receiver.withholds_settlement = True
     send(later, [10] * (CAPACITY + 1))
     run(router, [producer, bad, good])
     # The consumer's whole credit is used. When credit returns, the window must open again.
     assert len(receiver.got) == CAPACITY
-    receiver.late = False
+    receiver.withholds_settlement = False
     run(router, [producer, bad, good])
     check_served(later, [receiver])
     assert later.credit == CAPACITY
@@ -234,7 +234,7 @@ def test_slow_consumer_delays_only_its_own_producers(workers: int, seed: int) ->
         def attached(link: ActorReceiver) -> None:
             # Links are recognised by the router's link names, which end with the client's link name.
             if held_at_broker and link.name.startswith("bad"):
-                link.session.shut = True
+                link.session.window_stays_shut = True
             else:
                 at_broker.append(link)
 
@@ -248,10 +248,10 @@ def test_slow_consumer_delays_only_its_own_producers(workers: int, seed: int) ->
         good = clients[0].session(random.choice((1, 5, 2048))).receiver("balanced.good", random.choice((1, 30)))
         run(router, actors)
         if mode == "credit":
-            badly.deaf = True
+            badly.withholds_credit = True
             badly.grant(0)
         elif mode == "window":
-            badly.session.shut = True
+            badly.session.window_stays_shut = True
         victims, senders, routed_senders = [], [], []
         for client in clients[1:]:
             session = client.session(random.choice((1, 2048)))
@@ -286,12 +286,12 @@ def test_link_without_deliveries_keeps_its_credit_at_bound(routers):
     session = producer.session()
     filling, served = session.sender("balanced.x"), session.sender("balanced.y")
     run(router, [producer])
-    receiver.session.shut = True
+    receiver.session.window_stays_shut = True
     send(served, [1000] * 240)
     send(filling, [100_000] * 30)
     run(router, [producer, bad, good])
     assert filling.credit <= CAPACITY - 8
-    receiver.session.shut = False
+    receiver.session.window_stays_shut = False
     send(served, [10] * 300, first=240)
     run(router, [producer, bad, good])
     assert len(receiver.got) == 540
@@ -343,7 +343,7 @@ def test_links_and_sessions_have_turns_by_octets(routers, window):
     small = sessions[0].receiver("balanced.small")
     run(router, [consumer])
     for session in sessions:
-        session.shut = True
+        session.window_stays_shut = True
     senders = [producer.session().sender(f"balanced.{n}{c}") for c in range(2) for n in range(3)]
     little = producer.session().sender("balanced.small")
     run(router, [producer])
@@ -351,10 +351,10 @@ def test_links_and_sessions_have_turns_by_octets(routers, window):
         send(sender, [400_000] * 4)
     send(little, [100] * 40)
     run(router, [producer])
-    consumer.hear()
+    consumer.read_frames()
     before = {link: link.octets for link in streams}
     for session in sessions:
-        session.shut = False
+        session.window_stays_shut = False
     while all(len(link.got) < 3 for link in streams):
         assert step(router, [producer, consumer])
         for session in sessions:
@@ -497,7 +497,7 @@ def test_lagging_peer_may_use_window_granted_earlier(routers, listener):
     for _ in range(4):
         producer.feed(2_000_000)
         router.settle()
-    producer.hear()  # raises if the router has reported an error
+    producer.read_frames()  # raises if the router has reported an error
 
 
 # -- credit -----------------------------------------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def test_credit_is_kept_while_consumers_attach_detach_and_drain(workers: int, se
                 send(random.choice(senders), [random.choice((10, 20_000))], first=number)
             for actor in random.sample(actors, random.randint(0, 2)):
                 if random.random() < 0.7:
-                    actor.hear()
+                    actor.read_frames()
                 actor.act(random.randint(1, 5))
                 actor.feed(random.choice((10, 500, None)))
                 router.settle()
@@ -566,15 +566,15 @@ def test_ends_of_routed_link_agree_on_credit(workers: int, seed: int) -> None:
             elif what == 1 and not receiving.draining:
                 receiving.grant(random.choice((0, 1, 4, 50)), drain=random.random() < 0.5)
             elif what == 2:
-                receiving.session.shut = random.random() < 0.5
+                receiving.session.window_stays_shut = random.random() < 0.5
             actor = random.choice(actors)
             if random.random() < 0.7:
-                actor.hear()
+                actor.read_frames()
             actor.act(random.randint(1, 5))
             actor.feed(random.choice((10, 3000, None)))
             router.settle()
         for _, receiving in pairs:
-            receiving.session.shut = False
+            receiving.session.window_stays_shut = False
         run(router, actors)
         for sending, receiving in pairs:
             assert receiving.draining is False

@@ -97,15 +97,15 @@ def counter_of(router, what):
 def test_link_that_fills_process_is_ended_and_waiting_link_kept(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1; maxSessionFrames: 20"), content_limit=LIMIT)
     given_up = counter_of(router, "given_up")
-    innocent = BystanderSession(router)
+    bystander = BystanderSession(router)
     actors, filling = filled(router)
-    send(innocent.served, [12_000_000])
-    run(router, [*actors, *innocent.actors])
+    send(bystander.served, [12_000_000])
+    run(router, [*actors, *bystander.actors])
     shut = counter_of(router, "windows_shut")
     assert shut >= 1
-    assert not innocent.served.idle
-    pass_time(router, [*actors, *innocent.actors])
-    innocent.check()
+    assert not bystander.served.idle
+    pass_time(router, [*actors, *bystander.actors])
+    bystander.check()
     ended = [condition(link) for link in filling if link.ended is not None]
     assert ended in ([EXCEEDED], [EXCEEDED] * 2)  # as many as make room
     assert counter_of(router, "given_up") == given_up + len(ended)
@@ -123,41 +123,41 @@ def test_full_process_ends_no_link_while_none_waits(routers):
 def test_full_process_ends_no_link_that_is_served(routers):
     """Consumers read messages of all links except the one that holds little."""
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
-    innocent = BystanderSession(router)
+    bystander = BystanderSession(router)
     actors, filling = filled(router)
-    send(innocent.served, [12_000_000])
-    everybody = [*actors, *innocent.actors]
+    send(bystander.served, [12_000_000])
+    everybody = [*actors, *bystander.actors]
     run(router, everybody)
-    assert not innocent.served.idle
+    assert not bystander.served.idle
     sessions = list(actors[0].sessions.values())
     for _ in range(8):
         for session in sessions:
             session.window = 3
-            session.shut = False
+            session.window_stays_shut = False
             session.flow()
-            session.shut = True
+            session.window_stays_shut = True
         pass_time(router, everybody, 1)
     assert [link.ended for link in filling] == [None] * len(filling)
-    assert (innocent.little.ended, innocent.served.ended) == (None, None)
+    assert (bystander.little.ended, bystander.served.ended) == (None, None)
     for session in sessions:
         session.window = 2048
-        session.shut = False
+        session.window_stays_shut = False
     run(router, everybody)
-    innocent.check()
+    bystander.check()
 
 
 def test_link_that_holds_little_keeps_its_credit_in_full_process(routers):
     router = routers(text=configuration(), content_limit=LIMIT)
-    innocent = BystanderSession(router)
-    sender = innocent.producer.session().sender(None)  # anonymous sender
+    bystander = BystanderSession(router)
+    sender = bystander.producer.session().sender(None)  # anonymous sender
     filled(router)
     assert router.workers[0].loop.scheduler.memory.crowded
-    run(router, innocent.actors)
+    run(router, bystander.actors)
     for number in range(300):
         to = "balanced.little" if number == 10 else "balanced.good"
         sender.send(message(b"<n:%d>" % number, to=to))
-    run(router, innocent.actors)
-    assert len(innocent.receiver.got) == 299
+    run(router, bystander.actors)
+    assert len(bystander.receiver.got) == 299
     assert sender.credit == 249
 
 
@@ -166,19 +166,19 @@ def test_fault_while_ending_link_closes_its_connection(routers, monkeypatch):
         raise engine.InjectedError
 
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
-    innocent = BystanderSession(router)
+    bystander = BystanderSession(router)
     actors, _ = filled(router)
-    send(innocent.served, [12_000_000])
-    run(router, [*actors, *innocent.actors])
+    send(bystander.served, [12_000_000])
+    run(router, [*actors, *bystander.actors])
     monkeypatch.setattr(ConnectionHandler, "on_given_up", faulty)
     faults = router.workers[0].faults
     with pytest.raises(FaultError):
-        pass_time(router, innocent.actors)
+        pass_time(router, bystander.actors)
     assert [type(fault) for fault in faults] == [engine.InjectedError]
     faults.clear()
     router.settle()
-    assert [actor.peer.gone for actor in [*actors, *innocent.actors]].count(True) == 1
-    assert not innocent.producer.peer.gone
+    assert [actor.peer.gone for actor in [*actors, *bystander.actors]].count(True) == 1
+    assert not bystander.producer.peer.gone
 
 
 @pytest.mark.timeout(900)  # for runs under the sanitizers on a shared machine
@@ -303,33 +303,33 @@ def test_consumer_of_lost_producers_messages_is_ended(routers):
     for producer in producers:
         producer.peer.lose()
     router.settle()
-    innocent = BystanderSession(router)
-    send(innocent.served, [12_000_000])
-    run(router, [consumers, *innocent.actors])
-    assert not innocent.served.idle
-    pass_time(router, [consumers, *innocent.actors])
-    innocent.check()
+    bystander = BystanderSession(router)
+    send(bystander.served, [12_000_000])
+    run(router, [consumers, *bystander.actors])
+    assert not bystander.served.idle
+    pass_time(router, [consumers, *bystander.actors])
+    bystander.check()
     ended = [condition(link) for link in consumers.receivers if link.ended is not None]
     assert ended in ([EXCEEDED], [EXCEEDED] * 2)
 
 
 def test_consumer_of_detached_links_messages_is_ended(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1; maxSessionFrames: 20"))
-    innocent = BystanderSession(router)
-    consumers = [blocked_consumer(innocent.bad, f"balanced.deaf{number}") for number in range(2)]
-    run(router, innocent.actors)
+    bystander = BystanderSession(router)
+    consumers = [blocked_consumer(bystander.bad, f"balanced.deaf{number}") for number in range(2)]
+    run(router, bystander.actors)
     for consumer, messages in zip(consumers, (20, 100), strict=True):
-        link = innocent.producer.session().sender(f"balanced.deaf{consumers.index(consumer)}")
-        run(router, innocent.actors)
+        link = bystander.producer.session().sender(f"balanced.deaf{consumers.index(consumer)}")
+        run(router, bystander.actors)
         send(link, [9_500] * messages, settled=True)
-        run(router, innocent.actors)
+        run(router, bystander.actors)
         link.detach()
-        run(router, innocent.actors)
-    send(innocent.served, [12_000_000])
-    run(router, innocent.actors)
-    assert not innocent.served.idle
-    pass_time(router, innocent.actors)
-    innocent.check()
+        run(router, bystander.actors)
+    send(bystander.served, [12_000_000])
+    run(router, bystander.actors)
+    assert not bystander.served.idle
+    pass_time(router, bystander.actors)
+    bystander.check()
     assert [condition(link) for link in consumers] == [None, EXCEEDED]
 
 
@@ -343,13 +343,13 @@ def test_consumer_of_other_workers_messages_is_ended(routers):
     consumers = list(actors[0].receivers)
     pass_time(router, actors)
     assert [link.ended for link in consumers] == [None] * len(consumers)  # no link waits for room
-    innocent = BystanderSession(router)
-    send(innocent.served, [12_000_000])
-    everybody = [*actors, *innocent.actors]
+    bystander = BystanderSession(router)
+    send(bystander.served, [12_000_000])
+    everybody = [*actors, *bystander.actors]
     run(router, everybody)
-    assert not innocent.served.idle
+    assert not bystander.served.idle
     pass_time(router, everybody)
-    innocent.check()
+    bystander.check()
     ended = [condition(link) for link in consumers if link.ended is not None]
     assert ended in ([EXCEEDED], [EXCEEDED] * 2)
     assert [link.ended for link in filling] == [None] * len(filling)
@@ -408,35 +408,35 @@ def test_window_opens_as_soon_as_there_is_room(routers, bound):
     """The window opens without a timer."""
     listener = "maxSessionFrames: 20; maxBufferedMegabytes: 1" if bound == "connection" else "maxSessionFrames: 20"
     router = routers(text=configuration(listener=listener), content_limit=MEGABYTE if bound == "process" else None)
-    innocent = BystanderSession(router)
-    filler = innocent.producer if bound == "connection" else AmqpActor(router, "f")
-    consumer = blocked_consumer(innocent.bad, "balanced.x")
-    everybody = [*innocent.actors, filler]
+    bystander = BystanderSession(router)
+    filler = bystander.producer if bound == "connection" else AmqpActor(router, "f")
+    consumer = blocked_consumer(bystander.bad, "balanced.x")
+    everybody = [*bystander.actors, filler]
     run(router, everybody)
     filling = filler.session().sender("balanced.x")
     run(router, everybody)
     send(filling, [9_500] * 200)
-    send(innocent.served, [12_000_000])
+    send(bystander.served, [12_000_000])
     run(router, everybody)
-    assert not innocent.served.idle
+    assert not bystander.served.idle
     assert counter_of(router, "windows_shut") >= 1
     consumer.session.window = 2048
-    consumer.session.shut = False
+    consumer.session.window_stays_shut = False
     run(router, everybody)
-    innocent.check()
+    bystander.check()
     check_served(filling, [consumer])
 
 
 def test_session_that_ends_while_waiting_for_room_is_forgotten(routers):
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=MEGABYTE)
-    innocent = BystanderSession(router)
+    bystander = BystanderSession(router)
     actors, _ = filled(router, 2)
-    everybody = [*innocent.actors, *actors]
-    send(innocent.served, [12_000_000])
+    everybody = [*bystander.actors, *actors]
+    send(bystander.served, [12_000_000])
     run(router, everybody)
     shut = counter_of(router, "windows_shut")
-    innocent.session.put("end")
-    innocent.producer.feed()
+    bystander.session.put("end")
+    bystander.producer.feed()
     router.settle()
     assert counter_of(router, "windows_shut") == shut - 1
     pass_time(router, actors)

@@ -125,11 +125,11 @@ def test_messages_from_other_worker_keep_to_process_bound(routers: Any, settled:
     client(router, 1, *(consumer(handle, f"balanced.{handle}", 0) for handle in range(10)))
     reading = client(router, 1, consumer(0, "balanced.read"))
     sending = client(router, 0, *(producer(handle, f"balanced.{handle}") for handle in range(10)))
-    innocent = client(router, 0, producer(0, "balanced.read"))
+    bystander = client(router, 0, producer(0, "balanced.read"))
     most = 0
     for number in range(300):
         sending.feed(transfer(number % 10, number, message(b"x" * 15_000), settled=settled))
-        innocent.feed(transfer(0, number, message(b"%d" % number), settled=settled))
+        bystander.feed(transfer(0, number, message(b"%d" % number), settled=settled))
         router.settle()
         reading.feed(b"" if settled else settle(number, state=ACCEPTED))
         router.settle()

@@ -57,7 +57,7 @@ def receivers(count: int, credit: int = MANY) -> bytes:
 def test_delivery_for_ten_thousand_consumers_takes_many_wakes(routers: Any) -> None:
     router = routers(1, links=2 * CROWD)
     crowd = connected(router, receivers(CROWD))
-    innocent = connected(router, consumer(0, "balanced.quiet"))
+    bystander = connected(router, consumer(0, "balanced.quiet"))
     quiet = connected(router, producer(0, "balanced.quiet"))
     sending = connected(router, producer(0, ADDRESS))
     scheduler = router.workers[0].loop.scheduler
@@ -68,7 +68,7 @@ def test_delivery_for_ten_thousand_consumers_takes_many_wakes(routers: Any) -> N
         quiet.put(transfer(0, number, message(b"%d" % number)))
         router.wake(router.workers[0])
         assert scheduler.charged + scheduler.work - units <= UNITS_A_WAKE
-        assert messages(frames(innocent)) == [message(b"%d" % number)]
+        assert messages(frames(bystander)) == [message(b"%d" % number)]
         came = len(of(frames(crowd), "transfer"))
         assert came <= 2 * LEAST
         copies += came

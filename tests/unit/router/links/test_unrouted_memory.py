@@ -24,7 +24,7 @@ def unfinished(session, links: int, address: str = "balanced.good") -> list[Acto
     """Return links that each send only part of a message."""
     senders = [session.sender(address) for _ in range(links)]
     for sender in senders:
-        sender.stops_at = PIECE
+        sender.stalls_after = PIECE
         send(sender, [WHOLE])
     return senders
 
@@ -102,7 +102,7 @@ def test_unfinished_messages_at_limit_are_finished_by_remaining_links(workers):
         actors = [client, *pair.actors]
         run(router, actors)
         for link in links:
-            link.stops_at = 0
+            link.stalls_after = 0
         pass_time(router, actors, 100)
         left = [link for link in links if link.ended is None]
         assert len(left) >= len(links) // 2
