@@ -141,7 +141,7 @@ def _mobile(sender: str) -> list[tuple[Any, Any]]:
 
 
 def read(octets: bytes) -> Router19Control:
-    """Parse a control message. Raises Malformed."""
+    """Parse a control message. Raises MalformedControlError."""
     try:
         parts = dict(message.sections(octets))
     except ValueError as error:
@@ -160,7 +160,7 @@ def read(octets: bytes) -> Router19Control:
 
 
 def text(body: dict[str, Any], key: str) -> str:
-    """Return a mandatory string. Raises Malformed."""
+    """Return a mandatory string. Raises MalformedControlError."""
     value = body.get(key)
     if not isinstance(value, str):
         raise MalformedControlError(f"{key} is {value!r}")
@@ -168,7 +168,7 @@ def text(body: dict[str, Any], key: str) -> str:
 
 
 def number(body: dict[str, Any], key: str, default: int | None = None) -> int:
-    """Return an integer, mandatory if there is no default. Raises Malformed."""
+    """Return an integer, mandatory if there is no default. Raises MalformedControlError."""
     value = body.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise MalformedControlError(f"{key} is {value!r}")
@@ -176,7 +176,7 @@ def number(body: dict[str, Any], key: str, default: int | None = None) -> int:
 
 
 def texts(body: dict[str, Any], key: str) -> list[str]:
-    """Return a mandatory list of strings. Raises Malformed."""
+    """Return a mandatory list of strings. Raises MalformedControlError."""
     value = body.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise MalformedControlError(f"{key} is {value!r}")

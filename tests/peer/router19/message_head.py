@@ -72,7 +72,8 @@ def compose(
 
 
 def read(octets: bytes) -> MessageHead:
-    """Parse the head of a message from a router link. Raises Invalid, and CodecError if it is incomplete."""
+    """Parse the head of a message from a router link. Raises InvalidAnnotationsError, and CodecError if it is
+    incomplete."""
     head = MessageHead()
     at = 0
     while at < len(octets):
@@ -99,7 +100,8 @@ def read(octets: bytes) -> MessageHead:
 
 
 def complete_head(octets: bytes) -> MessageHead | None:
-    """Return the head if enough of the message has arrived to route it; otherwise None. Raises Invalid."""
+    """Return the head if enough of the message has arrived to route it; otherwise None. Raises
+    InvalidAnnotationsError."""
     try:
         return read(octets)
     except CodecError:

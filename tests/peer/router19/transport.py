@@ -64,7 +64,7 @@ class Router19Link:
         return len(self.waiting) + len(self.unsettled)
 
     def queue(self, out: Outgoing) -> None:
-        """Queue a copy. A full queue drops its presettled copies except the first."""
+        """Queue a copy. A presettled copy for a full queue first drops the presettled copies behind the head."""
         if out.presettled and len(self.waiting) >= CAPACITY:
             head = self.waiting[0]
             kept = [one for one in self.waiting if one is head or not one.presettled]

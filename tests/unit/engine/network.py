@@ -151,7 +151,7 @@ class InProcessNetwork:
     def __init__(
         self, ids: str, workers: int = 1, *, monkeypatch: Any, slots: int | None = None, **options: str
     ) -> None:
-        """slots: number of worker slots, see Router."""
+        """slots: number of worker slots, see InProcessRouter."""
         self.time = VirtualTime()
         # receives the octets that a router sends to another router
         self.on_octets: Callable[[InProcessRouter, bytes], None] | None = None

@@ -216,7 +216,7 @@ def test_unreadable_state_is_not_relayed(routers):
     consuming.feed(settle(0, state=Described(ULong(0x27), [Raw(b"\xc0\x02\x05\xff")])))
     router.settle()
     assert frames(consuming)[-1].name == "close"
-    # modified: the delivery is gone
+    # modified: the consumer is lost
     assert [frame.state.descriptor for frame in of(frames(peer), "disposition")] == [0x27]
 
 
