@@ -58,7 +58,7 @@ def server(name: str) -> ServerExchange:
     return found
 
 
-def _good(name: str, rng: Random) -> list[bytes]:
+def _accepted_messages(name: str, rng: Random) -> list[bytes]:
     """Return a client's messages that are accepted."""
     match name:
         case "PLAIN":
@@ -77,7 +77,7 @@ def _good(name: str, rng: Random) -> list[bytes]:
 
 def login(rng: Random) -> Case:
     name = rng.choice(("PLAIN", "SCRAM-SHA-1", "SCRAM-SHA-1", "OAUTHBEARER", "XOAUTH2", "ANONYMOUS", "EXTERNAL"))
-    responses = _good(name, rng)
+    responses = _accepted_messages(name, rng)
     damaged = [spoil(rng, each) if rng.random() < 0.6 else each for each in responses]
     return {
         "mechanism": name,

@@ -28,7 +28,7 @@ NUMBERS: Final[tuple[Any, ...]] = (0, 1, -1, 65535, 65536, 2**63, "7", "x", None
 FLAGS: Final = (True, False, "true", "TRUE", "no", 1, None)
 
 
-def _some(rng: Random, choices: tuple[str, ...]) -> Any:
+def _some_choices(rng: Random, choices: tuple[str, ...]) -> Any:
     """Return some of the choices, as a list or as a text."""
     found = [rng.choice(choices) for _ in range(rng.randrange(4))]
     return found if rng.random() < 0.7 else ", ".join(found)
@@ -37,11 +37,11 @@ def _some(rng: Random, choices: tuple[str, ...]) -> Any:
 def _group(rng: Random) -> Any:
     if rng.random() < 0.02:
         return rng.choice((None, "x", []))
-    group: dict[str, Any] = {"users": _some(rng, USERS), "remoteHosts": "*"}
+    group: dict[str, Any] = {"users": _some_choices(rng, USERS), "remoteHosts": "*"}
     if rng.random() < 0.4:
-        group["remoteHosts"] = _some(rng, HOSTS)
+        group["remoteHosts"] = _some_choices(rng, HOSTS)
     for kind in ("source", "target"):
-        group[rng.choice((f"{kind}s", f"{kind}Pattern"))] = _some(rng, ITEMS)
+        group[rng.choice((f"{kind}s", f"{kind}Pattern"))] = _some_choices(rng, ITEMS)
     for name in ("allowDynamicSource", "allowAnonymousSender"):
         if rng.random() < 0.5:
             group[name] = rng.choice(FLAGS if rng.random() < 0.2 else FLAGS[:2])
@@ -120,10 +120,10 @@ def _ask(configuration: Configuration, given: Mapping[str, Any]) -> None:
     user = question.user
     expected = [
         *(
-            _may(group.targets, group.target_pattern, each, user, group.allow_anonymous_sender)
+            _is_permitted(group.targets, group.target_pattern, each, user, group.allow_anonymous_sender)
             for each in question.send
         ),
-        *(_may(group.sources, group.source_pattern, each, user) for each in question.receive),
+        *(_is_permitted(group.sources, group.source_pattern, each, user) for each in question.receive),
         *([group.allow_anonymous_sender] if question.anonymous else []),
         *([group.allow_dynamic_source] if question.dynamic else []),
     ]
@@ -165,7 +165,7 @@ def _is_from(specification: str, host: str) -> bool:
     return address.version == ends[0].version and int(ends[0]) <= int(address) <= int(ends[1])
 
 
-def _may(
+def _is_permitted(
     items: tuple[str, ...], patterns: tuple[str, ...] | None, address: str, user: str | None, without: bool = False
 ) -> bool:
     """See security.md P-31, P-32. without: links without an address are allowed."""

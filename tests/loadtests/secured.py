@@ -77,7 +77,7 @@ def sections(folder: Path, made: Pki) -> list[Section]:
     ]
 
 
-def seen(router: Router, container: str) -> tuple[str | None, str | None, bool]:
+def shown_connection(router: Router, container: str) -> tuple[str | None, str | None, bool]:
     """Return user, mechanism and encryption of a connection, as shown by the router."""
     with AmqpPeer.opened(router.ports[""]) as peer:
         rows = Management(peer).query("connection")

@@ -32,7 +32,7 @@ def run_altered(forward: Change | None = None, backward: Change | None = None, *
         return amqpload(port=relay.sender_port, receiver_port=relay.receiver_port, direct=True, **given)
 
 
-def only(chosen: int, frames: Change) -> Change:
+def change_one(chosen: int, frames: Change) -> Change:
     """Return a change that applies to one numbered frame and passes the others."""
     return lambda relay, number, data: frames(relay, number, data) if number == chosen else [data]
 
@@ -44,13 +44,13 @@ def test_unchanged_relay_is_no_fault() -> None:
 
 
 def test_lost_presettled_message_is_reported() -> None:
-    run = run_altered(only(CHOSEN, lambda m, n, f: []), presettled=True)
+    run = run_altered(change_one(CHOSEN, lambda m, n, f: []), presettled=True)
     assert (run.status, run.report["lost"], run.report["received"]) == (1, 1, COUNT - 1)
     assert "1 messages were lost" in run.complaints
 
 
 def test_allowed_loss_is_counted() -> None:
-    run = run_altered(only(CHOSEN, lambda m, n, f: []), presettled=True, allow_loss=True)
+    run = run_altered(change_one(CHOSEN, lambda m, n, f: []), presettled=True, allow_loss=True)
     assert (run.status, run.report["lost"]) == (0, 1)
 
 
@@ -59,19 +59,19 @@ def test_accepted_message_that_never_arrives_is_lost() -> None:
         relay.to_sender(accepted(CHOSEN))
         return []
 
-    run = run_altered(only(CHOSEN, swallow))
+    run = run_altered(change_one(CHOSEN, swallow))
     assert (run.status, run.report["accepted"], run.report["lost"]) == (1, COUNT, 1)
     assert run.report["settled_twice"] == 0  # the receiver's ranges exclude messages that it has not received
 
 
 def test_unsettled_delivery_stalls_sender() -> None:
-    run = run_altered(only(CHOSEN, lambda m, n, f: []))
+    run = run_altered(change_one(CHOSEN, lambda m, n, f: []))
     assert run.status == 1
     assert f"no progress for 1 s: {COUNT} sent, {COUNT - 1} settled" in run.complaints
 
 
 def test_duplicate_message_is_reported() -> None:
-    run = run_altered(only(CHOSEN, lambda m, n, f: [f, f]), presettled=True)
+    run = run_altered(change_one(CHOSEN, lambda m, n, f: [f, f]), presettled=True)
     assert (run.status, run.report["duplicates"]) == (1, 1)
 
 
@@ -95,18 +95,18 @@ def test_changed_content_is_reported(at: int) -> None:
         changed[at] ^= 1
         return [bytes(changed)]
 
-    run = run_altered(only(CHOSEN, flip), presettled=True)
+    run = run_altered(change_one(CHOSEN, flip), presettled=True)
     assert (run.status, run.report["corrupt"]) == (1, 1)
 
 
 def test_second_settlement_is_reported() -> None:
-    run = run_altered(backward=only(0, lambda m, n, f: [f, f]))
+    run = run_altered(backward=change_one(0, lambda m, n, f: [f, f]))
     assert run.status == 1
     assert run.report["settled_twice"] > 0
 
 
 def test_disposition_without_delivery_is_reported() -> None:
-    run = run_altered(backward=only(0, lambda m, n, f: [accepted(COUNT + 7), f]))
+    run = run_altered(backward=change_one(0, lambda m, n, f: [accepted(COUNT + 7), f]))
     assert run.status == 1
     assert f"disposition for delivery {COUNT + 7}, which was never sent" in run.complaints
 
@@ -143,7 +143,7 @@ def test_closed_connection_is_reported() -> None:
         relay.close()
         return []
 
-    run = run_altered(only(CHOSEN, close))
+    run = run_altered(change_one(CHOSEN, close))
     assert run.status == 1
     assert "closed by the peer" in run.complaints or "reset by peer" in run.complaints
 
@@ -151,7 +151,7 @@ def test_closed_connection_is_reported() -> None:
 def test_detach_is_reported_with_condition() -> None:
     error = b"\x00\x53\x1d\xc0\x1b\x01\xa3\x18amqp:link:detach-forced!"
     detach = frame(DETACH, uint(0) + b"\x41" + error, 3)
-    run = run_altered(only(CHOSEN, lambda m, n, f: [f, detach]))
+    run = run_altered(change_one(CHOSEN, lambda m, n, f: [f, detach]))
     assert run.status == 1
     assert "the peer sent detach" in run.complaints
     assert "amqp:link:detach-forced" in run.complaints
@@ -178,7 +178,7 @@ def test_transfer_outside_window_is_reported() -> None:
 def test_frame_above_maximum_is_reported() -> None:
     big = frame(TRANSFER, b"", 0) + bytes(600)
     big = (len(big)).to_bytes(4, "big") + big[4:]
-    run = run_altered(only(CHOSEN, lambda m, n, f: [big]), max_frame=512)
+    run = run_altered(change_one(CHOSEN, lambda m, n, f: [big]), max_frame=512)
     assert run.status == 1
     assert "our max-frame-size is 512" in run.complaints
 

@@ -182,7 +182,7 @@ class InterRouterConnection(Router19Endpoint):
 
     def on_detach(self, link: Router19Link, frame: Frame) -> None:
         if link.routed is not None:
-            link.routed.detached(link, frame)
+            link.routed.relay_detach(link, frame)
             return
         was = link.detached
         link.detach(closed=True)
@@ -198,7 +198,7 @@ class InterRouterConnection(Router19Endpoint):
         for session in self.sessions.values():
             for link in session.links:
                 if link.routed is not None:
-                    link.routed.lost(link)
+                    link.routed.end_after_loss(link)
         self.control_out = None
         self.router.connection_lost(self)
 

@@ -129,7 +129,7 @@ class RelayedLinkPair:
         incoming.outs.append(out)
         other.queue(out)
 
-    def detached(self, link: Router19Link, frame: Frame) -> None:
+    def relay_detach(self, link: Router19Link, frame: Frame) -> None:
         """Relay a detach, or the answer to one."""
         _connection, other = self._other(link)
         error = frame.error
@@ -145,7 +145,7 @@ class RelayedLinkPair:
         if frame.name != "detach":
             link.detached = True
 
-    def lost(self, link: Router19Link) -> None:
+    def end_after_loss(self, link: Router19Link) -> None:
         """Detach the other side after a connection is lost."""
         connection, other = self._other(link)
         if other.detached or connection.lost:

@@ -21,18 +21,18 @@ TREATMENTS = {name: name for name in ("multicast", "closest", "balanced")}
 
 
 @pytest.fixture
-def world() -> Iterator[Router19Loop]:
+def router19_loop() -> Iterator[Router19Loop]:
     """Yield the world whose thread runs the routers."""
-    world = Router19Loop()
-    yield world
-    world.close()
+    router19_loop = Router19Loop()
+    yield router19_loop
+    router19_loop.close()
 
 
 class Router19Network:
     """Routers by name, connected by `link`."""
 
-    def __init__(self, world: Router19Loop, names: str) -> None:
-        self.routers = {name: Router19(world, name, FAST, addresses=TREATMENTS) for name in names}
+    def __init__(self, router19_loop: Router19Loop, names: str) -> None:
+        self.routers = {name: Router19(router19_loop, name, FAST, addresses=TREATMENTS) for name in names}
         self.ports = {name: router.listen() for name, router in self.routers.items()}
 
     def link(self, *pairs: str) -> None:
@@ -43,12 +43,12 @@ class Router19Network:
         """
         for pair in pairs:
             self.routers[pair[0]].connect(self.ports[pair[1]])
-        world = next(iter(self.routers.values())).world
+        router19_loop = next(iter(self.routers.values())).world
         peers: dict[str, dict[str, int]] = {name: {} for name in self.routers}
         for pair in pairs:
             peers[pair[0]][pair[1]] = peers[pair[1]][pair[0]] = 1
         paths = {name: compute(name, peers) for name in self.routers}
-        world.wait(
+        router19_loop.wait(
             lambda: {name: router.engine.paths for name, router in self.routers.items()} == paths,
             "everybody knows the whole network",
         )
@@ -67,8 +67,8 @@ def payload(body: str = "hello") -> bytes:
     return message.message(body)
 
 
-def test_chain_carries_messages_and_outcomes(world: Router19Loop) -> None:
-    net = Router19Network(world, "ABC")
+def test_chain_carries_messages_and_outcomes(router19_loop: Router19Loop) -> None:
+    net = Router19Network(router19_loop, "ABC")
     net.link("AB", "BC")
     consumer = net["C"].consumer("balanced/x", accept=False)
     net["A"].wait_key("M0balanced/x", "C")
@@ -83,10 +83,10 @@ def test_chain_carries_messages_and_outcomes(world: Router19Loop) -> None:
     net.stop()
 
 
-def test_triangle_duplicates_multicast_like_original(world: Router19Loop) -> None:
-    net = Router19Network(world, "ABC")
+def test_triangle_duplicates_multicast_like_original(router19_loop: Router19Loop) -> None:
+    net = Router19Network(router19_loop, "ABC")
     net.link("AB", "BC", "CA")
-    world.wait(
+    router19_loop.wait(
         lambda: all(node.cost == 1 for router in net.routers.values() for node in router.engine.nodes.values()),
         "every router is a neighbour of every other",
     )
@@ -95,32 +95,32 @@ def test_triangle_duplicates_multicast_like_original(world: Router19Loop) -> Non
         net[name].wait_key("M0multicast/x", *(set("ABC") - {name}))
     sent = net["A"].send("multicast/x", payload())
     assert sent.outcome() == "accepted"
-    world.wait(lambda: len(consumers["B"].arrivals) == len(consumers["C"].arrivals) == 2, "two copies each")
+    router19_loop.wait(lambda: len(consumers["B"].arrivals) == len(consumers["C"].arrivals) == 2, "two copies each")
     assert len(consumers["A"].arrivals) == 1
     net.stop()
 
 
-def test_large_message_is_streamed(world: Router19Loop) -> None:
-    net = Router19Network(world, "ABC")
+def test_large_message_is_streamed(router19_loop: Router19Loop) -> None:
+    net = Router19Network(router19_loop, "ABC")
     net.link("AB", "BC")
     consumer = net["C"].consumer("closest/x")
     net["A"].wait_key("M0closest/x", "C")
     whole = message.message("x" * 300_000)
     sent = net["A"].send("closest/x", whole[:200_000], complete=False)
-    world.wait(lambda: consumer.arrivals and len(consumer.arrivals[0].payload) > 100_000, "the first part")
+    router19_loop.wait(lambda: consumer.arrivals and len(consumer.arrivals[0].payload) > 100_000, "the first part")
     sent.extend(whole[200_000:])
     assert consumer.next().body == "x" * 300_000
     assert sent.outcome() == "accepted"
     net.stop()
 
 
-def test_lost_connection_settles_unsettled_deliveries(world: Router19Loop) -> None:
-    net = Router19Network(world, "AB")
+def test_lost_connection_settles_unsettled_deliveries(router19_loop: Router19Loop) -> None:
+    net = Router19Network(router19_loop, "AB")
     net.link("AB")
     net["B"].consumer("closest/x", credit=1, accept=False)
     net["A"].wait_key("M0closest/x", "B")
     sent = net["A"].send("closest/x", payload())
-    world.wait(lambda: net["A"].connections[0].data_out[4].unsettled, "one unsettled")
-    world.call(net["A"].connections[0].drop)
+    router19_loop.wait(lambda: net["A"].connections[0].data_out[4].unsettled, "one unsettled")
+    router19_loop.call(net["A"].connections[0].drop)
     assert sent.outcome() == "modified"
     net.stop()

@@ -10,7 +10,7 @@ SECRET = b"0123456789"
 
 
 @pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
+def stored_secret() -> Iterator[None]:
     secrets.keep(SECRET)
     yield
     secrets.forget(SECRET)

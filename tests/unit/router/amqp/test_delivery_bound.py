@@ -193,7 +193,7 @@ def test_remote_receiver_that_never_settles_is_closed_at_its_router(networks):
     session, served = gateway.session(), client.session().sender("balanced.good")
     run(near, [gateway, client])
 
-    def everywhere(rounds: int = 10) -> None:
+    def settle_routers(rounds: int = 10) -> None:
         for _ in range(rounds):
             run(near, [gateway, client])
             network.settle()
@@ -205,15 +205,15 @@ def test_remote_receiver_that_never_settles_is_closed_at_its_router(networks):
         run(near, [gateway])
         send(sender, [10] * CAPACITY)
         send(served, [10] * 10, first=served.count)
-        everywhere(4)
+        settle_routers(4)
         sender.detach()
-        everywhere(1)
+        settle_routers(1)
         if hoarder.peer.gone:
             break
         far.pass_time(100)
     assert hoarder.closed is not None
     assert hoarder.closed.error.value[0] == EXCEEDED
-    everywhere()
+    settle_routers()
     check_served(served, [receiver])
     assert not gateway.peer.gone
     assert network.joints[0].ends[0].blocked is False

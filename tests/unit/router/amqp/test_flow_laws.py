@@ -297,7 +297,7 @@ def test_link_without_deliveries_keeps_its_credit_at_bound(routers):
     assert len(receiver.got) == 540
 
 
-def neighbours(networks, workers: int):
+def connected_routers(networks, workers: int):
     """Return two connected routers (network, near, far): producers attach at the first, consumers at the second."""
     network = networks("AB", workers)
     network.join("A", "B", workers=(workers - 1, 0))
@@ -308,7 +308,7 @@ def neighbours(networks, workers: int):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("settled", [False, True])
 def test_slow_remote_consumer_delays_only_its_own_producers(networks, workers, settled):
-    network, near, far = neighbours(networks, workers)
+    network, near, far = connected_routers(networks, workers)
     producer, bad, good = AmqpActor(near, "p"), AmqpActor(far, "b", workers - 1), AmqpActor(far, "g")
     blocked_consumer(bad, "closest.bad")
     receiver = good.session(10).receiver("closest.good", 20)

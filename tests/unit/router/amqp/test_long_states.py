@@ -29,7 +29,7 @@ def outcomes(routers, *settlements, workers=1):
     return [(frame.first, frame.last, frame.state) for frame in of(frames(sending), "disposition")]
 
 
-def spread(found):
+def state_by_id(found):
     """Return the state of each delivery."""
     return {
         number: state for first, last, state in found for number in range(first, (first if last is None else last) + 1)
@@ -39,7 +39,7 @@ def spread(found):
 def test_equal_states_are_merged_into_one_frame(routers):
     heard = outcomes(routers, (0, NUMBER - 1, rejected("no")))
     assert [(first, last) for first, last, _ in heard] == [(0, NUMBER - 1)]
-    assert spread(heard) == dict.fromkeys(range(NUMBER), rejected("no"))
+    assert state_by_id(heard) == dict.fromkeys(range(NUMBER), rejected("no"))
 
 
 def test_equal_states_from_single_dispositions_are_merged(routers):
@@ -54,7 +54,7 @@ def test_ranges_end_at_other_states_and_gaps(routers):
         8: rejected("no"), 11: rejected("no"), 10: rejected("no"),
     }  # fmt: skip
     heard = outcomes(routers, *[(number, None, state) for number, state in said.items()])
-    assert spread(heard) == said
+    assert state_by_id(heard) == said
     assert (0, 1) in [(first, last) for first, last, _ in heard]
     assert (6, 7) in [(first, last) for first, last, _ in heard]
 
@@ -62,4 +62,10 @@ def test_ranges_end_at_other_states_and_gaps(routers):
 def test_state_too_long_to_collect_is_sent_alone(routers):
     long = rejected("n" * 2000)
     heard = outcomes(routers, (0, 1, long), (2, 3, ACCEPTED), (4, NUMBER - 1, rejected("no")))
-    assert spread(heard) == {0: long, 1: long, 2: ACCEPTED, 3: ACCEPTED, **dict.fromkeys(range(4, 12), rejected("no"))}
+    assert state_by_id(heard) == {
+        0: long,
+        1: long,
+        2: ACCEPTED,
+        3: ACCEPTED,
+        **dict.fromkeys(range(4, 12), rejected("no")),
+    }

@@ -41,7 +41,7 @@ def condition(link: ActorSender | ActorReceiver) -> str | None:
     return None if link.ended is None else link.ended.error.value[0]
 
 
-def filled(
+def full_connections(
     router: InProcessRouter, connections: int = 5, *, producers: int = 0
 ) -> tuple[list[AmqpActor], list[ActorSender]]:
     """Return connections that hold 0.9 MiB each, of messages whose consumers read nothing. producers: their worker."""
@@ -98,7 +98,7 @@ def test_link_that_fills_process_is_ended_and_waiting_link_kept(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1; maxSessionFrames: 20"), content_limit=LIMIT)
     given_up = counter_of(router, "given_up")
     bystander = BystanderSession(router)
-    actors, filling = filled(router)
+    actors, filling = full_connections(router)
     send(bystander.served, [12_000_000])
     run(router, [*actors, *bystander.actors])
     shut = counter_of(router, "windows_shut")
@@ -114,7 +114,7 @@ def test_link_that_fills_process_is_ended_and_waiting_link_kept(routers):
 
 def test_full_process_ends_no_link_while_none_waits(routers):
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"), content_limit=LIMIT)
-    actors, filling = filled(router)
+    actors, filling = full_connections(router)
     assert router.workers[0].loop.scheduler.memory.crowded
     pass_time(router, actors)
     assert [link.ended for link in filling] == [None] * len(filling)
@@ -124,7 +124,7 @@ def test_full_process_ends_no_link_that_is_served(routers):
     """Consumers read messages of all links except the one that holds little."""
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
     bystander = BystanderSession(router)
-    actors, filling = filled(router)
+    actors, filling = full_connections(router)
     send(bystander.served, [12_000_000])
     everybody = [*actors, *bystander.actors]
     run(router, everybody)
@@ -150,7 +150,7 @@ def test_link_that_holds_little_keeps_its_credit_in_full_process(routers):
     router = routers(text=configuration(), content_limit=LIMIT)
     bystander = BystanderSession(router)
     sender = bystander.producer.session().sender(None)  # anonymous sender
-    filled(router)
+    full_connections(router)
     assert router.workers[0].loop.scheduler.memory.crowded
     run(router, bystander.actors)
     for number in range(300):
@@ -167,7 +167,7 @@ def test_fault_while_ending_link_closes_its_connection(routers, monkeypatch):
 
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
     bystander = BystanderSession(router)
-    actors, _ = filled(router)
+    actors, _ = full_connections(router)
     send(bystander.served, [12_000_000])
     run(router, [*actors, *bystander.actors])
     monkeypatch.setattr(ConnectionHandler, "on_given_up", faulty)
@@ -299,7 +299,7 @@ def test_shortened_window_grows_again_with_room(routers):
 
 def test_consumer_of_lost_producers_messages_is_ended(routers):
     router = routers(text=configuration(), content_limit=LIMIT)
-    (consumers, *producers), _ = filled(router)
+    (consumers, *producers), _ = full_connections(router)
     for producer in producers:
         producer.peer.lose()
     router.settle()
@@ -339,7 +339,7 @@ def test_consumer_of_detached_links_messages_is_ended(routers):
 def test_consumer_of_other_workers_messages_is_ended(routers):
     """The unread messages belong to no link of the consumer's worker."""
     router = routers(workers=2, text=configuration(), content_limit=9 * LIMIT // 8)
-    actors, filling = filled(router, producers=1)
+    actors, filling = full_connections(router, producers=1)
     consumers = list(actors[0].receivers)
     pass_time(router, actors)
     assert [link.ended for link in consumers] == [None] * len(consumers)  # no link waits for room
@@ -360,7 +360,7 @@ def test_consumer_of_other_workers_messages_is_ended(routers):
 
 def test_messages_from_other_workers_are_bounded_while_no_link_waits(routers):
     router = routers(workers=2, text=configuration(), content_limit=LIMIT)
-    actors, _ = filled(router, 8, producers=1)
+    actors, _ = full_connections(router, 8, producers=1)
     assert held() > 5 * LIMIT // 4
     pass_time(router, actors)
     assert held() < 5 * LIMIT // 4
@@ -430,7 +430,7 @@ def test_window_opens_as_soon_as_there_is_room(routers, bound):
 def test_session_that_ends_while_waiting_for_room_is_forgotten(routers):
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=MEGABYTE)
     bystander = BystanderSession(router)
-    actors, _ = filled(router, 2)
+    actors, _ = full_connections(router, 2)
     everybody = [*bystander.actors, *actors]
     send(bystander.served, [12_000_000])
     run(router, everybody)

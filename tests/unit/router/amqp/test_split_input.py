@@ -33,7 +33,7 @@ CONVERSATIONS = {
 }
 
 
-def heard(router, turns):
+def frames_received(router, turns):
     """Return the router's frames. turns: batches, each a list of pieces."""
     peer = router.connect()
     for pieces in turns:
@@ -55,16 +55,16 @@ def cut(octets, places):
 def test_input_in_any_pieces_gives_same_frames(routers, name):
     turns = CONVERSATIONS[name]
     router = routers()
-    whole = heard(router, [[octets] for octets in turns])
+    whole = frames_received(router, [[octets] for octets in turns])
     assert whole
     for number, octets in enumerate(turns):
         for at in range(1, len(octets)):
             pieces = [cut(other, [at]) if number == index else [other] for index, other in enumerate(turns)]
-            assert heard(router, pieces) == whole, f"turn {number} cut at {at}"
-    assert heard(router, [cut(octets, range(1, len(octets))) for octets in turns]) == whole
+            assert frames_received(router, pieces) == whole, f"turn {number} cut at {at}"
+    assert frames_received(router, [cut(octets, range(1, len(octets))) for octets in turns]) == whole
     rng = Random(name)
     for _ in range(10):
-        assert heard(router, [cut(octets, rng.sample(range(len(octets)), 4)) for octets in turns]) == whole
+        assert frames_received(router, [cut(octets, rng.sample(range(len(octets)), 4)) for octets in turns]) == whole
 
 
 def sorted_frames(octets):

@@ -204,7 +204,9 @@ def test_unknown_group_options_give_warning():
         ("POLICY", "Policy vhost 'v' user group 'g' option 'surces' is ignored. (x.conf:5)")]  # fmt: skip
 
 
-def two(first: dict[str, str], second: dict[str, str], patterns: bool = False) -> list[tuple[int | None, str]]:
+def load_two_vhosts(
+    first: dict[str, str], second: dict[str, str], patterns: bool = False
+) -> list[tuple[int | None, str]]:
     sections = [["policy", {"enableVhostNamePatterns": patterns}], ["vhost", first], ["vhost", second]]
     text = "[" + ",\n".join(json.dumps(each) for each in sections) + "]"
     try:
@@ -226,20 +228,20 @@ def two(first: dict[str, str], second: dict[str, str], patterns: bool = False) -
     ],
 )  # fmt: skip
 def test_taken_vhost_name_is_refused(first, second, text):
-    assert two(first, second) == [(3, text)]
+    assert load_two_vhosts(first, second) == [(3, text)]
 
 
 def test_equal_vhost_patterns_are_refused():
     first, second = {"hostname": "a.*"}, {"hostname": "v", "aliases": "a/*"}
     text = "Policy for vhost 'v' alias 'a/*' optimized pattern conflicts with existing pattern"
-    assert two(first, second, patterns=True) == [(3, text)]
-    assert two(first, second) == []
-    assert two(first, {"hostname": "a/*"}, patterns=True) == [
+    assert load_two_vhosts(first, second, patterns=True) == [(3, text)]
+    assert load_two_vhosts(first, second) == []
+    assert load_two_vhosts(first, {"hostname": "a/*"}, patterns=True) == [
         (3, "Policy 'a/*' optimized pattern conflicts with existing pattern")]  # fmt: skip
 
 
 def test_duplicate_hostname_is_refused():
-    ((line, text),) = two({"hostname": "v"}, {"hostname": "v"})
+    ((line, text),) = load_two_vhosts({"hostname": "v"}, {"hostname": "v"})
     assert line == 3
     assert "duplicates unique attribute 'name'" in text
 

@@ -17,7 +17,7 @@ def peer(cost, mark="m"):
 
 
 @pytest.fixture(params=[(1, (0, 0)), (2, (0, 1))], ids=["one-worker", "two-workers"])
-def made(request, routers):
+def edge_consumers(request, routers):
     """Return a function that makes the router, one consumer for each way, and a producer."""
     workers, (here, there) = request.param
 
@@ -66,8 +66,8 @@ def send(router, sending, number):
     ],
     ids=["here", "equal ones", "the cheapest", "the uplink", "as far as the uplink", "as 1.19 without others"],
 )
-def test_closest_chooses_cheapest_consumers(made, ways, chosen):
-    router, peers, sending = made("closest.a", ways)
+def test_closest_chooses_cheapest_consumers(edge_consumers, ways, chosen):
+    router, peers, sending = edge_consumers("closest.a", ways)
     came = []
     for number in range(12):
         send(router, sending, number)
@@ -77,8 +77,8 @@ def test_closest_chooses_cheapest_consumers(made, ways, chosen):
     assert {came.count(each) for each in chosen} == {12 // len(chosen)}
 
 
-def test_balanced_uses_uplink_when_nearer_consumers_are_full(made):
-    router, peers, sending = made("balanced.a", [UPLINK, peer(1), Way()])
+def test_balanced_uses_uplink_when_nearer_consumers_are_full(edge_consumers):
+    router, peers, sending = edge_consumers("balanced.a", [UPLINK, peer(1), Way()])
     came = []
     for number in range(14):
         send(router, sending, number)
@@ -93,8 +93,8 @@ def test_balanced_uses_uplink_when_nearer_consumers_are_full(made):
     assert receivers(peers) == [1]
 
 
-def test_balanced_uses_costlier_peers_after_uplink(made):
-    router, peers, sending = made("balanced.a", [peer(3), UPLINK])
+def test_balanced_uses_costlier_peers_after_uplink(edge_consumers):
+    router, peers, sending = edge_consumers("balanced.a", [peer(3), UPLINK])
     came = []
     for number in range(8):
         send(router, sending, number)
@@ -102,8 +102,8 @@ def test_balanced_uses_costlier_peers_after_uplink(made):
     assert came == [1] * 4 + [0] * 4
 
 
-def test_balanced_rotates_among_idle_peers(made):
-    router, peers, sending = made("balanced.a", [peer(1), peer(1, "n"), peer(1, "o")])
+def test_balanced_rotates_among_idle_peers(edge_consumers):
+    router, peers, sending = edge_consumers("balanced.a", [peer(1), peer(1, "n"), peer(1, "o")])
     came = []
     for number in range(6):
         send(router, sending, number)

@@ -12,7 +12,7 @@ RANK = {0x26: 1, 0x27: 2, 0x24: 3, 0x25: 4}  # rank of outcomes: the highest is 
 CAPACITY = 4  # capacity of links of the listener "kept"
 
 
-def make(router, address, consumers):
+def connect_consumers(router, address, consumers):
     """Connect consumers in order, and a producer."""
     peers = [router.connect(listener="kept") for _ in range(consumers)]
     for peer in peers:
@@ -33,7 +33,7 @@ def receivers(peers):
 @pytest.mark.parametrize("consumers", [1, 2, 3, 5])
 def test_closest_consumers_take_turns(routers, consumers):
     router = routers()
-    peers, sending = make(router, "closest.a", consumers)
+    peers, sending = connect_consumers(router, "closest.a", consumers)
     came = []
     for number in range(3 * consumers):
         sending.feed(transfer(0, number, message(b"x"), settled=number % 2 == 0 or None))
@@ -48,7 +48,7 @@ def test_balanced_chooses_least_loaded_consumer(consumers, steps):
     """Steps: None sends a delivery; n lets consumer n settle its oldest delivery."""
     router = InProcessRouter()
     try:
-        peers, sending = make(router, "balanced.a", consumers)
+        peers, sending = connect_consumers(router, "balanced.a", consumers)
         outstanding = [0] * consumers
         settled = [0] * consumers
         first = sent = 0
@@ -78,7 +78,7 @@ def test_balanced_chooses_least_loaded_consumer(consumers, steps):
 def test_multicast_reports_highest_outcome(outcomes, rng):
     router = InProcessRouter()
     try:
-        peers, sending = make(router, "multicast.a", len(outcomes))
+        peers, sending = connect_consumers(router, "multicast.a", len(outcomes))
         sending.feed(transfer(0, 0, message(b"x")))
         router.settle()
         assert receivers(peers) == list(range(len(outcomes)))
@@ -97,7 +97,7 @@ def test_multicast_reports_highest_outcome(outcomes, rng):
 
 def test_delivery_without_consumer_is_released(routers):
     router = routers()
-    peers, sending = make(router, "balanced.a", 1)
+    peers, sending = connect_consumers(router, "balanced.a", 1)
     peers[0].lose()
     router.settle()
     sending.feed(transfer(0, 0, message(b"x")))

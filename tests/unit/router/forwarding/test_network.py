@@ -31,48 +31,48 @@ def parsed(octets):
     return found
 
 
-def test_message_reaches_remote_consumer_and_outcome_returns(pair):
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+def test_message_reaches_remote_consumer_and_outcome_returns(router_pair):
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     for number, state in enumerate([ACCEPTED, REJECTED, RELEASED, modified(True), modified(False)]):
         sending.feed(transfer(0, number, message(b"%d" % number)))
-        pair.settle()
+        router_pair.settle()
         heard = frames(receiving)
         assert messages(heard) == [message(b"%d" % number)]
         assert not of(heard, "transfer")[0].settled
         receiving.feed(settle(number, state=state))
-        pair.settle()
+        router_pair.settle()
         (report,) = of(frames(sending), "disposition")
         assert (report.first, report.settled, report.state) == (number, True, state)
 
 
-def test_presettled_delivery_stays_presettled_between_routers(pair):
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+def test_presettled_delivery_stays_presettled_between_routers(router_pair):
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     for number in range(300):  # more than the credit
         sending.feed(transfer(0, number, message(b"%d" % number), settled=True))
-    pair.settle()
+    router_pair.settle()
     heard = frames(receiving)
     assert messages(heard) == [message(b"%d" % number) for number in range(300)]
     assert all(frame.settled for frame in of(heard, "transfer"))
     assert not of(frames(sending), "disposition")
 
 
-def test_settlement_in_three_steps_crosses_routers(pair):
+def test_settlement_in_three_steps_crosses_routers(router_pair):
     """The consumer's state and the producer's settlement are separate."""
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a", rcv_settle_mode=UByte(1)))
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a", rcv_settle_mode=UByte(1)))
     sending.feed(transfer(0, 0, message(b"x")))
-    pair.settle()
+    router_pair.settle()
     receiving.feed(settle(0, state=ACCEPTED, settled=False))
-    pair.settle()
+    router_pair.settle()
     (report,) = of(frames(sending), "disposition")
     assert (bool(report.settled), report.state) == (False, ACCEPTED)
     sending.feed(settle(0, state=None, role=False))
-    pair.settle()
+    router_pair.settle()
     report = of(frames(receiving), "disposition")[-1]
     assert report.settled
 
@@ -125,12 +125,12 @@ def test_trace_names_routers_once_in_order(networks):
     assert annotations(came) == {"to": "balanced.a", "ingress": "0/A", "trace": ["0/A", "0/B", "0/C"]}
 
 
-def test_anonymous_producer_is_routed_by_message_address(pair):
-    receiving = client(pair, "B", consumer(0, "balanced.a"), listener="open")
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, None))
+def test_anonymous_producer_is_routed_by_message_address(router_pair):
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"), listener="open")
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, None))
     sending.feed(transfer(0, 0, message(b"x", to="balanced.a")))
-    pair.settle()
+    router_pair.settle()
     (came,) = messages(frames(receiving))
     assert annotations(came) == {"ingress": "0/A", "trace": ["0/A", "0/B"]}
 
@@ -241,52 +241,52 @@ def test_balanced_weighs_distance_against_unsettled_deliveries(networks, at, exp
     assert all(abs(a - b) <= 1 for a, b in zip(found, expected, strict=True)), found
 
 
-def test_remote_consumer_gives_credit_to_producer(pair):
-    sending = client(pair, "A")
+def test_remote_consumer_gives_credit_to_producer(router_pair):
+    sending = client(router_pair, "A")
     sending.feed(producer(0, "balanced.a"))
-    pair.settle()
+    router_pair.settle()
     assert not of(frames(sending), "flow")
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
     (granted,) = of(frames(sending), "flow")
     assert granted.link_credit == 250
     receiving.lose()
-    pair.settle()
-    pair.known("M0balanced.a")
+    router_pair.settle()
+    router_pair.known("M0balanced.a")
     sending.feed(transfer(0, 0, message(b"x")))
-    pair.settle()
+    router_pair.settle()
     heard = frames(sending)
     (report,) = of(heard, "disposition")
     assert (report.settled, report.state) == (True, RELEASED)
     assert of(heard, "flow")[-1].drain
 
 
-def test_delivery_to_just_lost_remote_consumer_is_released(pair):
+def test_delivery_to_just_lost_remote_consumer_is_released(router_pair):
     """The other router does not know of the loss yet."""
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     receiving.lose()
-    pair.settle()
+    router_pair.settle()
     sending.feed(transfer(0, 0, message(b"x")))
-    pair.settle()
+    router_pair.settle()
     (report,) = of(frames(sending), "disposition")
     assert (report.settled, report.state) == (True, RELEASED)
 
 
-def test_lost_connection_settles_its_deliveries(pair):
+def test_lost_connection_settles_its_deliveries(router_pair):
     """Deliveries that were sent may have arrived; unsent ones have not."""
-    client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+    client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     sending.feed(transfer(0, 0, message(b"x")))
-    pair.settle()
-    pair.joints[0].held = True
+    router_pair.settle()
+    router_pair.joints[0].held = True
     for number in range(1, 240):
         sending.feed(transfer(0, number, message(b"x" * 2000)))
-    pair.settle()
-    pair.joints[0].cut()
-    pair.settle()
+    router_pair.settle()
+    router_pair.joints[0].cut()
+    router_pair.settle()
     states = {}
     for report in of(frames(sending), "disposition"):
         assert report.settled
@@ -298,30 +298,30 @@ def test_lost_connection_settles_its_deliveries(pair):
     assert states[239] in (failed, RELEASED)
 
 
-def test_unsettled_deliveries_may_exceed_router_link_credit(pair):
+def test_unsettled_deliveries_may_exceed_router_link_credit(router_pair):
     """Unsettled deliveries hold no credit between routers."""
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
     for _ in range(3):
-        sending = client(pair, "A", producer(0, "balanced.a"))
+        sending = client(router_pair, "A", producer(0, "balanced.a"))
         for number in range(250):
             sending.feed(transfer(0, number, message(b"x")))
-        pair.settle()
+        router_pair.settle()
     assert len(messages(frames(receiving))) == 750
 
 
-def test_presettled_deliveries_wait_for_remote_credit(pair):
+def test_presettled_deliveries_wait_for_remote_credit(router_pair):
     """No message is lost: the producer waits, even across a router hop."""
-    receiving = client(pair, "B", consumer(0, "balanced.a", credit=1))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+    receiving = client(router_pair, "B", consumer(0, "balanced.a", credit=1))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     sent = came = 0
     credit = 250
     for _ in range(400):
         while sent < credit and sent < 2000:
             sending.feed(transfer(0, sent, message(b"%d" % sent), settled=True))
             sent += 1
-        pair.settle()
+        router_pair.settle()
         for heard in of(frames(sending), "flow"):
             if heard.handle is not None:
                 credit = heard.delivery_count + heard.link_credit
@@ -329,14 +329,14 @@ def test_presettled_deliveries_wait_for_remote_credit(pair):
             assert octets == message(b"%d" % came)
             came += 1
         receiving.feed(flow(0, 10, delivery_count=came))
-        pair.settle()
+        router_pair.settle()
     assert sent == 2000
     assert came == 2000
 
 
-def test_fallback_at_other_router_receives_delivery(pair):
+def test_fallback_at_other_router_receives_delivery(router_pair):
     spare = client(
-        pair,
+        router_pair,
         "B",
         say(
             "attach",
@@ -349,14 +349,14 @@ def test_fallback_at_other_router_receives_delivery(pair):
         flow(0, 10),
         listener="open",
     )
-    pair.known("MFspare.a", "B")
-    sending = client(pair, "A", producer(0, "spare.a"))
+    router_pair.known("MFspare.a", "B")
+    sending = client(router_pair, "A", producer(0, "spare.a"))
     sending.feed(transfer(0, 0, message(b"x")))
-    pair.settle()
+    router_pair.settle()
     (came,) = messages(frames(spare))
     assert annotations(came) == {"phase": 22, "to": "spare.a", "ingress": "0/A", "trace": ["0/A", "0/B"]}
     spare.feed(settle(0, state=ACCEPTED))
-    pair.settle()
+    router_pair.settle()
     assert of(frames(sending), "disposition")[0].state == ACCEPTED
 
 
@@ -423,32 +423,32 @@ def test_delivery_is_counted_at_ingress_transit_and_egress(networks):
     assert counted == {"A": [3, 3, 0], "B": [0, 3, 0], "C": [0, 0, 3]}
 
 
-def test_reused_counters_start_without_earlier_deliveries(pair):
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+def test_reused_counters_start_without_earlier_deliveries(router_pair):
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     for number in range(3):
         sending.feed(transfer(0, number, message(b"x")))
-    pair.settle()
-    router = pair["A"]
+    router_pair.settle()
+    router = router_pair["A"]
     table = router.core.table
     record = table.records["M0balanced.a"]
     ((index, counters),) = record.remotes.items()
     assert router.region.remote_unsettled(counters) == 3
     table.remove_remote(record, index)
-    pair.settle()
+    router_pair.settle()
     table.add_remote(record, index)
     assert record.remotes == {index: counters}
-    pair.settle()
+    router_pair.settle()
     sending.feed(transfer(0, 3, message(b"x")))
-    pair.settle()
+    router_pair.settle()
     assert router.region.remote_unsettled(counters) == 1
     receiving.feed(settle(0, 2))
-    pair.settle()
+    router_pair.settle()
     assert len(of(frames(sending), "disposition")) > 0
     assert router.region.remote_unsettled(counters) == 1
     receiving.feed(settle(3))
-    pair.settle()
+    router_pair.settle()
     assert router.region.remote_unsettled(counters) == 0
 
 

@@ -9,45 +9,45 @@ from tests.unit.engine.talk import consumer, flow, frames, message, messages, of
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_large_message_does_not_delay_small_ones(pair, settled):
+def test_large_message_does_not_delay_small_ones(router_pair, settled):
     """The large message has its own link, and its consumer reads it later."""
-    slow = client(pair, "B", consumer(0, "balanced.slow", credit=0))
-    quick = client(pair, "B", consumer(0, "balanced.quick"))
-    pair.known("M0balanced.slow", "B")
-    pair.known("M0balanced.quick", "B")
-    first = client(pair, "A", producer(0, "balanced.slow"))
-    second = client(pair, "A", producer(0, "balanced.quick"))
+    slow = client(router_pair, "B", consumer(0, "balanced.slow", credit=0))
+    quick = client(router_pair, "B", consumer(0, "balanced.quick"))
+    router_pair.known("M0balanced.slow", "B")
+    router_pair.known("M0balanced.quick", "B")
+    first = client(router_pair, "A", producer(0, "balanced.slow"))
+    second = client(router_pair, "A", producer(0, "balanced.quick"))
     large = message(bytes(range(256)) * 4000)
     first.feed(transfer(0, 0, large, settled=settled or None))
-    pair.settle()
+    router_pair.settle()
     for number in range(600):
         second.feed(transfer(0, number, message(b"x"), settled=settled or None))
         if number % 100 == 99:
-            pair.settle()
+            router_pair.settle()
             if not settled:
                 quick.feed(settle(number - 99, number, state=ACCEPTED))
-    pair.settle()
+    router_pair.settle()
     assert len(messages(frames(quick))) == 600
     slow.feed(flow(0, 1))
-    pair.settle()
+    router_pair.settle()
     assert messages(frames(slow)) == [large]
     if not settled:
         slow.feed(settle(0, state=ACCEPTED))
-        pair.settle()
+        router_pair.settle()
         (report,) = of(frames(first), "disposition")
         assert (report.settled, report.state) == (True, ACCEPTED)
 
 
-def test_streaming_links_are_reused(pair):
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+def test_streaming_links_are_reused(router_pair):
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     large = message(bytes(300_000))
     for number in range(3):
         sending.feed(transfer(0, number, large, settled=True))
-        pair.settle()
+        router_pair.settle()
         assert messages(frames(receiving)) == [large]
-    links = pair["A"].workers[pair.joints[0].ends[0].worker.setup.worker].links
+    links = router_pair["A"].workers[router_pair.joints[0].ends[0].worker.setup.worker].links
     assert len(links) == 1 + 10 + 1  # control, ten priorities, one stream
 
 
@@ -117,36 +117,36 @@ def test_streaming_links_with_unsettled_messages_stay_open(networks):
     assert len(links) == many - 3
 
 
-def test_aborted_stream_ends_at_remote_consumer(pair):
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+def test_aborted_stream_ends_at_remote_consumer(router_pair):
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     octets = transfer(0, 0, message(bytes(400_000)))
     sending.feed(octets[:250_000])
-    pair.settle()
+    router_pair.settle()
     assert of(frames(receiving), "transfer")
     sending.lose()
-    pair.settle()
+    router_pair.settle()
     last = of(frames(receiving), "transfer")[-1]
     assert last.aborted
-    again = client(pair, "A", producer(0, "balanced.a"))
+    again = client(router_pair, "A", producer(0, "balanced.a"))
     again.feed(transfer(0, 0, message(bytes(300_000)), settled=True))
-    pair.settle()
+    router_pair.settle()
     assert messages(frames(receiving)) == [message(bytes(300_000))]
 
 
-def test_stream_over_lost_connection_is_aborted_and_released(pair):
-    receiving = client(pair, "B", consumer(0, "balanced.a"))
-    pair.known("M0balanced.a", "B")
-    sending = client(pair, "A", producer(0, "balanced.a"))
+def test_stream_over_lost_connection_is_aborted_and_released(router_pair):
+    receiving = client(router_pair, "B", consumer(0, "balanced.a"))
+    router_pair.known("M0balanced.a", "B")
+    sending = client(router_pair, "A", producer(0, "balanced.a"))
     octets = transfer(0, 0, message(bytes(400_000)))
     sending.feed(octets[:250_000])
-    pair.settle()
-    pair.joints[0].cut()
-    pair.settle()
+    router_pair.settle()
+    router_pair.joints[0].cut()
+    router_pair.settle()
     assert of(frames(receiving), "transfer")[-1].aborted
     sending.feed(octets[250_000:])
-    pair.settle()
+    router_pair.settle()
     assert [(r.state, bool(r.settled)) for r in of(frames(sending), "disposition")] == [
         (RELEASED, False),
         (RELEASED, True),

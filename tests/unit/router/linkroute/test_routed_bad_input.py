@@ -45,7 +45,7 @@ def routed_ends(routers, request):
     return router, container, client
 
 
-def alive(router, peer, channel=5):
+def connection_answers(router, peer, channel=5):
     """Return True if the peer's connection still answers."""
     peer.feed(begin(channel))
     router.settle()
@@ -59,7 +59,7 @@ def test_invalid_properties_of_attach_close_client(routed_ends, inner):
     router.settle()
     (close,) = of(frames(client), "close")
     assert close.error.value[0] == "amqp:decode-error"
-    assert alive(router, container.peer)
+    assert connection_answers(router, container.peer)
 
 
 @pytest.mark.parametrize("error", INVALID_ERRORS.values(), ids=INVALID_ERRORS)
@@ -73,7 +73,7 @@ def test_invalid_error_of_detach_closes_container(routed_ends, error):
     assert close.error is not None
     (detach,) = of(frames(client), "detach")
     assert detach.error.value[0] == LOST
-    assert alive(router, client)
+    assert connection_answers(router, client)
 
 
 @pytest.mark.parametrize("error", LONG_ERRORS.values(), ids=LONG_ERRORS)
@@ -88,8 +88,8 @@ def test_long_error_is_shortened_for_client(routed_ends, error):
     assert detach.error is not None
     client.feed(say("detach", handle=0, closed=True))
     router.settle()
-    assert alive(router, client)
-    assert alive(router, container.peer, 3)
+    assert connection_answers(router, client)
+    assert connection_answers(router, container.peer, 3)
 
 
 @pytest.mark.parametrize("state", [Raw(b"\xa1\x02\xff\xfe"), Raw(b"\x00\x53\x25\xc0\x03\x01\x40\x40")])
@@ -103,7 +103,7 @@ def test_invalid_state_closes_container(routed_ends, state):
     frames(client)
     container.say("disposition", role=True, first=0, state=state)
     assert of(frames(container.peer), "close")
-    assert alive(router, client)
+    assert connection_answers(router, client)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -121,7 +121,7 @@ def test_answer_with_invalid_terminus_closes_container(routers, workers, ours):
     (close,) = of(frames(container.peer), "close")
     assert close.error.value[0] == "amqp:invalid-field"
     assert of(neighbour.heard(), "detach")
-    assert alive(router, neighbour.peer)
+    assert connection_answers(router, neighbour.peer)
 
 
 def answer_begin_of_router(container):

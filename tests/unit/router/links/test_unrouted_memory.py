@@ -20,7 +20,7 @@ WINDOW = FRAMES * PART
 SLACK = 1.5  # allowance for unused chunk room and octets under way
 
 
-def unfinished(session, links: int, address: str = "balanced.good") -> list[ActorSender]:
+def send_unfinished(session, links: int, address: str = "balanced.good") -> list[ActorSender]:
     """Return links that each send only part of a message."""
     senders = [session.sender(address) for _ in range(links)]
     for sender in senders:
@@ -73,7 +73,7 @@ def test_unfinished_messages_of_many_links_stay_within_limit_of_connection(worke
         hostile = AmqpActor(router, "h")
         opened = [hostile.session() for _ in range(sessions)]
         run(router, [hostile])
-        links = [link for session in opened for link in unfinished(session, 60 // sessions)]
+        links = [link for session in opened for link in send_unfinished(session, 60 // sessions)]
         actors = [hostile, *pair.actors]
         pair.send()
         run(router, actors)
@@ -98,7 +98,7 @@ def test_unfinished_messages_at_limit_are_finished_by_remaining_links(workers):
         client = AmqpActor(router, "h")
         session = client.session()
         run(router, [client])
-        links = unfinished(session, 40)
+        links = send_unfinished(session, 40)
         actors = [client, *pair.actors]
         run(router, actors)
         for link in links:
@@ -121,7 +121,7 @@ def test_unfinished_messages_that_fill_process_end_and_stream_continues():
         hostile = [AmqpActor(router, f"h{number}") for number in range(4)]
         opened = [actor.session() for actor in hostile]
         run(router, hostile)
-        links = [link for session in opened for link in unfinished(session, 10)]
+        links = [link for session in opened for link in send_unfinished(session, 10)]
         actors = [*hostile, *pair.actors]
         run(router, actors)
         assert engine.alive()[2] <= SLACK * (limit + len(hostile) * WINDOW)
@@ -145,7 +145,7 @@ def test_links_that_hold_little_make_room_for_stream_within_seconds():
         hostile = [AmqpActor(router, f"h{number}") for number in range(4)]
         opened = [actor.session() for actor in hostile]
         run(router, hostile)
-        links = [link for session in opened for link in unfinished(session, 30)]
+        links = [link for session in opened for link in send_unfinished(session, 30)]
         actors = [*hostile, *pair.actors]
         run(router, actors)
         send(pair.large, [3_000_000])

@@ -23,7 +23,7 @@ pairs = st.lists(st.one_of(user_pair, router_pair), max_size=8)
 header = st.one_of(st.none(), st.lists(st.one_of(st.none(), st.booleans()), max_size=1), st.just([True, UByte(7)]))
 
 
-def made(head, delivery, annotations, properties, body):
+def encoded_message(head, delivery, annotations, properties, body):
     octets = b"" if head is None else encode(Described(ULong(0x70), head))
     octets += encode(Described(ULong(0x71), {Symbol("d"): delivery})) if delivery is not None else b""
     octets += encode(Described(ULong(0x72), Map(annotations))) if annotations is not None else b""
@@ -31,7 +31,7 @@ def made(head, delivery, annotations, properties, body):
     return octets + encode(Described(ULong(0x75), body))
 
 
-def kept(annotations):
+def user_pairs(annotations):
     """Return the users' pairs in their order."""
     return [(key, value) for key, value in annotations or [] if not key.startswith(ROUTER)]
 
@@ -50,7 +50,7 @@ messages = st.tuples(
 @given(messages)
 def test_scan_finds_fields_of_leading_sections(parts):
     head, _, annotations, properties, _ = parts
-    result, found = scan_dict(made(*parts))
+    result, found = scan_dict(encoded_message(*parts))
     assert result == 0
     assert found["priority"] == (
         7 if head == [True, UByte(7)] else -1 if head is None or len(head) < 2 else found["priority"]
@@ -58,7 +58,7 @@ def test_scan_finds_fields_of_leading_sections(parts):
     for index, name in ((2, "to"), (3, "subject")):
         expected = properties[index].encode() if properties is not None and properties[index] is not None else None
         assert found[name] == expected
-    assert found["pairs"] == len(kept(annotations))
+    assert found["pairs"] == len(user_pairs(annotations))
     assert found["router"] == any(key.startswith(ROUTER) for key, _ in annotations or [])
     last = {str(key): value for key, value in annotations or []}
     assert found["phase"] == last.get("x-opt-qd.phase", 0)
@@ -69,17 +69,17 @@ def test_scan_finds_fields_of_leading_sections(parts):
 @given(messages)
 def test_rewriting_for_client_strips_router_annotations(parts):
     head, delivery, annotations, properties, body = parts
-    users = kept(annotations)
-    assert rewritten(made(*parts)) == made(head, delivery, users or None, properties, body)
+    users = user_pairs(annotations)
+    assert rewritten(encoded_message(*parts)) == encoded_message(head, delivery, users or None, properties, body)
 
 
 @given(messages, text, st.integers(0, 9))
 def test_rewriting_for_router_adds_annotations(parts, to, phase):
     head, delivery, annotations, properties, body = parts
-    out = sections(rewritten(made(*parts), router=True, honour=True, to=encode(to), phase=phase))
+    out = sections(rewritten(encoded_message(*parts), router=True, honour=True, to=encode(to), phase=phase))
     written = next(value for code, value in out if code == 0x72)
     items = list(written.pairs)
-    users = kept(annotations)
+    users = user_pairs(annotations)
     assert [encode(part) for pair in items[: len(users)] for part in pair] == [
         encode(part) for pair in users for part in pair
     ]
@@ -90,13 +90,13 @@ def test_rewriting_for_router_adds_annotations(parts, to, phase):
     assert added["x-opt-qd.ingress"] == last.get("x-opt-qd.ingress", added["x-opt-qd.ingress"])
     assert list(added["x-opt-qd.trace"])[:-1] == last.get("x-opt-qd.trace", [])
     assert [(code, value) for code, value in out if code != 0x72] == sections(
-        made(head, delivery, None, properties, body)
+        encoded_message(head, delivery, None, properties, body)
     )
 
 
 @given(messages, st.data())
 def test_truncated_message_is_never_scanned_as_whole(parts, data):
-    octets = made(*parts)
+    octets = encoded_message(*parts)
     whole = scan_dict(octets)[1]
     end = data.draw(st.integers(0, len(octets)))
     result, found = scan_dict(octets[:end])
@@ -109,7 +109,7 @@ SERVED = "x-opt-sluice.served"
 
 def test_served_edge_routers_annotation_is_hidden_from_clients():
     """See docs/internals/edge.md."""
-    message = made(None, None, [(Symbol("a"), 1), (Symbol(SERVED), ["one"])], None, b"x")
+    message = encoded_message(None, None, [(Symbol("a"), 1), (Symbol(SERVED), ["one"])], None, b"x")
     result, found = scan_dict(message)
     assert (result, found["served"], found["pairs"], found["rewrite"]) == (0, encode(["one"]), 1, True)
     assert scan_dict(message, honour=False)[1]["served"] is None

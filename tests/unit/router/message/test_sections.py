@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from router.message.sections import needs, scan_dict
 
-from tests.unit.router.message.test_annotations import made, messages
+from tests.unit.router.message.test_annotations import encoded_message, messages
 
 MORE, TRUNCATED = 1, 2
 LONG_MAP = b"\0\x53\x72\xd1\x00\x08\x00\x00\x00\x00\x00\x02"  # annotations of 512 KiB
@@ -18,7 +18,7 @@ def is_short(octets: bytes, properties: bool) -> bool:
 
 @given(messages, st.booleans())
 def test_needs_of_prefix_are_reached_before_scan_succeeds(parts, properties):
-    octets = made(*parts)
+    octets = encoded_message(*parts)
     tries, at = 0, 0
     while at <= len(octets) and is_short(octets[:at], properties):
         least = needs(octets[:at])
