@@ -79,8 +79,8 @@ class Round:
     """One round: a batch arrives, copies go out, and consumers accept theirs by one disposition each."""
 
     def __init__(
-        self, quiet: Settle, sending: InProcessPeer, receiving: Sequence[InProcessPeer], octets: bytes, settled: bool, channel: int = 0,
-        credit: int = MANY,
+        self, quiet: Settle, sending: InProcessPeer, receiving: Sequence[InProcessPeer], octets: bytes, settled: bool,
+        channel: int = 0, credit: int = MANY,
     ) -> None:  # fmt: skip
         """channel: of the consumers, which is their deliveries'. credit: so many deliveries a consumer takes at a
         time."""

@@ -384,7 +384,10 @@ class Routers(Subsystem):
         except TableFullError:
             if not self._full:
                 self._full = True
-                text = f"The address table is full: addresses of other routers are ignored, first {record_key!r} of {router.id}"
+                text = (
+                    "The address table is full: addresses of other routers are ignored, "
+                    f"first {record_key!r} of {router.id}"
+                )
                 self._log.write(ERROR, "ROUTER_MA", text)
 
     def _open(self, record_key: str, hint: int | None) -> Record | None:

@@ -256,7 +256,8 @@ class TlsProfiles(Subsystem):
             if uses and name not in self.held:
                 self.held[name] = Held(None, _NOTHING)
                 self.held[name].problem = "there is no such sslProfile"
-                self._log.warning("CONN_MGR", f"sslProfile '{name}' does not exist, but listeners or connectors refer to it")
+                text = f"sslProfile '{name}' does not exist, but listeners or connectors refer to it"
+                self._log.warning("CONN_MGR", text)
                 self._table.change(self._op(name))
         for name in [name for name, held in self.held.items() if held.config is None and not self._uses.get(name)]:
             self._forget(name)

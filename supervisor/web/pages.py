@@ -56,7 +56,10 @@ _NO_CONSOLE: Final = Answer(
 
 
 _UNKNOWN: Final = Answer(
-    401, b"authentication required: the listener has authenticatePeer or metricsToken\n", page="/metrics", headers={"WWW-Authenticate": "Bearer"}
+    401,
+    b"authentication required: the listener has authenticatePeer or metricsToken\n",
+    page="/metrics",
+    headers={"WWW-Authenticate": "Bearer"},
 )
 
 

@@ -310,6 +310,7 @@ def test_policy_dir_files_change_by_reload(start: Start) -> None:
 
 
 def test_invalid_vhost_prevents_the_start(tmp_path: Path) -> None:
+    """security.md P-7."""
     router = Router(tmp_path, [listener(), ("vhost", {"hostname": "v", "maxConnections": 65536})], 1)
     router.spawn()
     assert router.wait_exit(30) == 1

@@ -114,6 +114,7 @@ def user_of(login_router: Router, container: str = "client") -> dict[str, Any]:
 
 
 def test_mechanisms_offered_depend_on_the_listener(dial_in: Any) -> None:
+    """security.md S-4."""
     assert offered_mechanisms(dial_in("people")) == [*SCRAM, "PLAIN"]
     assert offered_mechanisms(dial_in("filtered")) == ["PLAIN", "ANONYMOUS"]
     assert offered_mechanisms(dial_in("tokens")) == ["OAUTHBEARER", "XOAUTH2"]
@@ -190,6 +191,7 @@ def test_overlong_names_are_refused(login_router: Router, dial_in: Any) -> None:
 
 @pytest.mark.parametrize("name", ["people", "strict"])
 def test_client_skipping_authentication_is_closed_silently(login_router: Router, dial_in: Any, name: str) -> None:
+    """security.md S-5."""
     seen = len(login_router.lines)
     peer = dial_in(name)
     peer.raw(AMQP_HEADER)
@@ -199,6 +201,7 @@ def test_client_skipping_authentication_is_closed_silently(login_router: Router,
 
 
 def test_client_without_login_is_anonymous(login_router: Router) -> None:
+    """security.md S-8."""
     with AmqpPeer.opened(login_router.port, sasl=False, container_id="skipped"):
         row = user_of(login_router, "skipped")
         assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", None, False)

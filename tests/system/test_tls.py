@@ -325,6 +325,7 @@ def get(port: int, context: ssl.SSLContext | None = None, path: str = "/readyz")
 def test_https_listeners_serve_pages(
     start: Start, authority: Pki, swapped: SwappableCertificate, second: Issued
 ) -> None:
+    """brokers-and-edge.md H-6."""
     router = start([
         profile(authority, swapped.issued),
         listener("main"),

@@ -84,6 +84,7 @@ def test_message_over_websocket_is_delivered(
 
 
 def test_websocket_connection_has_an_ordinary_row(start: Start, over: Over) -> None:
+    """brokers-and-edge.md H-7."""
     router = start([listener(), listener("web", http=True)])
     peer = over(router)
     (row,) = without_bystanders(Management(peer).query("connection"))
@@ -123,6 +124,7 @@ def test_invalid_upgrade_is_refused(router: Router, octets: bytes, answer: bytes
 def test_upgrade_without_amqp_is_answered_and_closed(
     router: Router, name: str, protocol: str | None, last: bytes
 ) -> None:
+    """brokers-and-edge.md H-5."""
     with dial(router, name) as raw:
         raw.sendall(request(protocol=protocol))
         assert read_head(raw).startswith(b"HTTP/1.1 101 Switching Protocols\r\n")

@@ -1,8 +1,8 @@
 """Router in this process, with the real worker event loops and the real core of the supervisor.
 
 Time, the octets of connections, and the messages between workers and supervisor are in memory. A loop runs until it
-would sleep, and again when an event, another worker or a timer would wake it. Nothing here blocks: `InProcessRouter.settle`
-runs until all loops sleep and the supervisor has no more messages.
+would sleep, and again when an event, another worker or a timer would wake it. Nothing here blocks:
+`InProcessRouter.settle` runs until all loops sleep and the supervisor has no more messages.
 """
 
 import contextlib

@@ -158,7 +158,7 @@ def test_password_of_key_is_found(authority, tmp_path, monkeypatch, form):
 
 def test_locked_key_without_password_is_fault(authority):
     (fault,) = faults(server(authority, privateKeyFile=authority.locked_key()), SERVER)
-    assert fault == f"privateKeyFile {authority.locked_key()}: it has a password, and none is given"
+    assert fault == f"privateKeyFile {authority.locked_key()}: it is encrypted, and no password is given"
 
 
 def test_locked_key_with_wrong_password_is_fault(authority):

@@ -71,17 +71,19 @@ OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
 
 
 def attach_burst(edge: EdgeRouter) -> Connection:
-    """Attach a receiver that is answered, and as many receivers that are not as make its proxy wait."""
+    """Attach receivers until the proxy of the first one, which is answered, waits; return the interior router."""
     interior, client = edge.interior("A", **OURS), edge.client()
     for number in range(BURST + 2):
-        edge.ask(client, "out", f"a{number}")
+        edge.attach_pending(client, "out", f"a{number}")
     edge.answer(interior)
     assert edge.record("M0a0").consumers
     assert edge.proxies(interior, "in") == []
     return interior
 
 
-def test_receiver_of_a_burst_waits_for_unanswered_clients(edge: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_receiver_in_burst_waits_for_unanswered_clients(
+    edge: EdgeRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interior = attach_burst(edge)
     for _ in range(BURST + 1):
         assert edge.proxies(interior, "in") == []
@@ -93,7 +95,7 @@ def test_receiver_of_a_burst_waits_for_unanswered_clients(edge: EdgeRouter, monk
     assert len(edge.proxies(interior, "in")) == BURST + 2
 
 
-def test_receiver_of_a_burst_waits_no_longer_than_hold(edge: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_receiver_in_burst_waits_no_longer_than_hold(edge: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     interior = attach_burst(edge)
     until = time.monotonic() + HOLD
     monkeypatch.setattr("supervisor.edge.proxies.time.monotonic", lambda: until)

@@ -43,8 +43,8 @@ def test_unused_address_at_edge_is_explained(router: ManagedRouter) -> None:
     body = explain(router, "a")
     assert (body["reachable"], body["verdict"]) == (None, "not in use here")
     assert body["findings"][-1] == (
-        "No producer is attached here. At the first attach, 'A' is queried for a link route; messages on anonymous links "
-        f"without a consumer here go over the uplink to 'A' (connection {uplink.number})"
+        "No producer is attached here. At the first attach, 'A' is queried for a link route; messages on anonymous "
+        f"links without a consumer here go over the uplink to 'A' (connection {uplink.number})"
     )
     assert "uplink" not in " ".join(explain(router, "$management")["findings"]), "an address of the router itself"
 
