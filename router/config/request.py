@@ -50,6 +50,7 @@ from router.config.entities import (
 from router.config.errors import Problems, RequestError
 from router.config.inventory import Inventory
 from router.config.jsontext import JsonValue
+from router.config.password import NOT_IN_ENVIRONMENT
 from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.validate import Entity, fill
 from router.config.values import InvalidValue
@@ -287,7 +288,8 @@ def _built(
             raise RequestError(500, f"{POLICY_ERROR}: {text}")
         if config.type == LogConfig.type:  # 1.19 checks levels when it applies them: management.md 5.9
             raise RequestError(500, f"CError: Configuration: {text}")
-        if config.type == SslProfileConfig.type:  # the password is not in the environment
+        # 1.19 reads the password when it makes the profile.
+        if text == NOT_IN_ENVIRONMENT and config.type == SslProfileConfig.type:
             raise RequestError(500, text)
         raise RequestError(400, text)
     return config

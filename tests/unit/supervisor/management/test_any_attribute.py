@@ -99,10 +99,17 @@ def test_attribute_values_cause_no_internal_error(router, kind):
     """Each attribute gets a third of the values, the next attribute the next third."""
     known = dict.fromkeys([*kind.attributes, *(each.name for each in kind.core_columns or ()), "nonsense"])
     found = list(targets(router, kind)) if "UPDATE" in kind.operations else []
+    named = {"name": "x"} if kind.references else {}
     for number, name in enumerate(known):
         for value in HOSTS if name == "host" else values(name)[number % 3 :: 3]:
             if "CREATE" in kind.operations:
-                check(router, "CREATE", kind, {**BASE.get(kind.name, {}), name: value})
+                check(
+                    router,
+                    "CREATE",
+                    kind,
+                    {**BASE.get(kind.name, {}), name: value},
+                    **({} if name == "name" else named),
+                )
             for target in found:
                 check(router, "UPDATE", kind, {"identity": target["identity"], name: value}, **target)
 
