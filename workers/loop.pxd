@@ -54,7 +54,7 @@ cdef class Loop(TransportHost):
     cdef void allow(self) noexcept
     cdef void charge(self, uint64_t begun) noexcept
     cdef int entrance(self) noexcept
-    cdef bint bell_rung(self) noexcept
+    cdef bint doorbell_is_set(self) noexcept
     cdef int answer_bells(self) except -1
     cdef int read_rings(self) except -1
     cdef int run_timers(self) except -1

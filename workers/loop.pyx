@@ -16,7 +16,7 @@ from router.stats.samples cimport use_samples
 from router.delivery.delivery cimport delivery_octets, pools_drop, pools_grew
 from router.message.content cimport chunks_drop, stored_octets
 from router.interworker.region cimport Region
-from router.interworker.wakeup cimport any_bell, clear_sleeping, set_sleeping, take_bells
+from router.interworker.wakeup cimport any_doorbell, clear_sleeping, set_sleeping, take_doorbells
 from router.interworker.port cimport WorkerPort
 from router.interworker.port_work cimport PortWork, take_lowest
 from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent
@@ -289,10 +289,10 @@ cdef class Loop(TransportHost):
         self.running = True
         while self.running:
             timeout = self.timeout()
-            owed = self.pay() if self.port_work.owing else 0
+            owed = self.pay() if self.port_work.outcomes_due else 0
             if timeout:
                 set_sleeping(self.slot)
-                if self.bell_rung():
+                if self.doorbell_is_set():
                     timeout = 0
             self.wake(timeout, owed)
             self.finish_wake()
@@ -328,7 +328,7 @@ cdef class Loop(TransportHost):
         """Wake the workers whose deferred wake-ups are due. Return the ns until the next one is due; 0: there is none.
         """
         cdef WorkerPort port
-        cdef uint64_t bits = self.port_work.owing
+        cdef uint64_t bits = self.port_work.outcomes_due
         cdef uint64_t now = self.poller.now()
         cdef uint64_t left, least = 0
         while bits:
@@ -338,19 +338,19 @@ cdef class Loop(TransportHost):
                 least = left
         return least
 
-    cdef bint bell_rung(self) noexcept:
+    cdef bint doorbell_is_set(self) noexcept:
         """True if another worker has set a doorbell, or if a ring was left with unread records."""
-        return self.port_work.rung != 0 or any_bell(self.slot)
+        return self.port_work.rung != 0 or any_doorbell(self.slot)
 
     cdef int answer_bells(self) except -1:
         """Service doorbells: read the rings of the workers that set them."""
         cdef WorkerPort port
-        cdef uint64_t rung = self.port_work.rung | take_bells(self.slot)
+        cdef uint64_t rung = self.port_work.rung | take_doorbells(self.slot)
         self.port_work.rung = 0
         while rung:
             port = self.ports[take_lowest(&rung)]
             self.clock()
-            port.answer_bell()
+            port.service_doorbell()
         return 0
 
     cdef int read_rings(self) except -1:
@@ -360,7 +360,7 @@ cdef class Loop(TransportHost):
         to be processed before the end of the consumer's link.
         """
         cdef int turns = TURNS_BEFORE_ORDERS
-        while turns and self.bell_rung():
+        while turns and self.doorbell_is_set():
             self.answer_bells()
             turns -= 1
         return 0
@@ -489,7 +489,7 @@ cdef class Loop(TransportHost):
         cdef uint64_t begun
         if self.inside:
             self.read_inside()
-        if self.bell_rung():
+        if self.doorbell_is_set():
             self.answer_bells()
         if self.control is not None and self.control.busy:
             begun = self.poller.now()

@@ -16,7 +16,7 @@ cdef enum:
     IN_ROUTED = 4              # forwarders have made all copies
     IN_MULTI = 8               # outcomes of several copies are combined (routing-semantics.md 9.4)
     IN_DISCARD = 16            # its remaining octets are dropped
-    IN_TOLD = 32               # a combined outcome was reported
+    IN_REPORTED = 32               # a combined outcome was reported
     IN_FINAL = 64              # consumers have settled; reported to the producer once routed and complete
     IN_KEEP_CREDIT = 128       # its credit is withheld: the address is unreachable
     IN_ACCEPT = 256            # the router accepts it once complete, whatever the outcomes of its copies
@@ -37,7 +37,7 @@ cdef enum:
     OUT_STUCK = 128            # counted as stuck
     OUT_CHECK = 256            # sent unsettled for a settled delivery: settlement means that it has left its queue
     OUT_DROPPABLE = 512        # presettled and not started: in its link's list of copies that may be dropped
-    OUT_RESTS = 1024           # in a port's list of copies that wait for octets or for their window
+    OUT_RESTING = 1024           # in a port's list of copies that wait for octets or for their window
     OUT_SAMPLED = 2048         # `sent` is set: its settlement is a sample
     OUT_COUNTED = 8192         # while queued, Message.copies counts it
     OUT_ROUTED = 4096          # settled, from another router: bounded in octets in its consumer's queue
@@ -198,7 +198,7 @@ cdef void in_detach_copies(InDelivery* d) noexcept
 cdef void in_charge(InDelivery* d, uint32_t copies, Meter* meter) noexcept
 cdef void in_uncharge(InDelivery* d) noexcept
 # Return True if some copy of d has octets to write.
-cdef bint in_waits(const InDelivery* d) noexcept nogil
+cdef bint in_has_unwritten(const InDelivery* d) noexcept nogil
 # Abandon all copies of d that have octets to write. True: some consumer has got a part. The caller settles d.
 cdef bint in_abandon(InDelivery* d) except *
 
@@ -206,7 +206,7 @@ cdef bint in_abandon(InDelivery* d) except *
 cdef OutDelivery* out_routed(DeliveryNode* downstream, InDelivery* d, bint settled) except NULL
 # Return the octets that a copy of the router's own message counts in the queue of s; 0: no room, the copy must be
 # dropped.
-cdef uint32_t own_charge(DeliveryNode* s, const Content* c, uint64_t most) noexcept
+cdef uint32_t own_message_charge(DeliveryNode* s, const Content* c, uint64_t most) noexcept
 cdef void queue_append(DeliveryNode* s, OutDelivery* o) noexcept
 cdef void queue_remove(DeliveryNode* s, OutDelivery* o) noexcept
 

@@ -145,7 +145,7 @@ cdef void in_uncharge(InDelivery* d) noexcept:
         meter_drop(meter)
 
 
-cdef bint in_waits(const InDelivery* d) noexcept nogil:
+cdef bint in_has_unwritten(const InDelivery* d) noexcept nogil:
     cdef const OutDelivery* o = d.copies
     while o is not NULL:
         if o.message is not NULL:
@@ -186,7 +186,7 @@ cdef OutDelivery* out_routed(DeliveryNode* downstream, InDelivery* d, bint settl
     return out_make(downstream, d, settled, True)
 
 
-cdef uint32_t own_charge(DeliveryNode* s, const Content* c, uint64_t most) noexcept:
+cdef uint32_t own_message_charge(DeliveryNode* s, const Content* c, uint64_t most) noexcept:
     cdef uint64_t charge = OWN_STREAM
     if c.complete:
         charge = OWN_OVERHEAD + (c.stored.size if c.stored is not NULL else c.size)

@@ -9,7 +9,7 @@ from libc.string cimport memcmp, memcpy
 from router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_REJECTED, D_RELEASED
 from router.amqp.states cimport has_field, is_outcome, plain_state, terminal
 from router.delivery.delivery cimport (
-    IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_TOLD, OUT_CHECK, in_free,
+    IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_REPORTED, OUT_CHECK, in_free,
     in_more, out_detach,
 )
 from router.delivery.settled_state cimport settled_state
@@ -39,7 +39,7 @@ cdef int in_report_known(InDelivery* d) except -1:
     if d.flags & IN_FINAL or (d.flags & IN_MULTI and d.live == 0):
         d.upstream.calls.outcome(d.upstream.owner, d, d.kind, &state, True)
     elif d.flags & IN_MULTI and d.pending == 0 and d.kind:
-        d.flags |= IN_TOLD
+        d.flags |= IN_REPORTED
         d.upstream.calls.outcome(d.upstream.owner, d, d.kind, &state, False)
     return 0
 
@@ -146,14 +146,14 @@ cdef int combine(InDelivery* d, OutDelivery* o, uint8_t kind, const Slice* state
         o.kind = kind
     else:
         note_outcome(o, d, kind)
-    if not d.flags & IN_ROUTED or (d.live and (d.pending or d.flags & IN_TOLD)):
+    if not d.flags & IN_ROUTED or (d.live and (d.pending or d.flags & IN_REPORTED)):
         return 0
     combined.data = d.state
     combined.size = d.state_size
     if d.live == 0:
         d.upstream.calls.outcome(d.upstream.owner, d, d.kind, &combined, True)
     elif d.kind:
-        d.flags |= IN_TOLD
+        d.flags |= IN_REPORTED
         d.upstream.calls.outcome(d.upstream.owner, d, d.kind, &combined, False)
     return 0
 

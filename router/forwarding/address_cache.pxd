@@ -8,7 +8,7 @@ cdef enum:
     RECENT_TEXT = 1024         # octets of the longest text that is cached
 
 # A direct-mapped cache of look-ups, valid for one version of the table. Owner: the table.
-cdef class Recent:
+cdef class AddressCache:
     cdef list texts                        # by entry: the text, bytes
     cdef list found                        # by entry: the result of the look-up
     cdef int* phases                       # by entry

@@ -10,7 +10,7 @@ cdef uint32_t FNV_BASIS = 0x811C9DC5
 cdef uint32_t FNV_PRIME = 0x01000193
 
 
-cdef class Recent:
+cdef class AddressCache:
     def __cinit__(self):
         self.texts = [b""] * RECENT
         self.found = [None] * RECENT

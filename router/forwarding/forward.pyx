@@ -13,7 +13,7 @@ from router.amqp.items cimport item_at, items_in
 from router.amqp.scheduler cimport charge, slice_used
 from router.delivery.delivery cimport IN_MULTI
 from router.forwarding.network cimport (
-    DEFAULT_PRIORITY, HERE, Network, Path, RemoteDestination, draw, nearest_of,
+    DEFAULT_PRIORITY, HERE, Network, Path, RemoteDestination, next_random, nearest_destination,
 )
 from router.interworker.port cimport WorkerPort
 from router.interworker.port_out cimport PortOut
@@ -37,13 +37,13 @@ cdef enum:
     TARGETS_A_UNIT = 4         # targets named in a record for one cost unit
 
 # Best consumer among those compared so far.
-cdef struct Best:
+cdef struct BestConsumer:
     PyObject* consumer         # borrowed; NULL: none was compared
     uint32_t value             # its score
     bint eligible              # its score is below its capacity
 
 # Best consumer so far at an edge router, whose consumers may be on other edge routers.
-cdef struct Near:
+cdef struct BestEdgeConsumer:
     PyObject* consumer         # borrowed; NULL: none was compared
     uint32_t value             # its score plus the cost of its connection
     # Rank of its place: 0 nearer than the uplink, 1 the uplink, 2 no nearer than the uplink. FULL is added at
@@ -75,7 +75,7 @@ cdef inline uint32_t score(Consumer c) noexcept:
     return outstanding
 
 
-cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+cdef inline int offer_to_consumer(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
     """Make the copy for one consumer, of this or another worker."""
     if consumer.container:
         address.slot.egress_container += 1
@@ -87,7 +87,7 @@ cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content*
     return 0
 
 
-cdef int give_remote(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+cdef int offer_to_next_hop(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
     """Make the copy for a data link of a next hop."""
     address.slot.transit += 1
     totals.transit += 1
@@ -139,9 +139,9 @@ cdef int forward_all(Address address, InDelivery* d, Content* c) except -1:
         return 0
     if n == 1 and address.treatment <= CLOSEST:
         only = <Consumer>item_at(<void*>address.consumers, 0)
-        if goes_back(only, c):
+        if returns_to_edge(only, c):
             return 0
-        give(address, only, d, c)
+        offer_to_consumer(address, only, d, c)
         copies = 1
     elif address.treatment == MULTICAST:
         copies = forward_multicast(address, d, c, NULL)
@@ -150,7 +150,7 @@ cdef int forward_all(Address address, InDelivery* d, Content* c) except -1:
     elif address.treatment == UNAVAILABLE:
         return 0
     elif address.served is not None:
-        copies = forward_nearby(address, d, c, n)
+        copies = forward_balanced_at_edge(address, d, c, n)
     else:
         copies = forward_balanced(address, d, c, n)
     address.slot.egress += copies
@@ -163,7 +163,7 @@ cdef int forward_network(Address address, InDelivery* d, Content* c, int n) exce
     cdef int copies = 0
     cdef int remote = 0
     if address.version != address.network.version:
-        address.find_ways()
+        address.make_paths()
     if address.treatment == MULTICAST:
         copies = forward_multicast(address, d, c, &remote)
     elif address.treatment == CLOSEST:
@@ -202,9 +202,9 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
     if c.sections.subject.data is not NULL:
         hops = exchange.hops(PyBytes_FromStringAndSize(<const char*>c.sections.subject.data, c.sections.subject.size))
         for hop in hops:
-            copies += forward_hop(hop, hop.phase, d, c)
+            copies += forward_as(hop, hop.phase, d, c)
     if copies == 0 and exchange.alternate is not None:
-        copies = forward_hop(exchange.alternate, exchange.alternate.phase, d, c)
+        copies = forward_as(exchange.alternate, exchange.alternate.phase, d, c)
         if copies:
             exchange.slot.redirected += 1
     if copies:
@@ -213,7 +213,7 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
     return copies
 
 
-cdef int forward_hop(Address hop, int phase, InDelivery* d, Content* c) except -1:
+cdef int forward_as(Address hop, int phase, InDelivery* d, Content* c) except -1:
     """Forward a delivery to another address than the one it was sent to."""
     c.to.data = hop.to
     c.to.size = len(hop.to)
@@ -222,19 +222,19 @@ cdef int forward_hop(Address hop, int phase, InDelivery* d, Content* c) except -
 
 
 cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
-    cdef int copies = forward_hop(address.fallback, FALLBACK_PHASE, d, c)
+    cdef int copies = forward_as(address.fallback, FALLBACK_PHASE, d, c)
     if copies:
         address.slot.redirected += 1
         totals.redirected += 1
     return copies
 
 
-cdef inline void compare(void* at, uint32_t came_by, Best* best) noexcept:
+cdef inline void compare_consumer(void* at, uint32_t came_by, BestConsumer* best) noexcept:
     """Compare one more consumer: first by room below its capacity, then by score; the earlier one wins if equal."""
     cdef Consumer consumer = <Consumer>at
     cdef uint32_t value
     cdef bint eligible
-    if came_by != 0 and consumer.edge == came_by:          # see goes_back
+    if came_by != 0 and consumer.edge == came_by:          # see returns_to_edge
         return
     value = score(consumer)
     eligible = value < consumer.capacity
@@ -244,18 +244,18 @@ cdef inline void compare(void* at, uint32_t came_by, Best* best) noexcept:
         best.eligible = eligible
 
 
-cdef void compare_some(Address address, uint32_t came_by, int n, int some, Best* best) noexcept:
+cdef void compare_some(Address address, uint32_t came_by, int n, int some, BestConsumer* best) noexcept:
     """Compare `some` of the n consumers, from the list's start on, stopping at an idle one."""
     cdef void* consumers = <void*>address.consumers
     cdef int at = address.start
     for _ in range(some):
-        compare(item_at(consumers, at), came_by, best)
+        compare_consumer(item_at(consumers, at), came_by, best)
         at = at + 1 if at + 1 < n else 0
         if best.value == 0 and best.consumer is not NULL:
             return
 
 
-cdef void best_consumer(Address address, uint32_t came_by, int n, Best* best) noexcept:
+cdef void best_consumer(Address address, uint32_t came_by, int n, BestConsumer* best) noexcept:
     """Find the consumer with the best score; among many, one that is hardly ever worse (decision 0039)."""
     cdef void* consumers = <void*>address.consumers
     cdef uint64_t chance
@@ -267,15 +267,15 @@ cdef void best_consumer(Address address, uint32_t came_by, int n, Best* best) no
         compare_some(address, came_by, n, n, best)
         return
     # Idle consumers are served in rotation.
-    compare(item_at(consumers, address.start), came_by, best)
-    turn(address)
+    compare_consumer(item_at(consumers, address.start), came_by, best)
+    rotate_consumers(address)
     if best.consumer is not NULL and best.value == 0:
         return
-    chance = draw(address.network)
+    chance = next_random(address.network)
     first = <int>(((chance >> 32) * <uint64_t>n) >> 32)
     second = first + 1 + <int>(((chance & 0xFFFFFFFF) * <uint64_t>(n - 1)) >> 32)
-    compare(item_at(consumers, first), came_by, best)
-    compare(item_at(consumers, second if second < n else second - n), came_by, best)
+    compare_consumer(item_at(consumers, first), came_by, best)
+    compare_consumer(item_at(consumers, second if second < n else second - n), came_by, best)
     if not best.eligible:
         compare_some(address, came_by, n, FEW_CONSUMERS, best)
         address.start = (address.start + FEW_CONSUMERS) % n
@@ -284,7 +284,7 @@ cdef void best_consumer(Address address, uint32_t came_by, int n, Best* best) no
 
 
 cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept:
-    cdef Best best
+    cdef BestConsumer best
     cdef int n = <int>items_in(<void*>address.consumers)
     best.consumer = NULL
     best.value = 0
@@ -296,17 +296,17 @@ cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept:
 
 cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
     """Forward to the consumer with the lowest score, the earlier one if equal; if it is idle, rotate the list."""
-    cdef Best best
+    cdef BestConsumer best
     best_consumer(address, c.came_by, n, &best)
     if best.consumer is NULL:
         return 0
     if best.value == 0 and n <= FEW_CONSUMERS:
-        turn(address)
-    give(address, <Consumer>best.consumer, d, c)
+        rotate_consumers(address)
+    offer_to_consumer(address, <Consumer>best.consumer, d, c)
     return 1
 
 
-cdef int forward_nearby(Address address, InDelivery* d, Content* c, int n) except -1:
+cdef int forward_balanced_at_edge(Address address, InDelivery* d, Content* c, int n) except -1:
     """Forward at an edge router when other edge routers have consumers as well: the cost of a connection is added to
     the score. At equal values a consumer of this router wins.
 
@@ -315,38 +315,38 @@ cdef int forward_nearby(Address address, InDelivery* d, Content* c, int n) excep
     """
     cdef void* consumers = <void*>address.consumers
     cdef void* by_edge = <void*>address.by_edge
-    cdef Near best
+    cdef BestEdgeConsumer best
     cdef uint32_t uplink = uplink_cost(address)
     cdef int at = address.start
     best.consumer = NULL
     best.rank = 0
     if n > FEW_CONSUMERS:
         for at in range(<int>items_in(by_edge)):
-            compare_near(item_at(by_edge, at), c, uplink, &best)
+            compare_edge_consumer(item_at(by_edge, at), c, uplink, &best)
         for _ in range(2):
-            at = <int>(((draw(address.network) >> 32) * <uint64_t>n) >> 32)
-            compare_near(item_at(consumers, at), c, uplink, &best)
+            at = <int>(((next_random(address.network) >> 32) * <uint64_t>n) >> 32)
+            compare_edge_consumer(item_at(consumers, at), c, uplink, &best)
         at = address.start
         if best.consumer is NULL or best.rank >= FULL:
             address.start = (at + FEW_CONSUMERS) % n
     if n <= FEW_CONSUMERS or best.consumer is NULL or best.rank >= FULL:
         for _ in range(n if best.consumer is NULL else FEW_CONSUMERS):
-            compare_near(item_at(consumers, at), c, uplink, &best)
+            compare_edge_consumer(item_at(consumers, at), c, uplink, &best)
             at = at + 1 if at + 1 < n else 0
     if best.consumer is NULL:
         return 0
     if best.value == (<Consumer>best.consumer).cost and n <= FEW_CONSUMERS:
         address.start = address.start + 1 if address.start + 1 < n else 0
-    give(address, <Consumer>best.consumer, d, c)
+    offer_to_consumer(address, <Consumer>best.consumer, d, c)
     return 1
 
 
-cdef inline void compare_near(void* at, const Content* c, uint32_t uplink, Near* best) noexcept:
+cdef inline void compare_edge_consumer(void* at, const Content* c, uint32_t uplink, BestEdgeConsumer* best) noexcept:
     """Compare one more consumer, of this or another edge router."""
     cdef Consumer consumer = <Consumer>at
     cdef uint32_t outstanding, value
     cdef int rank
-    if goes_back(consumer, c):
+    if returns_to_edge(consumer, c):
         return
     outstanding = score(consumer)
     value = outstanding if outstanding == GONE else outstanding + consumer.cost
@@ -377,8 +377,8 @@ cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) exce
     for _ in range(n):
         consumer = <Consumer>address.consumers[address.start]
         address.start = address.start + 1 if address.start + 1 < n else 0
-        if not goes_back(consumer, c) and (not nearest or distance(consumer) == least):
-            give(address, consumer, d, c)
+        if not returns_to_edge(consumer, c) and (not nearest or distance(consumer) == least):
+            offer_to_consumer(address, consumer, d, c)
             return 1
     return 0
 
@@ -395,7 +395,7 @@ cdef uint32_t least_distance(Address address, const Content* c) noexcept:
     if len(address.by_edge) < len(address.consumers):
         return 0                           # some are clients of this router
     for consumer in address.by_edge:
-        if not goes_back(consumer, c) and distance(consumer) < least:
+        if not returns_to_edge(consumer, c) and distance(consumer) < least:
             least = distance(consumer)
     return least
 
@@ -406,8 +406,8 @@ cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int
     Returns the number of copies; 0: it is not. The value of a router is its unsettled deliveries plus its cost. Its
     capacity is compared with the unsettled deliveries alone.
     """
-    cdef Best here
-    cdef Step step
+    cdef BestConsumer here
+    cdef NextHopChoice step
     # At equal values a consumer here wins. An idle one wins at once.
     best_consumer(address, c.came_by, n, &here)
     if here.consumer is not NULL and here.value == 0:
@@ -417,13 +417,13 @@ cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int
     if step.link is NULL:
         return 0
     c.outstanding = step.outstanding
-    give_remote(address, <Consumer>step.link, d, c)
+    offer_to_next_hop(address, <Consumer>step.link, d, c)
     c.outstanding = NULL
     return 1
 
 
-cdef void choose_remote(Address address, int priority, int origin, uint64_t producer, const Best* here,
-                        Step* step) noexcept:
+cdef void choose_remote(Address address, int priority, int origin, uint64_t producer, const BestConsumer* here,
+                        NextHopChoice* step) noexcept:
     """Choose the next hop of the router that is better than the best consumer here. step.link is NULL if none is."""
     cdef void* ways = <void*>address.ways
     cdef void* way
@@ -437,7 +437,7 @@ cdef void choose_remote(Address address, int priority, int origin, uint64_t prod
     step.link = NULL
     for at in range(items_in(ways)):
         way = item_at(ways, at)
-        destination = nearest_of(way, origin)
+        destination = nearest_destination(way, origin)
         if destination is NULL:
             continue
         link = (<Path>way).pick(priority, producer)
@@ -459,8 +459,8 @@ cdef void choose_remote(Address address, int priority, int origin, uint64_t prod
     step.outstanding = NULL if chosen is NULL else (<RemoteDestination>chosen).own.tally
 
 
-cdef void next_step(Address address, int priority, const Sections* sections, uint64_t producer, Step* step) noexcept:
-    cdef Best nobody
+cdef void choose_next_hop(Address address, int priority, const Sections* sections, uint64_t producer, NextHopChoice* step) noexcept:
+    cdef BestConsumer nobody
     cdef int origin = HERE
     cdef void* nearest = <void*>address.nearest
     step.link = step.outstanding = NULL
@@ -503,7 +503,7 @@ cdef int forward_nearest(Address address, InDelivery* d, Content* c) except -1:
             link = (<Path>found[1]).pick(priority, c.producer)
             if link is not NULL:
                 address.turn += i + 1
-                give_remote(address, <Consumer>link, d, c)
+                offer_to_next_hop(address, <Consumer>link, d, c)
                 return 1
         first += equal
     return 0
@@ -532,7 +532,7 @@ cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remo
         raise
 
 
-cdef PortOut spreading(Address address):
+cdef PortOut spread_port(Address address):
     """Return the port to this worker, if copies for local consumers go through its ring; None: they get them directly.
 
     The ring is used for very many consumers, or when the current frame has made a slice's worth of copies for other
@@ -555,7 +555,7 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     cdef PortOut port
     cdef list ports = None
     cdef list links = None
-    cdef PortOut own = spreading(address)
+    cdef PortOut own = spread_port(address)
     cdef void* consumers = <void*>address.consumers
     cdef void* at
     cdef Py_ssize_t i = 0
@@ -570,7 +570,7 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     while i < items_in(consumers):
         at = item_at(consumers, i)         # borrowed: the list keeps it, and changes only between deliveries
         i += 1
-        if goes_back(<Consumer>at, c):
+        if returns_to_edge(<Consumer>at, c):
             continue
         copies += 1
         if (<Consumer>at).link is None:
@@ -584,7 +584,7 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
         charge((<ConsumerLink>here).session.connection.scheduler, COPY_UNITS * copies)
     elif own is not None:
         charge(address.network.own_port.scheduler, copies // TARGETS_A_UNIT)
-    if c.anonymous and not goes_up(address, c):
+    if c.anonymous and not uses_uplink(address, c):
         # Nobody has asked the interior router for consumers of this address: it gets a copy in any case.
         for consumer in uplink_of(address):
             copies += 1
@@ -613,11 +613,11 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     return copies
 
 
-cdef bint goes_up(Address address, const Content* c) except *:
+cdef bint uses_uplink(Address address, const Content* c) except *:
     """True if a consumer that gets a copy is behind the uplink of this edge router."""
     cdef Consumer consumer
     for consumer in address.consumers:
-        if consumer.edge != 0 and consumer.peer is None and not goes_back(consumer, c):
+        if consumer.edge != 0 and consumer.peer is None and not returns_to_edge(consumer, c):
             return True
     return False
 
@@ -659,7 +659,7 @@ cdef list multicast_links(Address address, Content* c):
     if c.sections.ingress.data is not NULL and origin <= HERE:
         return links
     for way in address.ways:
-        if nearest_of(<void*>way, origin) is NULL or way.goes_back(network, c):
+        if nearest_destination(<void*>way, origin) is NULL or way.goes_back(network, c):
             continue
         link = way.pick(priority, c.producer)
         if link is not NULL:

@@ -39,7 +39,7 @@ cdef class Router:
 
 # Counter of this worker's unsettled deliveries to a router by an address, while the slot in shared memory belongs to
 # that pair. Owner: the network.
-cdef class Outstanding:
+cdef class OutstandingCounter:
     cdef Tally* tally
     cdef int uses                          # RemoteDestinations that use it
     # Stop counting: from the next epoch on the slot may belong to another pair. Copies that still live are not
@@ -51,7 +51,7 @@ cdef class RemoteDestination:
     cdef readonly int index
     cdef readonly uint32_t counters        # number of its counters in the region
     cdef Router router                     # None while it is not known
-    cdef Outstanding own                   # counter of this worker
+    cdef OutstandingCounter own                   # counter of this worker
     # The counters of the other workers are summed once in each wake of this one.
     cdef const uint64_t* wakes             # wakes of this worker so far
     cdef uint64_t added_in                 # the wake of the last sum
@@ -73,7 +73,7 @@ cdef class Path:
     cdef bint goes_back(self, Network network, const Content* c) noexcept
 
 # Entry of the hash table of node ids ("0/ID").
-cdef struct Node:
+cdef struct NodeEntry:
     const uint8_t* text                    # NULL: free
     uint32_t size
     int index                              # of the router
@@ -86,11 +86,11 @@ cdef class Network:
     cdef dict routers                      # index -> Router
     cdef dict before                       # conn -> NextHop, of the time before a snapshot
     cdef dict counters                     # counters in use -> Outstanding
-    cdef Node* nodes                       # hash table of node ids
+    cdef NodeEntry* nodes                       # hash table of node ids
     cdef uint32_t node_slots               # its size, a power of two
     cdef list node_texts                   # bytes that `nodes` point into
     cdef bint nodes_stale
-    cdef uint64_t chance                   # state of `draw`
+    cdef uint64_t chance                   # state of `next_random`
     cdef object uplink                     # at an edge router: Address for messages to its uplink; None: no uplink
     cdef WorkerPort own_port               # port to this worker itself; None: there is none
     cdef dict edges                        # at an edge router: Address of each connected other edge router, by id
@@ -100,7 +100,7 @@ cdef class Network:
     cdef list ways(self, list destinations)
 
 
-cdef inline uint64_t draw(Network network) noexcept nogil:
+cdef inline uint64_t next_random(Network network) noexcept nogil:
     """Return a random number (xorshift64*). A worker draws the same sequence after each start."""
     cdef uint64_t x = network.chance
     x ^= x >> 12
@@ -120,7 +120,7 @@ cdef inline void* link_of(void* hop, int priority) noexcept:
     return consumer
 
 
-cdef inline void* nearest_of(void* way, int origin) noexcept:
+cdef inline void* nearest_destination(void* way, int origin) noexcept:
     """Return the nearest RemoteDestination of a Path for which the origin is valid, or NULL."""
     cdef void* destinations = <void*>(<Path>way).destinations
     cdef Py_ssize_t at

@@ -55,7 +55,7 @@ cdef class Router:
         self.words = words
 
 
-cdef class Outstanding:
+cdef class OutstandingCounter:
     def __dealloc__(self):
         if self.tally is not NULL:
             self.tally.count = NULL
@@ -175,7 +175,7 @@ cdef class Network:
     def clear(self):
         """Forget everything: a snapshot follows. Connections that it names keep their age (NextHop.since)."""
         self.before = self.hops or {}
-        cdef Outstanding counter
+        cdef OutstandingCounter counter
         for counter in self.counters.values():
             counter.uses = 0
         self.hops = {}
@@ -192,7 +192,7 @@ cdef class Network:
 
     # -- ops ----------------------------------------------------------------------------------------------------------
 
-    def use_hop(self, Region region not None, int worker, list ports not None, dict links not None, op):
+    def apply_next_hop(self, Region region not None, int worker, list ports not None, dict links not None, op):
         """Apply a NextHopOp of router.control.ops."""
         cdef NextHop hop = self.hops.get(op.conn) or self.before.pop(op.conn, None)
         cdef Consumer lower = None
@@ -214,7 +214,7 @@ cdef class Network:
         if self.hops.pop(conn, None) is not None:
             self.changed()
 
-    def use_router(self, op):
+    def apply_router(self, op):
         """Apply a RouterOp of router.control.ops."""
         cdef Router router = Router()
         router.index = op.index
@@ -229,7 +229,7 @@ cdef class Network:
         if self.routers.pop(index, None) is not None:
             self.changed()
 
-    def use_radius(self, radius):
+    def apply_radius(self, radius):
         """Set the limit of a trace. radius: hops to the farthest router."""
         self.hop_limit = radius + 1
 
@@ -239,12 +239,12 @@ cdef class Network:
         Newly used counters start at 0 for this worker.
         """
         cdef RemoteDestination destination = RemoteDestination()
-        cdef Outstanding counter = self.counters.get(counters)
+        cdef OutstandingCounter counter = self.counters.get(counters)
         cdef RemoteSlot* slot
         if counter is None:
             slot = region.remote_slot(worker, counters)
             slot.unsettled = 0
-            self.counters[counters] = counter = Outstanding()
+            self.counters[counters] = counter = OutstandingCounter()
             counter.tally = tally_new(&slot.unsettled)
         counter.uses += 1
         destination.own = counter
@@ -302,7 +302,7 @@ cdef class Network:
         self.nodes = NULL
         while slots < 2 * len(self.routers):
             slots *= 2
-        self.nodes = <Node*>calloc(slots, sizeof(Node))
+        self.nodes = <NodeEntry*>calloc(slots, sizeof(NodeEntry))
         if self.nodes is NULL:
             raise MemoryError("table of routers")
         self.node_slots = slots
@@ -327,7 +327,7 @@ cdef class Network:
 
     def _drop_unused(self):
         """Drop the counters that a snapshot does not name."""
-        cdef Outstanding counter
+        cdef OutstandingCounter counter
         for number, counter in list(self.counters.items()):
             if not counter.uses:
                 counter.end()
@@ -336,7 +336,7 @@ cdef class Network:
     cdef int origin_of(self, const Slice* encoded) noexcept:
         cdef Slice text
         cdef uint32_t at
-        cdef Node* node
+        cdef NodeEntry* node
         if encoded.data is NULL or self.nodes is NULL \
                 or open_variable(encoded.data, encoded.data + encoded.size, &text) is NULL:
             return HERE

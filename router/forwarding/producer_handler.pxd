@@ -6,13 +6,13 @@ from router.amqp.frames cimport Transfer
 from router.delivery.delivery cimport InDelivery
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.message.content cimport Content
-from router.forwarding.short_way cimport Answer, Said
-from router.forwarding.table cimport Address, Nowhere, Table
+from router.forwarding.fast_path cimport ForwardingDecision, LeadingSections
+from router.forwarding.table cimport ForwardingAddress, NotFoundReason, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
 
 # Switch the fast path on or off. For tests: off, every delivery takes the slow path.
-cdef void use_short_way(bint on) noexcept
+cdef void use_fast_path(bint on) noexcept
 
 # Base of the handlers that route an incoming link's deliveries. Owner: the link.
 cdef class ProducerHandler(DeliveryHandler):
@@ -25,26 +25,26 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef readonly uint32_t edge            # number of the edge connection that the link is on; 0: on none
     cdef bytes mark                        # on an uplink: own mark in x-opt-sluice.served, encoded; else None
     cdef bint checks                       # the peer tracks settled messages, as this router does (decision 0013)
-    cdef list beginnings                   # Beginning: cached prefixes of messages with annotations; None: none
+    cdef list cached_prefixes                   # Beginning: cached prefixes of messages with annotations; None: none
     cdef uint32_t others                   # messages with annotations whose prefix was not cached
-    cdef Answer plain                      # fast-path decision for messages without annotations
+    cdef ForwardingDecision plain                      # fast-path decision for messages without annotations
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
-    cdef bint exceeds_all(self, const Content* c, Address address) except *
-    cdef void count_tried(self, Address address) noexcept
-    cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, Address address,
+    cdef bint exceeds_all(self, const Content* c, ForwardingAddress address) except *
+    cdef void count_undeliverable(self, ForwardingAddress address) noexcept
+    cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                                bint targeted) except -1
-    cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1
-    cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1
+    cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address) except -1
+    cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address) except -1
     cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1
     cdef bint deliver_edge(self, InDelivery* d, Content* c) except -1
-    cdef Address edge_of(self, const Content* c)
-    cdef bint has_come(self, ProducerLink link, InDelivery* d, const Content* c) except -1
-    cdef void note_edge(self, InDelivery* d, Content* c) noexcept
-    cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1
+    cdef ForwardingAddress edge_of(self, const Content* c)
+    cdef bint refuse_if_served(self, ProducerLink link, InDelivery* d, const Content* c) except -1
+    cdef void mark_edge_arrival(self, InDelivery* d, Content* c) noexcept
+    cdef int no_destination(self, ProducerLink link, InDelivery* d, ForwardingAddress address, bint targeted) except -1
 
 # Handler of a link with a target: deliveries go to the address that was bound at attach.
 cdef class TargetedHandler(ProducerHandler):
-    cdef readonly Address address
+    cdef readonly ForwardingAddress address
     cdef Slice to                          # encoded string for x-opt-qd.to; data NULL: none
     cdef bytes to_owner                    # keeps its octets
     cdef int phase
@@ -54,19 +54,19 @@ cdef class TargetedHandler(ProducerHandler):
 cdef class AnonymousHandler(ProducerHandler):
     # The last look-up, repeated for messages with the same address.
     cdef bytes last_text                   # its address; None: there was no look-up
-    cdef Address last_address              # its result
+    cdef ForwardingAddress last_address              # its result
     cdef object last_epoch                 # Table.lookups_key at that time
     cdef NameRules last_targets            # rules that allowed the address; None: there are none
     cdef bint repeats(self, const Slice* text) noexcept
     cdef bint allowed(self, const Slice* text, bint again) noexcept
-    cdef Address lookup(self, const Slice* text, int phase, bint again, Nowhere* why)
+    cdef ForwardingAddress lookup(self, const Slice* text, int phase, bint again, NotFoundReason* why)
     cdef int deliver_limited(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1
-    cdef int deliver_beyond(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1
+    cdef int deliver_to_interior(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1
 
 # Handler of a link from another router: each message names its address.
 cdef class RouterHandler(ProducerHandler):
     cdef readonly uint32_t conn            # number of the link's connection
     cdef bint streaming                    # the peer uses the link for streams
-    cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept
+    cdef bint finds(self, ProducerLink link, const LeadingSections* said, void* beginning) noexcept
     cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
-    cdef Address lookup(self, const Slice* text, int phase)
+    cdef ForwardingAddress lookup(self, const Slice* text, int phase)

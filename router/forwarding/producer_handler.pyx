@@ -16,17 +16,17 @@ from router.message.sections cimport (
     SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description, scan_user,
 )
 from router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
-from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, turn
+from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, rotate_consumers
 from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
-from router.forwarding.short_way cimport (
-    Answer, Said, count_from_container, count_through, count_to_container, find_answer, is_known, may_pass,
-    pass_changed, pass_on, pass_over, says_nothing, says_what, short_way, store_changed,
+from router.forwarding.fast_path cimport (
+    ForwardingDecision, LeadingSections, count_from_container, count_forwarded, count_to_container, make_forwarding_decision, decision_holds, fits_fast_path,
+    forward_edited_now, forward_now, forward_to_ring, has_no_annotations, use_scanned_prefix, choose_consumer_now, queue_edited,
 )
-from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_of, keep_beginning
+from router.forwarding.cached_prefix cimport PREFIX_CACHE_EVERY, CachedPrefix, find_prefix, keep_prefix
 from router.forwarding.consumer cimport Consumer
 from router.links.consumer_link cimport ConsumerLink
-from router.forwarding.address_cache cimport RECENT_TEXT, Recent
+from router.forwarding.address_cache cimport RECENT_TEXT, AddressCache
 from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
 from router.policy.messages cimport MessageRules
@@ -35,12 +35,12 @@ from router.addressing import address as addresses
 from router.amqp import codec
 from router.amqp.errors import DECODE_ERROR, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED
 
-cdef bint short_on = True
+cdef bint fast_path_on = True
 
 
-cdef void use_short_way(bint on) noexcept:
-    global short_on
-    short_on = on
+cdef void use_fast_path(bint on) noexcept:
+    global fast_path_on
+    fast_path_on = on
 
 
 cdef enum:
@@ -161,7 +161,7 @@ cdef class ProducerHandler(DeliveryHandler):
         plain = PyBytes_FromStringAndSize(<const char*>text.data, text.size).decode("utf-8", "replace")
         return self.table.network.edges.get(addresses.edge_id(addresses.normalise(plain)))
 
-    cdef bint has_come(self, ProducerLink link, InDelivery* d, const Content* c) except -1:
+    cdef bint refuse_if_served(self, ProducerLink link, InDelivery* d, const Content* c) except -1:
         """Return True, after refusing it, for a message that was copied to this edge router where it entered."""
         cdef const uint8_t* p
         cdef const uint8_t* stop = NULL
@@ -175,7 +175,7 @@ cdef class ProducerHandler(DeliveryHandler):
             p = skip_value(p, stop)
         return False
 
-    cdef void note_edge(self, InDelivery* d, Content* c) noexcept:
+    cdef void mark_edge_arrival(self, InDelivery* d, Content* c) noexcept:
         """Set the flags of a message that arrived by an edge connection."""
         if not self.checks:
             c.unbounded = c.settled
@@ -199,7 +199,7 @@ cdef class ProducerHandler(DeliveryHandler):
         d.flags |= IN_ACCEPT
         if forward_exchange(address, d, c) == 0:
             d.flags &= ~IN_ACCEPT
-            self.count_tried(address)
+            self.count_undeliverable(address)
             if self.exceeds_all(c, address):
                 link.refuse(d, D_REJECTED, SIZE_EXCEEDED, True)
             else:
@@ -208,7 +208,7 @@ cdef class ProducerHandler(DeliveryHandler):
             count_ingress(self, <void*>address)
         return ROUTED
 
-    cdef void count_tried(self, Address address) noexcept:
+    cdef void count_undeliverable(self, Address address) noexcept:
         """Count a delivery at its address, although nothing takes it."""
         if self.counted_before:
             return
@@ -272,26 +272,26 @@ cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* 
     return ROUTED
 
 
-cdef inline void* recall(ProducerHandler handler, Content* c) noexcept:
+cdef inline void* use_cached_prefix(ProducerHandler handler, Content* c) noexcept:
     """Take a message's sections from its cached prefix. Returns the Beginning, borrowed; NULL: it is not cached."""
-    cdef void* beginning = beginning_of(<void*>handler.beginnings, c.data, c.size)
+    cdef void* beginning = find_prefix(<void*>handler.cached_prefixes, c.data, c.size)
     if beginning is not NULL:
-        c.sections = (<Beginning>beginning).last.sections
+        c.sections = (<CachedPrefix>beginning).last.sections
     return beginning
 
 
-cdef int remember(ProducerHandler handler, const Content* c) except -1:
-    """Cache the prefix of one in BEGINNING_EVERY messages.
+cdef int cache_prefix(ProducerHandler handler, const Content* c) except -1:
+    """Cache the prefix of one in PREFIX_CACHE_EVERY messages.
 
     Called for a message whose prefix is not cached, and in which a scan without properties found annotations.
     """
-    if handler.others % BEGINNING_EVERY == 0:
-        handler.beginnings = keep_beginning(handler.beginnings, c.data, c.size, &c.sections)
+    if handler.others % PREFIX_CACHE_EVERY == 0:
+        handler.cached_prefixes = keep_prefix(handler.cached_prefixes, c.data, c.size, &c.sections)
     handler.others += 1
     return 0
 
 
-cdef bint bears_its_name(MessageRules rules, const Slice* payload, size_t at) noexcept:
+cdef bint names_allowed_user(MessageRules rules, const Slice* payload, size_t at) noexcept:
     """Return True if the message names no user, or one that it may name. False: it may not, or that cannot be told.
 
     at: offset of the properties, or of the section after them.
@@ -333,49 +333,49 @@ cdef class TargetedHandler(ProducerHandler):
         self.table.bind_producer(address, link, not self.from_fallback)
 
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
-        cdef Said said
-        cdef Answer* answer = &self.plain
+        cdef LeadingSections said
+        cdef ForwardingDecision* answer = &self.plain
         cdef uint64_t version
         cdef void* beginning
         cdef void* consumer
         cdef void* near
         cdef bint turns = False
         cdef bint checked = self.rules is not None and not self.rules.proxies
-        if not short_on or self.from_fallback or not may_pass(link, t):
+        if not fast_path_on or self.from_fallback or not fits_fast_path(link, t):
             return False
-        if says_nothing(t.payload.data, t.payload.size, &said):
-            if checked and not bears_its_name(self.rules, &t.payload, said.at):
+        if has_no_annotations(t.payload.data, t.payload.size, &said):
+            if checked and not names_allowed_user(self.rules, &t.payload, said.at):
                 return False
-            consumer = NULL if self.edge else short_way(<void*>self.address, link, t, &turns)
+            consumer = NULL if self.edge else choose_consumer_now(<void*>self.address, link, t, &turns)
             if consumer is not NULL:
                 near = <void*>(<Consumer>consumer).link
                 if near is not <void*>None:
-                    pass_on(link, <ConsumerLink>near, t, NULL, NULL, False)
-                elif not pass_over(self.address, link, <Consumer>consumer, t, &self.to, self.phase, self.honour):
+                    forward_now(link, <ConsumerLink>near, t, NULL, NULL, False)
+                elif not forward_to_ring(self.address, link, <Consumer>consumer, t, &self.to, self.phase, self.honour):
                     return False
-                count_through(<void*>self.address)
+                count_forwarded(<void*>self.address)
                 if self.container:
                     count_from_container(<void*>self.address)
                 if (<Consumer>consumer).container:
                     count_to_container(<void*>self.address)
                 if turns:
-                    turn(self.address)
+                    rotate_consumers(self.address)
                 return True
         else:
-            beginning = NULL if checked else beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
+            beginning = NULL if checked else find_prefix(<void*>self.cached_prefixes, t.payload.data, t.payload.size)
             if beginning is NULL:
                 return False
-            says_what(&(<Beginning>beginning).last, &said)
-            answer = &(<Beginning>beginning).answer
+            use_scanned_prefix(&(<CachedPrefix>beginning).last, &said)
+            answer = &(<CachedPrefix>beginning).answer
             if (said.sections.served.data is not NULL and self.mark is not None) \
                     or (self.checks and said.sections.settled):
                 return False
         version = self.table.recent.version
-        if not is_known(answer, version, &said) and not find_answer(
+        if not decision_holds(answer, version, &said) and not make_forwarding_decision(
                 answer, self.address, version, self.edge, link.number, &said, &self.to, self.phase):
             return False
-        if not pass_changed(<void*>self.address, link, t, answer) \
-                and not store_changed(<void*>self.address, link, t, answer):
+        if not forward_edited_now(<void*>self.address, link, t, answer) \
+                and not queue_edited(<void*>self.address, link, t, answer):
             return False
         count_ingress(self, <void*>self.address)
         return True
@@ -385,22 +385,22 @@ cdef class TargetedHandler(ProducerHandler):
         cdef bint checked = self.rules is not None and not self.rules.proxies
         cdef bint properties = checked or self.address.exchange is not None
         cdef ScanResult scanned = SCAN_OK
-        if properties or recall(self, c) is NULL:
+        if properties or use_cached_prefix(self, c) is NULL:
             scanned = scan(c.data, c.size, properties, self.honour, &c.sections)
             if self.honour and not properties and scanned == SCAN_OK and c.sections.map.data is not NULL:
-                remember(self, c)
+                cache_prefix(self, c)
         if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
             result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
                 return result
         if checked and self.forged(link, d, c):
             return ROUTED
-        if c.sections.served.data is not NULL and self.mark is not None and self.has_come(link, d, c):
+        if c.sections.served.data is not NULL and self.mark is not None and self.refuse_if_served(link, d, c):
             return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
         if self.edge:
-            self.note_edge(d, c)
+            self.mark_edge_arrival(d, c)
         c.to = self.to
         c.phase = self.phase
         return deliver(self, link, d, c, self.address, True)
@@ -432,12 +432,12 @@ cdef class AnonymousHandler(ProducerHandler):
             result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
                 return result
-        if c.sections.served.data is not NULL and self.mark is not None and self.has_come(link, d, c):
+        if c.sections.served.data is not NULL and self.mark is not None and self.refuse_if_served(link, d, c):
             return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
         if self.edge:
-            self.note_edge(d, c)
+            self.mark_edge_arrival(d, c)
         c.anonymous = not self.edge
         text = c.sections.to
         if c.sections.to_override.data is not NULL:
@@ -463,7 +463,7 @@ cdef class AnonymousHandler(ProducerHandler):
             if why == NOWHERE_UNAVAILABLE:
                 link.refuse(d, D_REJECTED, IS_UNAVAILABLE, True)
             elif self.table.network.uplink is not None and why != NOWHERE_CONFINED:
-                return self.deliver_beyond(link, d, c, &text)
+                return self.deliver_to_interior(link, d, c, &text)
             else:
                 link.refuse(d, D_RELEASED, None, True)
             return ROUTED
@@ -501,7 +501,7 @@ cdef class AnonymousHandler(ProducerHandler):
             return ROUTED
         return deliver(self, link, d, c, address, False)
 
-    cdef int deliver_beyond(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1:
+    cdef int deliver_to_interior(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1:
         """Forward a message for an address that this edge router does not know to the interior router.
 
         The interior router does not know this router's tenants, so the message gets its whole address.
@@ -571,26 +571,26 @@ cdef class RouterHandler(ProducerHandler):
         return scan(c.data, c.size, False, True, &s) == SCAN_OK
 
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
-        cdef Said said
+        cdef LeadingSections said
         cdef void* beginning
-        if not short_on or not may_pass(link, t):
+        if not fast_path_on or not fits_fast_path(link, t):
             return False
-        beginning = beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
+        beginning = find_prefix(<void*>self.cached_prefixes, t.payload.data, t.payload.size)
         if beginning is NULL:
             return False
-        says_what(&(<Beginning>beginning).last, &said)
-        if not is_known(&(<Beginning>beginning).answer, self.table.recent.version, &said) \
+        use_scanned_prefix(&(<CachedPrefix>beginning).last, &said)
+        if not decision_holds(&(<CachedPrefix>beginning).answer, self.table.recent.version, &said) \
                 and not self.finds(link, &said, beginning):
             return False
-        return (pass_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer)
-                or store_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer))
+        return (forward_edited_now(<void*>(<CachedPrefix>beginning).address, link, t, &(<CachedPrefix>beginning).answer)
+                or queue_edited(<void*>(<CachedPrefix>beginning).address, link, t, &(<CachedPrefix>beginning).answer))
 
-    cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept:
+    cdef bint finds(self, ProducerLink link, const LeadingSections* said, void* beginning) noexcept:
         """Make the fast-path decision for messages with this prefix. beginning: a Beginning, borrowed."""
         cdef uint64_t version = self.table.recent.version
-        return ((<Beginning>beginning).version == version and (<Beginning>beginning).address is not None
+        return ((<CachedPrefix>beginning).version == version and (<CachedPrefix>beginning).address is not None
                 and not said.sections.settled
-                and find_answer(&(<Beginning>beginning).answer, (<Beginning>beginning).address, version, self.conn,
+                and make_forwarding_decision(&(<CachedPrefix>beginning).answer, (<CachedPrefix>beginning).address, version, self.conn,
                                 link.number, said, &said.sections.to_override, said.sections.phase))
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
@@ -599,14 +599,14 @@ cdef class RouterHandler(ProducerHandler):
         cdef Address address
         cdef Network network = self.table.network
         cdef ScanResult scanned = SCAN_OK
-        cdef void* beginning = recall(self, c)
+        cdef void* beginning = use_cached_prefix(self, c)
         if beginning is NULL:
             # Most messages have their address in an annotation. Properties are read only without it.
             scanned = scan(c.data, c.size, False, True, &c.sections)
             if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
                 scanned = scan(c.data, c.size, True, True, &c.sections)
             elif scanned == SCAN_OK:
-                remember(self, c)
+                cache_prefix(self, c)
         if scanned != SCAN_OK or c.sections.hops > network.hop_limit or c.sections.end > MOST_TO:
             result = check_sections(link, d, c, scanned, network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
@@ -625,14 +625,14 @@ cdef class RouterHandler(ProducerHandler):
         if text.data is NULL:
             link.refuse(d, D_REJECTED, NO_ADDRESS, False)
             return ROUTED
-        if beginning is not NULL and (<Beginning>beginning).address is not None \
-                and (<Beginning>beginning).version == self.table.recent.version:
-            address = (<Beginning>beginning).address
+        if beginning is not NULL and (<CachedPrefix>beginning).address is not None \
+                and (<CachedPrefix>beginning).version == self.table.recent.version:
+            address = (<CachedPrefix>beginning).address
         else:
             address = self.lookup(&text, c.phase)
             if beginning is not NULL:
-                (<Beginning>beginning).address = address
-                (<Beginning>beginning).version = self.table.recent.version
+                (<CachedPrefix>beginning).address = address
+                (<CachedPrefix>beginning).version = self.table.recent.version
         if address is None:
             link.refuse(d, D_RELEASED, None, True)
             return ROUTED
@@ -648,7 +648,7 @@ cdef class RouterHandler(ProducerHandler):
 
     cdef Address lookup(self, const Slice* text, int phase):
         cdef Nowhere why = NOWHERE_UNKNOWN
-        cdef Recent recent = self.table.recent
+        cdef AddressCache recent = self.table.recent
         cdef uint32_t place = 0
         cdef void* found = NULL
         cdef Address address

@@ -6,7 +6,7 @@ from router.interworker.layout cimport AddressSlot
 from router.interworker.region cimport Region
 from router.forwarding.consumer cimport Consumer
 from router.forwarding.network cimport Network
-from router.forwarding.address_cache cimport Recent
+from router.forwarding.address_cache cimport AddressCache
 
 cpdef enum Treatment:
     BALANCED = 0
@@ -15,13 +15,13 @@ cpdef enum Treatment:
     UNAVAILABLE = 3
 
 # Reason why a look-up finds no address.
-cdef enum Nowhere:
+cdef enum NotFoundReason:
     NOWHERE_UNKNOWN = 0        # no such address here
     NOWHERE_UNAVAILABLE = 1    # the address is configured as unavailable
     NOWHERE_CONFINED = 2       # no such address here, and its messages must not leave this router
 
 # An address, with everything that its deliveries need. Owner: the table.
-cdef class Address:
+cdef class ForwardingAddress:
     cdef readonly uint32_t id
     cdef readonly str key
     cdef readonly int treatment
@@ -33,7 +33,7 @@ cdef class Address:
     cdef readonly bint uplink              # at an edge router: the address of its uplink, whether connected or not
     cdef bint special                      # `inproc`, `uplink` or `limits`
     cdef readonly bint confined            # at an edge router: its messages never leave by the uplink
-    cdef public Address fallback
+    cdef public ForwardingAddress fallback
     cdef public Exchange exchange
     cdef list consumers                    # Consumer, in the order of rotation from `start` on; a new one is last
     cdef bint spreads                      # copies for consumers of this worker go through its ring to itself
@@ -65,14 +65,14 @@ cdef class Address:
     cdef bint reachable(self, bint fallback) noexcept
     # Return True if a reachable router announced the address.
     cdef bint announced(self) noexcept
-    cdef int find_ways(self) except -1
+    cdef int make_paths(self) except -1
     cdef int wait(self, ProducerLink link) except -1
     cdef int give_credit(self, ProducerLink link, bint fallback) except -1
 
 # An exchange of the configuration, with its bindings. Owner: the table.
 cdef class Exchange:
     cdef readonly uint32_t id
-    cdef readonly Address alternate
+    cdef readonly ForwardingAddress alternate
     cdef readonly int alternate_phase
     cdef object matcher                    # KeyMatcher
     cdef dict next_hops                    # binding id -> Address
@@ -102,16 +102,16 @@ cdef class Table:
     # Cached results of look-ups, bounded. (text, tenant, phase) of anonymous messages -> result of `look_up`;
     # (text, tenant) -> whole address; (text, rights, "rights") -> limited address.
     cdef dict lookups
-    cdef Recent recent                     # cached addresses of messages from routers
+    cdef AddressCache recent                     # cached addresses of messages from routers
     cdef object lookups_key                # replaced at each change: look-ups remembered with another object are void
     cdef readonly str router_id
     cdef readonly str mode                 # of the router
     # (link, key, octets) -> bool: takes a message for the router itself; False: it was not taken.
     cdef readonly object on_local
     cdef object look_up(self, bytes text, str tenant, int phase)
-    cdef int bind_consumer(self, Address address, Consumer consumer) except -1
+    cdef int bind_consumer(self, ForwardingAddress address, Consumer consumer) except -1
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address)
-    cdef Address find(self, bytes text, str tenant, int phase, Nowhere* why)
+    cdef ForwardingAddress find(self, bytes text, str tenant, int phase, NotFoundReason* why)
     cdef tuple whole_address(self, bytes text, str tenant)
     cdef tuple limited_address(self, bytes text, str rights)
     cdef int keep(self, tuple key, size_t octets, object found) except -1

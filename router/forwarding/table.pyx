@@ -31,7 +31,7 @@ class TableError(Exception):
     """Raised for a delta that does not fit the table; the worker then requests a snapshot."""
 
 
-cdef class Address:
+cdef class ForwardingAddress:
     def __repr__(self):
         return f"<Address {self.id} {self.key} consumers={len(self.consumers)}>"
 
@@ -66,10 +66,10 @@ cdef class Address:
         if self.remotes is None:
             return False
         if self.version != self.network.version:
-            self.find_ways()
+            self.make_paths()
         return bool(self.ways)
 
-    cdef int find_ways(self) except -1:
+    cdef int make_paths(self) except -1:
         """Make `ways` and `nearest` again: the network has changed."""
         cdef Path way
         cdef list nearest = []
@@ -146,7 +146,7 @@ cdef class Table:
 
     def apply(self, epoch, ops):
         """Apply the ops of one epoch. Those of listeners and workers are the worker's own and are skipped here."""
-        cdef Address address
+        cdef ForwardingAddress address
         cdef uint64_t network = self.network.version
         self.recent.forget()               # first: if an op fails below, cached results may no longer exist
         touched = {}
@@ -166,7 +166,7 @@ cdef class Table:
 
     def replace(self, epoch, ops):
         """Replace everything by a snapshot. Bound links follow their address by its key."""
-        cdef Address old, new
+        cdef ForwardingAddress old, new
         before = self.by_key
         self.clear()
         self.apply(epoch, ops)
@@ -184,7 +184,7 @@ cdef class Table:
         """Return the Address of a key (`M0orders`), or None."""
         return self.by_key.get(key)
 
-    cdef Address find(self, bytes text, str tenant, int phase, Nowhere* why):
+    cdef ForwardingAddress find(self, bytes text, str tenant, int phase, NotFoundReason* why):
         """Return the address that an anonymous message goes to; None: none here, for the reason in `why`.
 
         phase: of the to-override annotation; -1: use the ingress phase of the address.
@@ -277,11 +277,11 @@ cdef class Table:
         self.settings.set_default(op.distribution)
 
     def op_address(self, op, touched):
-        cdef Address address = self.addresses.get(op.id)
+        cdef ForwardingAddress address = self.addresses.get(op.id)
         what = op.attributes
         if address is None:
             key = op.key
-            address = Address()
+            address = ForwardingAddress()
             address.id = op.id
             address.key = key
             address.consumers = []
@@ -320,7 +320,7 @@ cdef class Table:
 
     def op_address_gone(self, op, touched):
         cdef Consumer consumer
-        cdef Address address = self.addresses.pop(op.id, None)
+        cdef ForwardingAddress address = self.addresses.pop(op.id, None)
         if address is None:
             return
         for consumer in address.consumers:
@@ -341,7 +341,7 @@ cdef class Table:
         touched.pop(address.id, None)
 
     def op_consumer(self, op, touched):
-        cdef Address address = self.required(op.address)
+        cdef ForwardingAddress address = self.required(op.address)
         cdef Consumer consumer = find_consumer(self.region, self.worker, self.ports, self.links, op.worker, op.slot,
                                                op.generation, op.capacity, op.edge, op.cost, op.peer)
         if consumer is None:
@@ -350,16 +350,16 @@ cdef class Table:
         touched[address.id] = address
         self.touch_primary(address, touched)
 
-    def touch_primary(self, Address address, touched):
+    def touch_primary(self, ForwardingAddress address, touched):
         """Mark the primary address as changed: a consumer of its fallback makes it reachable."""
-        cdef Address primary
+        cdef ForwardingAddress primary
         if address.key.startswith("MF"):
             primary = self.by_key.get("M0" + address.key[2:])
             if primary is not None:
                 touched[primary.id] = primary
 
     def op_consumer_gone(self, op, touched):
-        cdef Address address = self.addresses.get(op.address)
+        cdef ForwardingAddress address = self.addresses.get(op.address)
         if address is not None:
             remove_consumer(address, self.unbind_consumer(slot_key(op.worker, op.slot), op.generation, address))
             touched[address.id] = address
@@ -367,7 +367,7 @@ cdef class Table:
 
     def op_exchange(self, op, touched):
         cdef Exchange exchange = Exchange()
-        cdef Address address
+        cdef ForwardingAddress address
         what = op.attributes
         exchange.id = op.id
         exchange.matcher = KeyMatcher(what.match)
@@ -385,7 +385,7 @@ cdef class Table:
         touched[address.id] = address
 
     def op_exchange_gone(self, op, touched):
-        cdef Address address
+        cdef ForwardingAddress address
         cdef Exchange exchange = self.exchanges.pop(op.id, None)
         for address in self.addresses.values():
             if address.exchange is exchange:
@@ -412,22 +412,22 @@ cdef class Table:
     # -- the network --------------------------------------------------------------------------------------------------
 
     def op_hop(self, op, touched):
-        self.network.use_hop(self.region, self.worker, self.ports, self.links, op)
+        self.network.apply_next_hop(self.region, self.worker, self.ports, self.links, op)
 
     def op_hop_gone(self, op, touched):
         self.network.drop_hop(op.conn)
 
     def op_router(self, op, touched):
-        self.network.use_router(op)
+        self.network.apply_router(op)
 
     def op_router_gone(self, op, touched):
         self.network.drop_router(op.index)
 
     def op_radius(self, op, touched):
-        self.network.use_radius(op.hops)
+        self.network.apply_radius(op.hops)
 
     def op_remote(self, op, touched):
-        cdef Address address = self.required(op.address)
+        cdef ForwardingAddress address = self.required(op.address)
         cdef RemoteDestination destination = self.network.destination(self.region, self.worker, op.index, op.counters)
         self.drop_remote(address, destination.index)
         address.remotes = sorted([*(address.remotes or ()), destination], key=by_index)
@@ -436,13 +436,13 @@ cdef class Table:
         self.touch_primary(address, touched)
 
     def op_remote_gone(self, op, touched):
-        cdef Address address = self.addresses.get(op.address)
+        cdef ForwardingAddress address = self.addresses.get(op.address)
         if address is not None:
             self.drop_remote(address, op.index)
             touched[address.id] = address
             self.touch_primary(address, touched)
 
-    def drop_remote(self, Address address not None, int index):
+    def drop_remote(self, ForwardingAddress address not None, int index):
         """Remove a router from those that announce the address."""
         cdef RemoteDestination destination
         for destination in address.remotes or ():
@@ -454,7 +454,7 @@ cdef class Table:
 
     # -- changes by the worker itself ---------------------------------------------------------------------------------
 
-    cdef int bind_consumer(self, Address address, Consumer consumer) except -1:
+    cdef int bind_consumer(self, ForwardingAddress address, Consumer consumer) except -1:
         # Insert at `start`, which is where the rotating list ends.
         address.consumers.insert(address.start, consumer)
         address.start = (address.start + 1) % len(address.consumers)
@@ -467,7 +467,7 @@ cdef class Table:
         if on_edge(consumer):
             address.by_edge.append(consumer)
         if consumer.peer is not None:
-            address.served = served_by(address)
+            address.served = served_marks(address)
         return 0
 
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address):
@@ -504,7 +504,7 @@ cdef class Table:
             remove_consumer(consumer.address, consumer)
             consumer = self.unbind_consumer(key, generation, None)
 
-    def bind_producer(self, Address address not None, ProducerLink link not None, bint fallback):
+    def bind_producer(self, ForwardingAddress address not None, ProducerLink link not None, bint fallback):
         """Bind a producer of this worker and grant it credit if the address is reachable.
 
         fallback: as of `reachable`.
@@ -517,7 +517,7 @@ cdef class Table:
             address.called.add(link)
         address.give_credit(link, fallback)
 
-    def unbind_producer(self, Address address not None, ProducerLink link not None):
+    def unbind_producer(self, ForwardingAddress address not None, ProducerLink link not None):
         address.producers.pop(link, None)
         if address.waiting is not None:
             address.waiting.discard(link)
@@ -528,7 +528,7 @@ cdef class Table:
 
     def describe(self):
         """Return the consumers by address as plain values, for tests."""
-        cdef Address address
+        cdef ForwardingAddress address
         cdef Consumer consumer
         return {
             address.key: [(consumer.worker, consumer.slot_index, consumer.generation) for consumer in address.consumers]
@@ -537,7 +537,7 @@ cdef class Table:
 
     def remotes(self):
         """Return the indices of the routers that announced each address, by key, for tests."""
-        cdef Address address
+        cdef ForwardingAddress address
         cdef RemoteDestination destination
         return {address.key: [destination.index for destination in address.remotes]
                 for address in self.addresses.values() if address.remotes is not None}
@@ -551,7 +551,7 @@ cdef inline uint64_t slot_key(int worker, uint32_t slot_index) noexcept:
     return <uint64_t>worker << 32 | slot_index
 
 
-cdef int remove_consumer(Address address, Consumer consumer) except -1:
+cdef int remove_consumer(ForwardingAddress address, Consumer consumer) except -1:
     """Remove a consumer (None: nothing) from its address.
 
     Compares pointers only: an address may have 100,000 consumers.
@@ -573,12 +573,12 @@ cdef int remove_consumer(Address address, Consumer consumer) except -1:
             if on_edge(consumer):
                 address.by_edge.remove(consumer)
             if consumer.peer is not None:
-                address.served = served_by(address)
+                address.served = served_marks(address)
             return 0
     return 0
 
 
-cdef int limits_changed(Address address) except -1:
+cdef int limits_changed(ForwardingAddress address) except -1:
     """Recompute the limits of message length: the consumers have changed, and some have or had a limit."""
     cdef Consumer consumer
     address.limits = 0
@@ -597,14 +597,14 @@ cdef inline bint on_edge(Consumer consumer) noexcept:
     return consumer.edge != 0 or consumer.peer is not None
 
 
-cdef bytes served_by(Address address):
+cdef bytes served_marks(ForwardingAddress address):
     """Return the marks of the peers that get a copy of each multicast message, as an encoded list; None: none."""
     cdef Consumer consumer
     cdef set marks = {consumer.peer for consumer in address.by_edge if consumer.peer is not None}
     return codec.encode_list(sorted(marks)) if marks else None
 
 
-cdef int address_changed(Address address) except -1:
+cdef int address_changed(ForwardingAddress address) except -1:
     """Grant credit to the producers of an address whose reachability may have changed (routing-semantics.md 5, K-7).
 
     Loss of the last consumer alone sends nothing to clients (routing-semantics.md K-8). Only a peer to which the

@@ -31,13 +31,13 @@ cdef class Outbox:
     cdef WorkerSlot* peer
     cdef uint64_t own_bit                  # bit of this worker in doorbells
     cdef int peer_eventfd
-    cdef uint64_t owed_at                  # ns: time at which the sleeping peer is signalled for outcomes; 0: never
+    cdef uint64_t signal_at                  # ns: time at which the sleeping peer is signalled for outcomes; 0: never
     cdef uint32_t at_once                  # next outcomes for which the peer is signalled at once
     cdef uint32_t penalty                  # initial value of `at_once` the last time
     cdef WriteBuffer backlog               # records (length, octets) that found no room
     cdef uint8_t* reserve(self, uint32_t size) noexcept
     cdef void announce(self) noexcept
-    cdef void ring_peer(self) noexcept
+    cdef void notify_peer(self) noexcept
     cdef uint64_t owed(self, uint64_t now) noexcept
     cdef int give(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
     cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
@@ -49,7 +49,7 @@ cdef class Outbox:
     cdef void close(self) noexcept
 
 
-cdef inline void mark(Outbox outbox) noexcept:
+cdef inline void mark_port_dirty(Outbox outbox) noexcept:
     """Mark the outbox's port as having work at the end of this wake."""
     outbox.work.dirty |= outbox.bit
 
@@ -58,6 +58,6 @@ cdef inline void commit(Outbox outbox, uint32_t length) noexcept:
     """Commit a record of `length` octets in the reserved room. The peer is signalled for it."""
     ring_commit(&outbox.ring, length)
     outbox.urgent = True
-    mark(outbox)
+    mark_port_dirty(outbox)
     if ring_unpublished(&outbox.ring) >= outbox.announce_at:
         outbox.announce()

@@ -8,11 +8,11 @@ from libc.string cimport memcpy
 from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used
 from router.amqp.states cimport plain_state
 from router.interworker.port_work cimport PortWork, bit_of
-from router.interworker.records cimport Head
+from router.interworker.records cimport DeliveryHead
 from router.interworker.region cimport Region
 from router.interworker.ring cimport ring_longest, ring_open, ring_publish, ring_reserve
 from router.interworker.wakeup cimport (
-    bell_rung, clear_producer_waits, ring_bell, set_producer_waits, wake, worker_sleeps
+    doorbell_is_set, clear_producer_waits, set_doorbell, set_producer_waits, wake, worker_sleeps
 )
 
 from router.amqp.errors import RESOURCE_LIMIT, LocalError
@@ -36,7 +36,7 @@ cdef class Outbox:
         ring_open(&self.ring, header, size)
         self.announce_at = min(<uint64_t>ANNOUNCE_OCTETS, size // 8)
         self.waits = self.urgent = False
-        self.owed_at = self.penalty = self.at_once = 0
+        self.signal_at = self.penalty = self.at_once = 0
         self.is_open = True
 
     # -- notifying the peer -------------------------------------------------------------------------------------------
@@ -51,35 +51,35 @@ cdef class Outbox:
                 self.at_once -= 1
             self.urgent = False
             ring_publish(&self.ring)
-            self.ring_peer()
+            self.notify_peer()
             return
         ring_publish(&self.ring)
-        if ring_bell(self.peer, self.own_bit):
-            self.owed_at = self.work.now + OUTCOME_WAIT_NS
-            self.work.owing |= self.bit
+        if set_doorbell(self.peer, self.own_bit):
+            self.signal_at = self.work.now + OUTCOME_WAIT_NS
+            self.work.outcomes_due |= self.bit
 
-    cdef void ring_peer(self) noexcept:
+    cdef void notify_peer(self) noexcept:
         """Notify the peer of something published that must not wait: records, or room."""
-        if ring_bell(self.peer, self.own_bit) or (self.owed_at and worker_sleeps(self.peer)):
+        if set_doorbell(self.peer, self.own_bit) or (self.signal_at and worker_sleeps(self.peer)):
             self.own.signals += 1
             wake(self.peer_eventfd)
-        self.owed_at = 0
-        self.work.owing &= ~self.bit
+        self.signal_at = 0
+        self.work.outcomes_due &= ~self.bit
 
     cdef uint64_t owed(self, uint64_t now) noexcept:
         """Return the ns until the peer is to be signalled for outcomes, or signal it; 0: none wait any more."""
-        if self.owed_at and bell_rung(self.peer, self.own_bit):
-            if now < self.owed_at:
-                return self.owed_at - now
+        if self.signal_at and doorbell_is_set(self.peer, self.own_bit):
+            if now < self.signal_at:
+                return self.signal_at - now
             # The peer has not woken up by itself, and may not the next times.
             self.penalty = min(max(2 * self.penalty, FEWEST_AT_ONCE), MOST_AT_ONCE)
             self.at_once = self.penalty
-            self.ring_peer()
-        elif self.owed_at:
+            self.notify_peer()
+        elif self.signal_at:
             self.own.shared_wakes += 1
             self.penalty //= 2
-        self.owed_at = 0
-        self.work.owing &= ~self.bit
+        self.signal_at = 0
+        self.work.outcomes_due &= ~self.bit
         return 0
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ cdef class Outbox:
         if b_size:
             memcpy(w + 4 + a_size, b, b_size)
         self.backlog.end += 4 + a_size + b_size
-        mark(self)
+        mark_port_dirty(self)
         return 0
 
     cdef int post_outcome(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
@@ -142,7 +142,7 @@ cdef class Outbox:
 
     cdef Slice fitting(self, uint8_t kind, const Slice* state) noexcept:
         """Return the state, or the one without fields of its kind if it is too long for a record."""
-        if sizeof(Head) + state.size > ring_longest(&self.ring):
+        if sizeof(DeliveryHead) + state.size > ring_longest(&self.ring):
             return plain_state(kind)
         return state[0]
 
@@ -162,6 +162,6 @@ cdef class Outbox:
     cdef void close(self) noexcept:
         """Stop writing: the peer has exited."""
         self.is_open = False
-        self.owed_at = 0
-        self.work.owing &= ~self.bit
+        self.signal_at = 0
+        self.work.outcomes_due &= ~self.bit
         buffer_release(&self.backlog)

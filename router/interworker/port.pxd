@@ -40,7 +40,7 @@ cdef class WorkerPort:
     cdef int release_waiting(self) except -1
     cdef bint stuck(self) noexcept
     cdef bint unread(self) noexcept
-    cdef int answer_bell(self) except -1
+    cdef int service_doorbell(self) except -1
     cdef int receive(self) except -1
     cdef int take_records(self, int* taken) except -1
     cdef int on_record(self, const uint8_t* p, uint32_t size) except -1

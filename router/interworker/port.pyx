@@ -8,10 +8,10 @@ that feed the port are paused. So both are bounded by what one read of each conn
 from router.amqp.buffer cimport buffer_used
 from router.amqp.connection cimport Connection
 from router.interworker.link_table cimport LinkTable
-from router.interworker.outbox cimport Outbox, mark
+from router.interworker.outbox cimport Outbox, mark_port_dirty
 from router.interworker.port_work cimport PortWork, bit_of
 from router.interworker.records cimport (
-    Head, R_CONTINUE, R_LINK, R_LINK_TOLD, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, DeliveryRecord, LinkHead,
+    DeliveryHead, R_CONTINUE, R_LINK, R_LINK_EVENT, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, DeliveryRecord, LinkHead,
     LinkRecord, decode_delivery, decode_link,
 )
 from router.interworker.ring cimport (
@@ -110,14 +110,14 @@ cdef class WorkerPort:
 
     # -- from the peer ------------------------------------------------------------------------------------------------
 
-    cdef int answer_bell(self) except -1:
+    cdef int service_doorbell(self) except -1:
         """Service the peer's doorbell: there are records in its ring, or room in ours."""
         if not self.alive:
             return 0
         if self.receive() >= RECORDS_A_TURN:
             self.work.rung |= self.bit
         if self.outbox.waits or self.waiting or self.outgoing.waiting():
-            mark(self.outbox)
+            mark_port_dirty(self.outbox)
         return 0
 
     cdef int receive(self) except -1:
@@ -141,7 +141,7 @@ cdef class WorkerPort:
         if taken:
             ring_give_back(&self.inbound)
             if producer_is_waiting(self.inbound.header):
-                self.outbox.ring_peer()
+                self.outbox.notify_peer()
         return taken
 
     cdef int take_records(self, int* taken) except -1:
@@ -159,7 +159,7 @@ cdef class WorkerPort:
                 return self.refuse_length(size)
             if p[0] == R_TRANSFER:
                 self.incoming.on_transfer(p, size)
-                taken[0] += (<const Head*>p).count // TARGETS_AS_A_RECORD
+                taken[0] += (<const DeliveryHead*>p).count // TARGETS_AS_A_RECORD
             else:
                 self.on_record(p, size)
             self.outgoing.progress = self.incoming.progress = 0
@@ -215,9 +215,9 @@ cdef class WorkerPort:
         end = self.leaving.get(<uint64_t>head.slot << 32 | head.generation)
         if end is not None:
             return end.on_record(&r)
-        if head.type == R_LINK_TOLD and head.kind == EVENT_ATTACH:
+        if head.type == R_LINK_EVENT and head.kind == EVENT_ATTACH:
             # The link ended before the other end was known: answer that it is lost.
-            record_begin(&answer, R_LINK_TOLD, 0, 0)
+            record_begin(&answer, R_LINK_EVENT, 0, 0)
             answer.kind = EVENT_LOST
             answer.slot = <uint32_t>(head.key >> 32)
             answer.generation = <uint32_t>head.key
@@ -282,7 +282,7 @@ cdef class WorkerPort:
         if ring_unpublished(&self.outbox.ring):
             self.outbox.announce()
         if self.incoming.unreported() or self.due:
-            mark(self.outbox)              # came up during the flush
+            mark_port_dirty(self.outbox)              # came up during the flush
         else:
             self.work.dirty &= ~self.bit
         if self.stuck():

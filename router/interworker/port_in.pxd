@@ -6,7 +6,7 @@ from router.amqp.meter cimport Meter
 from router.delivery.delivery cimport DeliveryNode, InDelivery
 from router.interworker.link_table cimport LinkPlaces, LinkTable
 from router.interworker.outbox cimport Outbox
-from router.interworker.records cimport DeliveryRecord, Head, Target, TransferRecord
+from router.interworker.records cimport DeliveryRecord, DeliveryHead, RecordTarget, TransferRecord
 from router.interworker.reports cimport ReportingNode
 from router.links.consumer_link cimport ConsumerLink
 from router.message.content cimport Content
@@ -22,7 +22,7 @@ cdef class Inflow:
     cdef bint due                          # listed in `windows`
 
 # Switch the fast path of records on or off. For tests: off, every record takes the slow path.
-cdef void use_short_records(bint on) noexcept
+cdef void use_fast_records(bint on) noexcept
 
 # Upstream of deliveries from the peer's producers. Owner: the port.
 cdef class PortIn(ReportingNode):
@@ -39,15 +39,15 @@ cdef class PortIn(ReportingNode):
     cdef uint32_t progress                 # targets of a TRANSFER that are done
     cdef DeliveryNode* concerned           # downstream of an UPDATE's delivery (borrowed); NULL: it has none
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
-    cdef int spread_transfer(self, const TransferRecord* r) except -1
+    cdef int receive_several(self, const TransferRecord* r) except -1
     cdef int refuse_key(self, const InDelivery* d) except -1
     cdef void* taker(self, const TransferRecord* r) noexcept
     cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1
-    cdef int take_one(self, const TransferRecord* r) except -1
-    cdef ConsumerLink link_of(self, const Target* target)
+    cdef int receive_one(self, const TransferRecord* r) except -1
+    cdef ConsumerLink link_of(self, const RecordTarget* target)
     cdef InDelivery* read_transfer(self, const TransferRecord* r, Content* c) except NULL
-    cdef void take(self, const Target* target, uint32_t count) noexcept
-    cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1
+    cdef void take(self, const RecordTarget* target, uint32_t count) noexcept
+    cdef int spread(self, InDelivery* d, Content* c, const RecordTarget* target, uint32_t count, int overflow) except -1
     cdef int no_target(self, InDelivery* d) except -1
     cdef int on_continue(self, const DeliveryRecord* r) except -1
     cdef int on_update(self, const DeliveryRecord* r) except -1

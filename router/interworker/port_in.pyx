@@ -22,14 +22,14 @@ from router.delivery.delivery cimport (
 from router.delivery.outcome cimport in_lost, in_lost_multicast, in_routed, in_settled_late, in_update, out_update
 from router.interworker.layout cimport DROP_CONSUMER_LOST, LinkSlot
 from router.interworker.link_table cimport LinkTable, link_at
-from router.interworker.outbox cimport mark
+from router.interworker.outbox cimport mark_port_dirty
 from router.interworker.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS,
-    K_CHECKPOINT, K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, Head, decode_transfer, delivery_record,
+    K_CHECKPOINT, K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, DeliveryHead, decode_transfer, delivery_record,
     window_record,
 )
 from router.interworker.reports cimport continues
-from router.links.consumer_link cimport send_whole, takes_now
+from router.links.consumer_link cimport send_whole, can_send_unchanged
 from router.message.content cimport (
     Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
 )
@@ -38,15 +38,15 @@ from router.stats.counters cimport totals
 
 from router.interworker.errors import MalformedRecordError
 
-cdef bint short_on = True
+cdef bint fast_path_on = True
 
 
-cdef void use_short_records(bint on) noexcept:
-    global short_on
-    short_on = on
+cdef void use_fast_records(bint on) noexcept:
+    global fast_path_on
+    fast_path_on = on
 
 
-cdef inline uint32_t* taken_of(LinkSlot* slot) noexcept:
+cdef inline uint32_t* taken_counters(LinkSlot* slot) noexcept:
     """Return the counters of deliveries that a link has taken from the ring of each worker, see LinkSlot."""
     return <uint32_t*>(slot + 1)
 
@@ -90,7 +90,7 @@ cdef void inflow_freed(void* owner) noexcept:
     if not inflow.due:
         inflow.due = True
         inflow.port.windows.append(inflow)
-        mark(inflow.port.outbox)
+        mark_port_dirty(inflow.port.outbox)
 
 
 cdef class PortIn(ReportingNode):
@@ -108,7 +108,7 @@ cdef class PortIn(ReportingNode):
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1:
         """Process a TRANSFER. Raises MalformedRecordError."""
         cdef TransferRecord r
-        cdef const Head* head = <const Head*>p
+        cdef const DeliveryHead* head = <const DeliveryHead*>p
         cdef void* found
         if not decode_transfer(p, size, &r):
             return refuse_transfer(size)
@@ -117,12 +117,12 @@ cdef class PortIn(ReportingNode):
             found = self.taker(&r)
             if found is not NULL:
                 return self.pass_on(<ConsumerLink>found, &r)
-            return self.take_one(&r)
-        return self.spread_transfer(&r)
+            return self.receive_one(&r)
+        return self.receive_several(&r)
 
-    cdef int spread_transfer(self, const TransferRecord* r) except -1:
+    cdef int receive_several(self, const TransferRecord* r) except -1:
         """Process a TRANSFER for several consumers, of several parts, or with a state or served edge routers."""
-        cdef const Head* head = r.head
+        cdef const DeliveryHead* head = r.head
         cdef Content* c = &self.content
         cdef InDelivery* d
         cdef MeterHold hold = None if self.meters is None else self.meters.pop(head.key, None)
@@ -153,9 +153,9 @@ cdef class PortIn(ReportingNode):
             in_charge_sent(d, NULL if hold is None else hold.meter)
         return in_routed(d)
 
-    cdef int take_one(self, const TransferRecord* r) except -1:
+    cdef int receive_one(self, const TransferRecord* r) except -1:
         """Process a TRANSFER of a whole message for one consumer."""
-        cdef const Head* head = r.head
+        cdef const DeliveryHead* head = r.head
         cdef Content* c = &self.content
         cdef uint8_t flags = head.flags
         cdef InDelivery* d
@@ -172,7 +172,7 @@ cdef class PortIn(ReportingNode):
         c.complete = c.whole = True
         c.settled = flags & F_PRESETTLED
         c.honour = flags & F_HONOUR
-        c.at_hand = flags & F_AT_HAND
+        c.complete_at_sender = flags & F_AT_HAND
         c.own = flags & F_OWN
         c.checkpoint = head.kind & K_CHECKPOINT
         c.phase = head.phase
@@ -182,7 +182,7 @@ cdef class PortIn(ReportingNode):
         link = self.link_of(r.targets)
         if link is not None and not is_detached(link):
             link.offer(d, c, head.kind & K_OVERFLOW)
-            taken_of(link.slot)[self.peer] += 1
+            taken_counters(link.slot)[self.peer] += 1
         else:
             self.no_target(d)
         self.progress = 1
@@ -200,12 +200,12 @@ cdef class PortIn(ReportingNode):
     cdef void* taker(self, const TransferRecord* r) noexcept:
         """Return the consumer of a record for one, if it takes the message now and unchanged, for `pass_on`.
 
-        NULL: `take_one` is needed. Has no effect; the result is borrowed.
+        NULL: `receive_one` is needed. Has no effect; the result is borrowed.
         """
         cdef void* found = link_at(self.places, r.targets.slot, r.targets.generation)
         if not r.head.kind & K_AS_IS or found is NULL or is_detached(<ConsumerLink>found) \
-                or not (<ConsumerLink>found).plain or not short_on \
-                or not takes_now(<ConsumerLink>found, r.data.size, r.head.flags & F_PRESETTLED):
+                or not (<ConsumerLink>found).plain or not fast_path_on \
+                or not can_send_unchanged(<ConsumerLink>found, r.data.size, r.head.flags & F_PRESETTLED):
             return NULL
         return found
 
@@ -213,15 +213,15 @@ cdef class PortIn(ReportingNode):
     cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1:
         """Send the message of a record to its consumer by the fast path.
 
-        Has the effects of `take_one`, `offer` and `returned`. `takes_now` must hold (docs/internals/engine.md, "The
+        Has the effects of `receive_one`, `offer` and `returned`. `can_send_unchanged` must hold (docs/internals/engine.md, "The
         short way").
         """
-        cdef const Head* head = r.head
+        cdef const DeliveryHead* head = r.head
         cdef uint64_t now = self.scheduler.now_ns
         cdef InDelivery* d
         if head.flags & F_PRESETTLED:
             send_whole(link, NULL, r.data.data, r.data.size, head.format, now, NULL, NULL)
-            taken_of(link.slot)[self.peer] += 1
+            taken_counters(link.slot)[self.peer] += 1
             self.progress = 1
             return self.report(True, head.key, 1, 0, NULL, True)
         map_reserve(&self.received)
@@ -229,13 +229,13 @@ cdef class PortIn(ReportingNode):
         if not map_put_reserved(&self.received, head.key, d):
             return self.refuse_key(d)
         send_whole(link, d, r.data.data, r.data.size, head.format, now, NULL, NULL)
-        taken_of(link.slot)[self.peer] += 1
+        taken_counters(link.slot)[self.peer] += 1
         d.flags |= IN_ROUTED
         return 0
 
     cdef InDelivery* read_transfer(self, const TransferRecord* r, Content* c) except NULL:
         """Make the delivery that a record starts, and its content. Raises MalformedRecordError."""
-        cdef const Head* head = r.head
+        cdef const DeliveryHead* head = r.head
         cdef Message* m
         cdef Inflow inflow
         cdef bint more = head.flags & F_MORE
@@ -276,7 +276,7 @@ cdef class PortIn(ReportingNode):
         else:
             c.complete = c.whole = True
         c.honour = head.flags & F_HONOUR
-        c.at_hand = head.flags & F_AT_HAND
+        c.complete_at_sender = head.flags & F_AT_HAND
         c.own = head.flags & F_OWN
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
@@ -295,7 +295,7 @@ cdef class PortIn(ReportingNode):
         for i in range(count):
             link = self.link_of(&target[i])
             if link is not None:
-                taken_of(link.slot)[self.peer] += 1
+                taken_counters(link.slot)[self.peer] += 1
 
     cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1:
         """Make copies for the targets from `progress` on; for those that are gone, release the copy."""
@@ -307,7 +307,7 @@ cdef class PortIn(ReportingNode):
             if link is not None and not is_detached(link) \
                     and (c.settled or not d.flags & IN_MULTI or link.takes_copies()):
                 link.offer(d, c, overflow)
-                taken_of(link.slot)[self.peer] += 1
+                taken_counters(link.slot)[self.peer] += 1
             else:
                 self.no_target(d)
             self.progress = i + 1
@@ -331,7 +331,7 @@ cdef class PortIn(ReportingNode):
 
         Raises MalformedRecordError if it was complete.
         """
-        cdef const Head* head = r.head
+        cdef const DeliveryHead* head = r.head
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef Inflow inflow = self.inflows.get(head.key)
         cdef Message* m
@@ -365,7 +365,7 @@ cdef class PortIn(ReportingNode):
 
     cdef int on_update(self, const DeliveryRecord* r) except -1:
         """Process an UPDATE: a disposition of the producer on the other worker, or its loss."""
-        cdef const Head* head = r.head
+        cdef const DeliveryHead* head = r.head
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         if d is NULL:
             return 0
@@ -391,8 +391,8 @@ cdef class PortIn(ReportingNode):
 
     cdef bint transfer_failed(self, const uint8_t* p, object fault) except *:
         """End the connection of the consumer whose copy failed; the others get their copies."""
-        cdef const Head* head = <const Head*>p
-        cdef const Target* target = <const Target*>(p + sizeof(Head)) + self.progress
+        cdef const DeliveryHead* head = <const DeliveryHead*>p
+        cdef const Target* target = <const Target*>(p + sizeof(DeliveryHead)) + self.progress
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef ConsumerLink link
         if self.progress >= head.count:
@@ -408,7 +408,7 @@ cdef class PortIn(ReportingNode):
             if not link.session.ended:
                 raise fault
             return True
-        taken_of(link.slot)[self.peer] += 1
+        taken_counters(link.slot)[self.peer] += 1
         if not has_copy(d, &link.node):
             self.no_target(d)
         link.session.connection.end_by(fault)
@@ -419,7 +419,7 @@ cdef class PortIn(ReportingNode):
 
     cdef bint content_failed(self, const uint8_t* p, object fault) except *:
         """End the connections of all consumers of the delivery."""
-        cdef const Head* head = <const Head*>p
+        cdef const DeliveryHead* head = <const DeliveryHead*>p
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef OutDelivery* o
         cdef Slice state = plain_state(D_MODIFIED)
@@ -451,16 +451,16 @@ cdef class PortIn(ReportingNode):
 
     cdef int post_outcome(self, bint returned, uint64_t first, uint32_t count, uint8_t kind, const Slice* state,
                           bint settled) except -1:
-        cdef Head head
+        cdef DeliveryHead head
         delivery_record(&head, R_RETURNED if returned else R_SETTLED, F_SETTLED if settled else 0, kind, first, count,
                         state)
-        return self.outbox.post_outcome(<uint8_t*>&head, sizeof(Head), state.data, state.size)
+        return self.outbox.post_outcome(<uint8_t*>&head, sizeof(DeliveryHead), state.data, state.size)
 
     cdef Slice fitting(self, uint8_t kind, const Slice* state) except *:
         return self.outbox.fitting(kind, state)
 
     cdef void report_due(self) noexcept:
-        mark(self.outbox)
+        mark_port_dirty(self.outbox)
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         cdef Slice said
@@ -491,13 +491,13 @@ cdef class PortIn(ReportingNode):
         return 0
 
     cdef int report_window(self, Inflow inflow) except -1:
-        cdef Head head
+        cdef DeliveryHead head
         cdef uint64_t left = inflow.received - inflow.meter.held if inflow.received > inflow.meter.held else 0
         if left <= inflow.reported:
             return 0
         window_record(&head, inflow.key, <uint32_t>(left - inflow.reported))
         inflow.reported = left
-        return self.outbox.post(<uint8_t*>&head, sizeof(Head), NULL, 0)
+        return self.outbox.post(<uint8_t*>&head, sizeof(DeliveryHead), NULL, 0)
 
     cdef bint unreported(self) noexcept:
         """Return True if something is to be reported since the last `flush`."""

@@ -7,7 +7,7 @@ from router.amqp.id_map cimport IdMap, map_put
 from router.delivery.delivery cimport OUT_STARTED, DeliveryNode, InDelivery, NodeOwner, OutDelivery
 from router.interworker.outbox cimport Outbox, commit
 from router.interworker.records cimport (
-    F_AT_HAND, R_TRANSFER, RECORD_OCTETS, DeliveryRecord, Head, Target, TransferRecord, encode_transfer,
+    F_AT_HAND, R_TRANSFER, RECORD_OCTETS, DeliveryRecord, DeliveryHead, RecordTarget, TransferRecord, encode_transfer,
     transfer_octets,
 )
 from router.interworker.ring cimport ring_longest, ring_reserve
@@ -24,7 +24,7 @@ cdef class PortOut(NodeOwner):
     cdef IdMap sent                        # key -> OutDelivery*: sent to the peer, not settled
     # If the peer is this worker: key -> MeterHold of the producer, for unread records; else None.
     cdef dict meters
-    cdef uint32_t unbegun                  # queued deliveries whose first record is not written
+    cdef uint32_t unstarted_count                  # queued deliveries whose first record is not written
     # Deliveries that wait for octets or for their window. They are not visited until there are some.
     cdef DeliveryNode resting
     cdef readonly uint64_t visits          # visits of queued deliveries so far
@@ -42,7 +42,7 @@ cdef class PortOut(NodeOwner):
                        int overflow) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef int keep_meter(self, const InDelivery* d) except -1
-    cdef void fill_record(self, TransferRecord* r, Head* head, const InDelivery* d, const Content* c, uint32_t count,
+    cdef void fill_record(self, TransferRecord* r, DeliveryHead* head, const InDelivery* d, const Content* c, uint32_t count,
                           int overflow) noexcept
     cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size, uint32_t sections) except -1
@@ -57,8 +57,8 @@ cdef class PortOut(NodeOwner):
     cdef int post_update(self, OutDelivery* o, uint8_t flags, uint8_t kind, const Slice* state) except -1
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1
     cdef int on_settled(self, const DeliveryRecord* r) except -1
-    cdef uint32_t settle_run(self, const Head* head, const Slice* state) except 0xFFFFFFFF
-    cdef int settle_one(self, const Head* head, const Slice* state) except -1
+    cdef uint32_t settle_run(self, const DeliveryHead* head, const Slice* state) except 0xFFFFFFFF
+    cdef int settle_one(self, const DeliveryHead* head, const Slice* state) except -1
     cdef int on_window(self, const DeliveryRecord* r) except -1
     cdef bint settled_failed(self, const uint8_t* p, object fault) except *
     cdef int lost(self) except -1
@@ -84,8 +84,8 @@ cdef inline int write_whole(PortOut port, uint8_t* room, OutDelivery* o, uint8_t
                             const uint8_t* data, size_t size) except -1:
     """Write the record of a message into the reserved room. o: copy for the record; flags, kind: of the record."""
     cdef TransferRecord record
-    cdef Head head
-    cdef Target target
+    cdef DeliveryHead head
+    cdef RecordTarget target
     cdef uint8_t* w
     o.tag_octets = port.next_key
     o.flags |= OUT_STARTED

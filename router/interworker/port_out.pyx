@@ -13,20 +13,20 @@ from router.amqp.meter cimport meter_hold
 from router.amqp.spec cimport D_MODIFIED
 from router.amqp.states cimport is_outcome, plain_state, state_kind
 from router.delivery.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTS, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_free, out_new, outs_free,
-    own_charge, queue_append, queue_remove,
+    IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTING, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_free, out_new, outs_free,
+    own_message_charge, queue_append, queue_remove,
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.delivery.settled_state cimport settled_state
 from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
-from router.interworker.outbox cimport commit, mark
+from router.interworker.outbox cimport commit, mark_port_dirty
 from router.interworker.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, K_AS_IS, K_CHECKPOINT,
-    R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, Head, Target, decode_transfer,
+    R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, DeliveryHead, RecordTarget, decode_transfer,
     delivery_record,
 )
 from router.interworker.ring cimport ring_longest
-from router.links.settlement cimport RUN_MOST, runs_used, usual
+from router.links.settlement cimport RUN_MOST, runs_used, can_join_run
 from router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, content_store, cursor_close, cursor_open, cursor_read, message_new, message_release,
 )
@@ -49,7 +49,7 @@ cdef class PortOut(NodeOwner):
         """Add a consumer of the peer to the targets of the next `offer`."""
         cdef uint32_t* larger
         if self.target_count == self.target_room:
-            larger = <uint32_t*>realloc(self.targets, (2 * self.target_room + 8) * sizeof(Target))
+            larger = <uint32_t*>realloc(self.targets, (2 * self.target_room + 8) * sizeof(RecordTarget))
             if larger is NULL:
                 raise MemoryError("targets of a delivery")
             self.targets = larger
@@ -85,8 +85,8 @@ cdef class PortOut(NodeOwner):
         cdef uint32_t count = self.target_count
         cdef size_t size = transfer_octets(count, c.to.size, c.served.size, c.state.size)
         cdef TransferRecord record
-        cdef Head head
-        cdef uint32_t charge = own_charge(&self.node, c, OWN_FLOWING) if d.flags & IN_OWN else 0
+        cdef DeliveryHead head
+        cdef uint32_t charge = own_message_charge(&self.node, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
         cdef OutDelivery* o
         self.target_count = 0              # also if this delivery fails, the next one has its own targets
@@ -148,10 +148,10 @@ cdef class PortOut(NodeOwner):
             out_free(o)
             raise
 
-    cdef void fill_record(self, TransferRecord* r, Head* head, const InDelivery* d, const Content* c, uint32_t count,
+    cdef void fill_record(self, TransferRecord* r, DeliveryHead* head, const InDelivery* d, const Content* c, uint32_t count,
                           int overflow) noexcept:
         """Fill the first record of a delivery, without the octets of the message."""
-        memset(head, 0, sizeof(Head))
+        memset(head, 0, sizeof(DeliveryHead))
         head.type = R_TRANSFER
         head.flags = (F_PRESETTLED if c.settled else 0) | (F_MULTI if count > 1 else 0) \
             | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0) \
@@ -163,7 +163,7 @@ cdef class PortOut(NodeOwner):
         head.format = c.format
         memset(r, 0, sizeof(TransferRecord))
         r.head = head
-        r.targets = <Target*>self.targets
+        r.targets = <RecordTarget*>self.targets
         r.to = c.to
         r.served = c.served
         r.state = c.state
@@ -177,8 +177,8 @@ cdef class PortOut(NodeOwner):
         o.prefix_at = sections
         cursor_open(&o.cursor, m, 0)
         queue_append(&self.node, o)
-        self.unbegun += 1
-        mark(self.outbox)
+        self.unstarted_count += 1
+        mark_port_dirty(self.outbox)
         return 0
 
     cdef int more(self, OutDelivery* o) except -1:
@@ -210,10 +210,10 @@ cdef class PortOut(NodeOwner):
 
     cdef int post_update(self, OutDelivery* o, uint8_t flags, uint8_t kind, const Slice* state) except -1:
         """Post an UPDATE about the producer of a delivery."""
-        cdef Head head
+        cdef DeliveryHead head
         cdef Slice said = self.outbox.fitting(kind, state)
         delivery_record(&head, R_UPDATE, flags, kind, o.tag_octets, 0, &said)
-        return self.outbox.post(<uint8_t*>&head, sizeof(Head), said.data, said.size)
+        return self.outbox.post(<uint8_t*>&head, sizeof(DeliveryHead), said.data, said.size)
 
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1:
         """Put a delivery state into the first record of a delivery that waits."""
@@ -240,7 +240,7 @@ cdef class PortOut(NodeOwner):
 
     cdef bint stuck(self) noexcept:
         """Return True if something waits for room in the ring, and not only for its own octets or window."""
-        return self.unbegun > 0 or buffer_used(&self.outbox.backlog) > 0
+        return self.unstarted_count > 0 or buffer_used(&self.outbox.backlog) > 0
 
     cdef bint waiting(self) noexcept:
         """Return True if something can be written once there is room."""
@@ -251,30 +251,30 @@ cdef class PortOut(NodeOwner):
         queue_remove(&self.node, o)
         queue_append(&self.resting, o)
         self.node.own_octets += o.charge
-        o.flags |= OUT_RESTS
+        o.flags |= OUT_RESTING
         if o.prefix is not NULL:
-            self.unbegun -= 1
+            self.unstarted_count -= 1
 
     cdef void go_on(self, OutDelivery* o) noexcept:
         """Move a resting delivery back into the queue: it may have octets or window now."""
-        if o.flags & OUT_RESTS:
+        if o.flags & OUT_RESTING:
             self.unqueue(o)
             queue_append(&self.node, o)
             if o.prefix is not NULL:
-                self.unbegun += 1
-        mark(self.outbox)
+                self.unstarted_count += 1
+        mark_port_dirty(self.outbox)
 
     cdef void unqueue(self, OutDelivery* o) noexcept:
         """Remove a delivery from the queue, or from `resting`."""
-        if o.flags & OUT_RESTS:
-            o.flags &= ~OUT_RESTS
+        if o.flags & OUT_RESTING:
+            o.flags &= ~OUT_RESTING
             queue_remove(&self.resting, o)
             self.node.own_octets -= o.charge
             return
         queue_remove(&self.node, o)
         if o.prefix is not NULL:
-            self.unbegun -= 1
-            mark(self.outbox)              # connections may have waited for it
+            self.unstarted_count -= 1
+            mark_port_dirty(self.outbox)              # connections may have waited for it
 
     cdef int pump(self) except -1:
         """Write waiting records as far as there is room, one part of each queued delivery at a time."""
@@ -307,7 +307,7 @@ cdef class PortOut(NodeOwner):
         cdef uint8_t* room
         cdef size_t part
         cdef size_t left = <size_t>(o.message.size - o.taken)
-        cdef size_t head_size = o.prefix_size if o.prefix is not NULL else sizeof(Head)
+        cdef size_t head_size = o.prefix_size if o.prefix is not NULL else sizeof(DeliveryHead)
         cdef bint aborted = o.flags & OUT_ABORT or o.message.aborted
         cdef bint last
         # The first record must have all sections that the other worker reads.
@@ -330,15 +330,15 @@ cdef class PortOut(NodeOwner):
             o.prefix = NULL
             o.prefix_size = 0
             o.flags |= OUT_STARTED
-            self.unbegun -= 1
+            self.unstarted_count -= 1
         else:
-            delivery_record(<Head*>room, R_CONTINUE, 0, 0, o.tag_octets, 0, NULL)
+            delivery_record(<DeliveryHead*>room, R_CONTINUE, 0, 0, o.tag_octets, 0, NULL)
         if o.flags & OUT_SETTLED:
-            (<Head*>room).flags |= F_PRESETTLED
+            (<DeliveryHead*>room).flags |= F_PRESETTLED
         if not last:
-            (<Head*>room).flags |= F_MORE
+            (<DeliveryHead*>room).flags |= F_MORE
         if aborted:
-            (<Head*>room).flags |= F_ABORTED
+            (<DeliveryHead*>room).flags |= F_ABORTED
         if part:
             cursor_read(&o.cursor, room + head_size, part)
             o.taken += part
@@ -369,7 +369,7 @@ cdef class PortOut(NodeOwner):
 
         Raises MalformedRecordError for keys that were never sent.
         """
-        cdef const Head* head = r.head
+        cdef const DeliveryHead* head = r.head
         cdef Slice state = r.body if r.body.size else plain_state(head.kind)
         cdef uint32_t n
         if head.count > self.next_key or head.key > self.next_key - head.count:
@@ -385,7 +385,7 @@ cdef class PortOut(NodeOwner):
             self.progress += n
         return 0
 
-    cdef uint32_t settle_run(self, const Head* head, const Slice* state) except 0xFFFFFFFF:
+    cdef uint32_t settle_run(self, const DeliveryHead* head, const Slice* state) except 0xFFFFFFFF:
         """Settle the next deliveries, as far as they are a run (settlement.pxd).
 
         Returns their number; 0: the next one needs `settle_one`.
@@ -397,10 +397,10 @@ cdef class PortOut(NodeOwner):
         cdef uint32_t n = 0
         cdef uint32_t i
         cdef OutDelivery* o = <OutDelivery*>map_get(&self.sent, first)
-        if o is NULL or not usual(o, o.source):
+        if o is NULL or not can_join_run(o, o.source):
             return 0
         upstream = o.source.upstream
-        while o is not NULL and usual(o, o.source) and o.source.upstream is upstream and o.outstanding is NULL:
+        while o is not NULL and can_join_run(o, o.source) and o.source.upstream is upstream and o.outstanding is NULL:
             run[n] = o
             n += 1
             if n == most:
@@ -419,7 +419,7 @@ cdef class PortOut(NodeOwner):
         outs_free(run[0], run[n - 1], n)
         return n
 
-    cdef int settle_one(self, const Head* head, const Slice* state) except -1:
+    cdef int settle_one(self, const DeliveryHead* head, const Slice* state) except -1:
         """Apply a state or settlement to the next delivery."""
         cdef uint64_t key = head.key + self.progress
         cdef bint ends = head.type == R_RETURNED or head.flags & F_SETTLED
@@ -448,7 +448,7 @@ cdef class PortOut(NodeOwner):
 
         Raises MalformedRecordError for more than were sent.
         """
-        cdef const Head* head = r.head
+        cdef const DeliveryHead* head = r.head
         cdef OutDelivery* o = <OutDelivery*>map_get(&self.sent, head.key)
         if o is not NULL:
             if head.format > o.taken - o.acknowledged:
@@ -460,7 +460,7 @@ cdef class PortOut(NodeOwner):
 
     cdef bint settled_failed(self, const uint8_t* p, object fault) except *:
         """End the connection of the producer whose delivery failed."""
-        cdef const Head* head = <const Head*>p
+        cdef const DeliveryHead* head = <const DeliveryHead*>p
         cdef uint64_t key = head.key + self.progress
         if self.concerned is NULL or not isinstance(<object>self.concerned.owner, Link):
             raise fault

@@ -9,7 +9,7 @@ cdef class PortWork:
     cdef uint64_t dirty                    # something is to be done at the end of this wake
     cdef uint64_t rung                     # its doorbell was taken, and not everything behind it is done
     cdef uint64_t stuck                    # something waits for room in the ring to the peer
-    cdef uint64_t owing                    # outcomes wait for the peer to wake up by itself
+    cdef uint64_t outcomes_due                    # outcomes wait for the peer to wake up by itself
     cdef uint64_t now                      # ns, of this wake
     cdef bint patient                      # outcomes may wait: the loop can wait for less than a millisecond
 

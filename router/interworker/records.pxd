@@ -37,7 +37,7 @@ cdef enum:
     R_LINK_RETURNED = 19
     R_LINK_WINDOW = 20
     R_LINK_FLOW = 21
-    R_LINK_TOLD = 22
+    R_LINK_EVENT = 22
     # Flags of a record below R_LINK.
     F_PRESETTLED = 1
     F_MORE = 2
@@ -62,7 +62,7 @@ cdef enum:
     RECORD_OCTETS = 32768
 
 # Head of every record of a delivery.
-cdef struct Head:
+cdef struct DeliveryHead:
     uint8_t type
     uint8_t flags
     uint8_t kind               # kind of a delivery state; of a TRANSFER: K_…
@@ -73,7 +73,7 @@ cdef struct Head:
     uint32_t format            # message-format; of a WINDOW: octets
 
 # Consumer of the receiving worker, as named in a record.
-cdef struct Target:
+cdef struct RecordTarget:
     uint32_t slot
     uint32_t generation
 
@@ -94,8 +94,8 @@ cdef struct LinkHead:
 
 # Fields of a TRANSFER. In a decoded one, all pointers are into the record.
 cdef struct TransferRecord:
-    const Head* head           # the encoder sets its `extra`, F_STATE and K_SERVED from the slices
-    const Target* targets      # `head.count` of them
+    const DeliveryHead* head           # the encoder sets its `extra`, F_STATE and K_SERVED from the slices
+    const RecordTarget* targets      # `head.count` of them
     # Optional fields: data is NULL if absent.
     Slice to
     Slice served
@@ -104,7 +104,7 @@ cdef struct TransferRecord:
 
 # Any other record of a delivery: a head and one field. UPDATE, SETTLED, RETURNED: a state. CONTINUE: octets.
 cdef struct DeliveryRecord:
-    const Head* head
+    const DeliveryHead* head
     Slice body
 
 # Record of a routed link.
@@ -125,7 +125,7 @@ cdef inline uint64_t sized_octets(size_t size) noexcept nogil:
 
 cdef inline uint64_t transfer_octets(uint32_t count, size_t to, size_t served, size_t state) noexcept nogil:
     """Return the octets of a TRANSFER in front of its message, for fields of these sizes."""
-    return sizeof(Head) + <uint64_t>count * sizeof(Target) + to + sized_octets(served) + sized_octets(state)
+    return sizeof(DeliveryHead) + <uint64_t>count * sizeof(RecordTarget) + to + sized_octets(served) + sized_octets(state)
 
 
 cdef inline uint8_t* put_sized(uint8_t* w, const Slice* part) noexcept nogil:
@@ -156,8 +156,8 @@ cdef inline uint8_t* encode_transfer(uint8_t* w, const TransferRecord* r) noexce
 
     The slices must not point into the record at `w`.
     """
-    cdef const Head* given = r.head
-    cdef Head* head = <Head*>w
+    cdef const DeliveryHead* given = r.head
+    cdef DeliveryHead* head = <DeliveryHead*>w
     head.type = given.type
     head.flags = given.flags & ~F_STATE | (F_STATE if r.state.size else 0)
     head.kind = given.kind & ~K_SERVED | (K_SERVED if r.served.size else 0)
@@ -166,12 +166,12 @@ cdef inline uint8_t* encode_transfer(uint8_t* w, const TransferRecord* r) noexce
     head.key = given.key
     head.extra = <uint32_t>r.to.size
     head.format = given.format
-    w += sizeof(Head)
+    w += sizeof(DeliveryHead)
     if given.count == 1:
-        (<Target*>w)[0] = r.targets[0]     # nearly always
+        (<RecordTarget*>w)[0] = r.targets[0]     # nearly always
     else:
-        memcpy(w, r.targets, given.count * sizeof(Target))
-    w += given.count * sizeof(Target)
+        memcpy(w, r.targets, given.count * sizeof(RecordTarget))
+    w += given.count * sizeof(RecordTarget)
     if r.to.size:
         memcpy(w, r.to.data, r.to.size)
         w += r.to.size
@@ -184,13 +184,13 @@ cdef inline uint8_t* encode_transfer(uint8_t* w, const TransferRecord* r) noexce
 
 cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* r) noexcept nogil:
     """Find the fields of a TRANSFER. False: it is malformed."""
-    cdef const Head* head = <const Head*>p
+    cdef const DeliveryHead* head = <const DeliveryHead*>p
     cdef const uint8_t* end = p + size
     # Both terms are below 2**36: the sum does not wrap.
-    if size < sizeof(Head) or <uint64_t>head.count * sizeof(Target) + head.extra > size - sizeof(Head):
+    if size < sizeof(DeliveryHead) or <uint64_t>head.count * sizeof(RecordTarget) + head.extra > size - sizeof(DeliveryHead):
         return False
     r.head = head
-    r.targets = <const Target*>(head + 1)
+    r.targets = <const RecordTarget*>(head + 1)
     p = <const uint8_t*>(r.targets + head.count)
     r.to.data = p if head.extra else NULL
     r.to.size = head.extra
@@ -209,13 +209,13 @@ cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* 
 # ---------------------------------------------------------------------------------------------------------------------
 # Other records of deliveries: Head, octets
 
-cdef inline void delivery_record(Head* head, uint8_t type, uint8_t flags, uint8_t kind, uint64_t key, uint32_t count,
+cdef inline void delivery_record(DeliveryHead* head, uint8_t type, uint8_t flags, uint8_t kind, uint64_t key, uint32_t count,
                                  const Slice* state) noexcept nogil:
     """Fill the head of an UPDATE, SETTLED or RETURNED, which the octets of `state` follow.
 
     For a CONTINUE, state is NULL.
     """
-    memset(head, 0, sizeof(Head))
+    memset(head, 0, sizeof(DeliveryHead))
     head.type = type
     head.flags = flags
     head.kind = kind
@@ -224,7 +224,7 @@ cdef inline void delivery_record(Head* head, uint8_t type, uint8_t flags, uint8_
     head.extra = <uint32_t>state.size if state is not NULL else 0
 
 
-cdef inline void window_record(Head* head, uint64_t key, uint32_t octets) noexcept nogil:
+cdef inline void window_record(DeliveryHead* head, uint64_t key, uint32_t octets) noexcept nogil:
     """Fill a WINDOW, which is a head only."""
     delivery_record(head, R_WINDOW, 0, 0, key, 0, NULL)
     head.format = octets
@@ -232,12 +232,12 @@ cdef inline void window_record(Head* head, uint64_t key, uint32_t octets) noexce
 
 cdef inline bint decode_delivery(const uint8_t* p, size_t size, DeliveryRecord* r) noexcept nogil:
     """Find the fields of an UPDATE, SETTLED, RETURNED, CONTINUE or WINDOW. False: it is malformed."""
-    cdef const Head* head = <const Head*>p
-    if size < sizeof(Head):
+    cdef const DeliveryHead* head = <const DeliveryHead*>p
+    if size < sizeof(DeliveryHead):
         return False
     r.head = head
-    r.body.size = size - sizeof(Head)
-    r.body.data = p + sizeof(Head) if r.body.size else NULL
+    r.body.size = size - sizeof(DeliveryHead)
+    r.body.data = p + sizeof(DeliveryHead) if r.body.size else NULL
     if head.type == R_CONTINUE:
         return True
     # A WINDOW has no `extra`, and nothing behind its head.
@@ -266,7 +266,7 @@ cdef inline uint8_t* encode_link(uint8_t* w, const LinkRecord* r) noexcept nogil
 cdef inline bint decode_link(const uint8_t* p, size_t size, LinkRecord* r) noexcept nogil:
     """Find the fields of a record of a routed link. False: it is malformed."""
     cdef const LinkHead* head = <const LinkHead*>p
-    if size < sizeof(LinkHead) or not R_LINK <= head.type <= R_LINK_TOLD \
+    if size < sizeof(LinkHead) or not R_LINK <= head.type <= R_LINK_EVENT \
             or <uint64_t>head.tag_size + head.state_size > size - sizeof(LinkHead):
         return False
     r.head = head
@@ -278,4 +278,4 @@ cdef inline bint decode_link(const uint8_t* p, size_t size, LinkRecord* r) noexc
     r.data.size = p + size - r.data.data
     if head.type == R_LINK_TRANSFER:
         return True
-    return head.tag_size == 0 and (r.data.size == 0 or head.type == R_LINK_TOLD)
+    return head.tag_size == 0 and (r.data.size == 0 or head.type == R_LINK_EVENT)

@@ -62,26 +62,26 @@ cdef inline bint worker_sleeps(WorkerSlot* peer) noexcept nogil:
     return load32(&peer.sleeping, RELAXED) != 0
 
 
-cdef inline bint bell_rung(WorkerSlot* peer, uint64_t bit) noexcept nogil:
+cdef inline bint doorbell_is_set(WorkerSlot* peer, uint64_t bit) noexcept nogil:
     """Writer, after it has published: return True if the doorbell set before is not taken yet."""
     fence(SEQUENTIAL)
     return (load64(&peer.doorbells, RELAXED) & bit) != 0
 
 
-cdef inline bint ring_bell(WorkerSlot* peer, uint64_t bit) noexcept nogil:
+cdef inline bint set_doorbell(WorkerSlot* peer, uint64_t bit) noexcept nogil:
     """Writer, after it has published: set the doorbell. True: the other worker sleeps, and needs a signal."""
-    if bell_rung(peer, bit):
+    if doorbell_is_set(peer, bit):
         return False
     fetch_or64(&peer.doorbells, bit, SEQUENTIAL)
     return worker_sleeps(peer)
 
 
-cdef inline bint any_bell(WorkerSlot* own) noexcept nogil:
+cdef inline bint any_doorbell(WorkerSlot* own) noexcept nogil:
     """Worker: return True if any doorbell is set. After set_sleeping: then it must not block."""
     return load64(&own.doorbells, RELAXED) != 0
 
 
-cdef inline uint64_t take_bells(WorkerSlot* own) noexcept nogil:
+cdef inline uint64_t take_doorbells(WorkerSlot* own) noexcept nogil:
     """Worker: take the doorbells. Read the rings of all workers in the result afterwards."""
     cdef uint64_t rung = exchange64(&own.doorbells, 0, ACQUIRE)
     fence(SEQUENTIAL)

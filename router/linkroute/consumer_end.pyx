@@ -14,7 +14,7 @@ from router.delivery.outcome cimport out_left
 from router.amqp.endpoint cimport is_detached
 from router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
 from router.links.delivery_link cimport (
-    copy_written, frame_written, goes_now, note_settled, settle_sent, start_copy,
+    copy_written, frame_written, can_write_now, note_settled, settle_sent, start_copy,
 )
 from router.links.settlement cimport settle_copies
 from router.linkroute.routed_link cimport is_answered, routed_head, store_frame, update_queued
@@ -48,7 +48,7 @@ cdef class ConsumerEnd(RoutedLink):
                 totals.egress_container += self.slot.container
         elif o is NULL:
             return 0
-        if goes_now(self) and o.message is NULL and is_answered(self) \
+        if can_write_now(self) and o.message is NULL and is_answered(self) \
                 and t.payload.size + t.state.size + TRANSFER_ROOM <= connection.remote_max_frame:
             return self.write_now(o, t, first)
         set_partial(self, NULL)

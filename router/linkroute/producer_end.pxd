@@ -7,7 +7,7 @@ from router.amqp.frames cimport Flow, Transfer
 from router.linkroute.routed_link cimport RoutedLink
 
 # Fields of the first transfer of a delivery, which had no octets. Owner: its link.
-cdef class Beginning:
+cdef class HeldFirstTransfer:
     cdef bytes tag
     cdef bytes state
     cdef uint32_t format
@@ -22,12 +22,12 @@ cdef class ProducerEnd(RoutedLink):
     # Deliveries that this end ended itself, so that the other end has not seen them, less credit given back here on
     # behalf of the sender: the difference of delivery-count between the two ends.
     cdef uint32_t skipped
-    cdef bint capped                       # some credit of the receiver is held back here
-    cdef void uncap(self) noexcept
+    cdef bint credit_held_back                       # some credit of the receiver is held back here
+    cdef void release_held_credit(self) noexcept
     # A drain that the receiver has ended since. If `drain_due`, it is written before the pending flow.
     cdef Flow drain
     cdef bint drain_due
-    cdef Beginning beginning               # of `current` while no octets of it have arrived, so nothing is passed on
+    cdef HeldFirstTransfer beginning               # of `current` while no octets of it have arrived, so nothing is passed on
     cdef int pass_on(self, InDelivery* d, const Transfer* t, bint first) except -1
     cdef int wait_for_octets(self, InDelivery* d, const Transfer* t) except -1
     cdef int refuse(self, InDelivery* d, bytes why) except -1

@@ -27,7 +27,7 @@ cdef bytes NO_OCTETS = codec.encode_described(
     D_REJECTED, [codec.encode_error(DECODE_ERROR, "invalid message format")])
 
 
-cdef class Beginning:
+cdef class HeldFirstTransfer:
     """Fields of the first transfer of a delivery, which had no octets."""
 
     cdef int begin(self, const Transfer* t) except -1:
@@ -60,7 +60,7 @@ cdef class ProducerEnd(RoutedLink):
         cdef Session session = self.session
         cdef InDelivery* d = self.current
         cdef bint first = d is NULL
-        cdef Beginning beginning
+        cdef HeldFirstTransfer beginning
         cdef Transfer whole
         if t.state.size:
             self.session.check_value(&t.state)
@@ -137,12 +137,12 @@ cdef class ProducerEnd(RoutedLink):
     cdef void content_freed(self) noexcept:
         if self.credit_held and self.streams.held < <size_t>CREDIT_OCTETS // 2:
             self.credit_held = False
-            self.uncap()
+            self.release_held_credit()
 
-    cdef void uncap(self) noexcept:
+    cdef void release_held_credit(self) noexcept:
         """Pass credit on that was held back, if it may flow again."""
-        if self.capped and not is_detached(self) and not self.credit_held and self.node.in_count < ROUTED_MOST // 2:
-            self.capped = False
+        if self.credit_held_back and not is_detached(self) and not self.credit_held and self.node.in_count < ROUTED_MOST // 2:
+            self.credit_held_back = False
             self.pending_flow.due = True
             self.session.want_flow(self)
 
@@ -175,7 +175,7 @@ cdef class ProducerEnd(RoutedLink):
             self.beginning = None
             return self.refuse(d, NO_OCTETS)
         if self.beginning is None:
-            self.beginning = Beginning()
+            self.beginning = HeldFirstTransfer()
             self.beginning.begin(t)
         elif t.state.size:
             self.beginning.state = t.state.data[:t.state.size]
@@ -194,7 +194,7 @@ cdef class ProducerEnd(RoutedLink):
         count_finished(self.slot, self.session.connection.scheduler.second)
         in_free(d)
         self.slot.unsettled = self.node.in_count
-        self.uncap()
+        self.release_held_credit()
         return 0
 
     # -- counters -----------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ cdef class ProducerEnd(RoutedLink):
     cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
         settle_sources(self, run, n, kind, state, True)
         self.slot.unsettled = self.node.in_count
-        self.uncap()
+        self.release_held_credit()
         return True
 
     cdef int returned(self, InDelivery* d) except -1:
@@ -317,11 +317,11 @@ cdef class ProducerEnd(RoutedLink):
         """
         cdef uint32_t rest
         cdef const Flow* last = &self.pending_flow.flow
-        if not self.capped or not last.drain or not last.has_delivery_count or not last.has_link_credit:
+        if not self.credit_held_back or not last.drain or not last.has_delivery_count or not last.has_link_credit:
             return 0
         rest = credit_left(last.delivery_count + self.skipped, last.link_credit, self.delivery_count)
         self.skipped -= rest
-        self.capped = False
+        self.credit_held_back = False
         return rest
 
     cdef bint holds(self) noexcept:
@@ -338,20 +338,20 @@ cdef class ProducerEnd(RoutedLink):
             if f.has_link_credit:
                 credit = credit_left(f.delivery_count, f.link_credit, self.delivery_count)
                 if credit > room:
-                    self.capped = True
+                    self.credit_held_back = True
                     f.link_credit = self.delivery_count + room - f.delivery_count
                     credit = room
                 self.note_credit(credit)
         elif f.has_link_credit:
             if f.link_credit > room:
-                self.capped = True
+                self.credit_held_back = True
                 f.link_credit = room
             self.note_credit(f.link_credit)
         return self.write_if_new(f)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
-    cdef int break_off(self) except -1:
+    cdef int abort_current(self) except -1:
         cdef Transfer t
         cdef InDelivery* d = self.current
         if d is NULL:

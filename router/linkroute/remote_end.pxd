@@ -38,10 +38,10 @@ cdef class RemoteEnd(OtherEnd):
     cdef bint leaving                      # our link has ended; its complete deliveries are still being posted
     cdef bint over                         # cut: nothing more is sent
     cdef int put(self, OutDelivery* o, const Transfer* t, bint first) except -1
-    cdef int pump_far(self) except -1
+    cdef int pump_to_worker(self) except -1
     cdef int post(self, LinkHead* head, const Slice* tag, const Slice* state, const uint8_t* data,
                   size_t size) except -1
-    cdef int post_told(self, int what, bytes body) except -1
+    cdef int post_event(self, int what, bytes body) except -1
     cdef int post_flow(self, const Flow* f) except -1
     cdef int report_window(self) except -1
     cdef void want_turn(self) noexcept
@@ -52,11 +52,11 @@ cdef class RemoteEnd(OtherEnd):
     cdef int on_update(self, const LinkRecord* r) except -1
     cdef int on_flow(self, const LinkRecord* r) except -1
     cdef int on_window(self, const LinkHead* head) except -1
-    cdef int on_told(self, const LinkRecord* r) except -1
+    cdef int on_event_record(self, const LinkRecord* r) except -1
     cdef int finish(self, InDelivery* d) except -1
     cdef int give_up(self, OutDelivery* o) except -1
-    cdef int give_up_queue(self) except -1
-    cdef int give_up_all(self) except -1
+    cdef int abort_queued(self) except -1
+    cdef int abort_and_end(self) except -1
     cdef int leave(self) except -1
     cdef int left(self) except -1
     cdef int drop_sent(self) except -1

@@ -34,9 +34,9 @@ from router.linkroute.pending_flow cimport pending_merge, pending_passed
 from router.linkroute.link_records cimport (
     F_ABORTED, F_FIRST, F_MORE, F_SETTLED, flow_record, record_begin, record_flow, record_transfer, transfer_record,
 )
-from router.interworker.outbox cimport mark
+from router.interworker.outbox cimport mark_port_dirty
 from router.interworker.records cimport (
-    R_LINK_FLOW, R_LINK_OUTCOME, R_LINK_RETURNED, R_LINK_TOLD, R_LINK_TRANSFER, R_LINK_UPDATE, R_LINK_WINDOW,
+    R_LINK_FLOW, R_LINK_OUTCOME, R_LINK_RETURNED, R_LINK_EVENT, R_LINK_TRANSFER, R_LINK_UPDATE, R_LINK_WINDOW,
     RECORD_OCTETS, encode_link,
 )
 
@@ -90,7 +90,7 @@ cdef class RemoteEnd(OtherEnd):
         if not self.due and not self.over:
             self.due = True
             self.port.due.append(self)
-            mark(self.port.outbox)
+            mark_port_dirty(self.port.outbox)
 
     # -- towards the other link ---------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ cdef class RemoteEnd(OtherEnd):
         store_frame(o, t, first, m)
         if not o.flags & OUT_QUEUED:
             queue_append(&self.node, o)
-        return self.pump_far()
+        return self.pump_to_worker()
 
     cdef int put(self, OutDelivery* o, const Transfer* t, bint first) except -1:
         """Post a frame, in several records if needed."""
@@ -158,7 +158,7 @@ cdef class RemoteEnd(OtherEnd):
             o.acknowledged = 1         # all of it is posted
         return 0
 
-    cdef int pump_far(self) except -1:
+    cdef int pump_to_worker(self) except -1:
         """Post waiting records as far as the window allows, then the pending flow and later events."""
         cdef OutDelivery* o
         cdef Transfer t
@@ -215,14 +215,14 @@ cdef class RemoteEnd(OtherEnd):
             later = self.later
             self.later = []
             for what, body in later:
-                self.post_told(what, body)
+                self.post_event(what, body)
         return self.left() if self.leaving else 0
 
     cdef int abandon(self, OutDelivery* o) except -1:
         if o.flags & OUT_STARTED:
             o.flags |= OUT_ABORT
             cursor_close(&o.cursor)        # frees the octets held by the copy
-            return self.pump_far()
+            return self.pump_to_worker()
         queue_remove(&self.node, o)
         map_take(&self.sent, o.tag_octets)
         out_free(o)
@@ -246,9 +246,9 @@ cdef class RemoteEnd(OtherEnd):
         if self.node.queue_first is not NULL:
             self.later.append((what, body))
             return 0
-        return self.post_told(what, body)
+        return self.post_event(what, body)
 
-    cdef int post_told(self, int what, bytes body) except -1:
+    cdef int post_event(self, int what, bytes body) except -1:
         cdef LinkHead head
         cdef const uint8_t* p = body
         cdef size_t size = len(body)
@@ -257,7 +257,7 @@ cdef class RemoteEnd(OtherEnd):
         self.flush_pending()
         while True:
             part = size - at if size - at < RECORD_OCTETS else RECORD_OCTETS
-            record_begin(&head, R_LINK_TOLD, F_MORE if at + part < size else 0, self.own)
+            record_begin(&head, R_LINK_EVENT, F_MORE if at + part < size else 0, self.own)
             head.kind = <uint8_t>what
             self.post(&head, NULL, NULL, p + at, part)
             at += part
@@ -286,9 +286,9 @@ cdef class RemoteEnd(OtherEnd):
         if self.leaving and head.type != R_LINK_WINDOW:
             # Of the other link's records only its end matters. While its peer's detach waits for an answer, the link
             # still exists, and is told that nothing more comes.
-            if head.type != R_LINK_TOLD or head.flags & F_MORE:
+            if head.type != R_LINK_EVENT or head.flags & F_MORE:
                 return 0
-            return self.left() if head.kind == EVENT_LOST else self.give_up_all()
+            return self.left() if head.kind == EVENT_LOST else self.abort_and_end()
         if head.type == R_LINK_TRANSFER:
             return self.on_transfer(r)
         if head.type == R_LINK_OUTCOME:
@@ -301,7 +301,7 @@ cdef class RemoteEnd(OtherEnd):
             return self.on_flow(r)
         if head.type == R_LINK_WINDOW:
             return self.on_window(head)
-        return self.on_told(r)
+        return self.on_event_record(r)
 
     cdef int check_keys(self, const LinkHead* head) except -1:
         """Raise MalformedRecordError for an outcome of deliveries that were never sent."""
@@ -314,7 +314,7 @@ cdef class RemoteEnd(OtherEnd):
         if head.count > self.outstanding:
             raise MalformedRecordError(f"window of {head.count} octets for {self.outstanding} octets of a routed link")
         self.outstanding -= head.count
-        return self.pump_far()
+        return self.pump_to_worker()
 
     cdef int on_transfer(self, const LinkRecord* r) except -1:
         cdef const LinkHead* head = r.head
@@ -399,7 +399,7 @@ cdef class RemoteEnd(OtherEnd):
         record_flow(r, &f)
         return self.link.pass_flow(&f)
 
-    cdef int on_told(self, const LinkRecord* r) except -1:
+    cdef int on_event_record(self, const LinkRecord* r) except -1:
         cdef const LinkHead* head = r.head
         self.parts.append(r.data.data[:r.data.size])
         if head.flags & F_MORE:
@@ -492,7 +492,7 @@ cdef class RemoteEnd(OtherEnd):
         record_begin(&head, R_LINK_TRANSFER, F_SETTLED | F_ABORTED, o.tag_octets)
         return self.post(&head, NULL, NULL, NULL, 0)
 
-    cdef int give_up_queue(self) except -1:
+    cdef int abort_queued(self) except -1:
         """Abort all deliveries of which something waits here."""
         cdef OutDelivery* o
         while self.node.queue_first is not NULL:
@@ -502,11 +502,11 @@ cdef class RemoteEnd(OtherEnd):
             out_free(o)
         return 0
 
-    cdef int give_up_all(self) except -1:
+    cdef int abort_and_end(self) except -1:
         """Abort waiting deliveries, and post waiting events: the other link takes no more deliveries."""
-        self.give_up_queue()
+        self.abort_queued()
         for what, body in self.later:
-            self.post_told(what, body)
+            self.post_event(what, body)
         return self.left()
 
     cdef int cut(self) except -1:
@@ -515,12 +515,12 @@ cdef class RemoteEnd(OtherEnd):
         self.flush_pending()
         if self.node.queue_first is not NULL and self.later and self.port.alive and not self.link.other_gone:
             return self.leave()
-        self.give_up_queue()
+        self.abort_queued()
         self.over = True
         self.meter.owner = NULL
         self.drop_sent()
         for what, body in self.later:
-            self.post_told(what, body)
+            self.post_event(what, body)
         while self.node.in_first is not NULL:
             in_free(self.node.in_first)
         map_free(&self.received)

@@ -97,7 +97,7 @@ cdef class RoutedLink(DeliveryLink):
     cdef int part(self) except -1
     cdef int end(self) except -1
     cdef int lose_deliveries(self) except -1
-    cdef int break_off(self) except -1
+    cdef int abort_current(self) except -1
     cdef bint holds(self) noexcept
     cdef void note_credit(self, uint32_t credit) noexcept
     cdef int write_pending(self, Flow* f) except -1

@@ -204,7 +204,7 @@ cdef class RoutedLink(DeliveryLink):
     cdef int attach_came(self) except -1:
         return self.live(ON_PEER_ATTACH)
 
-    def take_over(self, DeliveryLink old not None):
+    def take_credit_from(self, DeliveryLink old not None):
         """Take over the credit that the peer granted before the link was routed."""
         cdef Flow f
         cdef ConsumerLink was
@@ -217,7 +217,7 @@ cdef class RoutedLink(DeliveryLink):
                 f.drain = was.drain
                 self.on_flow(&f)
 
-    def count_from(self, uint32_t count):
+    def set_initial_count(self, uint32_t count):
         """Set the initial-delivery-count of the sender."""
         self.delivery_count = count
 
@@ -343,7 +343,7 @@ cdef class RoutedLink(DeliveryLink):
         if self.detach_error is not None:
             check_error(self.detach_error)
         self.live(ON_PEER_DETACH)
-        self.break_off()
+        self.abort_current()
         self.send_event(EVENT_DETACH, closed + (self.detach_error or b""))
         if is_over(self):
             return 0
@@ -409,7 +409,7 @@ cdef class RoutedLink(DeliveryLink):
         """Detach from our side. Frames for the handle are absorbed until the peer's detach."""
         if is_detached(self):
             return
-        self.break_off()
+        self.abort_current()
         self.send_event(EVENT_LOST, b"")
         self.write_detach(True, codec.encode_error(condition, description))
         self.end()
@@ -418,7 +418,7 @@ cdef class RoutedLink(DeliveryLink):
         """End the link, whose session or connection is lost."""
         if is_over(self):
             return 0
-        self.break_off()
+        self.abort_current()
         self.live(event)
         self.send_event(EVENT_LOST, b"")
         return self.end()
@@ -437,6 +437,6 @@ cdef class RoutedLink(DeliveryLink):
     cdef int lose_deliveries(self) except -1:
         raise NotImplementedError
 
-    cdef int break_off(self) except -1:
+    cdef int abort_current(self) except -1:
         """Abort the delivery that the peer has begun to send."""
         return 0

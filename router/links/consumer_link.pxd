@@ -11,7 +11,7 @@ from router.amqp.id_map cimport map_put_reserved, map_reserve
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_count, out_make, sent_append
 from router.links.credit cimport shown_credit
-from router.links.delivery_link cimport DeliveryLink, goes_now
+from router.links.delivery_link cimport DeliveryLink, can_write_now
 from router.message.content cimport Content, Cursor, Message
 from router.stats.counters cimport Tally, note_presettled
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled
@@ -29,13 +29,13 @@ cdef enum:
     STARVED_MS = 1000          # time without credit after which `throttle` drops
 
 # Delivery tags of this process.
-cdef struct Tags:
+cdef struct DeliveryTags:
     uint64_t next              # the next tag: a counter, with the worker's number in the last octet
 
-cdef Tags tags
+cdef DeliveryTags tags
 
 # Switch the fast path of `offer` on or off. For tests: off, every copy takes the slow path.
-cdef void use_short_copies(bint on) noexcept
+cdef void use_fast_copies(bint on) noexcept
 
 # Link on which the peer receives. Owner: its session.
 cdef class ConsumerLink(DeliveryLink):
@@ -57,18 +57,18 @@ cdef class ConsumerLink(DeliveryLink):
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
-    # Queue the only copy of d: message m from `cursor` on; takes the references of both. `waits` must hold, and a
+    # Queue the only copy of d: message m from `cursor` on; takes the references of both. `may_queue_edited` must hold, and a
     # struct must be reserved (deliveries_reserve). outstanding: as of `send_whole`.
     cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint takes_copies(self) noexcept
-    cdef bint no_room(self, bint multicast) noexcept
+    cdef bint exceeds_uncharged_memory(self, bint multicast) noexcept
     cdef int decline(self, OutDelivery* o) except -1
     cdef bint make_room(self, int overflow) except *
     cdef bint make_routed_room(self, size_t size, int overflow) except *
     cdef void count_routed(self, OutDelivery* o, int sign) noexcept
-    cdef void droppable(self, OutDelivery* o) noexcept
-    cdef void undroppable(self, OutDelivery* o) noexcept
+    cdef void list_droppable(self, OutDelivery* o) noexcept
+    cdef void unlist_droppable(self, OutDelivery* o) noexcept
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1
     cdef int show_first(self, OutDelivery* o) except -1
     cdef int finish_drain(self) except -1
@@ -80,7 +80,7 @@ cdef class ConsumerLink(DeliveryLink):
 # ---------------------------------------------------------------------------------------------------------------------
 # Fast path of a copy: it leaves at once, in one frame
 
-cdef inline void keep_sent(ConsumerLink link, OutDelivery* o) noexcept:
+cdef inline void record_sent_copy(ConsumerLink link, OutDelivery* o) noexcept:
     """Record an unsettled copy as sent, with the next delivery-id. There must be room in the map."""
     o.flags |= OUT_STARTED
     o.id = link.session.next_delivery_id
@@ -115,30 +115,30 @@ cdef inline void note_written(ConsumerLink link, size_t size, uint64_t now) noex
 
 
 # Edit of a copy: replacement for the incoming message-annotations section.
-cdef struct Replacement:
+cdef struct AnnotationsEdit:
     size_t at                  # offset in the message at which the replaced octets start
     size_t end                 # offset behind them
     const uint8_t* octets      # borrowed
     size_t size                # 0: the section is removed
 
 
-cdef inline bint leaves_now(ConsumerLink link, size_t size, bint settled) noexcept:
+cdef inline bint can_send_now(ConsumerLink link, size_t size, bint settled) noexcept:
     """Return True if a whole message of `size` octets, without a state, may leave now in one frame."""
-    return (goes_now(link) and link.credit and not is_pending(link) and not link.logged
+    return (can_write_now(link) and link.credit and not is_pending(link) and not link.logged
             and (settled or not link.settles) and size + TRANSFER_ROOM <= link.session.connection.remote_max_frame)
 
 
-cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcept:
+cdef inline bint can_send_unchanged(ConsumerLink link, size_t size, bint settled) noexcept:
     """Return True if such a message may leave now unchanged."""
-    return not link.annotations and leaves_now(link, size, settled)
+    return not link.annotations and can_send_now(link, size, settled)
 
 
-cdef inline bint waits(ConsumerLink link) noexcept:
+cdef inline bint may_queue_edited(ConsumerLink link) noexcept:
     """Return True if an unsettled message that cannot leave now in one frame may be queued here as it will leave."""
     return link.life == LIFE_ATTACHED and not link.logged and not link.settles
 
 
-cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, const Replacement* other) noexcept nogil:
+cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, const AnnotationsEdit* other) noexcept nogil:
     """Write a message with its edit applied."""
     if other.at:
         memcpy(w, data, other.at)
@@ -148,8 +148,8 @@ cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, co
 
 
 cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data, size_t size, uint32_t format,
-                           uint64_t since, const Replacement* other, Tally* outstanding) except -1:
-    """Write a message in one frame, as a copy of d; d NULL: it is settled. `leaves_now` must hold.
+                           uint64_t since, const AnnotationsEdit* other, Tally* outstanding) except -1:
+    """Write a message in one frame, as a copy of d; d NULL: it is settled. `can_send_now` must hold.
 
     since: arrival of the delivery, ns. other: its edit; NULL: unchanged. outstanding: counts the copy, or NULL. Has
     the same effects as `send_now`.
@@ -171,7 +171,7 @@ cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data
         o = out_make(&link.node, d, False, True)
         if outstanding is not NULL:
             out_count(o, outstanding)
-        keep_sent(link, o)
+        record_sent_copy(link, o)
     (<Connection>connection).out.end = w + written - (<Connection>connection).out.data
     note_written(link, written, now)
     if is_sample(link.slot):

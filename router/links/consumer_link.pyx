@@ -23,13 +23,13 @@ from router.stats.counters cimport (
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled, sample_settled
 from router.amqp.credit cimport credit_left
 from router.links.credit cimport shown_credit
-from router.links.delivery_link cimport copy_octets, goes_now, leave_queue, note_settled, settle_sent, start_copy
+from router.links.delivery_link cimport copy_octets, can_write_now, leave_queue, note_settled, settle_sent, start_copy
 from router.links.settlement cimport settle_copies
 from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport is_outcome, plain_state
 from router.delivery.delivery cimport (
     IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
-    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge,
+    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_message_charge,
     queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
@@ -66,7 +66,7 @@ cdef enum:
     UNCHARGED_LEAST = 16
 
 tags.next = 0
-cdef bint short_on = True
+cdef bint fast_path_on = True
 cdef uint64_t routed_queued = 0  # octets of copies with OUT_ROUTED in all queues of this process
 cdef uint8_t* scratch = NULL   # buffer for composed annotations
 cdef size_t scratch_size = 0
@@ -86,9 +86,9 @@ cdef uint8_t* scratch_room(size_t size) except NULL:
     return scratch
 
 
-cdef void use_short_copies(bint on) noexcept:
-    global short_on
-    short_on = on
+cdef void use_fast_copies(bint on) noexcept:
+    global fast_path_on
+    fast_path_on = on
 
 
 def set_tag_space(worker):
@@ -108,7 +108,7 @@ cdef uint32_t mark_copies(OutDelivery* o, uint64_t before) noexcept nogil:
     return marked
 
 
-cdef bint of_nobody(const Meter* meter, const Meter* connection) noexcept nogil:
+cdef bint has_no_incoming_link(const Meter* meter, const Meter* connection) noexcept nogil:
     """Return True if octets counted by this meter belong to no incoming link of this worker: they came from another
     worker, or their link is gone. connection: NULL, or count only those whose link was on this connection."""
     if connection is NULL:
@@ -138,7 +138,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
     if not settled:
         map_reserve(&session.sent)
         o = out_new(&link.node, d, c, True)
-        keep_sent(link, o)
+        record_sent_copy(link, o)
     if c.state.size:
         w += write_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&tags.next, SHORT_TAG,
                             c.format, settled, False, False, c.state.data, c.state.size, size)
@@ -209,10 +209,10 @@ cdef class ConsumerLink(DeliveryLink):
         cdef size_t composed = 0
         cdef size_t size = c.size
         if c.whole and not c.sections.rewrite and not c.state.size and not c.checkpoint and c.outstanding is NULL \
-                and short_on and takes_now(self, size, c.settled):
+                and fast_path_on and can_send_unchanged(self, size, c.settled):
             return send_whole(self, NULL if c.settled else d, c.data, size, c.format, d.since, NULL, NULL)
         session = self.session
-        if not goes_now(self) or not self.credit or not c.whole or is_pending(self):
+        if not can_write_now(self) or not self.credit or not c.whole or is_pending(self):
             return self.enqueue(d, c, overflow)
         if self.annotations or c.sections.rewrite:
             composed = compose(scratch_room(compose_room(c)), c, self.annotations)
@@ -257,7 +257,7 @@ cdef class ConsumerLink(DeliveryLink):
             count_drop(self.slot, DROP_OVERFLOW)
             return 0
         if d.flags & IN_OWN:
-            counted = own_charge(&self.node, c, OWN_FLOWING if self.credit else OWN_QUEUED)
+            counted = own_message_charge(&self.node, c, OWN_FLOWING if self.credit else OWN_QUEUED)
             if counted == 0:
                 note_presettled(self.slot, self.session.connection.scheduler.second)
                 count_drop(self.slot, DROP_OVERFLOW)
@@ -294,11 +294,11 @@ cdef class ConsumerLink(DeliveryLink):
             d.queued += 1
             copy_queued(m, copy_octets(o))
         queue_append(&self.node, o)
-        self.droppable(o)
+        self.list_droppable(o)
         self.slot.undelivered += 1
         if not c.complete:
             self.slot.busy += 1
-        if not c.producer and not c.own and self.no_room(d.flags & IN_MULTI):
+        if not c.producer and not c.own and self.exceeds_uncharged_memory(d.flags & IN_MULTI):
             return self.decline(o)
         self.mark_ready()
         return 0
@@ -309,7 +309,7 @@ cdef class ConsumerLink(DeliveryLink):
         return uncharged <= self.session.connection.process.content_limit // UNCHARGED_SHARE \
             or self.slot.undelivered + self.slot.unsettled < UNCHARGED_LEAST
 
-    cdef bint no_room(self, bint multicast) noexcept:
+    cdef bint exceeds_uncharged_memory(self, bint multicast) noexcept:
         """Return True if a delivery from another worker exceeds the memory for such deliveries.
 
         They belong to no connection of this worker, so queueing them slows nobody. The first that waits for a consumer
@@ -387,10 +387,10 @@ cdef class ConsumerLink(DeliveryLink):
             if o.message.complete:
                 self.drop_queued(o, DROP_OVERFLOW)
                 return True
-            self.undroppable(o)        # until its last octet has arrived
+            self.unlist_droppable(o)        # until its last octet has arrived
         return False
 
-    cdef void droppable(self, OutDelivery* o) noexcept:
+    cdef void list_droppable(self, OutDelivery* o) noexcept:
         """List a queued copy that may be dropped from now on; does nothing unless it is presettled and not started."""
         if not o.flags & OUT_SETTLED or o.flags & (OUT_STARTED | OUT_ABORT | OUT_DROPPABLE) \
                 or (o.flags & OUT_REPORT and not o.flags & OUT_CHECK):
@@ -405,7 +405,7 @@ cdef class ConsumerLink(DeliveryLink):
             self.oldest = o
         self.newest = o
 
-    cdef void undroppable(self, OutDelivery* o) noexcept:
+    cdef void unlist_droppable(self, OutDelivery* o) noexcept:
         """Unlist a copy that may not be dropped any more, or has left the queue."""
         if not o.flags & OUT_DROPPABLE:
             return
@@ -469,7 +469,7 @@ cdef class ConsumerLink(DeliveryLink):
             if o.flags & OUT_DROPPABLE:
                 self.count_routed(o, 1)    # it was incomplete before
             else:
-                self.droppable(o)
+                self.list_droppable(o)
         self.mark_ready()
         return 0
 
@@ -484,7 +484,7 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef int start(self, OutDelivery* o) except -1:
-        self.undroppable(o)
+        self.unlist_droppable(o)
         o.tag_octets = tags.next
         tags.next += 1
         start_copy(self, o)
@@ -519,7 +519,7 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef void unqueue(self, OutDelivery* o) noexcept:
-        self.undroppable(o)
+        self.unlist_droppable(o)
         leave_queue(self, o)
 
     # -- the peer's frames --------------------------------------------------------------------------------------------
@@ -597,7 +597,7 @@ cdef class ConsumerLink(DeliveryLink):
             if settled:
                 o.flags |= OUT_SETTLED
                 o.flags &= ~OUT_REPORT
-                self.droppable(o)
+                self.list_droppable(o)
             elif state.size:
                 message_state(o.message, state)    # carried by its first transfer
             return 0
@@ -618,7 +618,7 @@ cdef class ConsumerLink(DeliveryLink):
         cdef size_t octets = 0
         while o is not NULL and found.budget:
             found.budget -= 1
-            if o.message is not NULL and not o.flags & OUT_ABORT and of_nobody(o.message.meter, found.connection):
+            if o.message is not NULL and not o.flags & OUT_ABORT and has_no_incoming_link(o.message.meter, found.connection):
                 octets += o.message.size - o.taken
             o = o.next
         return octets

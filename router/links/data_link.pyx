@@ -49,7 +49,7 @@ cdef class RouterOut(ConsumerLink):
     def __cinit__(self):
         self.annotations = self.routed = True
 
-    def use_checks(self):
+    def enable_tracking(self):
         """Send tracked deliveries to this peer, which reports when they have left their last queue
         (Content.checkpoint)."""
         self.checks = True
@@ -107,7 +107,7 @@ cdef class RouterOut(ConsumerLink):
 
 cdef inline bint is_stream(const Content* c) noexcept:
     """Return True for a message that goes by a streaming link."""
-    if c.at_hand:
+    if c.complete_at_sender:
         return False
     return not c.complete or (c.stored.size if c.stored is not NULL else c.size) >= STREAM_AT
 

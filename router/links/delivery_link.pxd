@@ -77,7 +77,7 @@ cdef inline int check_continues(const InDelivery* d, const Transfer* t) except -
 # Steps of an outgoing copy. They are inline for links that send without the queue. Objects are borrowed pointers,
 # since a local variable for an object would count references.
 
-cdef inline bint goes_now(DeliveryLink link) noexcept:
+cdef inline bint can_write_now(DeliveryLink link) noexcept:
     """Return True if a frame may be written now: nothing has to leave before it, and there is window and room."""
     return link.node.queue_first is NULL and link.session.remote_incoming_window and not link.session.contended \
         and buffer_used(&link.session.connection.out) < link.output_high

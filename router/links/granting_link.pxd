@@ -17,12 +17,12 @@ cdef class GrantingLink(DeliveryLink):
     cpdef set_flowing(self, bint flowing)
     cdef void take_back(self) noexcept
     cdef void forwarded(self, InDelivery* d) noexcept
-    cdef bint holds_back(self) noexcept
+    cdef bint withholds_credit(self) noexcept
     cdef uint32_t within_quota(self, uint32_t free) except? 0xFFFFFFFF
     cdef void note_credit(self) noexcept
 
 
-cdef inline void place_free(GrantingLink link) noexcept:
+cdef inline void request_flow(GrantingLink link) noexcept:
     """Let the producer have credit for a place that has become free."""
     if not link.needs_flow and link.flowing and not link.draining:
         link.session.want_flow(link)
@@ -37,4 +37,4 @@ cdef inline void free_credit(GrantingLink link, const InDelivery* d) noexcept:
         link.withheld += 1
         return
     link.occupied -= 1
-    place_free(link)
+    request_flow(link)

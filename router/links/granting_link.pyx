@@ -56,7 +56,7 @@ cdef class GrantingLink(DeliveryLink):
                 self.credit = 0
         elif not self.flowing:
             return 0
-        elif self.holds_back():
+        elif self.withholds_credit():
             if self.credit == 0 or not self.credit_held:
                 return 0
             self.credit = 0                # withdraw credit that is granted and not used yet
@@ -83,7 +83,7 @@ cdef class GrantingLink(DeliveryLink):
         quota.wait_link(self)
         return max(allowed, min(self.credit, free))
 
-    cdef bint holds_back(self) noexcept:
+    cdef bint withholds_credit(self) noexcept:
         """Return True while more credit would only fill memory: credit waits until held octets are taken."""
         if self.credit_held:
             return True

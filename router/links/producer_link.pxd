@@ -62,9 +62,9 @@ cdef class ProducerLink(GrantingLink):
     cdef bint collect(self, InDelivery* d) except *
     cdef int route_stored(self, InDelivery* d, Content* c) except -1
     cdef bint may_route(self, Message* m) noexcept
-    cdef int give_up_delivery(self, InDelivery* d) except -1
-    cdef int give_up_unrouted(self) except -1
-    cdef void count_unheard(self, InDelivery* d) noexcept
+    cdef int release_held_delivery(self, InDelivery* d) except -1
+    cdef int release_unrouted(self) except -1
+    cdef void count_unreported_end(self, InDelivery* d) noexcept
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
     # Settle a complete delivery towards both sides. All its copies have an outcome, and none is settled.
     cdef int settle_outcome(self, InDelivery* d, uint8_t kind, const Slice* state) except -1

@@ -9,7 +9,7 @@ from router.amqp.connection cimport Connection
 from router.amqp.endpoint cimport is_detached, is_open
 from router.amqp.link_life cimport ON_DECIDED
 from router.amqp.zero cimport zero
-from router.links.granting_link cimport free_credit, place_free
+from router.links.granting_link cimport free_credit, request_flow
 from router.stats.counters cimport (
     count_age, count_drop, count_finished, count_outcome, count_total, totals,
 )
@@ -17,7 +17,7 @@ from router.amqp.id_map cimport map_take
 from router.amqp.states cimport is_outcome, plain_state, state_kind
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
-    IN_ROUTED, IN_STUCK, IN_TOLD, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_waits,
+    IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_has_unwritten,
 )
 from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
 from router.delivery.settled_state cimport settled_state
@@ -147,7 +147,7 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
         state.data = d.state
         state.size = d.state_size
         return link.outcome(d, d.kind, &state, True)
-    if link.settles_first and is_outcome(d.kind) and d.flags & (IN_MULTI | IN_TOLD) != IN_MULTI:
+    if link.settles_first and is_outcome(d.kind) and d.flags & (IN_MULTI | IN_REPORTED) != IN_MULTI:
         state.data = d.state               # set before the last octet arrived
         state.size = d.state_size
         return link.settle_outcome(d, d.kind, &state)
@@ -318,16 +318,16 @@ cdef class ProducerLink(GrantingLink):
         cdef InDelivery* following
         while d is not NULL:
             following = d.next
-            if d.flags & IN_ROUTED and not d.flags & IN_DISCARD and in_waits(d):
-                self.give_up_delivery(d)
+            if d.flags & IN_ROUTED and not d.flags & IN_DISCARD and in_has_unwritten(d):
+                self.release_held_delivery(d)
             d = following
         if self.inter_router:
-            self.give_up_unrouted()
+            self.release_unrouted()
             return "its waiting messages were released"
         self.close_with(RESOURCE_LIMIT, "memory limit reached: the consumers of this link do not take its messages")
         return "the link was closed"
 
-    cdef int give_up_unrouted(self) except -1:
+    cdef int release_unrouted(self) except -1:
         """Release the message that is arriving and not routed yet; its remaining frames are dropped."""
         cdef InDelivery* d = self.current
         if d is NULL or d.flags & (IN_ROUTED | IN_DISCARD):
@@ -337,7 +337,7 @@ cdef class ProducerLink(GrantingLink):
         d.message = NULL
         return 0
 
-    cdef int give_up_delivery(self, InDelivery* d) except -1:
+    cdef int release_held_delivery(self, InDelivery* d) except -1:
         cdef uint8_t kind = D_RELEASED
         cdef Slice state
         if in_abandon(d):
@@ -498,11 +498,11 @@ cdef class ProducerLink(GrantingLink):
         """End an aborted delivery. It is implicitly settled (2.7.5): no outcome is reported."""
         if not d.flags & IN_PRESETTLED:
             map_take(&self.session.received, d.key)
-        self.count_unheard(d)
+        self.count_unreported_end(d)
         free_credit(self, d)
         return in_lost(d)
 
-    cdef void count_unheard(self, InDelivery* d) noexcept:
+    cdef void count_unreported_end(self, InDelivery* d) noexcept:
         """Count the end of a delivery that its producer aborted, or whose producer is gone."""
         if d.flags & IN_DISCARD:
             if d.since:
@@ -603,7 +603,7 @@ cdef class ProducerLink(GrantingLink):
         self.slot.unsettled -= n
         if occupied:
             self.occupied -= occupied
-            place_free(self)
+            request_flow(self)
         return True
 
     cdef int returned(self, InDelivery* d) except -1:
@@ -661,6 +661,6 @@ cdef class ProducerLink(GrantingLink):
         while self.node.in_first is not NULL:
             d = self.node.in_first
             map_take(&self.session.received, d.key)
-            self.count_unheard(d)
+            self.count_unreported_end(d)
             in_lost(d)
         return self.session.link_gone(self)

@@ -33,7 +33,7 @@ cdef void use_runs(bint on) noexcept
 cdef bint runs_used() noexcept
 
 
-cdef inline bint usual(const OutDelivery* o, const InDelivery* d) noexcept nogil:
+cdef inline bint can_join_run(const OutDelivery* o, const InDelivery* d) noexcept nogil:
     """Return True if copy o, whose delivery is d, may be part of a run: written whole, unsettled, the only copy of a
     complete delivery of which nothing has been reported."""
     return (o.flags == OUT_STARTED and d is not NULL and d.flags & ~IN_CREDITED == IN_ROUTED | IN_COMPLETE

@@ -40,7 +40,7 @@ cdef bint runs_used() noexcept:
     return runs_on
 
 
-cdef inline bint is_whole(DeliveryLink link, const OutDelivery* o) noexcept nogil:
+cdef inline bint is_usual_copy(DeliveryLink link, const OutDelivery* o) noexcept nogil:
     """Return True if the copy itself is usual, and a report to its delivery's upstream cannot affect the run.
 
     The latter holds if that upstream is a link.
@@ -56,7 +56,7 @@ cdef inline OutDelivery* next_copy(Session session, const OutDelivery* o, uint32
     return <OutDelivery*>map_get(&session.sent, id)
 
 
-cdef inline void fetch_further(Session session, uint32_t id) noexcept nogil:
+cdef inline void prefetch_further(Session session, uint32_t id) noexcept nogil:
     """Prefetch the structs of copies some places ahead of this id."""
     cdef const OutDelivery* o = <const OutDelivery*>home_of(&session.sent, id + AHEAD).value
     if o is not NULL:
@@ -75,21 +75,21 @@ cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, ui
         return 0
     if most > RUN_MOST:
         most = RUN_MOST
-    if usual(o, o.source):
+    if can_join_run(o, o.source):
         upstream = o.source.upstream
-        while usual(o, o.source) and o.source.upstream is upstream and o.downstream is &link.node:
+        while can_join_run(o, o.source) and o.source.upstream is upstream and o.downstream is &link.node:
             run[n] = o
             n += 1
             if n == most:
                 break
-            fetch_further(session, o.id)
+            prefetch_further(session, o.id)
             o = next_copy(session, o, <uint32_t>(first + n))
             if o is NULL:
                 break
         if not upstream.calls.settled(upstream.owner, run, n, kind, state):
             return 0
     else:
-        while o is not NULL and n < most and is_whole(link, o):
+        while o is not NULL and n < most and is_usual_copy(link, o):
             run[n] = o
             n += 1
             out_update(o, kind, state, True)

@@ -14,10 +14,10 @@ cdef enum:
 
 # Section composed by `compose` with router annotations, kept for messages with identical leading sections. Plain
 # struct: embedded in its user, which calls `composed_drop`.
-cdef struct Composed:
+cdef struct ComposedAnnotations:
     uint8_t* octets            # owned; NULL: nothing is kept
     size_t size
 
 # Compose the section for this content and keep it. False: it is not kept.
-cdef bint composed_keep(Composed* kept, const Content* c) noexcept nogil
-cdef void composed_drop(Composed* kept) noexcept nogil
+cdef bint composed_keep(ComposedAnnotations* kept, const Content* c) noexcept nogil
+cdef void composed_drop(ComposedAnnotations* kept) noexcept nogil

@@ -168,7 +168,7 @@ cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil:
     return size + 12
 
 
-cdef bint composed_keep(Composed* kept, const Content* c) noexcept nogil:
+cdef bint composed_keep(ComposedAnnotations* kept, const Content* c) noexcept nogil:
     cdef size_t room = compose_room(c)
     composed_drop(kept)
     if room > COMPOSED_MOST:
@@ -180,13 +180,13 @@ cdef bint composed_keep(Composed* kept, const Content* c) noexcept nogil:
     return True
 
 
-cdef void composed_drop(Composed* kept) noexcept nogil:
+cdef void composed_drop(ComposedAnnotations* kept) noexcept nogil:
     free(kept.octets)
     kept.octets = NULL
     kept.size = 0
 
 
-def rewritten(bytes data not None, router=False, honour=False, bytes to=b"", phase=0, bytes served=b""):
+def rewrite_annotations(bytes data not None, router=False, honour=False, bytes to=b"", phase=0, bytes served=b""):
     """Return `data` with its annotations as an outgoing copy has them; None: its leading sections are malformed.
 
     For tests.

@@ -60,7 +60,7 @@ cdef struct Content:
     Sections sections
     Slice to                   # encoded string for x-opt-qd.to; data NULL: none
     int phase                  # for x-opt-qd.phase; 0: none
-    bint at_hand               # from another worker, which has all of the message
+    bint complete_at_sender               # from another worker, which has all of the message
     uint64_t producer          # number of the incoming link, in order of creation; 0: the router itself
     # Checkpoint: a settled delivery of which the routers on its path are notified when it has left its last queue, so
     # that its producer can be slowed. It arrives settled from a producer, and unsettled from a router.

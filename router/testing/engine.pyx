@@ -9,20 +9,20 @@ from router.amqp.scheduler cimport Scheduler
 from router.amqp.frames cimport Transfer
 from router.amqp.id_map cimport IdMap, map_free, map_get, map_put, map_take, map_take_known
 from router.delivery.delivery cimport (
-    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_RESTS,
+    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_RESTING,
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.forwarding.forward cimport use_spread as set_spread
-from router.forwarding.producer_handler cimport use_short_way
+from router.forwarding.producer_handler cimport use_fast_path
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
-from router.links.consumer_link cimport ConsumerLink, use_short_copies
+from router.links.consumer_link cimport ConsumerLink, use_fast_copies
 from router.linkroute.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
 from router.interworker.link_table cimport LinkTable
 from router.interworker.port cimport WorkerPort
-from router.interworker.port_in cimport use_short_records
+from router.interworker.port_in cimport use_fast_records
 from router.interworker.port_out cimport PortOut
 
 
@@ -41,9 +41,9 @@ def held(ProducerLink link not None):
     return link.octets_held()
 
 
-def give_up_unrouted(ProducerLink link not None):
+def release_unrouted(ProducerLink link not None):
     """Release the incomplete message of a link, as a link from another router does at the memory bound."""
-    link.give_up_unrouted()
+    link.release_unrouted()
 
 
 def kept_blocks():
@@ -85,9 +85,9 @@ cdef class TestMap:
 def use_short_ways(on):
     """Enable or disable the fast paths of deliveries; without them, all deliveries take the slow paths."""
     use_runs(on)
-    use_short_way(on)
-    use_short_copies(on)
-    use_short_records(on)
+    use_fast_path(on)
+    use_fast_copies(on)
+    use_fast_records(on)
 
 
 def use_spread(int least=0):
@@ -283,7 +283,7 @@ def check_incoming(ProducerLink link not None):
     assert wrong is None, f"incoming link {link.name}: {wrong}"
 
 
-cdef object droppable(ConsumerLink link):
+cdef object list_droppable(ConsumerLink link):
     """Return the violated invariant of a link's list of droppable copies as text, or None."""
     cdef OutDelivery* o = link.oldest
     cdef OutDelivery* before = NULL
@@ -315,7 +315,7 @@ def check_outgoing(ConsumerLink link not None):
     cdef uint32_t queued = 0, sent = 0, open_streams = 0
     wrong = copies(&link.node, &queued, &sent, &open_streams)
     if wrong is None:
-        wrong = droppable(link)
+        wrong = list_droppable(link)
     if wrong is None:
         held = (queued, sent, open_streams)
         told = (link.slot.undelivered, link.slot.unsettled, link.slot.busy)
@@ -347,21 +347,21 @@ cdef object resting(PortOut port):
 
     Resting deliveries wait for more octets or for their window.
     """
-    cdef uint32_t unbegun = 0
+    cdef uint32_t unstarted_count = 0
     cdef uint64_t charged = 0
     cdef OutDelivery* o = port.node.queue_first
     while o is not NULL:
-        unbegun += o.prefix is not NULL
+        unstarted_count += o.prefix is not NULL
         charged += o.charge
-        if o.flags & OUT_RESTS:
+        if o.flags & OUT_RESTING:
             return "a copy that may go on is marked as resting"
         o = o.next
-    if unbegun != port.unbegun:
-        return f"{unbegun} copies are not begun, {port.unbegun} are counted"
+    if unstarted_count != port.unstarted_count:
+        return f"{unstarted_count} copies are not begun, {port.unstarted_count} are counted"
     o = port.resting.queue_first
     while o is not NULL:
         charged += o.charge
-        if o.downstream is not &port.node or not o.flags & OUT_RESTS or not o.flags & OUT_QUEUED:
+        if o.downstream is not &port.node or not o.flags & OUT_RESTING or not o.flags & OUT_QUEUED:
             return "a copy that rests is not marked so"
         o = o.next
     if charged == port.node.own_octets:

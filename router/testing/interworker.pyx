@@ -15,8 +15,8 @@ from router.interworker.ring cimport (
 )
 from router.interworker.port_work cimport bit_of
 from router.interworker.wakeup cimport (
-    any_bell, bell_rung, clear_producer_waits, clear_sleeping, producer_is_waiting, ring_bell, set_producer_waits,
-    set_sleeping, take_bells, wake, worker_sleeps
+    any_doorbell, doorbell_is_set, clear_producer_waits, clear_sleeping, producer_is_waiting, set_doorbell, set_producer_waits,
+    set_sleeping, take_doorbells, wake, worker_sleeps
 )
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -144,7 +144,7 @@ cdef class Doorbell:
 
     def rung(self, int by):
         """Peer `by`: return whether its doorbell is set and not serviced yet."""
-        return bool(bell_rung(self.slot, bit_of(by)))
+        return bool(doorbell_is_set(self.slot, bit_of(by)))
 
     def set(self, int by):
         """Peer `by`: set its bit without the check of the sleep flag that `ring` includes."""
@@ -152,15 +152,15 @@ cdef class Doorbell:
 
     def ring(self, int by):
         """Peer `by`: ring. Return whether the worker needs a signal."""
-        return bool(ring_bell(self.slot, bit_of(by)))
+        return bool(set_doorbell(self.slot, bit_of(by)))
 
     def any(self):
         """Worker: return whether any doorbell is set."""
-        return bool(any_bell(self.slot))
+        return bool(any_doorbell(self.slot))
 
     def take(self):
         """Worker: clear all doorbells. Return the numbers of the peers whose doorbells were set."""
-        cdef uint64_t rung = take_bells(self.slot)
+        cdef uint64_t rung = take_doorbells(self.slot)
         return [by for by in range(self.region.workers) if rung & bit_of(by)]
 
 
@@ -229,7 +229,7 @@ cdef int wait_for_bell(WorkerSlot* own, int epoll, int patience_ms) noexcept nog
     cdef epoll_event event
     cdef int ready = 1
     set_sleeping(own)
-    if not any_bell(own):
+    if not any_doorbell(own):
         ready = epoll_wait(epoll, &event, 1, patience_ms)
     clear_sleeping(own)
     if ready < 0:
@@ -240,7 +240,7 @@ cdef int wait_for_bell(WorkerSlot* own, int epoll, int patience_ms) noexcept nog
 cdef int announce(WorkerSlot* peer, int worker, int peer_eventfd) noexcept nogil:
     """Ring the peer's doorbell, and wake it if it sleeps. Return 1, or a negative errno."""
     cdef int result = 0
-    if ring_bell(peer, bit_of(worker)):
+    if set_doorbell(peer, bit_of(worker)):
         result = wake(peer_eventfd)
     return result if result < 0 else 1
 
@@ -271,7 +271,7 @@ def ping_pong(Region region not None, int worker, int peer, int epoll, int peer_
                 result = answer(&outbound, region.worker_slot(peer), worker, peer_eventfd)
             if result > 0:
                 be_busy(own, (received * BUSY_STEP + <unsigned int>worker) % MOST_BUSY)
-            while result > 0 and not (take_bells(own) & bit_of(peer) and not ring_empty(&inbound)):
+            while result > 0 and not (take_doorbells(own) & bit_of(peer) and not ring_empty(&inbound)):
                 result = wait_for_bell(own, epoll, patience_ms)
             if result > 0:
                 ring_peek(&inbound, &length)
@@ -316,7 +316,7 @@ def pour(Region region not None, int worker, int peer, int epoll, int peer_event
                 set_producer_waits(outbound.header)
                 room = ring_reserve(&outbound, sizeof(sent))
                 if room is NULL:
-                    take_bells(own)
+                    take_doorbells(own)
                     room = ring_reserve(&outbound, sizeof(sent))
                 if room is NULL:
                     ring_publish(&outbound)    # the consumer makes room only for published records
@@ -365,7 +365,7 @@ def drain(Region region not None, int worker, int epoll, eventfds, unsigned int 
     own = region.worker_slot(worker)
     with nogil:
         while left and result > 0 and wrong < 0:
-            rung = take_bells(own)
+            rung = take_doorbells(own)
             if not rung:
                 result = wait_for_bell(own, epoll, patience_ms)
                 continue

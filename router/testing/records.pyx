@@ -8,7 +8,7 @@ from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
 from router.interworker.records cimport (
-    R_TRANSFER, DeliveryRecord, Head, LinkHead, LinkRecord, Target, TransferRecord, decode_delivery, decode_link,
+    R_TRANSFER, DeliveryRecord, DeliveryHead, LinkHead, LinkRecord, RecordTarget, TransferRecord, decode_delivery, decode_link,
     decode_transfer, delivery_record, encode_link, encode_transfer, transfer_octets, window_record,
 )
 
@@ -28,15 +28,15 @@ def transfer(int flags, int kind, int phase, uint32_t message_format, uint64_t k
              bytes to not None, bytes served not None, bytes state not None, bytes data not None):
     """Encode a TRANSFER record. `targets` are pairs (slot, generation)."""
     cdef TransferRecord r
-    cdef Head head
-    cdef Target* places = <Target*>malloc((len(targets) + 1) * sizeof(Target))
+    cdef DeliveryHead head
+    cdef RecordTarget* places = <RecordTarget*>malloc((len(targets) + 1) * sizeof(RecordTarget))
     cdef uint64_t size = transfer_octets(<uint32_t>len(targets), len(to), len(served), len(state))
     cdef bytearray octets = bytearray(size)
     cdef uint8_t[::1] view = octets
     cdef uint8_t* end
     if places is NULL:
         raise MemoryError("targets")
-    memset(&head, 0, sizeof(Head))
+    memset(&head, 0, sizeof(DeliveryHead))
     memset(&r, 0, sizeof(TransferRecord))
     head.type = R_TRANSFER
     head.flags = <uint8_t>flags
@@ -65,7 +65,7 @@ def read_transfer(const uint8_t[::1] octets not None):
     cdef const uint8_t* begin = &octets[0] if octets.shape[0] else NULL
     if not decode_transfer(begin, octets.shape[0], &r):
         return None
-    targets = (<const uint8_t*>r.targets - begin, r.head.count * sizeof(Target))
+    targets = (<const uint8_t*>r.targets - begin, r.head.count * sizeof(RecordTarget))
     return {
         "flags": r.head.flags, "kind": r.head.kind, "phase": r.head.phase, "format": r.head.format, "key": r.head.key,
         "targets": targets, "to": part(begin, &r.to), "served": part(begin, &r.served), "state": part(begin, &r.state),
@@ -75,16 +75,16 @@ def read_transfer(const uint8_t[::1] octets not None):
 
 def delivery(int code, int flags, int kind, uint64_t key, uint32_t count, bytes body not None, bint stated=True):
     """Encode another record of a delivery. `stated`: the body is a delivery state whose size is in the head."""
-    cdef Head head
+    cdef DeliveryHead head
     cdef Slice state = slice_of(body)
     delivery_record(&head, <uint8_t>code, <uint8_t>flags, <uint8_t>kind, key, count, &state if stated else NULL)
-    return (<uint8_t*>&head)[:sizeof(Head)] + body
+    return (<uint8_t*>&head)[:sizeof(DeliveryHead)] + body
 
 
 def window(uint64_t key, uint32_t octets):
-    cdef Head head
+    cdef DeliveryHead head
     window_record(&head, key, octets)
-    return (<uint8_t*>&head)[:sizeof(Head)]
+    return (<uint8_t*>&head)[:sizeof(DeliveryHead)]
 
 
 def read_delivery(const uint8_t[::1] octets not None):

@@ -30,7 +30,7 @@ ALLOWED: Final = {
     ("router/forwarding/forward.pxd", "Step", "link"): ONE_CALL,
     ("router/forwarding/forward.pyx", "Best", "consumer"): ONE_CALL,
     ("router/forwarding/forward.pyx", "Near", "consumer"): ONE_CALL,
-    ("router/forwarding/short_way.pxd", "Way", "consumer"): GENERATION,
+    ("router/forwarding/fast_path.pxd", "Way", "consumer"): GENERATION,
     ("router/interworker/link_table.pxd", "LinkPlace", "link"): LEAVES,
     ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
 }

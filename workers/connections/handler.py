@@ -194,7 +194,7 @@ class ConnectionHandler:
         link = RouterOut(capacity=capacity, settles=settles)
         link.pool = self.edge_streams.pool
         if self.checks:
-            link.use_checks()
+            link.enable_tracking()
         return link
 
     @property

@@ -252,7 +252,7 @@ class RouterLink(LinkRecord):
         elif self.outgoing:
             self.link = RouterOut(capacity=capacity)
             if self._checks():
-                self.link.use_checks()
+                self.link.enable_tracking()
         else:
             self.link = RouterIn(capacity=self._window(capacity))
             if not self._is_ours():

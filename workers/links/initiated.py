@@ -15,7 +15,7 @@ from router.amqp.codec import (
 )
 from router.amqp.performatives import read_error
 from router.amqp.session import Session
-from router.forwarding.own_handler import OwnHandler
+from router.forwarding.peer_message_handler import PeerMessageHandler
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
 
@@ -159,7 +159,7 @@ class InitiatedLink(LinkRecord):
         elif self.asked.use == "anonymous":
             self._flow(self._anonymous())
         else:
-            self._flow(OwnHandler(self._take))
+            self._flow(PeerMessageHandler(self._take))
 
     def _take(self, octets: bytes) -> bool:
         """Pass a message to the supervisor. False: the supervisor is behind."""

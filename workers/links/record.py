@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.codec import decode_one, encode_described, encode_ubyte, encode_uint, encode_ulong
 from router.amqp.session import Session
-from router.forwarding.own_handler import OwnHandler
+from router.forwarding.peer_message_handler import PeerMessageHandler
 from router.forwarding.producer_handler import AnonymousHandler, TargetedHandler
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
@@ -162,7 +162,7 @@ class LinkRecord:
             if answer.kind == "source":
                 link.produce(answer.settled)
         elif answer.kind == "heartbeat":
-            self._flow(OwnHandler(HeartbeatWatch(self).beat))
+            self._flow(PeerMessageHandler(HeartbeatWatch(self).beat))
         else:
             self._flow(self._anonymous())
         self._forget_attach()
@@ -180,7 +180,7 @@ class LinkRecord:
             checks=client.checks,
         )
 
-    def _flow(self, route: AnonymousHandler | OwnHandler) -> None:
+    def _flow(self, route: AnonymousHandler | PeerMessageHandler) -> None:
         """Let deliveries arrive that do not share an address."""
         self._route(route)
         self.link.decided()
@@ -223,7 +223,7 @@ class LinkRecord:
             self.ends = (source, target)
         self.client.worker.tracing.attached(self)
 
-    def _route(self, route: AnonymousHandler | TargetedHandler | OwnHandler) -> None:
+    def _route(self, route: AnonymousHandler | TargetedHandler | PeerMessageHandler) -> None:
         self.route = route
         self.link.use(route)
 
@@ -293,7 +293,7 @@ class LinkRecord:
             self._unbind()
             last = log_end(self)
         finally:
-            if isinstance(self.route, OwnHandler):
+            if isinstance(self.route, PeerMessageHandler):
                 self.route.drop()
             self.client.worker.release_slot(self.slot)
             self.link.context = None  # breaks a reference cycle

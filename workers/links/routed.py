@@ -182,7 +182,7 @@ class RoutedEnd:
     def _count(self, items: list[bytes]) -> None:
         """Start counting deliveries at the sender's initial delivery-count."""
         count = decode_one(items[INITIAL_COUNT])
-        self.link.count_from(count if isinstance(count, int) and 0 <= count <= 0xFFFFFFFF else 0)
+        self.link.set_initial_count(count if isinstance(count, int) and 0 <= count <= 0xFFFFFFFF else 0)
 
     def _node(self) -> int:
         """Return the position of the terminus that names the node."""
@@ -352,7 +352,7 @@ class RoutedEnds:
             if not end.outgoing:
                 end._count(end.items)
             link.send(LinkEvent.EVENT_ATTACH, encode_list(end.items))
-            link.take_over(old)
+            link.take_credit_from(old)
         else:
             link.lose()
 

@@ -10,7 +10,7 @@ from pipeline.decode import COLUMNS
 from pipeline.decode import decode as decode_columns
 from router.amqp.codec import decode, described_list, equal_span, fields
 from router.amqp.frames import disposition_dict, flow_dict, transfer_dict
-from router.message.annotations import rewritten
+from router.message.annotations import rewrite_annotations
 from router.message.sections import scan_dict
 
 from router.addressing.address import classify, key, normalise
@@ -64,9 +64,9 @@ def message(case: Case) -> None:
             result, found = scan_dict(octets, properties, honour)
             assert 0 <= found["at"] <= found["end"] <= len(octets) or result >= ANNOTATED
     for router in (False, True):
-        out = rewritten(octets, router=router, honour=True, to=b"\xa1\x01x", phase=1)
+        out = rewrite_annotations(octets, router=router, honour=True, to=b"\xa1\x01x", phase=1)
         if out is not None and router:  # otherwise a second annotations section may have appeared
-            again = rewritten(out, router=False, honour=True)
+            again = rewrite_annotations(out, router=False, honour=True)
             assert again is not None, f"what we wrote cannot be read: {out.hex()}"
 
 

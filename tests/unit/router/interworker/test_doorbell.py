@@ -84,9 +84,9 @@ class RingWriter:
             self.step = self.check_bell
 
     def check_bell(self) -> None:
-        self.step = self.write if self.bells.rung(self.number) else self.ring_bell
+        self.step = self.write if self.bells.rung(self.number) else self.set_doorbell
 
-    def ring_bell(self) -> None:
+    def set_doorbell(self) -> None:
         self.bells.set(self.number)
         self.step = self.count_signal
 

@@ -206,7 +206,7 @@ def test_dropped_unfinished_message_is_released_and_link_continues(settled):
         frames(peer)
         (record,) = peer.client.links.values()
         assert engine.held(record.link) > 0
-        engine.give_up_unrouted(record.link)
+        engine.release_unrouted(record.link)
         assert engine.held(record.link) == 0
         assert engine.alive()[2] == 0
         peer.feed(first[size:] + transfer(0, 1, message(b"next"), settled=True))

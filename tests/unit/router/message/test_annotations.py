@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from router.message.annotations import rewritten
+from router.message.annotations import rewrite_annotations
 from router.message.sections import scan_dict
 
 from tests.peer.codec import encode
@@ -70,13 +70,15 @@ def test_scan_finds_fields_of_leading_sections(parts):
 def test_rewriting_for_client_strips_router_annotations(parts):
     head, delivery, annotations, properties, body = parts
     users = user_pairs(annotations)
-    assert rewritten(encoded_message(*parts)) == encoded_message(head, delivery, users or None, properties, body)
+    assert rewrite_annotations(encoded_message(*parts)) == encoded_message(
+        head, delivery, users or None, properties, body
+    )
 
 
 @given(messages, text, st.integers(0, 9))
 def test_rewriting_for_router_adds_annotations(parts, to, phase):
     head, delivery, annotations, properties, body = parts
-    out = sections(rewritten(encoded_message(*parts), router=True, honour=True, to=encode(to), phase=phase))
+    out = sections(rewrite_annotations(encoded_message(*parts), router=True, honour=True, to=encode(to), phase=phase))
     written = next(value for code, value in out if code == 0x72)
     items = list(written.pairs)
     users = user_pairs(annotations)
@@ -113,13 +115,13 @@ def test_served_edge_routers_annotation_is_hidden_from_clients():
     result, found = scan_dict(message)
     assert (result, found["served"], found["pairs"], found["rewrite"]) == (0, encode(["one"]), 1, True)
     assert scan_dict(message, honour=False)[1]["served"] is None
-    assert annotations_of(rewritten(message, honour=True)) == {"a": 1}, "clients do not see it"
-    passed_on = annotations_of(rewritten(message, router=True, honour=True))
+    assert annotations_of(rewrite_annotations(message, honour=True)) == {"a": 1}, "clients do not see it"
+    passed_on = annotations_of(rewrite_annotations(message, router=True, honour=True))
     assert list(passed_on)[:2] == ["a", SERVED], "before those of routers, as 1.19 wants those of users"
     assert passed_on[SERVED] == ["one"]
-    written = rewritten(message, router=True, served=encode(["two", "three"]))
+    written = rewrite_annotations(message, router=True, served=encode(["two", "three"]))
     assert annotations_of(written)[SERVED] == ["two", "three"]
-    assert SERVED not in annotations_of(rewritten(message, router=True))
+    assert SERVED not in annotations_of(rewrite_annotations(message, router=True))
 
 
 def annotations_of(octets):

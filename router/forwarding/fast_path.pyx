@@ -1,6 +1,6 @@
-"""Fast paths of deliveries to other workers, and of deliveries from or to other routers: see short_way.pxd.
+"""Fast paths of deliveries to other workers, and of deliveries from or to other routers: see choose_consumer_now.pxd.
 
-`pass_over` does for a ring what `first_frame`, `give` and `offer_one` do on the slow path. The delivery keeps its
+`forward_to_ring` does for a ring what `first_frame`, `give` and `offer_one` do on the slow path. The delivery keeps its
 place until the other worker reports its outcome. The other worker continues it in `PortIn.pass_on`.
 
 Deliveries from or to other routers leave with other annotations than they arrived with. All messages of one producer
@@ -18,19 +18,19 @@ from router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, deliveries_reserve, out_make,
 )
 from router.forwarding.consumer cimport Consumer
-from router.forwarding.forward cimport FEW_CONSUMERS, Step, least_loaded, next_nearest, next_step, turn
-from router.forwarding.table cimport BALANCED, CLOSEST, Address
+from router.forwarding.forward cimport FEW_CONSUMERS, NextHopChoice, least_loaded, rotate_nearest_routers, choose_next_hop, rotate_consumers
+from router.forwarding.table cimport BALANCED, CLOSEST, ForwardingAddress
 from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
 from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_AS_IS, K_CHECKPOINT
-from router.links.consumer_link cimport ConsumerLink, Replacement, leaves_now, waits, write_replaced
+from router.links.consumer_link cimport ConsumerLink, AnnotationsEdit, can_send_now, may_queue_edited, write_replaced
 from router.links.delivery_link cimport delivery_begins
 from router.links.producer_link cimport ProducerLink, count_presettled, is_checkpoint, spend_credit
-from router.message.annotations cimport Composed, composed_keep
+from router.message.annotations cimport ComposedAnnotations, composed_keep
 from router.message.content cimport STREAM_AT, Content, Cursor, Message, message_whole
 from router.stats.counters cimport totals
 
 
-cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
+cdef bint forward_to_ring(ForwardingAddress address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
                     int phase, bint honour) except -1:
     cdef void* port = <void*>consumer.port.outgoing
     cdef InDelivery* d
@@ -58,14 +58,14 @@ cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const
     return True
 
 
-cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, uint64_t producer, Way* way) noexcept:
+cdef inline bint choose_leg(ForwardingAddress address, uint32_t came_by, const LeadingSections* said, uint64_t producer, ForwardingLeg* way) noexcept:
     """Choose the consumer of this worker that gets the next delivery, as `deliver` and `forward` do.
 
     Returns False if the address needs the slow path, or the consumer is on another worker.
     """
     cdef void* consumers = <void*>address.consumers
     cdef void* chosen
-    cdef Step step
+    cdef NextHopChoice step
     way.remote = address.remotes is not None
     way.turns = False
     way.alone = True
@@ -73,7 +73,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
     if address.exchange is not None or address.special or address.treatment > CLOSEST:
         return False
     if way.remote:
-        next_step(address, said.priority, said.sections, producer, &step)
+        choose_next_hop(address, said.priority, said.sections, producer, &step)
         chosen = step.link
         way.outstanding = step.outstanding
         way.alone = step.alone
@@ -94,7 +94,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
     return True
 
 
-cdef bint keep_composed(Composed* kept, const Said* said, const Slice* to, int phase) noexcept:
+cdef bint keep_composed_annotations(ComposedAnnotations* kept, const LeadingSections* said, const Slice* to, int phase) noexcept:
     """Compose the annotations for router links and keep them."""
     cdef Content c
     memset(&c, 0, sizeof(Content))
@@ -105,8 +105,8 @@ cdef bint keep_composed(Composed* kept, const Said* said, const Slice* to, int p
     return composed_keep(kept, &c)
 
 
-cdef inline bint find_annotations(void* consumer, const Said* said, Composed* kept, const Slice* to, int phase,
-                                  Replacement* other) noexcept:
+cdef inline bint choose_annotations_edit(void* consumer, const LeadingSections* said, ComposedAnnotations* kept, const Slice* to, int phase,
+                                  AnnotationsEdit* other) noexcept:
     """Set the edit that gives the message the consumer's annotations.
 
     Returns False if they must be composed for each message.
@@ -117,7 +117,7 @@ cdef inline bint find_annotations(void* consumer, const Said* said, Composed* ke
     if (<ConsumerLink>consumer).annotations:
         if not (<ConsumerLink>consumer).plain and not (<ConsumerLink>consumer).routed:
             return False
-        if kept.octets is NULL and not keep_composed(kept, said, to, phase):
+        if kept.octets is NULL and not keep_composed_annotations(kept, said, to, phase):
             return False
         other.octets = kept.octets
         other.size = kept.size
@@ -130,12 +130,12 @@ cdef inline bint find_annotations(void* consumer, const Said* said, Composed* ke
     return True
 
 
-cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_t came_by, uint64_t producer,
-                      const Said* said, const Slice* to, int phase) noexcept:
+cdef bint make_forwarding_decision(ForwardingDecision* answer, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
+                      const LeadingSections* said, const Slice* to, int phase) noexcept:
     answer.version = 0
     if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
-            or not find_way(address, came_by, said, producer, &answer.way) \
-            or not find_annotations(answer.way.consumer, said, &answer.composed, to, phase, &answer.other):
+            or not choose_leg(address, came_by, said, producer, &answer.way) \
+            or not choose_annotations_edit(answer.way.consumer, said, &answer.composed, to, phase, &answer.other):
         return False
     answer.at = said.at
     answer.priority = said.priority
@@ -151,41 +151,41 @@ cdef inline bint is_usual(ProducerLink link, const Transfer* t) noexcept nogil:
     return t.payload.size < STREAM_AT
 
 
-cdef inline size_t size_out(const Transfer* t, const Answer* answer) noexcept nogil:
+cdef inline size_t size_out(const Transfer* t, const ForwardingDecision* answer) noexcept nogil:
     """Return the octets of the message as it leaves."""
     return t.payload.size - (answer.other.end - answer.other.at) + answer.other.size
 
 
-cdef inline void count_onward(void* address, const Answer* answer) noexcept:
+cdef inline void count_leg(void* address, const ForwardingDecision* answer) noexcept:
     """Count the delivery and rotate lists, as `forward` and `forward_network` do."""
     if answer.way.remote:
-        (<Address>address).slot.transit += 1
+        (<ForwardingAddress>address).slot.transit += 1
         totals.transit += 1
         if answer.way.turns:
-            next_nearest(<Address>address)
+            rotate_nearest_routers(<ForwardingAddress>address)
     else:
-        (<Address>address).slot.egress += 1
+        (<ForwardingAddress>address).slot.egress += 1
         totals.egress += 1
         if answer.way.container:
             count_to_container(address)
         if answer.way.turns:
-            turn(<Address>address)
+            rotate_consumers(<ForwardingAddress>address)
 
 
-cdef bint pass_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
-    if not is_usual(link, t) or not leaves_now(<ConsumerLink>answer.way.consumer, size_out(t, answer), t.settled):
+cdef bint forward_edited_now(void* address, ProducerLink link, const Transfer* t, const ForwardingDecision* answer) except -1:
+    if not is_usual(link, t) or not can_send_now(<ConsumerLink>answer.way.consumer, size_out(t, answer), t.settled):
         return False
-    pass_on(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding, link.credit_on_forward)
-    count_onward(address, answer)
+    forward_now(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding, link.credit_on_forward)
+    count_leg(address, answer)
     return True
 
 
-cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
+cdef bint queue_edited(void* address, ProducerLink link, const Transfer* t, const ForwardingDecision* answer) except -1:
     cdef ConsumerLink consumer = <ConsumerLink>answer.way.consumer
     cdef Cursor cursor
     cdef InDelivery* d
     cdef Message* m
-    if t.settled or not is_usual(link, t) or not waits(consumer):
+    if t.settled or not is_usual(link, t) or not may_queue_edited(consumer):
         return False
     # Reserve everything first: nothing may fail once the message exists.
     deliveries_reserve()
@@ -207,5 +207,5 @@ cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, con
     # As ProducerLink.route_content does.
     link.slot.deliveries += 1
     d.flags |= IN_ROUTED
-    count_onward(address, answer)
+    count_leg(address, answer)
     return True

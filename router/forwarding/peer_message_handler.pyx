@@ -13,12 +13,12 @@ cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
     "amqp:link:message-size-exceeded", f"messages for the router itself have at most {COLLECT_MOST} octets")])
 
 
-def refuse(octets):
-    """Refuse a message: `OwnHandler.take` of a link that has ended."""
+def refuse_message(octets):
+    """Refuse a message: `PeerMessageHandler.take` of a link that has ended."""
     return False
 
 
-cdef class OwnHandler(DeliveryHandler):
+cdef class PeerMessageHandler(DeliveryHandler):
     """Handler that collects each message of a link and passes it to a callable. Owner: the link."""
     cdef object take
 
@@ -28,7 +28,7 @@ cdef class OwnHandler(DeliveryHandler):
 
     def drop(self):
         """Release all further messages: the link has ended. Breaks a reference cycle."""
-        self.take = refuse
+        self.take = refuse_message
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         if (c.stored.size if c.stored is not NULL else c.size) > COLLECT_MOST:

@@ -6,44 +6,44 @@ A prefix is the message up to and including its message-annotations. Equal prefi
 from libc.stdint cimport uint8_t, uint64_t
 
 from router.amqp.items cimport item_at
-from router.forwarding.short_way cimport Answer
-from router.forwarding.table cimport Address
-from router.message.last_sections cimport LastSections, is_last
+from router.forwarding.fast_path cimport ForwardingDecision
+from router.forwarding.table cimport ForwardingAddress
+from router.message.scanned_prefix cimport ScannedPrefix, has_prefix
 from router.message.sections cimport Sections
 
 cdef enum:
     # Prefixes kept for one link. Between routers, one for each producer whose messages are interleaved. With more
     # producers than that, messages of the others are scanned each time.
-    BEGINNINGS = 4
+    CACHED_PREFIXES = 4
     # Of the messages whose prefix is not cached, one in this many replaces a cached one.
-    BEGINNING_EVERY = 8
+    PREFIX_CACHE_EVERY = 8
 
 # Cached prefix of a link's messages. Owner: the handler of the link.
-cdef class Beginning:
-    cdef LastSections last                 # the octets of the prefix, and what `scan` found in them
-    cdef Answer answer                     # forwarding decision of the fast path
+cdef class CachedPrefix:
+    cdef ScannedPrefix last                 # the octets of the prefix, and what `scan` found in them
+    cdef ForwardingDecision answer                     # forwarding decision of the fast path
     # Of a RouterHandler: the address of such messages; None: no address here. Valid while `version` equals
     # Table.recent.version.
-    cdef Address address
+    cdef ForwardingAddress address
     cdef uint64_t version
 
 # Cache the prefix of a message; the least recently used prefix makes room. `found` is what `scan` without properties
 # has found in it. For messages whose prefix equals none of those cached. Returns the list, or None while nothing is
 # cached.
-cdef list keep_beginning(list beginnings, const uint8_t* data, size_t size, const Sections* found)
+cdef list keep_prefix(list cached_prefixes, const uint8_t* data, size_t size, const Sections* found)
 # Search for a message's prefix behind the first place of the list. NULL: not cached. Pointers are borrowed.
-cdef void* further_beginning(void* beginnings, const uint8_t* data, size_t size) noexcept
+cdef void* find_further_prefix(void* cached_prefixes, const uint8_t* data, size_t size) noexcept
 
 
-cdef inline void* beginning_of(void* beginnings, const uint8_t* data, size_t size) noexcept:
+cdef inline void* find_prefix(void* cached_prefixes, const uint8_t* data, size_t size) noexcept:
     """Return the cached prefix (Beginning) that a message has, and move it to the front of the list; NULL: not cached.
 
     beginnings: a list that is not empty, or None. The argument and the result are borrowed.
     """
     cdef void* first
-    if beginnings is <void*>None:
+    if cached_prefixes is <void*>None:
         return NULL
-    first = item_at(beginnings, 0)
-    if is_last(&(<Beginning>first).last, data, size):
+    first = item_at(cached_prefixes, 0)
+    if has_prefix(&(<CachedPrefix>first).last, data, size):
         return first
-    return further_beginning(beginnings, data, size)
+    return find_further_prefix(cached_prefixes, data, size)

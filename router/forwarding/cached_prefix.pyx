@@ -1,0 +1,45 @@
+"""Cached prefixes: the leading sections of a link's recent messages with annotations, each with its forwarding
+decision.
+"""
+from router.amqp.items cimport items_in
+from router.message.annotations cimport composed_drop
+from router.message.scanned_prefix cimport prefix_keep
+
+
+cdef class CachedPrefix:
+    def __dealloc__(self):
+        composed_drop(&self.answer.composed)
+
+
+cdef list keep_prefix(list cached_prefixes, const uint8_t* data, size_t size, const Sections* found):
+    cdef bint full = cached_prefixes is not None and len(cached_prefixes) == CACHED_PREFIXES
+    cdef CachedPrefix one = <CachedPrefix>cached_prefixes[CACHED_PREFIXES - 1] if full else CachedPrefix()
+    if not prefix_keep(&one.last, data, size, found):
+        return cached_prefixes
+    if cached_prefixes is None:
+        return [one]
+    composed_drop(&one.answer.composed)
+    one.answer.version = 0
+    one.address = None
+    if not full:
+        cached_prefixes.append(one)
+    put_first(cached_prefixes, len(cached_prefixes) - 1)
+    return cached_prefixes
+
+
+cdef void* find_further_prefix(void* cached_prefixes, const uint8_t* data, size_t size) noexcept:
+    cdef Py_ssize_t at
+    cdef void* found
+    for at in range(1, items_in(cached_prefixes)):
+        found = item_at(cached_prefixes, at)
+        if has_prefix(&(<CachedPrefix>found).last, data, size):
+            put_first(<list>cached_prefixes, at)
+            return found
+    return NULL
+
+
+cdef inline void put_first(list cached_prefixes, Py_ssize_t at) noexcept:
+    """Move the entry `at` to the front; the others keep their order. Nothing is allocated, so nothing can fail."""
+    while at:
+        cached_prefixes[at - 1], cached_prefixes[at] = cached_prefixes[at], cached_prefixes[at - 1]
+        at -= 1
