@@ -5,7 +5,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy
 
 from router.amqp.buffer cimport write32
-from router.amqp.bulk_sender cimport Messages
+from router.amqp.bulk_sender cimport MessageBatch
 from router.amqp.spec cimport (
     S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_BIN32, T_BIN8, T_DOUBLE, T_FALSE, T_INT, T_LIST32, T_LONG, T_MAP32,
     T_NULL, T_SMALLINT, T_SMALLUINT, T_SMALLULONG, T_STR32, T_STR8, T_SYM32, T_SYM8, T_TIMESTAMP, T_TRUE, T_UBYTE,
@@ -132,12 +132,12 @@ cdef class Pairs:
         return self.ends[row + 1] > self.ends[row]
 
 
-cdef int put_byte(Messages out, uint8_t value) except -1:
+cdef int put_byte(MessageBatch out, uint8_t value) except -1:
     out.more(1)[0] = value
     return 0
 
 
-cdef int put_section(Messages out, uint8_t code) except -1:
+cdef int put_section(MessageBatch out, uint8_t code) except -1:
     cdef uint8_t* p = out.more(3)
     p[0] = 0
     p[1] = T_SMALLULONG
@@ -145,7 +145,7 @@ cdef int put_section(Messages out, uint8_t code) except -1:
     return 0
 
 
-cdef int put_variable(Messages out, uint8_t small, uint8_t large, const uint8_t* data, size_t size) except -1:
+cdef int put_variable(MessageBatch out, uint8_t small, uint8_t large, const uint8_t* data, size_t size) except -1:
     cdef uint8_t* p
     if size < 256:
         p = out.more(2 + size)
@@ -162,12 +162,12 @@ cdef int put_variable(Messages out, uint8_t small, uint8_t large, const uint8_t*
     return 0
 
 
-cdef int put_encoded(Messages out, bytes value) except -1:
+cdef int put_encoded(MessageBatch out, bytes value) except -1:
     memcpy(out.more(len(value)), <const uint8_t*>value, len(value))
     return 0
 
 
-cdef int put_word(Messages out, uint8_t code, uint64_t value) except -1:
+cdef int put_word(MessageBatch out, uint8_t code, uint64_t value) except -1:
     cdef uint8_t* p = out.more(9)
     p[0] = code
     write32(p + 1, <uint32_t>(value >> 32))
@@ -175,7 +175,7 @@ cdef int put_word(Messages out, uint8_t code, uint64_t value) except -1:
     return 0
 
 
-cdef int put_uint(Messages out, int64_t value) except -1:
+cdef int put_uint(MessageBatch out, int64_t value) except -1:
     cdef uint8_t* p
     if not 0 <= value <= <int64_t>0xFFFFFFFF:
         raise ValueError(f"{value} is out of range: 0 to {0xFFFFFFFF}")
@@ -190,7 +190,7 @@ cdef int put_uint(Messages out, int64_t value) except -1:
     return 0
 
 
-cdef int put_integer(Messages out, int64_t value) except -1:
+cdef int put_integer(MessageBatch out, int64_t value) except -1:
     """As codec.encode_value does: an int, or a long."""
     cdef uint8_t* p
     if -128 <= value < 128:
@@ -206,7 +206,7 @@ cdef int put_integer(Messages out, int64_t value) except -1:
     return 0
 
 
-cdef int put_symbol(Messages out, const uint8_t* data, size_t size) except -1:
+cdef int put_symbol(MessageBatch out, const uint8_t* data, size_t size) except -1:
     cdef size_t i
     for i in range(size):
         if data[i] > 127:
@@ -218,7 +218,7 @@ cdef bint begins_with(const uint8_t* data, size_t size, const char* prefix, size
     return size >= length and memcmp(data, prefix, length) == 0
 
 
-cdef int put_identity(Messages out, const uint8_t* data, size_t size) except -1:
+cdef int put_identity(MessageBatch out, const uint8_t* data, size_t size) except -1:
     """The opposite of decode.add_identity; what has a prefix but no such value behind it is a string."""
     cdef str rest
     if begins_with(data, size, b"str:", 4):
@@ -237,7 +237,7 @@ cdef int put_identity(Messages out, const uint8_t* data, size_t size) except -1:
     return put_variable(out, T_STR8, T_STR32, data, size)
 
 
-cdef int put_field(Messages out, Column column, Py_ssize_t row) except -1:
+cdef int put_field(MessageBatch out, Column column, Py_ssize_t row) except -1:
     cdef const uint8_t* data
     cdef size_t size
     cdef int64_t value
@@ -267,7 +267,7 @@ cdef int put_field(Messages out, Column column, Py_ssize_t row) except -1:
     return put_uint(out, value)
 
 
-cdef int put_list(Messages out, uint8_t code, list columns, Py_ssize_t row, bytes prefix, int64_t ordinal) except -1:
+cdef int put_list(MessageBatch out, uint8_t code, list columns, Py_ssize_t row, bytes prefix, int64_t ordinal) except -1:
     """A section that is a list; none when all fields are null. columns: in the order of their fields. A message-id
     that is null is `prefix` and a number."""
     cdef Py_ssize_t last = -1
@@ -307,7 +307,7 @@ cdef int put_list(Messages out, uint8_t code, list columns, Py_ssize_t row, byte
     return 0
 
 
-cdef int put_ordinal(Messages out, bytes prefix, int64_t ordinal) except -1:
+cdef int put_ordinal(MessageBatch out, bytes prefix, int64_t ordinal) except -1:
     cdef char[ORDINAL_ROOM] number
     cdef size_t digits = snprintf(number, ORDINAL_ROOM, "/%lld", <long long>ordinal)
     cdef size_t size = len(prefix) + digits
@@ -327,7 +327,7 @@ cdef int put_ordinal(Messages out, bytes prefix, int64_t ordinal) except -1:
     return 0
 
 
-cdef int put_value(Messages out, Column column, Py_ssize_t row) except -1:
+cdef int put_value(MessageBatch out, Column column, Py_ssize_t row) except -1:
     """Of a map."""
     cdef const uint8_t* data
     cdef size_t size
@@ -343,7 +343,7 @@ cdef int put_value(Messages out, Column column, Py_ssize_t row) except -1:
     return put_integer(out, column.number(row))
 
 
-cdef int put_map(Messages out, uint8_t code, Pairs pairs, Py_ssize_t row, bint symbols) except -1:
+cdef int put_map(MessageBatch out, uint8_t code, Pairs pairs, Py_ssize_t row, bint symbols) except -1:
     """A section that is a map; none when it has no pairs."""
     cdef size_t head, size
     cdef int32_t i, first, end
@@ -383,7 +383,7 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
     string an amqp-value, null a null. Arrays have the types of STORED, or maps of string to those. A message_id that
     is null becomes prefix/NUMBER, counted by rows from `first`. Raises ValueError for a value that its field cannot
     have, with the name of the column."""
-    cdef Messages out = Messages()
+    cdef MessageBatch out = MessageBatch()
     cdef list header = fields_of(HEADER, columns)
     cdef list properties = fields_of(PROPERTIES, columns)
     cdef Column body = Column("body", columns["body"]) if "body" in columns else None
@@ -427,7 +427,7 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
 
 def whole(array, Py_ssize_t count):
     """Messages that are encoded already: a binary array without nulls."""
-    cdef Messages out = Messages()
+    cdef MessageBatch out = MessageBatch()
     cdef Column column = Column("message", array)
     cdef const uint8_t* data
     cdef size_t size

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from router.amqp.bulk_sender import BulkSender, Messages
+from router.amqp.bulk_sender import BulkSender, MessageBatch
 
 from pipeline.errors import PublishError
 from router.client import outcome
 from router.client.attach import Terminus
-from router.client.blocking import Connection, connect
+from router.client.blocking import SyncConnection, connect
 from router.client.bulk import BulkSenderState
 from router.client.errors import ClientError, LinkDetachedError
 
@@ -50,7 +50,7 @@ class Outlet:
 
     def __init__(self, address: str | None) -> None:
         self.address = address
-        self.messages: deque[Messages] = deque()
+        self.messages: deque[MessageBatch] = deque()
         self.link: Flight | None = None
 
     @property
@@ -59,7 +59,7 @@ class Outlet:
             self.messages.popleft()
         return sum(each.left for each in self.messages)
 
-    def add(self, messages: Messages) -> None:
+    def add(self, messages: MessageBatch) -> None:
         self.messages.append(messages)
         if self.link is not None and self.link.lifted and self.link.attached:
             self.link.give(messages)
@@ -115,7 +115,7 @@ class Publisher:
         self._dead = Outlet(options.dead_letters)
         self._released: deque[bytes] = deque()  # to be sent again at _again_at
         self._again_at = 0.0
-        self._connection: Connection | None = None
+        self._connection: SyncConnection | None = None
         self._moved = time.monotonic()  # when something was settled, or credit came
         self._events = 0
         self._failure: str = ""
@@ -135,7 +135,7 @@ class Publisher:
     def left(self) -> int:
         return self._main.left + self._dead.left + len(self._released)
 
-    def send(self, messages: Messages) -> None:
+    def send(self, messages: MessageBatch) -> None:
         """Raises PublishError."""
         self._main.add(messages)
         if self.left >= self.options.most:
@@ -157,7 +157,7 @@ class Publisher:
             self.resent += 1
             self._why = f"released by {outlet.address or 'the receivers'}"
             if outlet is self._dead:
-                outlet.add(Messages.of([octets]))
+                outlet.add(MessageBatch.of([octets]))
             else:
                 self._released.append(octets)
                 self._again_at = max(self._again_at, time.monotonic() + PAUSE)
@@ -168,7 +168,7 @@ class Publisher:
         if outlet is self._dead:
             self._failure = f"dead letters to {outlet.address!r} are rejected: {said}"
         elif self.options.on_reject == "deadletter":
-            self._dead.add(Messages.of([octets]))
+            self._dead.add(MessageBatch.of([octets]))
         elif self.options.on_reject == "fail":
             self._failure = f"a message to {outlet.address or 'its address'!r} was rejected: {said}"
 
@@ -198,7 +198,7 @@ class Publisher:
         """Send what there is credit for, and wait for something to happen."""
         connection = self._connected()
         if self._released and time.monotonic() >= self._again_at:
-            self._main.add(Messages.of(self._released))
+            self._main.add(MessageBatch.of(self._released))
             self._released.clear()
         for outlet in (self._main, self._dead):
             if outlet.left and outlet.link is None:
@@ -211,7 +211,7 @@ class Publisher:
             if timeout != PAUSE:
                 raise
 
-    def _count(self, connection: Connection) -> int:
+    def _count(self, connection: SyncConnection) -> int:
         """Messages that have been accepted meanwhile; raises what a link has ended with."""
         new = 0
         for outlet in (self._main, self._dead):
@@ -226,7 +226,7 @@ class Publisher:
             self._moved = time.monotonic()
         return new
 
-    def _attach(self, connection: Connection, outlet: Outlet) -> None:
+    def _attach(self, connection: SyncConnection, outlet: Outlet) -> None:
         session = connection._first()
         link = Flight(session, self, outlet, self.options.settled and outlet is self._main)
         session.add(link)
@@ -234,7 +234,7 @@ class Publisher:
         connection.wait(link.ready, self._patience())
         outlet.lift()
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> SyncConnection:
         if self._connection is None:
             self._connection = connect(
                 self.options.url, timeout=min(self._patience(), 15.0), **dict(self.options.client)

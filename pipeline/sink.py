@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from router.amqp.bulk_sender import Messages
+from router.amqp.bulk_sender import MessageBatch
 
 from pipeline.columns import TYPES
 from pipeline.encode import encode, whole
@@ -190,7 +190,7 @@ class _Writer:
         batch = context.getLocalProperty("streaming.sql.batchId") or "0"
         return f"{query}/{batch}/{context.partitionId()}"
 
-    def messages(self, batch: pa.RecordBatch, prefix: str, first: int) -> Messages:
+    def messages(self, batch: pa.RecordBatch, prefix: str, first: int) -> MessageBatch:
         """first: rows before. Raises PublishError for a row that is no message."""
         rows = batch.num_rows
         columns = {name: batch.column(name) for name in batch.schema.names}

@@ -10,7 +10,7 @@ from typing import Any, Final
 Result = bytes | Exception
 
 
-class Background:
+class BackgroundThread:
     """Background thread, started with the first computation. Owner: the worker."""
 
     def __init__(self, loop: Any) -> None:

@@ -29,12 +29,12 @@ from router.control.setup import WorkerSetup
 
 HANDOVER_OCTETS = 65536
 MESSAGE_OCTETS = 65536  # octets read at once from the control socket
-HANDOVERS_A_WAKE = 2  # connections taken before the loop handles sockets again
+HANDOVERS_PER_WAKE = 2  # connections taken before the loop handles sockets again
 # Bounds of one wake: messages of the supervisor, and operations of deltas. A delta is never divided: the supervisor
 # keeps deltas small (docs/internals/control-protocol.md, "Turns").
 MESSAGES_A_WAKE = 16
-OPS_A_WAKE = 512
-COMPANY_MS = 2  # time that an event waits for others if the supervisor need not be woken for it alone
+OPS_PER_WAKE = 512
+DELAYED_EVENT_MS = 2  # time that an event waits for others if the supervisor need not be woken for it alone
 
 
 class Channels(Protocol):
@@ -153,7 +153,7 @@ class SocketChannels:
         self._handover.close()
 
 
-class Control:
+class WorkerControl:
     """Worker's end of the control channels. Owner: the worker.
 
     The loop calls the callbacks of `descriptors` when something arrived, and `send` at the end of a wake with events
@@ -187,7 +187,7 @@ class Control:
         self.more_messages = False
         self.taken: deque[tuple[Order, bytes | None]] = deque()  # messages of the last part read, not handled yet
         self.messages_left = MESSAGES_A_WAKE  # in this wake
-        self.ops_left = OPS_A_WAKE
+        self.ops_left = OPS_PER_WAKE
 
     def descriptors(self) -> list[tuple[int, Callable[[], None]]]:
         """Return the descriptors to watch, each with its callback."""
@@ -200,19 +200,19 @@ class Control:
         self.pending.append((message, raw))
         self.dirty = True
 
-    def send_in_company(self, message: Event) -> None:
-        """Send an event to the supervisor, in order, with the next event that wakes it or after COMPANY_MS."""
+    def send_event_later(self, message: Event) -> None:
+        """Send an event to the supervisor, in order, with the next event that wakes it or after DELAYED_EVENT_MS."""
         self.pending.append((message, None))
         if not self.timed:
             self.timed = True
-            self.later(COMPANY_MS, self._without_company)
+            self.later(DELAYED_EVENT_MS, self._send_delayed_events)
 
-    def _without_company(self) -> None:
+    def _send_delayed_events(self) -> None:
         self.timed = False
         if self.pending:
             self.dirty = True
 
-    def ask_page(self, connection: int, request: bytes) -> int:
+    def request_page(self, connection: int, request: bytes) -> int:
         """Let the supervisor answer an HTTP client; return the descriptor of its answer. Raises OSError."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -255,7 +255,7 @@ class Control:
         """Continue in a new wake, within its bounds."""
         self.busy = False
         self.messages_left = MESSAGES_A_WAKE
-        self.ops_left = OPS_A_WAKE
+        self.ops_left = OPS_PER_WAKE
         if self.more_deltas:
             self.poll_deltas()
         if self.more_messages:
@@ -291,7 +291,7 @@ class Control:
 
     def adopt(self) -> None:
         """Take connections that the supervisor hands over."""
-        for _ in range(HANDOVERS_A_WAKE):
+        for _ in range(HANDOVERS_PER_WAKE):
             try:
                 data, descriptors = self.channels.receive_connection()
             except BlockingIOError:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
     from workers.links.record import LinkRecord
     from workers.links.routed import RoutedEnd
-    from workers.worker import Worker
+    from workers.worker import WorkerRuntime
 
 SEND_MS: Final = 100  # between two messages with lines
-LINES_A_MESSAGE: Final = 500  # most lines of all watched connections together
+LINES_PER_MESSAGE: Final = 500  # most lines of all watched connections together
 
 
 class Tracing:
@@ -30,7 +30,7 @@ class Tracing:
 
     __slots__ = ("_armed", "_ended", "_lines", "_lost", "_protocol", "_worker", "sinks")
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: "WorkerRuntime") -> None:
         self._worker = worker
         self._protocol = worker.log.enabled("PROTOCOL", TRACE)
         self.sinks: list[MessageSink] = [LogSink(worker.log)]  # sinks of messages
@@ -116,7 +116,7 @@ class Tracing:
         self._arm()
 
     def _keep(self, number: int, text: str) -> None:
-        if len(self._lines) < LINES_A_MESSAGE:
+        if len(self._lines) < LINES_PER_MESSAGE:
             self._lines.append((number, time.time(), text[:MAX_TEXT]))
         else:
             self._lost[number] = self._lost.get(number, 0) + 1

@@ -14,7 +14,7 @@ from router.control.names import CONTROL_KEY
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
-    from workers.worker import Worker
+    from workers.worker import WorkerRuntime
 
 # A connection with this many messages that the supervisor has not handled is not read until it has handled half of
 # them.
@@ -36,10 +36,10 @@ CONFIRM_OCTETS: Final = 256 << 10
 CONTROL_OCTETS: Final = 16 << 20
 
 
-class InProcess:
+class InProcessRelay:
     """Relay of messages to and from the router itself. Owner: the worker."""
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: "WorkerRuntime") -> None:
         self._worker = worker
         self._origin = InternalProducer(worker.loop.scheduler)
         self._octets = 0  # octets sent to the supervisor and not acknowledged
@@ -177,12 +177,12 @@ class InProcess:
         """Count a message of the router itself that was forwarded or dropped."""
         loop = self._worker.loop
         if not self._forwarded:
-            loop.call_at(loop.scheduler.now + CONFIRM_MS, self._report_forwarded)
+            loop.call_at(loop.scheduler.now + CONFIRM_MS, self._send_forwarded)
         self._forwarded += octets
         if self._forwarded >= CONFIRM_OCTETS:
-            self._report_forwarded()
+            self._send_forwarded()
 
-    def _report_forwarded(self) -> None:
+    def _send_forwarded(self) -> None:
         if self._forwarded:
             self._worker.control.send_event(control.Forwarded(self._forwarded))
             self._forwarded = 0

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 LINGER_MS: Final = 2000
 #: Most sockets at a time. For another one, the oldest is closed.
-MOST: Final = 256
+MAX_SOCKETS: Final = 256
 READ_OCTETS: Final = 65536
 
 
-class Lingering:
+class LingeringSockets:
     """Reads and drops what peers send before they have read the router's close, until they close, too.
 
     For octets that arrive on a closed socket, the kernel sends a reset. A peer that gets a reset when it writes may
@@ -32,7 +32,7 @@ class Lingering:
 
     def take(self, descriptor: int) -> None:
         """Shut down the sending side, and close the descriptor later. Nobody else watches it."""
-        if len(self._sockets) == MOST:
+        if len(self._sockets) == MAX_SOCKETS:
             self._end(next(iter(self._sockets)))
         lingering = socket.socket(fileno=descriptor)
         try:

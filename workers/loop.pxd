@@ -12,8 +12,8 @@ from workers.transport.base cimport TransportHost
 cdef class LoopScheduler(Scheduler):
     cdef Poller poller
     cdef bint shared                       # established clients are active
-    cdef uint64_t piece_ends               # end of the current time budget in ns
-    cdef void begin_piece(self) noexcept
+    cdef uint64_t budget_ends               # end of the current time budget in ns
+    cdef void begin_time_budget(self) noexcept
 
 # Event loop of a worker. Everything in it runs in the only thread of the process. Owner: the worker.
 cdef class Loop(TransportHost):
@@ -25,26 +25,26 @@ cdef class Loop(TransportHost):
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
     cdef LoopScheduler pieces              # the same object as `scheduler`, with its type
-    cdef int64_t allowance                 # token bucket for admission and control messages in ns; below 0: deficit
-    cdef uint64_t allowed_at               # last refill of the bucket in ns
+    cdef int64_t admission_bucket_ns                 # token bucket for admission and control messages in ns; below 0: deficit
+    cdef uint64_t bucket_refilled_at               # last refill of the bucket in ns
     cdef int last_fd                       # last descriptor handled in a wake that was cut short; -1: not cut short
-    cdef bint trims                        # the timer that returns memory to the system is running
-    cdef uint64_t used_at                  # last use of much memory in ms
+    cdef bint trim_scheduled                        # the timer that returns memory to the system is running
+    cdef uint64_t memory_used_at                  # last use of much memory in ms
     cdef public object control             # Control: events for the supervisor, sent at the end of a wake
     cdef public bint running
     # Let the counters of this process live in its worker slot from now on.
-    cdef void count_here(self) noexcept
+    cdef void use_own_counters(self) noexcept
     cdef void clock(self) noexcept
     cdef int wait(self, PollEvent* events, int timeout, uint64_t owed) except -2
     cdef int wake(self, int timeout, uint64_t owed) except -1
-    cdef uint64_t pay(self) except? 0xFFFFFFFFFFFFFFFF
+    cdef uint64_t signal_deferred_wakeups(self) except? 0xFFFFFFFFFFFFFFFF
     cdef int finish_wake(self) except -1
     cpdef void beat(self) noexcept
-    cpdef void used_memory(self)
+    cpdef void note_memory_use(self)
     cdef int flush_connections(self) except -1
     cdef int flush_all(self, list dirty, list later) except -1
-    cdef int take_event(self, object what, uint32_t events) except -1
-    cdef int read_inside(self) except -1
+    cdef int handle_event(self, object what, uint32_t events) except -1
+    cdef int read_buffered_transports(self) except -1
     cdef int let_in(self) except -1
     cdef int flush_ports(self) except -1
     cdef int resume_connections(self) except -1
@@ -55,6 +55,6 @@ cdef class Loop(TransportHost):
     cdef void charge(self, uint64_t begun) noexcept
     cdef int entrance(self) noexcept
     cdef bint doorbell_is_set(self) noexcept
-    cdef int answer_bells(self) except -1
+    cdef int service_doorbells(self) except -1
     cdef int read_rings(self) except -1
     cdef int run_timers(self) except -1

@@ -20,12 +20,12 @@ from router.interworker.wakeup cimport any_doorbell, clear_sleeping, set_sleepin
 from router.interworker.port cimport WorkerPort
 from router.interworker.port_work cimport PortWork, take_lowest
 from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent
-from workers.transport.base cimport STEPS_A_WAKE, Transport
+from workers.transport.base cimport ADMISSION_STEPS_PER_WAKE, Transport
 
 import heapq
 import os
 
-from workers.lingering import Lingering
+from workers.lingering import LingeringSockets
 
 cdef extern from "malloc.h" nogil:
     int mallopt(int param, int value)
@@ -34,9 +34,9 @@ cdef extern from "malloc.h" nogil:
     int M_MMAP_THRESHOLD
 
 cdef enum:
-    ROOM_OCTETS = 98304        # most octets of one read from a socket, and so of one connection in a wake
-    EVENTS_A_WAKE = 256
-    TURNS_BEFORE_ORDERS = 16   # most passes over the rings before a control message is processed
+    READ_BUFFER_OCTETS = 98304        # most octets of one read from a socket, and so of one connection in a wake
+    EVENTS_PER_WAKE = 256
+    RING_PASSES_BEFORE_CONTROL = 16   # most passes over the rings before a control message is processed
     MALLOC_THRESHOLD = 1048576  # blocks of at least this many octets are mapped, and returned to the system when freed
     TRIM_THRESHOLD = 8388608   # free octets that the heap keeps; growing and shrinking the heap costs page faults
     QUIET_MS = 5000            # time from the last use of much memory until free memory is returned to the system
@@ -44,31 +44,31 @@ cdef enum:
     # A longer wake ends before all sockets were handled, so that output is sent and new events are seen.
     LONG_WAKE_NS = 20000000
     # Share of the worker's time for admission and control messages while established clients are active: one part in
-    # PARTS. If the first waiting client has waited for LONG_WAIT_MS, the share is one part in FEW_PARTS, and after
+    # PARTS. If the first waiting client has waited for LONG_WAIT_MS, the share is one part in LARGE_SHARE_DIVISOR, and after
     # twice that time it is unlimited, so that no client gives up. The share is measured by the clock: where cores are
     # scarce, fewer admission steps are made.
-    PARTS = 16
-    FEW_PARTS = 4
+    SMALL_SHARE_DIVISOR = 16
+    LARGE_SHARE_DIVISOR = 4
     LONG_WAIT_MS = 2000
-    HEARD_MS = 100             # a client counts as active for this time after its last read
-    ALLOWANCE_NS = 500000      # capacity of the token bucket: unused time that may be used later
+    ACTIVE_MS = 100             # a client counts as active for this time after its last read
+    BUCKET_CAPACITY_NS = 500000      # capacity of the token bucket: unused time that may be used later
     # Bounds of interpreter work while established clients are active: the time budget of one kind of work, which does
     # at least one item, and the number of new frames in a wake. Each of these frames may cost a wake of another
     # worker, too.
-    PIECE_NS = 150000
-    FEW_FRAMES = 8
-    DEBT_NS = 1000000          # largest deficit of the token bucket; the rest is forgiven, which bounds the pause
+    INTERPRETER_BUDGET_NS = 150000
+    FRAMES_WHILE_ACTIVE = 8
+    MAX_DEFICIT_NS = 1000000          # largest deficit of the token bucket; the rest is forgiven, which bounds the pause
     # A timer this late means that the process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
 
 
-def bound_heap():
+def set_heap_limits():
     """Set malloc options of the process so that freed memory, except for a small reserve, goes back to the system."""
     mallopt(M_MMAP_THRESHOLD, MALLOC_THRESHOLD)
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
 
 
-cdef list deliveries_first(list dirty):
+cdef list order_deliveries_first(list dirty):
     """Return `dirty` with connections that have deliveries to write before those with only outcomes and credit.
 
     Somebody waits for the deliveries. Outcomes and credit are collected in their sessions until they are written.
@@ -85,12 +85,12 @@ cdef class LoopScheduler(Scheduler):
     def __cinit__(self, Poller poller not None):
         self.poller = poller
 
-    cdef void begin_piece(self) noexcept:
+    cdef void begin_time_budget(self) noexcept:
         if self.shared:
-            self.piece_ends = self.poller.now() + PIECE_NS
+            self.budget_ends = self.poller.now() + INTERPRETER_BUDGET_NS
 
     cpdef bint has_time(self) noexcept:
-        return not self.shared or self.poller.now() < self.piece_ends
+        return not self.shared or self.poller.now() < self.budget_ends
 
 
 cdef class Loop(TransportHost):
@@ -103,7 +103,7 @@ cdef class Loop(TransportHost):
         self.slot = region.worker_slot(worker)
         self.slot_owner = region
         self.worker = worker
-        self.count_here()
+        self.use_own_counters()
         self.transports = []
         self.ports = []
         self.port_work = PortWork()
@@ -111,30 +111,30 @@ cdef class Loop(TransportHost):
         self.fed = []
         self.inside = []
         self.last_fd = -1
-        self.allowance = ALLOWANCE_NS
+        self.admission_bucket_ns = BUCKET_CAPACITY_NS
         self.port_work.patient = self.poller.precise
-        self.more_room(ROOM_OCTETS)
-        self.lingering = Lingering(self)
+        self.enlarge_read_buffer(READ_BUFFER_OCTETS)
+        self.lingering = LingeringSockets(self)
         self.clock()
 
-    cpdef void used_memory(self):
+    cpdef void note_memory_use(self):
         """Note that much memory was used, or that a large object has ended, and schedule `trim`."""
-        self.used_at = self.scheduler.now
-        if not self.trims:
-            self.trims = True
-            self.call_at(self.used_at + QUIET_MS, self.trim)
+        self.memory_used_at = self.scheduler.now
+        if not self.trim_scheduled:
+            self.trim_scheduled = True
+            self.call_at(self.memory_used_at + QUIET_MS, self.trim)
 
     def trim(self):
         """Return free memory to the system if QUIET_MS have passed since the last use of much memory."""
-        if self.scheduler.now < self.used_at + QUIET_MS:
-            self.call_at(self.used_at + QUIET_MS, self.trim)
+        if self.scheduler.now < self.memory_used_at + QUIET_MS:
+            self.call_at(self.memory_used_at + QUIET_MS, self.trim)
             return
         if not (pools_drop() and chunks_drop()):
             self.call_at(self.scheduler.now + 1, self.trim)
             return
-        self.trims = False
-        if self.room_size > ROOM_OCTETS:
-            self.more_room(ROOM_OCTETS)
+        self.trim_scheduled = False
+        if self.read_buffer_size > READ_BUFFER_OCTETS:
+            self.enlarge_read_buffer(READ_BUFFER_OCTETS)
         buffers_drop()
         malloc_trim(0)
 
@@ -142,7 +142,7 @@ cdef class Loop(TransportHost):
         """Use these ports, ordered by worker number. One of them leads to this worker itself."""
         self.ports = list(ports)
 
-    cdef void count_here(self) noexcept:
+    cdef void use_own_counters(self) noexcept:
         use_worker_slot(self.slot)
         use_samples(self.slot_owner, self.worker)
 
@@ -150,41 +150,41 @@ cdef class Loop(TransportHost):
         """Read the clock: once in a wake, and again before each further socket and ring of the same wake."""
         self.slot.heartbeat = self.poller.now()
         self.port_work.now = self.slot.heartbeat
-        self.slot.heard = self.heard_at
+        self.slot.heard = self.active_at
         self.scheduler.set_clock(self.slot.heartbeat)
 
     # -- admission ----------------------------------------------------------------------------------------------------
 
     cdef bint shared(self) noexcept:
         """True if established clients are active."""
-        return self.scheduler.now < self.heard_at + HEARD_MS
+        return self.scheduler.now < self.active_at + ACTIVE_MS
 
     cdef void allow(self) noexcept:
         """Refill the token bucket for the time that has passed."""
         cdef uint64_t now = self.scheduler.now_ns
-        if now > self.allowed_at:
-            self.allowance = min(ALLOWANCE_NS, self.allowance + <int64_t>((now - self.allowed_at) // self.parts()))
-            self.allowed_at = now
+        if now > self.bucket_refilled_at:
+            self.admission_bucket_ns = min(BUCKET_CAPACITY_NS, self.admission_bucket_ns + <int64_t>((now - self.bucket_refilled_at) // self.parts()))
+            self.bucket_refilled_at = now
 
     cdef int parts(self) noexcept:
         """Return the divisor of the worker's time that admission gets now; see PARTS."""
         cdef Transport first
         cdef uint64_t waited
         if not self.entering:
-            return PARTS
+            return SMALL_SHARE_DIVISOR
         first = self.entering[0]
         waited = self.scheduler.now - first.waits_since
-        return PARTS if waited <= LONG_WAIT_MS else FEW_PARTS if waited <= 2 * LONG_WAIT_MS else 1
+        return SMALL_SHARE_DIVISOR if waited <= LONG_WAIT_MS else LARGE_SHARE_DIVISOR if waited <= 2 * LONG_WAIT_MS else 1
 
     cdef void charge(self, uint64_t begun) noexcept:
         """Take the time since `begun` (ns) from the token bucket, after admission work or a control message."""
-        self.allowance = max(-DEBT_NS, self.allowance - <int64_t>(self.poller.now() - begun))
+        self.admission_bucket_ns = max(-MAX_DEFICIT_NS, self.admission_bucket_ns - <int64_t>(self.poller.now() - begun))
 
     cdef int entrance(self) noexcept:
         """Return the ms until a waiting client may make its next admission step."""
-        if self.allowance > 0 or not self.shared():
+        if self.admission_bucket_ns > 0 or not self.shared():
             return 0
-        return <int>(-self.allowance * self.parts() // 1000000) + 1
+        return <int>(-self.admission_bucket_ns * self.parts() // 1000000) + 1
 
     cpdef void beat(self) noexcept:
         """Write the heartbeat, between items of a wake that may take long."""
@@ -220,7 +220,7 @@ cdef class Loop(TransportHost):
             self.transports.append(None)
         self.poller.add_signal(fd)
 
-    def stop_reading(self):
+    def pause_clients(self):
         """Stop reading from all clients, before the worker ends. Output is still written."""
         cdef Transport transport
         for transport in [t for t in self.transports if isinstance(t, Transport)]:
@@ -265,7 +265,7 @@ cdef class Loop(TransportHost):
                     if transport.fd >= 0 and transport.due == due:
                         transport.due = 0
                         if transport.connection.overdue(self.scheduler.now):
-                            transport.connection.excuse(self.went_on)
+                            transport.connection.extend_deadline(self.went_on)
                             transport.look()
                         if transport.fd >= 0:
                             self.schedule_tick(transport)
@@ -289,7 +289,7 @@ cdef class Loop(TransportHost):
         self.running = True
         while self.running:
             timeout = self.timeout()
-            owed = self.pay() if self.port_work.outcomes_due else 0
+            owed = self.signal_deferred_wakeups() if self.port_work.outcomes_due else 0
             if timeout:
                 set_sleeping(self.slot)
                 if self.doorbell_is_set():
@@ -324,7 +324,7 @@ cdef class Loop(TransportHost):
             return 0
         return <int>min(due - self.scheduler.now, <uint64_t>wait) if wait > 0 else <int>(due - self.scheduler.now)
 
-    cdef uint64_t pay(self) except? 0xFFFFFFFFFFFFFFFF:
+    cdef uint64_t signal_deferred_wakeups(self) except? 0xFFFFFFFFFFFFFFFF:
         """Wake the workers whose deferred wake-ups are due. Return the ns until the next one is due; 0: there is none.
         """
         cdef WorkerPort port
@@ -342,7 +342,7 @@ cdef class Loop(TransportHost):
         """True if another worker has set a doorbell, or if a ring was left with unread records."""
         return self.port_work.rung != 0 or any_doorbell(self.slot)
 
-    cdef int answer_bells(self) except -1:
+    cdef int service_doorbells(self) except -1:
         """Service doorbells: read the rings of the workers that set them."""
         cdef WorkerPort port
         cdef uint64_t rung = self.port_work.rung | take_doorbells(self.slot)
@@ -359,9 +359,9 @@ cdef class Loop(TransportHost):
         The supervisor may already know of events that these records precede. For example, a consumer's outcomes have
         to be processed before the end of the consumer's link.
         """
-        cdef int turns = TURNS_BEFORE_ORDERS
+        cdef int turns = RING_PASSES_BEFORE_CONTROL
         while turns and self.doorbell_is_set():
-            self.answer_bells()
+            self.service_doorbells()
             turns -= 1
         return 0
 
@@ -370,13 +370,13 @@ cdef class Loop(TransportHost):
         (0: none)."""
         cdef int n
         if timeout == 0 or owed == 0:
-            return self.poller.wait(events, EVENTS_A_WAKE, timeout)
-        n = self.poller.wait_ns(events, EVENTS_A_WAKE, owed)
+            return self.poller.wait(events, EVENTS_PER_WAKE, timeout)
+        n = self.poller.wait_ns(events, EVENTS_PER_WAKE, owed)
         self.port_work.patient = self.poller.precise
         return n
 
     cdef int wake(self, int timeout, uint64_t owed) except -1:
-        cdef PollEvent[EVENTS_A_WAKE] events
+        cdef PollEvent[EVENTS_PER_WAKE] events
         cdef int n, i, k
         cdef int first = 0
         cdef int fd = -1
@@ -387,7 +387,7 @@ cdef class Loop(TransportHost):
         while n < 0 and errno == EINTR:
             # EINTR: the process was stopped and resumed, whatever its sockets hold. Poll again.
             stopped = True
-            n = self.poller.wait(events, EVENTS_A_WAKE, 0)
+            n = self.poller.wait(events, EVENTS_PER_WAKE, 0)
         clear_sleeping(self.slot)
         if n < 0:
             raise OSError(errno, os.strerror(errno))
@@ -396,14 +396,14 @@ cdef class Loop(TransportHost):
         self.clock()
         self.allow()
         self.pieces.shared = self.shared()
-        self.pieces.begin_piece()
+        self.pieces.begin_time_budget()
         if self.pieces.shared:
-            self.scheduler.frames_left = FEW_FRAMES
-            self.steps_left = 0
-            self.steps_kept = 1 if self.entering and self.allowance > 0 else 0
+            self.scheduler.frames_left = FRAMES_WHILE_ACTIVE
+            self.admission_steps_left = 0
+            self.admission_steps_reserved = 1 if self.entering and self.admission_bucket_ns > 0 else 0
         else:
-            self.steps_kept = STEPS_A_WAKE if self.entering else 0
-            self.steps_left = STEPS_A_WAKE - self.steps_kept
+            self.admission_steps_reserved = ADMISSION_STEPS_PER_WAKE if self.entering else 0
+            self.admission_steps_left = ADMISSION_STEPS_PER_WAKE - self.admission_steps_reserved
         if stopped or (self.timers and self.scheduler.now >= <uint64_t>self.timers[0][0] + HELD_UP_MS):
             self.went_on = self.scheduler.now
         begun = self.scheduler.now_ns
@@ -427,14 +427,14 @@ cdef class Loop(TransportHost):
                     fd = events[i].fd
                     what = self.transports[fd]
                     if what is not None:
-                        self.take_event(what, events[i].events)
+                        self.handle_event(what, events[i].events)
             except Exception as fault:
                 if not isinstance(what, Transport):
                     raise
                 (<Transport>what).ended_by(fault)
         return 0
 
-    cdef int take_event(self, object what, uint32_t events) except -1:
+    cdef int handle_event(self, object what, uint32_t events) except -1:
         """Handle the epoll events of one descriptor."""
         cdef uint64_t begun
         cdef Transport transport
@@ -454,7 +454,7 @@ cdef class Loop(TransportHost):
             transport.writable()
         return 0
 
-    cdef int read_inside(self) except -1:
+    cdef int read_buffered_transports(self) except -1:
         """Read each transport with buffered octets once, since no event announces these."""
         cdef Transport transport
         cdef list inside = self.inside
@@ -472,14 +472,14 @@ cdef class Loop(TransportHost):
         """Let waiting clients make the admission steps that this wake reserved for them."""
         cdef Transport transport
         cdef uint64_t begun = self.poller.now()
-        self.steps_left += self.steps_kept
-        self.steps_kept = 0
-        while self.entering and self.steps_left > 0:
+        self.admission_steps_left += self.admission_steps_reserved
+        self.admission_steps_reserved = 0
+        while self.entering and self.admission_steps_left > 0:
             transport = self.entering.popleft()
             if transport.fd >= 0:
                 self.clock()
                 try:
-                    transport.go_in()
+                    transport.make_admission_step()
                 except Exception as fault:
                     transport.ended_by(fault)
         self.charge(begun)
@@ -488,12 +488,12 @@ cdef class Loop(TransportHost):
     cdef int finish_wake(self) except -1:
         cdef uint64_t begun
         if self.inside:
-            self.read_inside()
+            self.read_buffered_transports()
         if self.doorbell_is_set():
-            self.answer_bells()
+            self.service_doorbells()
         if self.control is not None and self.control.busy:
             begun = self.poller.now()
-            self.pieces.begin_piece()
+            self.pieces.begin_time_budget()
             self.control.go_on()
             self.charge(begun)
         if self.timers:
@@ -501,8 +501,8 @@ cdef class Loop(TransportHost):
         if self.scheduler.starved:
             self.check_starved()
         if self.scheduler.losing:
-            self.pieces.begin_piece()
-            self.scheduler.lose_links()
+            self.pieces.begin_time_budget()
+            self.scheduler.end_lost_links()
         if self.port_work.dirty:
             # Flush before the writes below, so that other workers run in parallel. Ring records must also precede the
             # events for the supervisor; see `read_rings`.
@@ -512,14 +512,14 @@ cdef class Loop(TransportHost):
             self.control.send()
         self.flush_connections()
         self.flush_ports()
-        if self.steps_kept:
+        if self.admission_steps_reserved:
             self.let_in()                  # after all established clients
         if self.scheduler.turns:
-            self.scheduler.give_turns()
+            self.scheduler.grant_turns()
         if self.scheduler.sliced:
             self.scheduler.resume_sliced()
         if self.scheduler.resumed:
-            self.pieces.begin_piece()
+            self.pieces.begin_time_budget()
             self.resume_connections()
             self.flush_connections()
             self.flush_ports()         # resumed frames may have written ring records
@@ -527,13 +527,13 @@ cdef class Loop(TransportHost):
             self.control.send()
         if stored_octets() != self.slot.buffered:
             if stored_octets() >= MUCH_OCTETS or self.slot.buffered >= MUCH_OCTETS:
-                self.used_memory()
+                self.note_memory_use()
             self.slot.buffered = stored_octets()
         self.scheduler.memory.note_content(self.slot.buffered, delivery_octets())
-        if self.scheduler.memory.untold:
-            self.scheduler.memory.withdraw_some()
+        if self.scheduler.memory.windows_to_shorten:
+            self.scheduler.memory.shorten_some_windows()
         if pools_grew() or blocks_grew():
-            self.used_memory()
+            self.note_memory_use()
         self.slot.windows_shut = self.scheduler.memory.windows_shut
         if self.scheduler.memory.given_up:
             self.slot.given_up += self.scheduler.memory.given_up
@@ -591,7 +591,7 @@ cdef class Loop(TransportHost):
         while self.scheduler.dirty:
             dirty = self.scheduler.dirty
             self.scheduler.dirty = []
-            self.flush_all(deliveries_first(dirty) if len(dirty) > 1 else dirty, later)
+            self.flush_all(order_deliveries_first(dirty) if len(dirty) > 1 else dirty, later)
         self.scheduler.dirty = later
         return 0
 
@@ -629,7 +629,7 @@ cdef class Loop(TransportHost):
                 each.end_by(fault)
                 continue
             if due:
-                self.call_at(due, self.starved_again(each))
+                self.call_at(due, self.recheck_starved(each))
 
-    def starved_again(self, each):
+    def recheck_starved(self, each):
         return lambda: self.scheduler.starved.append(each)

@@ -6,7 +6,7 @@ import resource
 from router.control.setup import WorkerSetup
 from router.process import come_soon
 from router.seccomp import deny_system_calls
-from workers.worker import Worker
+from workers.worker import WorkerRuntime
 
 
 def run(setup: WorkerSetup) -> int:
@@ -17,4 +17,4 @@ def run(setup: WorkerSetup) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     come_soon()
     deny_system_calls()
-    return Worker(setup).run()
+    return WorkerRuntime(setup).run()

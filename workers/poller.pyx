@@ -38,7 +38,7 @@ cdef extern from *:
     int epoll_wait_ns "sluice_epoll_wait_ns"(int epoll, epoll_event* events, int most, const timespec* limit) nogil
 
 cdef enum:
-    EVENTS_A_WAIT = 256        # most events of one wait, whatever the loop asks for
+    EVENTS_PER_WAIT = 256        # most events of one wait, whatever the loop asks for
 
 
 cdef class Poller:
@@ -105,20 +105,20 @@ cdef class EpollPoller(Poller):
         return self.control(EPOLL_CTL_DEL, fd, 0)
 
     cdef int wait(self, PollEvent* events, int most, int timeout) except -2:
-        cdef epoll_event[EVENTS_A_WAIT] found
+        cdef epoll_event[EVENTS_PER_WAIT] found
         cdef int count
-        if most > EVENTS_A_WAIT:
-            most = EVENTS_A_WAIT
+        if most > EVENTS_PER_WAIT:
+            most = EVENTS_PER_WAIT
         with nogil:
             count = epoll_wait(self.epoll, found, most, timeout)
         return self.found(events, found, count)
 
     cdef int wait_ns(self, PollEvent* events, int most, uint64_t ns) except -2:
-        cdef epoll_event[EVENTS_A_WAIT] found
+        cdef epoll_event[EVENTS_PER_WAIT] found
         cdef timespec limit
         cdef int count
-        if most > EVENTS_A_WAIT:
-            most = EVENTS_A_WAIT
+        if most > EVENTS_PER_WAIT:
+            most = EVENTS_PER_WAIT
         limit.tv_sec = ns // 1000000000
         limit.tv_nsec = ns % 1000000000
         with nogil:

@@ -9,17 +9,17 @@ from router.policy.decisions import UNAUTHORIZED
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
-    from workers.worker import Worker
+    from workers.worker import WorkerRuntime
 
 # Connections checked by one timer; each costs a few microseconds for each list of its authorities.
-LOOKED_A_STEP: Final = 64
+CONNECTIONS_PER_CHECK: Final = 64
 REVOKED: Final = (UNAUTHORIZED, "the certificate of this connection has been revoked")
 
 
 class Revocations:
     """Checks established connections when credentials change. Owner: the worker."""
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: "WorkerRuntime") -> None:
         self._worker: Final = worker
         self._due: deque[int] = deque()  # numbers of connections to check
 
@@ -48,7 +48,7 @@ class Revocations:
         loop.call_at(loop.scheduler.now + 1, self._step)
 
     def _step(self) -> None:
-        for _ in range(min(LOOKED_A_STEP, len(self._due))):
+        for _ in range(min(CONNECTIONS_PER_CHECK, len(self._due))):
             client = self._worker.clients.get(self._due.popleft())
             if client is None or client.connection.ended:
                 continue

@@ -17,7 +17,7 @@ cdef enum:
     NANOSECONDS = 1000000000   # in a second
 
 
-cdef inline bint is_awaited(DeliveryLink link, uint64_t before) noexcept:
+cdef inline bint waits_for_credit(DeliveryLink link, uint64_t before) noexcept:
     """True if something waits for credit on the link.
 
     That is a producer, a consumer that has not granted credit yet, or deliveries queued before `before` (ns) for a
@@ -131,7 +131,7 @@ cdef class SlotPool:
                 found.append((link, 0))
             if not slot.blocked_since or now - slot.blocked_since <= age:
                 continue
-            if is_awaited(link, now - age) == (slot.blocked != 0):
+            if waits_for_credit(link, now - age) == (slot.blocked != 0):
                 continue
             slot.blocked = not slot.blocked
             if slot.blocked:

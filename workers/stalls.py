@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from workers.worker import Worker
+    from workers.worker import WorkerRuntime
 
 INTERVAL_MS: Final = 1000
 # Most link slots checked at once, which bounds the time of a wake while messages wait.
-SLOTS_A_STEP: Final = 2048
+SLOTS_PER_CHECK: Final = 2048
 STEP_MS: Final = 1
 
 
@@ -16,7 +16,7 @@ class StallScan:
 
     __slots__ = ("_armed", "_worker")
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: "WorkerRuntime") -> None:
         self._worker = worker
         self._armed = False
 
@@ -38,7 +38,7 @@ class StallScan:
 
     def _check(self, start: int) -> None:
         loop = self._worker.loop
-        following = self._worker.slots.check_stalls(start, SLOTS_A_STEP, loop.scheduler.now_ns)
+        following = self._worker.slots.check_stalls(start, SLOTS_PER_CHECK, loop.scheduler.now_ns)
         if following:
             loop.call_at(loop.scheduler.now + STEP_MS, lambda: self._check(following))
         else:

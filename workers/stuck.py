@@ -7,12 +7,12 @@ timer runs only while the worker has links.
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from workers.worker import Worker
+    from workers.worker import WorkerRuntime
 
 SECOND_MS: Final = 1000
 SECOND_NS: Final = 1_000_000_000
 # Most link slots checked at once, which bounds the time of a wake while messages wait.
-SLOTS_A_STEP: Final = 2048
+SLOTS_PER_CHECK: Final = 2048
 STEP_MS: Final = 1
 
 
@@ -21,7 +21,7 @@ class StuckScan:
 
     __slots__ = ("_age", "_armed", "_interval", "_worker")
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: "WorkerRuntime") -> None:
         self._worker = worker
         self._interval: int = worker.router.stuck_scan_seconds
         self._age: int = worker.router.stuck_age_seconds
@@ -45,7 +45,7 @@ class StuckScan:
 
     def _look(self, start: int) -> None:
         loop = self._worker.loop
-        following, found = self._worker.slots.look(start, SLOTS_A_STEP, loop.scheduler.now_ns, self._age * SECOND_NS)
+        following, found = self._worker.slots.look(start, SLOTS_PER_CHECK, loop.scheduler.now_ns, self._age * SECOND_NS)
         for link, seconds in found:
             self._report(link.context, seconds)
         if following:

@@ -17,27 +17,27 @@ cdef enum:
     MOST_WAITS = 100000        # of a loop in memory that does not sleep; more mean that it never will
 
 
-class InjectedError(Exception):
+class InjectedTransportError(Exception):
     """Fault injected by a test."""
 
 
 cdef class FaultyTransport(TcpTransport):
-    """Transport that raises InjectedError in the operation that `fails` names: "read", "write" or "go on"."""
+    """Transport that raises InjectedTransportError in the operation that `fails` names: "read", "write" or "go on"."""
     cdef public str fails
 
     cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
         if self.fails == "read":
-            raise InjectedError("read")
+            raise InjectedTransportError("read")
         return TcpTransport.read_some(self, data, size)
 
     cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
         if self.fails == "write":
-            raise InjectedError("write")
+            raise InjectedTransportError("write")
         return TcpTransport.write_some(self, data, size)
 
     def go_on(self):
         if self.fails == "go on":
-            raise InjectedError("go on")
+            raise InjectedTransportError("go on")
         TcpTransport.go_on(self)
 
 
@@ -47,7 +47,7 @@ def count_in(Loop loop):
         use_worker_slot(NULL)
         use_samples(None, 0)
     else:
-        loop.count_here()
+        loop.use_own_counters()
 
 
 cdef class ScriptedTransport(Transport):
@@ -180,7 +180,7 @@ cdef class MemoryTransport(Transport):
         return events
 
 
-class Asleep(Exception):
+class LoopWouldSleep(Exception):
     """Raised when the loop would sleep: there is no event, and no timer is due."""
 
 
@@ -283,7 +283,7 @@ cdef class MemoryPoller(Poller):
             return count
         self.waits = 0
         self.until = None if timeout < 0 else self.time_ns // 1000000 + timeout
-        raise Asleep
+        raise LoopWouldSleep
 
     cdef void turn(self, PollEvent* events, int count, int first) noexcept:
         """Rotate the events so that the one at `first` is reported first, as epoll reports events in order of arrival.
@@ -321,7 +321,7 @@ cdef class MemoryPoller(Poller):
         return self.time_ns
 
 
-cdef class PatientPoller(MemoryPoller):
+cdef class PrecisePoller(MemoryPoller):
     """Poller that can wait for less than a millisecond, so that outcomes for other workers may share wakes."""
 
     def __cinit__(self):

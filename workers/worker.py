@@ -39,15 +39,15 @@ from router.log import CRITICAL, ERROR, LEVELS, WARNING, Log, LogError, LogSetti
 from router.policy.names import NameRules, compile_names
 from router.policy.quota import TenantQuota
 from router.websocket.site import Site
-from workers.background import Background
+from workers.background import BackgroundThread
 from workers.connections.admissions import Admissions
 from workers.connections.handler import ConnectionHandler
-from workers.control import Channels, Control, SocketChannels
+from workers.control import Channels, SocketChannels, WorkerControl
 from workers.credentials import CredentialStore
 from workers.frame_trace import Tracing
-from workers.inprocess import InProcess
+from workers.inprocess import InProcessRelay
 from workers.links.routed import RoutedEnds
-from workers.loop import Loop, bound_heap
+from workers.loop import Loop, set_heap_limits
 from workers.poller import Poller
 from workers.revocations import Revocations
 from workers.slots import SlotPool
@@ -64,7 +64,7 @@ from workers.transport.websocket import ClientSide, ServerSide, WebSocketTranspo
 GC_THRESHOLDS: Final = (200, 1, 25_000)
 # Most attaches that wait for a decision of the supervisor. Further ones wait until half of them are decided, so that
 # other events, such as control messages of routers, never wait behind more, however many links a client attaches.
-QUESTIONS_MOST: Final = 512
+MAX_UNDECIDED_ATTACHES: Final = 512
 DRAIN_STEP_MS: Final = 10
 LINES_AFTER_MS: Final = 100  # interval at which log lines are sent to management
 
@@ -99,7 +99,7 @@ def open_log(settings: dict[str, Any]) -> Log:
         return Log()
 
 
-class Worker:
+class WorkerRuntime:
     """Worker process. Owner: `run` of workers.main."""
 
     transport: Any = TcpTransport  # transport of a connection without TLS
@@ -109,8 +109,8 @@ class Worker:
         self.setup = setup
         self.router = setup.router
         self.log = open_log(setup.log)
-        self.log.on_line = self._line_written
-        self.lines_due = False  # lines wait to be sent to the supervisor
+        self.log.on_line = self._schedule_lines
+        self.lines_scheduled = False  # lines wait to be sent to the supervisor
         self.log_opened: int | None = None  # reopen count of the last log settings
         self.region = Region.attach(setup.region_fd)
         self.loop = Loop(self.region, setup.worker, poller)
@@ -135,7 +135,7 @@ class Worker:
         for port in self.ports:
             port.routed = self.routed.by_slot
             port.on_closed = self._port_closed
-        self.in_process = InProcess(self)
+        self.in_process = InProcessRelay(self)
         router, accept = setup.router, self.in_process.accept
         self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode)
         self.profiles: dict[str, Profile] = {}
@@ -149,10 +149,10 @@ class Worker:
         self.stuck = StuckScan(self)
         self.stalls = StallScan(self)
         self.tracing = Tracing(self)
-        self.background = Background(self.loop)
+        self.background = BackgroundThread(self.loop)
         self.live = False
         self.early: list[tuple[int, list[Op]]] = []  # deltas received before the snapshot that they follow
-        self.control = Control(
+        self.control = WorkerControl(
             channels or SocketChannels(setup),
             self.on_message,
             self.on_delta,
@@ -171,7 +171,7 @@ class Worker:
     def run(self) -> int:
         """Run until `drain`; return the exit status."""
         gc.set_threshold(*GC_THRESHOLDS)
-        bound_heap()
+        set_heap_limits()
         try:
             self.control.poll()
             if self.control.dirty:  # the loop sends events at the end of a wake, and there may be none
@@ -207,14 +207,14 @@ class Worker:
         if self.log.enabled(module, LEVELS[level]):
             self.control.send_event(control.Log(module, level, text))
 
-    def _line_written(self) -> None:
+    def _schedule_lines(self) -> None:
         """Send new lines to management, at most once in LINES_AFTER_MS."""
-        if not self.lines_due:
-            self.lines_due = True
+        if not self.lines_scheduled:
+            self.lines_scheduled = True
             self.loop.call_at(self.loop.scheduler.now + LINES_AFTER_MS, self._send_lines)
 
     def _send_lines(self) -> None:
-        self.lines_due = False
+        self.lines_scheduled = False
         counts, lines = self.log.take_news()
         self.control.send_event(control.Logged(counts, lines))
 
@@ -226,7 +226,7 @@ class Worker:
         """Execute an order of the supervisor. A fault closes the connection that the order is about."""
         self.loop.beat()
         try:
-            self._react(message, raw)
+            self._execute(message, raw)
         except Exception as fault:
             client = self._about(message)
             if client is None:
@@ -234,7 +234,7 @@ class Worker:
                 raise FatalFault(f"message {message.kind_name} of the supervisor: {what}") from fault
             client.connection.end_by(fault)
 
-    def _react(self, message: control.Order, raw: bytes | None) -> None:
+    def _execute(self, message: control.Order, raw: bytes | None) -> None:
         match message:
             case control.Rules():
                 self.rules[message.number] = compile_names(message.items, message.patterns)
@@ -339,7 +339,7 @@ class Worker:
             self.control.send_event(control.Resync())
             return
         if ops and isinstance(ops[-1], LaterOp):
-            self.control.send_in_company(control.Ack(epoch))
+            self.control.send_event_later(control.Ack(epoch))
         else:
             self.control.send_event(control.Ack(epoch))
 
@@ -428,7 +428,9 @@ class Worker:
         Raises TlsError."""
         profile, initiate, connection = client.profile, client.initiate, client.connection
         encrypted = profile.tls is not None and not asked
-        below = self._secured(client, descriptor) if encrypted else self.transport(self.loop, descriptor, connection)
+        below = (
+            self._tls_transport(client, descriptor) if encrypted else self.transport(self.loop, descriptor, connection)
+        )
         if not profile.websockets:
             return below
         if initiate is None:
@@ -450,7 +452,7 @@ class Worker:
         finally:
             opened.detach()
 
-    def _secured(self, client: ConnectionHandler, descriptor: int) -> TlsTransport:
+    def _tls_transport(self, client: ConnectionHandler, descriptor: int) -> TlsTransport:
         """Return a transport over TLS. Raises TlsError."""
         profile, initiate = client.profile, client.initiate
         context = self.credentials.of_endpoint(profile, server=initiate is None)
@@ -460,7 +462,7 @@ class Worker:
     def _ask_page(self, connection: int, request: bytes) -> int:
         """Return the descriptor of the supervisor's answer to a request for a page; -1: there will be none."""
         try:
-            return self.control.ask_page(connection, request)
+            return self.control.request_page(connection, request)
         except OSError as error:
             self.log.repeated(WARNING, "HTTP", "page", f"A request for a page is not answered: {error.strerror}")
             return -1
@@ -479,12 +481,12 @@ class Worker:
         self.admissions.done(client)
         self.in_process.forget(client.number)
 
-    def count_questions(self, more: int) -> None:
+    def count_undecided(self, more: int) -> None:
         """Change the number of attaches that wait for a decision."""
         self.questions += more
-        if self.questions >= QUESTIONS_MOST:
+        if self.questions >= MAX_UNDECIDED_ATTACHES:
             self.loop.scheduler.behind = True
-        elif self.questions <= QUESTIONS_MOST // 2:
+        elif self.questions <= MAX_UNDECIDED_ATTACHES // 2:
             self.loop.scheduler.behind = False
 
     def on_admission(self, message: control.Admitted | control.Denied) -> None:
@@ -573,13 +575,13 @@ class Worker:
     def release_slot(self, slot: Any) -> None:
         self.leave_slot(slot)
         self.slots.release(slot, self.loop.scheduler.now_ns)
-        self.loop.used_memory()
+        self.loop.note_memory_use()
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def on_drain(self, message: control.Drain) -> None:
         """Stop reading, send queued output, then end; at the deadline in any case."""
-        self.loop.stop_reading()
+        self.loop.pause_clients()
         self._drain_until(self.loop.scheduler.now + message.deadline_ms)
 
     def _drain_until(self, deadline: int) -> None:

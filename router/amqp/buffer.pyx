@@ -5,11 +5,11 @@ from libc.string cimport memcpy, memmove
 from router.amqp.block cimport BLOCK_LEAST, block_give, block_take, blocks_drop
 
 # Header of a pooled buffer.
-cdef struct Spare:
-    Spare* next
+cdef struct SpareBuffer:
+    SpareBuffer* next
     size_t room
 
-cdef Spare* pool = NULL
+cdef SpareBuffer* pool = NULL
 cdef size_t pooled = 0         # octets in the pool
 
 
@@ -50,7 +50,7 @@ cdef uint8_t* buffer_grow(WriteBuffer* b, size_t n) except NULL:
 
 cdef void buffer_release(WriteBuffer* b) noexcept:
     global pool, pooled
-    cdef Spare* spare = <Spare*>b.data
+    cdef SpareBuffer* spare = <SpareBuffer*>b.data
     if spare is not NULL:
         if b.room > BLOCK_LEAST:
             block_give(b.data, b.room)
@@ -68,7 +68,7 @@ cdef void buffer_release(WriteBuffer* b) noexcept:
 cdef void buffers_drop() noexcept:
     """Free all unused buffers."""
     global pool, pooled
-    cdef Spare* spare
+    cdef SpareBuffer* spare
     while pool is not NULL:
         spare = pool
         pool = spare.next

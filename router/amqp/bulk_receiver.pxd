@@ -5,7 +5,7 @@ from router.amqp.frames cimport Transfer
 from router.amqp.receiver cimport Receiver
 
 # Memory that Python code reads through the buffer protocol. Owner: the code that has the object.
-cdef class Octets:
+cdef class OctetBuffer:
     cdef uint8_t* data
     cdef readonly size_t size
 
@@ -15,9 +15,9 @@ cdef class Batch:
     cdef readonly uint32_t first           # delivery-id of the first delivery
     cdef readonly uint32_t last            # delivery-id of the last delivery
     cdef readonly size_t rows
-    cdef readonly Octets messages          # octets of all messages
-    cdef readonly Octets offsets           # rows + 1 int32: start of each message, and the end of the last one
-    cdef readonly Octets arrived           # rows int64: time of arrival in µs since 1970
+    cdef readonly OctetBuffer messages          # octets of all messages
+    cdef readonly OctetBuffer offsets           # rows + 1 int32: start of each message, and the end of the last one
+    cdef readonly OctetBuffer arrived           # rows int64: time of arrival in µs since 1970
 
 # Receiving link for many deliveries. Owner: its session, which has no other receiver.
 cdef class BulkReceiver(Receiver):

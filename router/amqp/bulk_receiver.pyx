@@ -28,7 +28,7 @@ cdef enum:
     FIRST_ROWS = 1024
 
 
-cdef class Octets:
+cdef class OctetBuffer:
     """Memory that readers access through the buffer protocol."""
 
     def __dealloc__(self):
@@ -43,9 +43,9 @@ cdef class Octets:
         return self.size
 
 
-cdef Octets octets_of(void* data, size_t size):
+cdef OctetBuffer octets_of(void* data, size_t size):
     """Wrap memory, and take ownership of it."""
-    cdef Octets octets = Octets.__new__(Octets)
+    cdef OctetBuffer octets = OctetBuffer.__new__(OctetBuffer)
     octets.data = <uint8_t*>data
     octets.size = size
     return octets

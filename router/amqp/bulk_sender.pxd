@@ -1,19 +1,19 @@
 """Sending link for many messages without a Python object for each."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.endpoint cimport EntryOwner
+from router.amqp.endpoint cimport DeliveryEntryOwner
 from router.amqp.sender cimport Sender
 
 # Message that was given to a link. Begins like the entries in the maps of a session.
-cdef struct Row:
-    EntryOwner* owner
+cdef struct MessageRow:
+    DeliveryEntryOwner* owner
     void* messages             # borrowed Messages, which its link keeps
     uint32_t id                # delivery-id
     uint8_t state              # ROW_
 
 # Consecutive encoded messages, and which of them are done. It is filled first, then sent, and outlives the links by
 # which it is sent. Owner: the code that created it, and a link until all messages are done.
-cdef class Messages:
+cdef class MessageBatch:
     cdef uint8_t* data
     cdef readonly size_t size
     cdef size_t room
@@ -21,7 +21,7 @@ cdef class Messages:
     cdef size_t ends_room
     cdef readonly size_t count
     cdef readonly size_t left              # number of messages that are not done
-    cdef Row* rows                         # NULL until sent
+    cdef MessageRow* rows                         # NULL until sent
     cdef size_t next                       # index of the first message that is not fully written to its link
     cdef size_t begun                      # number of its octets that are written
     cdef object link                       # its BulkSender, or None
@@ -34,10 +34,10 @@ cdef class BulkSender(Sender):
     # Options, set before the link is attached.
     cdef public bint presettled            # all messages are sent settled
     cdef public uint32_t most              # most messages that may be unsettled; 0: any number
-    cdef readonly uint32_t flying          # number of messages written and not done
+    cdef readonly uint32_t rows_in_flight          # number of messages written and not done
     cdef readonly uint64_t accepted
     cdef list kept                         # Messages objects that are not done
     cdef bint abort                        # the message being written was settled
-    cdef int write_row(self, Messages messages, size_t* budget) except -1
-    cdef int skip_done(self, Messages messages) except -1
-    cdef int done(self, Row* row) except -1
+    cdef int write_row(self, MessageBatch messages, size_t* budget) except -1
+    cdef int skip_done(self, MessageBatch messages) except -1
+    cdef int done(self, MessageRow* row) except -1

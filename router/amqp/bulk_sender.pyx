@@ -1,4 +1,4 @@
-"""Sending link for many messages without a Python object for each: their octets are stored consecutively (`Messages`),
+"""Sending link for many messages without a Python object for each: their octets are stored consecutively (`MessageBatch`),
 and accepted messages are only counted.
 
 The handler is a Python object with
@@ -35,7 +35,7 @@ cdef enum:
     ROW_DONE = 2
 
 
-cdef class Messages:
+cdef class MessageBatch:
     def __dealloc__(self):
         free(self.data)
         free(self.ends)
@@ -44,7 +44,7 @@ cdef class Messages:
     @classmethod
     def of(cls, messages):
         """Create it from an iterable of encoded messages."""
-        cdef Messages made = cls()
+        cdef MessageBatch made = cls()
         for each in messages:
             made.add(each)
         return made
@@ -107,7 +107,7 @@ cdef class BulkSender(Sender):
     def __cinit__(self, handler, **options):
         self.kept = []
 
-    def give(self, Messages messages not None):
+    def give(self, MessageBatch messages not None):
         """Send the messages that are not done. Messages of a lost link can be given to the next link."""
         cdef size_t row
         if is_detached(self):
@@ -117,7 +117,7 @@ cdef class BulkSender(Sender):
         if messages.left == 0:
             return
         if messages.rows is NULL:
-            messages.rows = <Row*>calloc(messages.count, sizeof(Row))
+            messages.rows = <MessageRow*>calloc(messages.count, sizeof(MessageRow))
             if messages.rows is NULL:
                 raise MemoryError("messages")
             for row in range(messages.count):
@@ -131,7 +131,7 @@ cdef class BulkSender(Sender):
 
     def settle_written(self):
         """Mark all messages written settled as done; return their number."""
-        cdef Messages messages
+        cdef MessageBatch messages
         cdef size_t row
         cdef uint64_t before = self.accepted
         if self.presettled:
@@ -142,24 +142,24 @@ cdef class BulkSender(Sender):
                         self.done(&messages.rows[row])
         return self.accepted - before
 
-    cdef int done(self, Row* row) except -1:
-        cdef Messages messages = <Messages>row.messages
+    cdef int done(self, MessageRow* row) except -1:
+        cdef MessageBatch messages = <MessageBatch>row.messages
         row.state = ROW_DONE
-        self.flying -= 1
+        self.rows_in_flight -= 1
         messages.left -= 1
         if messages.left == 0:
             messages.link = None
             self.kept.remove(messages)
         return 0
 
-    cdef int skip_done(self, Messages messages) except -1:
+    cdef int skip_done(self, MessageBatch messages) except -1:
         while messages.next < messages.count and messages.rows[messages.next].state == ROW_DONE:
             messages.next += 1
         return 0
 
     cdef int pump(self, size_t budget) except -1:
         cdef Session session = self.session
-        cdef Messages messages
+        cdef MessageBatch messages
         if is_detached(self) or session.ended:
             return TURN_DONE
         while self.queue:
@@ -169,7 +169,7 @@ cdef class BulkSender(Sender):
                 if messages.next == messages.count:
                     self.queue.popleft()
                     continue
-                if not self.credit or (self.most and self.flying >= self.most):
+                if not self.credit or (self.most and self.rows_in_flight >= self.most):
                     break
             if not session.remote_incoming_window:
                 return TURN_WINDOW
@@ -180,11 +180,11 @@ cdef class BulkSender(Sender):
             self.finish_drain()
         return TURN_DONE
 
-    cdef int write_row(self, Messages messages, size_t* budget) except -1:
+    cdef int write_row(self, MessageBatch messages, size_t* budget) except -1:
         """Write one frame of a message."""
         cdef Session session = self.session
         cdef Connection connection = session.connection
-        cdef Row* row = &messages.rows[messages.next]
+        cdef MessageRow* row = &messages.rows[messages.next]
         cdef size_t start = messages.start_of(messages.next)
         cdef size_t left = messages.ends[messages.next] - start - messages.begun
         cdef size_t part = connection.remote_max_frame - TRANSFER_ROOM
@@ -205,7 +205,7 @@ cdef class BulkSender(Sender):
             if not self.presettled and not map_put(&session.sent, row.id, row):
                 raise delivery_id_in_use()
             row.state = ROW_FLIES
-            self.flying += 1
+            self.rows_in_flight += 1
             session.next_delivery_id += 1
             self.delivery_count += 1
             self.credit -= 1
@@ -226,8 +226,8 @@ cdef class BulkSender(Sender):
         return 0
 
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        cdef Row* row = <Row*>entry
-        cdef Messages messages = <Messages>row.messages
+        cdef MessageRow* row = <MessageRow*>entry
+        cdef MessageBatch messages = <MessageBatch>row.messages
         cdef Slice none
         cdef size_t at = row - messages.rows
         if not settled:
@@ -240,7 +240,7 @@ cdef class BulkSender(Sender):
             self.abort = True              # the rest of it is of no use
             self.mark_ready()
         self.done(row)
-        if self.most and self.flying == self.most - 1 and self.queue:
+        if self.most and self.rows_in_flight == self.most - 1 and self.queue:
             self.mark_ready()
         if kind == D_ACCEPTED:
             self.accepted += 1
@@ -249,11 +249,11 @@ cdef class BulkSender(Sender):
         return 0
 
     cdef bint has_deliveries(self) noexcept:
-        return self.flying > 0 and not self.presettled
+        return self.rows_in_flight > 0 and not self.presettled
 
     cdef int forget_all(self) except -1:
         """Make unfinished messages wait again, for another link."""
-        cdef Messages messages
+        cdef MessageBatch messages
         cdef size_t row
         for messages in self.kept:
             for row in range(messages.count):
@@ -264,5 +264,5 @@ cdef class BulkSender(Sender):
             messages.link = None
         self.kept = []
         self.queue.clear()
-        self.flying = 0
+        self.rows_in_flight = 0
         return 0

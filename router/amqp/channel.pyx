@@ -5,13 +5,13 @@ cdef class Channel:
     cdef bint turn(self) except *:
         raise NotImplementedError
 
-    cdef void room_again(self) noexcept:
+    cdef void reopen_window(self) noexcept:
         pass
 
     cdef void shorten_window(self) noexcept:
         pass
 
-    cdef bint stands_still(self, uint64_t now) noexcept:
+    cdef bint has_waited_too_long(self, uint64_t now) noexcept:
         return False
 
     cdef void survey(self, Survey* found) noexcept:
@@ -29,7 +29,7 @@ cdef class Channel:
     cdef int lost(self) except -1:
         raise NotImplementedError
 
-    cdef bint lose_some(self, uint32_t most, uint32_t* ended) except *:
+    cdef bint end_some_links(self, uint32_t most, uint32_t* ended) except *:
         raise NotImplementedError
 
     cdef int answered(self, uint16_t number, list items) except -1:

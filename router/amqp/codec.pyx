@@ -20,7 +20,7 @@ from router.amqp.spec cimport (
 from router.amqp.errors import malformed
 
 cdef enum:
-    MOST_EMPTY = 256           # most items of an array whose items have no octets
+    MAX_EMPTY_ITEMS = 256           # most items of an array whose items have no octets
     MAX_DEPTH = 32             # most nested values; deeper nesting is an attack, not a message
 
 # Octets behind the constructor, by its upper half (part 1, figure 1.4): the fixed width, or the negated width of the
@@ -370,7 +370,7 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
     code = data[at]
     at += 1
     # For items without octets (null, true, list0 …) the count would be the only bound.
-    if count > (end - at if WIDTH[code >> 4] else MOST_EMPTY):
+    if count > (end - at if WIDTH[code >> 4] else MAX_EMPTY_ITEMS):
         raise malformed("more items than octets", at)
     if depth >= MAX_DEPTH:
         raise malformed("nested too deeply", at)

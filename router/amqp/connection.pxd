@@ -56,14 +56,14 @@ cdef class Connection(ConnectionChannels):
     cdef int begin_amqp(self) except -1
     cdef bint refused(self, bint sasl) except -1
     cdef int answered_header(self, bytes text) except -1
-    cdef bint takes_turn(self) except *
-    cdef int end_slice(self) except -1
-    cdef int lose_channels(self) except -1
+    cdef bint may_take_frame(self) except *
+    cdef int pause_for_slice(self) except -1
+    cdef int end_sessions(self) except -1
     cdef int drop(self, object error=*) except -1
     cdef int finish(self, object error) except -1
     cdef int begin(self, uint16_t number, list items) except -1
     cdef bint overdue(self, uint64_t now) noexcept
-    cdef void excuse(self, uint64_t went_on) noexcept
+    cdef void extend_deadline(self, uint64_t went_on) noexcept
     cpdef void pause(self, uint32_t reason)
     cpdef void resume(self, uint32_t reason)
     cpdef void fail(self, object error)

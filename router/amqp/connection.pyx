@@ -38,7 +38,7 @@ from router.amqp.memory cimport CONNECTION_CONTENT
 from router.amqp.object_table cimport ObjectTable, number_at
 from router.amqp.performatives cimport open_body, open_fields, open_values
 from router.amqp.quota cimport Quota
-from router.amqp.scheduler cimport FRAMES_A_TURN, slice_used
+from router.amqp.scheduler cimport FRAMES_PER_TURN, slice_used
 from router.amqp.spec cimport (
     FRAME_AMQP, FRAME_HEADER, FRAME_SASL, MIN_MAX_FRAME_SIZE, P_ATTACH, P_BEGIN, P_CLOSE, P_DETACH, P_END, P_OPEN,
     T_SMALLULONG,
@@ -150,7 +150,7 @@ cdef class Connection(ConnectionChannels):
         self.last_received = self.scheduler.now
         if self.finished or self.answers_later:
             return size
-        self.turn_left = FRAMES_A_TURN
+        self.turn_left = FRAMES_PER_TURN
         self.scheduler.charged += self.scheduler.work
         self.scheduler.work = 0
         try:
@@ -182,7 +182,7 @@ cdef class Connection(ConnectionChannels):
         while size - at >= FRAME_HEADER and not self.paused and self.state != CLOSED:
             if self.state == HEADER or self.state == HEADER2:
                 if self.traced:
-                    self.show_received(data + at, FRAME_HEADER)
+                    self.trace_received(data + at, FRAME_HEADER)
                 self.protocol_header(data + at)
                 at += FRAME_HEADER
                 continue
@@ -192,7 +192,7 @@ cdef class Connection(ConnectionChannels):
             if length > size - at:
                 break
             if self.traced:
-                self.show_received(data + at, length)
+                self.trace_received(data + at, length)
             if self.state == SASL:
                 self.sasl_frame(data + at, length)
                 at += length
@@ -202,12 +202,12 @@ cdef class Connection(ConnectionChannels):
             else:
                 at += length
                 if slice_used(self.scheduler):
-                    self.end_slice()
+                    self.pause_for_slice()
         if self.content is not NULL:
             self.withdraw_windows()
         return at
 
-    cdef int end_slice(self) except -1:
+    cdef int pause_for_slice(self) except -1:
         """Pause the following frames, or the rest of the current one, until other connections had their turn."""
         self.pause(PAUSE_SLICE)
         self.scheduler.sliced.append(self)
@@ -237,7 +237,7 @@ cdef class Connection(ConnectionChannels):
             p = open_described(p, end, &code)
             if p is NULL:
                 raise RemoteError("connection", "amqp:decode-error", "frame body is not a performative")
-        if not P_ATTACH < code < P_DETACH and not self.takes_turn():
+        if not P_ATTACH < code < P_DETACH and not self.may_take_frame():
             return FRAME_WAITS
         if P_BEGIN < code < P_END and self.state == OPEN:
             found = number_at(<void*>self.channels, number)
@@ -249,9 +249,9 @@ cdef class Connection(ConnectionChannels):
             return channel.frame(<uint8_t>code, p, end)
         return self.cold_frame(code, number, p, end)
 
-    cdef bint takes_turn(self) except *:
+    cdef bint may_take_frame(self) except *:
         """Take a frame with interpreter work, if a turn is left. False: the frame waits until others had their turn."""
-        cdef bint waited = self.granted and self.turn_left == FRAMES_A_TURN
+        cdef bint waited = self.granted and self.turn_left == FRAMES_PER_TURN
         if self.scheduler.behind or self.turn_left == 0 or (self.scheduler.frames_left == 0 and not self.granted) \
                 or not (waited or self.scheduler.has_time()):
             self.pause(PAUSE_TURN)
@@ -263,7 +263,7 @@ cdef class Connection(ConnectionChannels):
         self.scheduler.frames += 1
         return True
 
-    cdef int take_turn(self) except -1:
+    cdef int resume_turn(self) except -1:
         self.granted = True
         self.resume(PAUSE_TURN)
         return 0
@@ -272,7 +272,7 @@ cdef class Connection(ConnectionChannels):
         cdef Channel channel
         if code == P_OPEN and self.state == OPENING:
             if not self.initiator:
-                self.open_frame = open_again(p, end)
+                self.open_frame = encode_open_frame(p, end)
             self.read_open(split_fields(p, end))  # errors in it are answered by an open and a close
             self.state = OPEN
             self.process.connections.add(self)
@@ -308,7 +308,7 @@ cdef class Connection(ConnectionChannels):
             self.handler.on_session_error(self, error)
         self.channels.remove(number)
         channel.end()
-        return self.lose_channel(channel)
+        return self.add_lost_session(channel)
 
     cdef int protocol_header(self, const uint8_t* p) except -1:
         cdef bytes text = PyBytes_FromStringAndSize(<const char*>p, FRAME_HEADER)
@@ -439,7 +439,7 @@ cdef class Connection(ConnectionChannels):
         self.close_received = True
         self.remote_error = read_error(items[0]) if items else None
         self.then = THEN_CLOSING
-        return self.lose_channels()
+        return self.end_sessions()
 
     def answer_close(self):
         """Answer the peer's close, which `on_closing` has delayed."""
@@ -476,7 +476,7 @@ cdef class Connection(ConnectionChannels):
 
     cdef int close_for_awaited(self, size_t octets) except -1:
         self.process.given_up += 1
-        self.handler.on_awaited(self, octets)
+        self.handler.on_evicted_for_unsettled(self, octets)
         self.close(RESOURCE_LIMIT, "too many deliveries are unsettled, and their memory is needed")
         return 0
 
@@ -520,7 +520,7 @@ cdef class Connection(ConnectionChannels):
         if self.then != THEN_CLOSING:          # otherwise the handler is to be notified of the peer's close first
             self.then = THEN_CLOSED
         self.mark_dirty()
-        return self.lose_channels()
+        return self.end_sessions()
 
     def release(self):
         """Drop the reference to the handler, which refers to the connection, after the handler was notified of the
@@ -530,7 +530,7 @@ cdef class Connection(ConnectionChannels):
         else:
             self.handler = None
 
-    cdef int lose_channels(self) except -1:
+    cdef int end_sessions(self) except -1:
         """End all sessions, then continue with `then`. An exception for one session does not keep the others from
         being lost.
         """
@@ -551,9 +551,9 @@ cdef class Connection(ConnectionChannels):
         self.local_channels = ObjectTable()
         self.forget_output()
         self.let_go()
-        return self.lose_more()
+        return self.end_some_lost_links()
 
-    cdef int all_lost(self) except -1:
+    cdef int on_all_links_ended(self) except -1:
         """Continue after the last lost link has ended: notify the handler."""
         cdef int then = self.then
         cdef bint later = False
@@ -620,7 +620,7 @@ cdef class Connection(ConnectionChannels):
         return self.local_idle and not self.paused and (self.state == OPEN or (self.initiator and self.state < OPEN)) \
             and now >= self.last_received + self.local_idle
 
-    cdef void excuse(self, uint64_t went_on) noexcept:
+    cdef void extend_deadline(self, uint64_t went_on) noexcept:
         """Extend the handshake deadline after this process did not run until `went_on` (ms), since the peer got no
         answer meanwhile."""
         if self.handshake_deadline and went_on + self.handshake_ms > self.handshake_deadline:
@@ -673,7 +673,7 @@ cdef class Connection(ConnectionChannels):
         return self.receive(p, len(data))
 
 
-cdef bytes open_again(const uint8_t* p, const uint8_t* end):
+cdef bytes encode_open_frame(const uint8_t* p, const uint8_t* end):
     """Return the frame of an open with these fields (an encoded list)."""
     return OPEN_FRAME.pack(OPEN_FRAME.size + (end - p), 2, 0, 0, 0, T_SMALLULONG, P_OPEN) \
         + PyBytes_FromStringAndSize(<const char*>p, end - p)

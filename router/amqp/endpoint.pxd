@@ -24,11 +24,11 @@ cdef enum:
     TURN_WINDOW = 2            # it waits for the session's window
 
 # Delivery as the maps of a session know it. Delivery structs of all kinds of links begin like this.
-cdef struct EntryOwner:
+cdef struct DeliveryEntryOwner:
     void* link                 # borrowed Endpoint
 
-cdef struct Entry:
-    EntryOwner* owner
+cdef struct DeliveryEntry:
+    DeliveryEntryOwner* owner
 
 # Base class of links. Owner: its session.
 cdef class Endpoint:
@@ -54,11 +54,11 @@ cdef class Endpoint:
     cdef Meter* streams                    # octets held of messages in several frames; NULL before the first
     cdef Meter* whole                      # octets held of messages that were stored whole
     cdef uint32_t looked_at                # `progress` at the last survey
-    cdef uint64_t stood_since              # time in ms of the survey that last found a change of `progress`
+    cdef uint64_t stuck_since              # time in ms of the survey that last found a change of `progress`
     cdef int join(self, object session) except -1  # note that the link has its handle in this session
     cdef int live(self, uint8_t event) except -1   # apply an event (LifeEvent) to the state
-    cdef int attach_came(self) except -1           # handle the peer's attach
-    cdef int begin_life(self) except -1            # begin the life of the link in its session
+    cdef int on_peer_attach(self) except -1           # handle the peer's attach
+    cdef int begin_state(self) except -1            # begin the life of the link in its session
     cdef size_t octets_held(self) noexcept        # octets of `streams` and `whole`
     cdef size_t octets_unrouted(self) noexcept    # octets held of a message that is still arriving and not routed yet
     # Octets of deliveries that arrived on the link and count for its connection, or that wait for its peer's outcome.
@@ -85,7 +85,7 @@ cdef class Endpoint:
     cdef int grant(self) except -1         # write the flow that want_flow requested
     cdef int forget_ready(self) except -1
     # Release some deliveries of a link that is about to be lost. True: the others can be released with its loss.
-    cdef bint shed(self) except *
+    cdef bint release_some_deliveries(self) except *
     # End the link because of an event: ON_DETACH, ON_PEER_DETACH or ON_SESSION_LOST.
     cdef int lost(self, uint8_t event) except -1
     cdef int confirm(self) except -1  # continue an end whose answer the handler has held back, or does not hold back

@@ -20,10 +20,10 @@ cdef class Endpoint:
         self.life = life_after(self.life, event, self.name)
         return 0
 
-    cdef int begin_life(self) except -1:
-        return self.live(ON_OUR_ATTACH) if self.initiated else self.attach_came()
+    cdef int begin_state(self) except -1:
+        return self.live(ON_OUR_ATTACH) if self.initiated else self.on_peer_attach()
 
-    cdef int attach_came(self) except -1:
+    cdef int on_peer_attach(self) except -1:
         self.live(ON_PEER_ATTACH)
         if self.life == LIFE_PENDING and not self.awaits_decision:
             self.live(ON_DECIDED)
@@ -57,7 +57,7 @@ cdef class Endpoint:
     cdef int last_resort(self, size_t held) except -1:
         raise NotImplementedError
 
-    cdef bint shed(self) except *:
+    cdef bint release_some_deliveries(self) except *:
         return True
 
     cdef int lost(self, uint8_t event) except -1:

@@ -15,7 +15,7 @@ cdef class Link(Endpoint):
     cdef readonly Session session
     cdef public object context             # the creator's object for the link
     cdef uint64_t size                     # octets received of the message in progress
-    cdef uint32_t sized                    # delivery-id of that message
+    cdef uint32_t sized_delivery_id                    # delivery-id of that message
     cdef bint sized_settled                # the peer has settled that message
     cdef bint oversized                    # that message is too large: the rest of it is dropped
     cdef bint credit_withheld              # in the connection's list of links that get credit later
@@ -30,6 +30,6 @@ cdef class Link(Endpoint):
     cdef int oversized_rest(self, const Transfer* t) except -1
     # Show the handler each message that arrives or leaves.
     cdef public bint logged
-    cdef int show_message(self, const uint8_t* data, size_t size) except -1
+    cdef int trace_message(self, const uint8_t* data, size_t size) except -1
     cdef int mark_ready(self) except -1    # list the link for a turn to write, if it may have queued deliveries
     cdef int leave(self, bint closed) except -1

@@ -50,7 +50,7 @@ cdef class Link(Endpoint):
         if self.oversized:
             return self.oversized_rest(t)
         if self.size == 0 and t.has_delivery_id:
-            self.sized = t.delivery_id
+            self.sized_delivery_id = t.delivery_id
             self.sized_settled = False
         self.sized_settled = self.sized_settled or t.settled
         self.size += t.payload.size
@@ -83,7 +83,7 @@ cdef class Link(Endpoint):
             s.data = state
             s.size = len(state)
             session.flush_reports()
-            session.write_report(True, self.sized, 1, &s, True)
+            session.write_report(True, self.sized_delivery_id, 1, &s, True)
         if not is_detached(self):
             session.send_detach(self.handle, True)
         session.connection.close(CONNECTION_FORCED, SIZE_EXCEEDED)
@@ -122,7 +122,7 @@ cdef class Link(Endpoint):
 
     cdef int last_resort(self, size_t held) except -1:
         self.session.connection.process.given_up += 1
-        self.session.connection.handler.on_given_up(self, held, self.give_up())
+        self.session.connection.handler.on_link_evicted(self, held, self.give_up())
         return 0
 
     cdef uint32_t progress(self) noexcept:
@@ -139,7 +139,7 @@ cdef class Link(Endpoint):
             session.connection.want_turn(session, front)
         return 0
 
-    cdef int show_message(self, const uint8_t* data, size_t size) except -1:
+    cdef int trace_message(self, const uint8_t* data, size_t size) except -1:
         self.session.handler.on_message(self, data[:size if size < MESSAGE_OCTETS else MESSAGE_OCTETS])
         return 0
 

@@ -16,7 +16,7 @@ cdef enum:
 
     FREE_PROMISED = 2          # windows promise 1/FREE_PROMISED of the free octets
     FREE_LEAST = 16            # windows are not shortened again while less than 1/FREE_LEAST of the bound is free
-    CONNECTIONS_A_WAKE = 256   # connections whose windows are shortened in one wake
+    SHORTENED_CONNECTIONS_PER_WAKE = 256   # connections whose windows are shortened in one wake
     # Least part of each connection, whatever others hold: all connections together may hold 1/LEAST_SHARE of the
     # process's bound, each of them at most LEAST_MOST octets.
     LEAST_SHARE = 8
@@ -43,18 +43,18 @@ cdef class ProcessMemory:
     cdef bint watched                 # in `starved`, which checks whether somebody waits for room
     cdef set withheld                 # Connections that continue when the process is no longer crowded
     cdef set connections              # open Connections
-    cdef uint64_t walked              # time in ms of the last survey of all links on behalf of one connection
+    cdef uint64_t surveyed_at              # time in ms of the last survey of all links on behalf of one connection
     cdef uint64_t look_at             # time in ms of the next survey of all links while the process is crowded
     cdef public uint64_t windows_shut  # sessions whose window is shut until something is taken
     # Windows are promises of memory: see `window_octets`.
     cdef uint64_t withdraw_at         # octets held at which windows are shortened next
-    cdef readonly list untold         # Connections whose windows are still to be shortened
+    cdef readonly list windows_to_shorten         # Connections whose windows are still to be shortened
     # Links evicted at a bound of memory. The event loop adds the number to its counters and resets it.
     cdef public uint64_t given_up
     cdef int note_content(self, uint64_t stored, uint64_t deliveries) except -1
-    cdef uint64_t least_octets(self) noexcept
+    cdef uint64_t guaranteed_octets(self) noexcept
     cdef uint64_t window_octets(self) noexcept
-    cdef void withdraw_some(self) noexcept
+    cdef void shorten_some_windows(self) noexcept
     cdef void survey(self, Survey* found) noexcept
     # Survey the consumers' links. connection: see Survey. copies: most messages in queues to examine.
     cdef void survey_consumers(self, Survey* found, const Meter* connection, uint32_t copies) noexcept
@@ -76,14 +76,14 @@ cdef class ConnectionMemory:
     cdef Meter* content_meter(self) except NULL
     cdef bint content_full(self) noexcept
     cdef bint full(self) noexcept
-    cdef bint must_wait(self, bint promised) noexcept
+    cdef bint must_defer_transfer(self, bint promised) noexcept
     cdef uint64_t window_octets(self) noexcept
     cdef void withdraw_windows(self) noexcept
     cdef void shorten_windows(self) noexcept
     cdef void wait_for_room(self, Channel channel) noexcept
-    cdef void note_waiting(self) noexcept   # have the meter report when octets are freed
-    cdef void room_again(self) noexcept
-    cdef bint stands_still(self) noexcept
+    cdef void watch_meter(self) noexcept   # have the meter report when octets are freed
+    cdef void reopen_window(self) noexcept
+    cdef bint has_waited_too_long(self) noexcept
     cdef void survey(self, Survey* found) noexcept
     cdef void withhold(self, Endpoint link) noexcept
     cdef void grant_withheld(self) noexcept

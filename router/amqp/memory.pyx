@@ -11,7 +11,7 @@ from router.amqp.survey cimport STANDSTILL_MS
 
 cdef enum:
     WALK_MS = 100              # time between surveys of all links of the process on behalf of one connection
-    COPIES_A_LOOK = 100000     # most messages in consumers' queues that one check of the bound counts
+    COPIES_PER_SURVEY = 100000     # most messages in consumers' queues that one check of the bound counts
 
 
 cdef class ProcessMemory:
@@ -20,7 +20,7 @@ cdef class ProcessMemory:
         self.withheld = set()
         self.connections = set()
         self.content_limit = PROCESS_CONTENT
-        self.untold = []
+        self.windows_to_shorten = []
 
     cdef int note_content(self, uint64_t stored, uint64_t deliveries) except -1:
         """Update the octets held by messages and deliveries, and enter or leave the crowded state.
@@ -35,7 +35,7 @@ cdef class ProcessMemory:
         if is_short(held, self.content_limit):
             if held >= self.withdraw_at:
                 self.withdraw_at = next_withdrawal(held, self.content_limit)
-                self.untold = list(self.connections)
+                self.windows_to_shorten = list(self.connections)
         else:
             self.withdraw_at = 0
         if held >= self.content_limit:
@@ -49,10 +49,10 @@ cdef class ProcessMemory:
             self.withheld = set()
             for connection in withheld:
                 connection.grant_withheld()
-                connection.room_again()
+                connection.reopen_window()
         return 0
 
-    cdef uint64_t least_octets(self) noexcept:
+    cdef uint64_t guaranteed_octets(self) noexcept:
         """Return the octets that each connection may hold, whatever others hold, so that connections whose messages
         pass make progress."""
         return min(self.content_limit // (LEAST_SHARE * max(len(self.connections), 1)), LEAST_MOST)
@@ -63,14 +63,14 @@ cdef class ProcessMemory:
         if not is_short(self.content, self.content_limit):
             return NO_BOUND
         self.withdraw_at = min(self.withdraw_at, next_withdrawal(self.content, self.content_limit))
-        return max(free_of(self.content, self.content_limit) // max(len(self.connections), 1), self.least_octets())
+        return max(free_of(self.content, self.content_limit) // max(len(self.connections), 1), self.guaranteed_octets())
 
-    cdef void withdraw_some(self) noexcept:
-        """Shorten the windows of up to CONNECTIONS_A_WAKE connections."""
+    cdef void shorten_some_windows(self) noexcept:
+        """Shorten the windows of up to SHORTENED_CONNECTIONS_PER_WAKE connections."""
         cdef ConnectionMemory connection
-        for connection in self.untold[-CONNECTIONS_A_WAKE:]:
+        for connection in self.windows_to_shorten[-SHORTENED_CONNECTIONS_PER_WAKE:]:
             connection.shorten_windows()
-        del self.untold[-CONNECTIONS_A_WAKE:]
+        del self.windows_to_shorten[-SHORTENED_CONNECTIONS_PER_WAKE:]
 
     def check_starved(self):
         """Check the bound while the process is crowded; return the time in ms of the next check, 0: none.
@@ -94,12 +94,12 @@ cdef class ProcessMemory:
             return self.clock.now + WALK_MS
         for connection in self.withheld:
             if not connection.content_full():
-                waited = connection.stands_still() or waited
+                waited = connection.has_waited_too_long() or waited
         memset(&held, 0, sizeof(Survey))
         self.survey(&held)
         if waited or is_exceeded(self.content, self.content_limit):
             # No window here limits what other workers send, and the links by which messages came may have ended.
-            self.survey_consumers(&queued, NULL, COPIES_A_LOOK)
+            self.survey_consumers(&queued, NULL, COPIES_PER_SURVEY)
             total = held.stuck + held.moving + held.unrouted + queued.stuck + queued.moving + self.deliveries
             ended = self.end_awaited(&queued)
             if ended == ENDED_NOTHING and queued.stuck >= held.stuck:
@@ -131,8 +131,8 @@ cdef class ProcessMemory:
                 most = found.unrouted - before
                 link = found.unrouted_link
                 held = found.unrouted_held
-            if found.awaited - awaited > found.awaited_most:
-                found.awaited_most = found.awaited - awaited
+            if found.awaited - awaited > found.largest_awaited:
+                found.largest_awaited = found.awaited - awaited
                 found.awaited_by = <void*>connection
         found.unrouted_link = link
         found.unrouted_held = held
@@ -171,10 +171,10 @@ cdef class ProcessMemory:
         and brokers are a quarter of what the process holds."""
         cdef ConnectionMemory connection
         if consumers.awaited_by is NULL or consumers.awaited < self.content // 4 \
-                or consumers.awaited_most < self.least_octets():
+                or consumers.largest_awaited < self.guaranteed_octets():
             return ENDED_NOTHING
         connection = <ConnectionMemory>consumers.awaited_by
-        connection.close_for_awaited(consumers.awaited_most)
+        connection.close_for_awaited(consumers.largest_awaited)
         return ENDED_AWAITED
 
     def end_by(self, fault):
@@ -202,7 +202,7 @@ cdef class ConnectionMemory:
         """True if the connection or the process holds all octets that it may."""
         return self.process.crowded or self.content_full()
 
-    cdef bint must_wait(self, bint promised) noexcept:
+    cdef bint must_defer_transfer(self, bint promised) noexcept:
         """True if a transfer has to wait in the socket. promised: the current window covers the transfer.
 
         That is so if the connection exceeds its bound by a quarter, or if the process does, the connection holds more
@@ -211,7 +211,7 @@ cdef class ConnectionMemory:
         cdef uint64_t held = self.content.held if self.content is not NULL else 0
         return is_exceeded(held, self.content_limit) \
             or (not promised and is_exceeded(self.process.content, self.process.content_limit)
-                and held >= self.process.least_octets())
+                and held >= self.process.guaranteed_octets())
 
     cdef uint64_t window_octets(self) noexcept:
         """Return the octets that the window of one session may promise. All sessions together get 1/FREE_PROMISED of
@@ -241,25 +241,25 @@ cdef class ConnectionMemory:
         if self.shut is None:
             self.shut = set()
         self.shut.add(channel)
-        self.note_waiting()
+        self.watch_meter()
         if self.process.crowded:
             self.process.withheld.add(self)
         if not self.watched:
             self.watched = True
             self.process.clock.starved.append(self)
 
-    cdef void note_waiting(self) noexcept:
+    cdef void watch_meter(self) noexcept:
         if self.content is not NULL:
             self.content.awaited = True
 
-    cdef void room_again(self) noexcept:
+    cdef void reopen_window(self) noexcept:
         """Reopen the windows of sessions that waited for room."""
         cdef Channel channel
         cdef set shut = self.shut
         self.shut = None
         if shut is not None:
             for channel in shut:
-                channel.room_again()
+                channel.reopen_window()
 
     def check_starved(self):
         """Check the bound while sessions wait for room; return the time in ms of the next check, 0: none.
@@ -275,10 +275,10 @@ cdef class ConnectionMemory:
             self.watched = False
             return 0
         if not self.full():
-            self.room_again()
+            self.reopen_window()
         if not self.content_full():
             return process.clock.now + STANDSTILL_MS
-        waited = self.stands_still()
+        waited = self.has_waited_too_long()
         memset(&held, 0, sizeof(Survey))
         held.now = process.clock.now
         self.survey(&held)
@@ -286,24 +286,24 @@ cdef class ConnectionMemory:
         # settle them.
         awaited = held.awaited
         if self.content.held > 2 * held.stuck + held.moving + held.unrouted + awaited:
-            if process.clock.now - process.walked < WALK_MS:
+            if process.clock.now - process.surveyed_at < WALK_MS:
                 return process.clock.now + WALK_MS
-            process.walked = process.clock.now
-            process.survey_consumers(&queued, self.content, COPIES_A_LOOK)
+            process.surveyed_at = process.clock.now
+            process.survey_consumers(&queued, self.content, COPIES_PER_SURVEY)
             if queued.stuck + queued.moving > held.stuck:
                 held = queued
         if waited:
             process.end_most(&held, held.stuck + held.unrouted + awaited)
         return process.clock.now + STANDSTILL_MS
 
-    cdef bint stands_still(self) noexcept:
+    cdef bint has_waited_too_long(self) noexcept:
         """True if some session has waited for room for STANDSTILL_MS."""
         cdef Channel channel
         cdef bint any = False
         if self.shut is None:
             return False
         for channel in self.shut:
-            any = channel.stands_still(self.process.clock.now) or any
+            any = channel.has_waited_too_long(self.process.clock.now) or any
         return any
 
     cdef void survey(self, Survey* found) noexcept:
@@ -317,7 +317,7 @@ cdef class ConnectionMemory:
         if self.withheld is None:
             self.withheld = []
         self.withheld.append(link)
-        self.note_waiting()
+        self.watch_meter()
         if self.process.crowded:
             self.process.withheld.add(self)
 
@@ -349,6 +349,6 @@ cdef void connection_freed(void* owner) noexcept:
         connection.process.withheld.add(connection)
         return
     if connection.shut and not connection.content_full():
-        connection.room_again()
+        connection.reopen_window()
     if connection.withheld and connection.content.held < connection.content_limit - connection.content_limit // 4:
         connection.grant_withheld()

@@ -65,7 +65,7 @@ TYPES: Final[dict[int, type]] = {
 class Message(Struct):
     """Message with its sections as Python values.
 
-    Fields that are None are absent. A body of bytes is one data section, `Parts` are several data sections,
+    Fields that are None are absent. A body of bytes is one data section, `DataSections` are several data sections,
     `Sequences` are amqp-sequences, and anything else is an amqp-value.
     """
 
@@ -108,7 +108,7 @@ class Message(Struct):
         )
 
 
-class Parts(list[bytes]):
+class DataSections(list[bytes]):
     """Body of several data sections."""
 
 
@@ -145,7 +145,7 @@ def _body(body: Any) -> bytes:
         return _section(DATA, codec.encode_binary(bytes(body)))
     if isinstance(body, Sequences):
         return b"".join(_section(SEQUENCE, codec.encode_value(part)) for part in body)
-    if isinstance(body, Parts):
+    if isinstance(body, DataSections):
         return b"".join(_section(DATA, codec.encode_binary(part)) for part in body)
     return _section(VALUE, codec.encode_value(body))
 
@@ -153,7 +153,7 @@ def _body(body: Any) -> bytes:
 def decode(octets: bytes) -> Message:
     """Decode the sections of a message. Raises AmqpError (amqp:decode-error)."""
     message = Message()
-    data = Parts()
+    data = DataSections()
     sequences = Sequences()
     at = 0
     while at < len(octets):

@@ -98,32 +98,32 @@ cdef class ConnectionOutput(Scheduled):
         if on != self.traced:
             self.traced = on
             self.shown = False
-            self.shown_out = buffer_used(&self.out) if on else 0
+            self.traced_out = buffer_used(&self.out) if on else 0
 
-    cdef int show_received(self, const uint8_t* data, size_t size) except -1:
+    cdef int trace_received(self, const uint8_t* data, size_t size) except -1:
         if self.shown:
             self.shown = False
             return 0
         self.handler.on_frame(self, True, data[:size if size < TRACE_OCTETS else TRACE_OCTETS], size)
         return 0
 
-    cdef int show_sent(self) except -1:
+    cdef int trace_sent(self) except -1:
         """Trace the frames written since the last call. To be called before octets leave `out`."""
-        cdef const uint8_t* p = self.out.data + self.out.start + self.shown_out
+        cdef const uint8_t* p = self.out.data + self.out.start + self.traced_out
         cdef const uint8_t* end = self.out.data + self.out.end
         cdef size_t size
         while p < end:
             size = FRAME_HEADER if p[0] == c"A" else read32(p)
             self.handler.on_frame(self, False, p[:size if size < TRACE_OCTETS else TRACE_OCTETS], size)
             p += size
-        self.shown_out = buffer_used(&self.out)
+        self.traced_out = buffer_used(&self.out)
         return 0
 
     cdef void sent(self, size_t octets) noexcept:
         """Remove octets of `out` that were sent."""
         self.out.start += octets
         if self.traced:
-            self.shown_out -= octets
+            self.traced_out -= octets
 
     # -- for the client and for tests ---------------------------------------------------------------------------------
 
@@ -132,8 +132,8 @@ cdef class ConnectionOutput(Scheduled):
         if not self.finished:
             self.prepare()
         if self.traced:
-            self.show_sent()
-            self.shown_out = 0
+            self.trace_sent()
+            self.traced_out = 0
         data = PyBytes_FromStringAndSize(<const char*>(self.out.data + self.out.start), self.out.end - self.out.start)
         buffer_release(&self.out)
         self.dirty = False

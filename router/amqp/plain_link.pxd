@@ -2,17 +2,17 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.id_map cimport IdMap
-from router.amqp.endpoint cimport EntryOwner
+from router.amqp.endpoint cimport DeliveryEntryOwner
 from router.amqp.link cimport Link
 
 # Unsettled delivery in the map of its session. Owner: its link.
-cdef struct Unsettled:
-    EntryOwner* owner
+cdef struct UnsettledEntry:
+    DeliveryEntryOwner* owner
     uint32_t id
 
 # Base class of Sender and Receiver. Owner: its session.
 cdef class PlainLink(Link):
-    cdef EntryOwner entry_owner
+    cdef DeliveryEntryOwner entry_owner
     cdef public object handler             # see sender.pyx, receiver.pyx
     cdef readonly dict unsettled           # delivery-id -> delivery
     cdef readonly uint32_t delivery_count

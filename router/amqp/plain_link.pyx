@@ -16,7 +16,7 @@ cdef class PlainLink(Link):
         self.entry_owner.link = <void*>self
 
     cdef int remember(self, IdMap* entries, uint32_t id, object delivery) except -1:
-        cdef Unsettled* entry = <Unsettled*>malloc(sizeof(Unsettled))
+        cdef UnsettledEntry* entry = <UnsettledEntry*>malloc(sizeof(UnsettledEntry))
         if entry is NULL:
             raise MemoryError("delivery")
         entry.owner = &self.entry_owner

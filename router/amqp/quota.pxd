@@ -17,6 +17,6 @@ cdef class Quota:
     # True if the octets held reach the limit while the rates are not used up: only messages that have begun may be
     # completed.
     cdef bint full(self) noexcept
-    # Call `grant_again` of a link, or `room_again` of a session, when more is available. Each of them waits once.
+    # Call `grant_again` of a link, or `reopen_window` of a session, when more is available. Each of them waits once.
     cdef int wait_link(self, object link) except -1
     cdef int wait_session(self, object session) except -1

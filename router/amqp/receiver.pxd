@@ -2,10 +2,10 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.frames cimport Transfer
-from router.amqp.plain_link cimport PlainLink, Unsettled
+from router.amqp.plain_link cimport PlainLink, UnsettledEntry
 
 # Received delivery. Owner: the code that took it.
-cdef class Received:
+cdef class ReceivedDelivery:
     cdef readonly object link              # its Receiver
     cdef readonly uint32_t id
     cdef readonly bytes tag
@@ -19,9 +19,9 @@ cdef class Receiver(PlainLink):
     cdef readonly uint64_t max_message_size  # largest message in octets; 0: any size
     cdef readonly bint draining
     cdef bint known                        # the sender's delivery-count is known
-    cdef Received current                  # incomplete delivery
+    cdef ReceivedDelivery current                  # incomplete delivery
     cdef uint32_t granted                  # most credit that the sender has had
     cdef uint32_t beyond                   # number of deliveries beyond the credit
     # Count the first transfer of a delivery: its id and its credit. False: the link was detached for it.
     cdef bint count_delivery(self, const Transfer* t) except *
-    cdef int complete(self, Received d) except -1
+    cdef int complete(self, ReceivedDelivery d) except -1

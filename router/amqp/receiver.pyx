@@ -19,7 +19,7 @@ from router.amqp.errors import MESSAGE_SIZE_EXCEEDED, SESSION_INVALID_FIELD, Rem
 LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 
 
-cdef class Received:
+cdef class ReceivedDelivery:
     """Received delivery."""
 
 
@@ -50,7 +50,7 @@ cdef class Receiver(PlainLink):
         if not is_detached(self):
             self.session.want_flow(self)
 
-    def settle(self, Received delivery not None, bytes state not None, *, settled=True):
+    def settle(self, ReceivedDelivery delivery not None, bytes state not None, *, settled=True):
         """Report an outcome (an encoded state) to the sender. False: the delivery is settled already, or the link has
         ended."""
         cdef Slice s
@@ -108,11 +108,11 @@ cdef class Receiver(PlainLink):
 
     cdef int on_transfer(self, const Transfer* t) except -1:
         cdef Session session = self.session
-        cdef Received d = self.current
+        cdef ReceivedDelivery d = self.current
         if d is None:
             if not self.count_delivery(t):
                 return 0
-            d = self.current = Received()
+            d = self.current = ReceivedDelivery()
             d.link = self
             d.id = t.delivery_id
             d.tag = t.tag.data[:t.tag.size] if t.tag.size else b""
@@ -141,7 +141,7 @@ cdef class Receiver(PlainLink):
             d.parts.append(t.payload.data[:t.payload.size])
         return 0 if t.more else self.complete(d)
 
-    cdef int complete(self, Received d) except -1:
+    cdef int complete(self, ReceivedDelivery d) except -1:
         self.current = None
         d.octets = b"".join(d.parts)
         d.parts = None
@@ -152,7 +152,7 @@ cdef class Receiver(PlainLink):
         return 0
 
     cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        cdef Received d = self.unsettled[(<Unsettled*>entry).id]
+        cdef ReceivedDelivery d = self.unsettled[(<Unsettled*>entry).id]
         if settled:
             d.settled = True
             self.forget(&self.session.received, d.id)

@@ -8,14 +8,14 @@ cdef enum:
     RUN_KEPT = 0x80            # bit in an octet of `kinds`: the delivery is settled
 
 # Collected plain outcomes by delivery-id. Embedded in its user.
-cdef struct Runs:
+cdef struct SettlementRuns:
     uint8_t* kinds             # outcome by id; NULL before the first
     uint32_t base              # id of kinds[0]
     uint32_t low               # offset of the first collected outcome
     uint32_t high              # offset after the last one
 
 
-cdef inline bint runs_add(Runs* runs, uint32_t id, uint32_t count, uint8_t kind) noexcept nogil:
+cdef inline bint runs_add(SettlementRuns* runs, uint32_t id, uint32_t count, uint8_t kind) noexcept nogil:
     """Collect `count` deliveries from `id`. False: they are outside of the range, or no range has begun."""
     cdef uint32_t at = id - runs.base
     if runs.kinds is NULL or at >= RUNS_SPAN or count > RUNS_SPAN - at:
@@ -32,7 +32,7 @@ cdef inline bint runs_add(Runs* runs, uint32_t id, uint32_t count, uint8_t kind)
 
 
 # Begin a range with this delivery, and collect nothing yet. False: no memory.
-cdef bint runs_begin(Runs* runs, uint32_t id) noexcept nogil
+cdef bint runs_begin(SettlementRuns* runs, uint32_t id) noexcept nogil
 # Take the first run of consecutive deliveries with one outcome, in the order of ids. Return their number; 0: none.
-cdef uint32_t runs_take(Runs* runs, uint32_t* first, uint8_t* kind) noexcept nogil
-cdef void runs_release(Runs* runs) noexcept nogil
+cdef uint32_t runs_take(SettlementRuns* runs, uint32_t* first, uint8_t* kind) noexcept nogil
+cdef void runs_release(SettlementRuns* runs) noexcept nogil

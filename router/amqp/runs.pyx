@@ -16,7 +16,7 @@ cdef (uint8_t*)[SPARES] spare_kinds
 cdef int spares = 0
 
 
-cdef bint runs_begin(Runs* runs, uint32_t id) noexcept nogil:
+cdef bint runs_begin(SettlementRuns* runs, uint32_t id) noexcept nogil:
     global spares
     if runs.kinds is NULL:
         if spares:
@@ -32,7 +32,7 @@ cdef bint runs_begin(Runs* runs, uint32_t id) noexcept nogil:
     return True
 
 
-cdef uint32_t runs_take(Runs* runs, uint32_t* first, uint8_t* kind) noexcept nogil:
+cdef uint32_t runs_take(SettlementRuns* runs, uint32_t* first, uint8_t* kind) noexcept nogil:
     cdef uint32_t at = runs.low
     cdef uint32_t begin
     cdef uint8_t kept
@@ -57,7 +57,7 @@ cdef uint32_t runs_take(Runs* runs, uint32_t* first, uint8_t* kind) noexcept nog
     return at - begin
 
 
-cdef void runs_release(Runs* runs) noexcept nogil:
+cdef void runs_release(SettlementRuns* runs) noexcept nogil:
     global spares
     if runs.kinds is NULL:
         return

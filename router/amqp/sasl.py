@@ -62,13 +62,13 @@ class ExchangeError(Exception):
     """Raised when the server violates the mechanism, or is not the expected one. The text is for the log."""
 
 
-class Later(Enum):
+class Deferred(Enum):
     """Type of LATER, which a mechanism returns if its answer comes later, by `SaslServer.answer`."""
 
-    LATER = "later"
+    DEFERRED = "later"
 
 
-LATER: Final = Later.LATER
+DEFERRED: Final = Deferred.LATER
 
 
 class Mechanism:
@@ -80,7 +80,7 @@ class Mechanism:
 
     user: str | None = None
 
-    def step(self, response: bytes) -> bytes | Literal[Later.LATER] | None:
+    def step(self, response: bytes) -> bytes | Literal[Deferred.LATER] | None:
         raise NotImplementedError
 
 
@@ -137,7 +137,7 @@ class SaslServer:
         else:
             raise RemoteError("sasl", "amqp:not-allowed", f"SASL frame 0x{code:02x} is not expected")
         challenge = self.running.step(response if isinstance(response, bytes) else b"")
-        if challenge is LATER:
+        if challenge is DEFERRED:
             return None
         return self.answer(challenge, self.running.user)
 

@@ -9,15 +9,15 @@ from router.amqp.memory cimport ConnectionMemory, ProcessMemory
 # lost with their session. The number of both is bounded for each turn of a connection and for each wake. Frames that
 # have just arrived come first, then an equal number of frames that wait.
 cdef enum:
-    FRAMES_A_TURN = 32
-    FRAMES_A_WAKE = 64
-    LOSSES_A_TURN = 32
-    LOSSES_A_WAKE = 64
+    FRAMES_PER_TURN = 32
+    FRAMES_PER_WAKE = 64
+    LOST_LINKS_PER_TURN = 32
+    LOST_LINKS_PER_WAKE = 64
 
 # Frames of the data path are cheap, except for those that touch many deliveries or copies. Their work is charged in
 # cost units of about 0.1 microseconds. A connection that has used up its slice continues in a later wake.
 cpdef enum Work:
-    WORK_A_SLICE = 8192        # cost units of one slice, after which all other connections have their turn
+    UNITS_PER_SLICE = 8192        # cost units of one slice, after which all other connections have their turn
 
 # State shared by the connections of one event loop. Owner: the worker.
 cdef class Scheduler(Clock):
@@ -37,25 +37,25 @@ cdef class Scheduler(Clock):
     cpdef void begin_wake(self) noexcept
     cpdef bint has_time(self) noexcept
     cpdef bint unfinished(self) noexcept
-    cpdef int give_turns(self) except -1
+    cpdef int grant_turns(self) except -1
     cpdef int resume_sliced(self) except -1
-    cpdef int lose_links(self) except -1
+    cpdef int end_lost_links(self) except -1
 
 # Connection as its scheduler knows it: with output to send, a frame that waits for a turn, or links lost with their
 # sessions. Owner: the transport.
-cdef class Scheduled(ConnectionMemory):
+cdef class ScheduledConnection(ConnectionMemory):
     cdef readonly Scheduler scheduler
     cdef readonly object handler            # ConnectionHandler, see connection.pyx
     cdef readonly bint finished             # nothing more will be written: the transport closes when `out` is empty
     cdef readonly bint dirty
     cdef object losing                      # deque of sessions with lost links that have not ended yet; None: none
     cdef bint loses                         # one of them is ending links just now
-    cdef bint waits_to_lose                 # in the scheduler's list `losing`
-    cdef int take_turn(self) except -1      # let a frame that waited for a turn continue
+    cdef bint in_losing                 # in the scheduler's list `losing`
+    cdef int resume_turn(self) except -1      # let a frame that waited for a turn continue
     cdef int take_slice(self) except -1     # begin the next slice
-    cdef int lose_more(self) except -1
-    cdef int lose_channel(self, Channel channel) except -1
-    cdef int all_lost(self) except -1       # continue after the last lost link has ended
+    cdef int end_some_lost_links(self) except -1
+    cdef int add_lost_session(self, Channel channel) except -1
+    cdef int on_all_links_ended(self) except -1       # continue after the last lost link has ended
     cdef int report_fault(self, object error) except -1
     cdef void mark_dirty(self) noexcept
     cpdef void end_by(self, object error)
@@ -68,9 +68,9 @@ cdef inline void charge(Scheduler scheduler, uint32_t units) noexcept:
 
 cdef inline uint32_t slice_left(Scheduler scheduler) noexcept:
     """Return the cost units that the current frame may still use, at least one."""
-    return WORK_A_SLICE - scheduler.work if scheduler.work < WORK_A_SLICE else 1
+    return UNITS_PER_SLICE - scheduler.work if scheduler.work < UNITS_PER_SLICE else 1
 
 
 cdef inline bint slice_used(Scheduler scheduler) noexcept:
     """True if the connection whose frame was handled has used up its slice."""
-    return scheduler.work >= WORK_A_SLICE
+    return scheduler.work >= UNITS_PER_SLICE

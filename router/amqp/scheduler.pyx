@@ -13,13 +13,13 @@ cdef class Scheduler(Clock):
         self.turns = []
         self.sliced = []
         self.losing = []
-        self.frames_left = FRAMES_A_WAKE
-        self.losses_left = LOSSES_A_WAKE
+        self.frames_left = FRAMES_PER_WAKE
+        self.losses_left = LOST_LINKS_PER_WAKE
 
     cpdef void begin_wake(self) noexcept:
         """Allow the frames and losses of a new wake."""
-        self.frames_left = FRAMES_A_WAKE
-        self.losses_left = LOSSES_A_WAKE
+        self.frames_left = FRAMES_PER_WAKE
+        self.losses_left = LOST_LINKS_PER_WAKE
 
     cpdef bint has_time(self) noexcept:
         """True if interpreter work may continue; False: the rest waits for the next wake."""
@@ -28,7 +28,7 @@ cdef class Scheduler(Clock):
     cpdef bint unfinished(self) noexcept:
         """True if work waits for the next wake."""
         return (bool(self.turns) and not self.behind) or bool(self.losing) or bool(self.sliced) \
-            or bool(self.memory.untold)
+            or bool(self.memory.windows_to_shorten)
 
     def go_on(self):
         """Continue all waiting work, for a user without an event loop, such as a client with one connection.
@@ -38,58 +38,58 @@ cdef class Scheduler(Clock):
         cdef bint waited = self.unfinished()
         self.begin_wake()
         if waited:
-            self.give_turns()
+            self.grant_turns()
             self.resume_sliced()
-            self.lose_links()
+            self.end_lost_links()
         self.resumed.clear()
         return waited
 
-    cpdef int give_turns(self) except -1:
+    cpdef int grant_turns(self) except -1:
         """Give a turn to the connections whose frames have waited longest."""
-        cdef Scheduled connection
+        cdef ScheduledConnection connection
         if self.behind:
             return 0
-        cdef list turns = self.turns[:FRAMES_A_WAKE // FRAMES_A_TURN]
-        del self.turns[:FRAMES_A_WAKE // FRAMES_A_TURN]
+        cdef list turns = self.turns[:FRAMES_PER_WAKE // FRAMES_PER_TURN]
+        del self.turns[:FRAMES_PER_WAKE // FRAMES_PER_TURN]
         for connection in turns:
-            connection.take_turn()
+            connection.resume_turn()
         return 0
 
     cpdef int resume_sliced(self) except -1:
         """Begin the next slice of each connection that has used up one."""
-        cdef Scheduled connection
+        cdef ScheduledConnection connection
         cdef list sliced = self.sliced
         self.sliced = []
         for connection in sliced:
             connection.take_slice()
         return 0
 
-    cpdef int lose_links(self) except -1:
+    cpdef int end_lost_links(self) except -1:
         """End lost links, one connection after another."""
-        cdef Scheduled connection
+        cdef ScheduledConnection connection
         cdef list losing = self.losing
         self.losing = []
-        self.losses_left = LOSSES_A_WAKE
+        self.losses_left = LOST_LINKS_PER_WAKE
         for at, connection in enumerate(losing):
             if not self.losses_left or (at and not self.has_time()):
                 self.losing = losing[at:] + self.losing
                 break
-            connection.waits_to_lose = False
+            connection.in_losing = False
             try:
-                connection.lose_more()
+                connection.end_some_lost_links()
             except Exception as fault:
                 connection.end_by(fault)
         return 0
 
 
-cdef class Scheduled(ConnectionMemory):
-    cdef int take_turn(self) except -1:
+cdef class ScheduledConnection(ConnectionMemory):
+    cdef int resume_turn(self) except -1:
         raise NotImplementedError
 
     cdef int take_slice(self) except -1:
         raise NotImplementedError
 
-    cdef int all_lost(self) except -1:
+    cdef int on_all_links_ended(self) except -1:
         raise NotImplementedError
 
     cpdef void end_by(self, object error):
@@ -105,20 +105,20 @@ cdef class Scheduled(ConnectionMemory):
             self.dirty = True
             self.scheduler.dirty.append(self)
 
-    cdef int lose_channel(self, Channel channel) except -1:
+    cdef int add_lost_session(self, Channel channel) except -1:
         """List a session as lost, and begin to end its links."""
         if self.losing is None:
             self.losing = deque()
         self.losing.append(channel)
-        return self.lose_more()
+        return self.end_some_lost_links()
 
-    cdef int lose_more(self) except -1:
-        """End as many lost links as one turn allows. After the last one, call `all_lost`."""
+    cdef int end_some_lost_links(self) except -1:
+        """End as many lost links as one turn allows. After the last one, call `on_all_links_ended`."""
         cdef Channel channel
-        cdef uint32_t most = LOSSES_A_TURN
+        cdef uint32_t most = LOST_LINKS_PER_TURN
         cdef uint32_t ended = 0
         cdef bint done
-        if self.loses or self.waits_to_lose:
+        if self.loses or self.in_losing:
             return 0
         if self.scheduler.losses_left < most:
             most = self.scheduler.losses_left
@@ -127,7 +127,7 @@ cdef class Scheduled(ConnectionMemory):
             while self.losing:
                 channel = self.losing[0]
                 try:
-                    done = channel.lose_some(most, &ended)
+                    done = channel.end_some_links(most, &ended)
                 except Exception as fault:
                     self.report_fault(fault)
                     done = True
@@ -139,8 +139,8 @@ cdef class Scheduled(ConnectionMemory):
             self.scheduler.losses_left -= ended
             self.scheduler.losses += ended
         if self.losing:
-            self.waits_to_lose = True
+            self.in_losing = True
             self.scheduler.losing.append(self)
             return 0
         self.losing = None
-        return self.all_lost()
+        return self.on_all_links_ended()

@@ -1,10 +1,10 @@
 """Sending link (part 2, 2.6)."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.plain_link cimport PlainLink, Unsettled
+from router.amqp.plain_link cimport PlainLink, UnsettledEntry
 
 # Outgoing delivery. Owner: its sender, until it is settled.
-cdef class Sent:
+cdef class SentDelivery:
     cdef readonly uint32_t id              # set when the first frame is written
     cdef readonly bytes tag
     cdef readonly bint settled
@@ -20,6 +20,6 @@ cdef class Sender(PlainLink):
     cdef object queue                      # deque of Sent that are not fully written
     cdef bint drain
     cdef uint64_t next_tag
-    cdef int write_part(self, Sent d, size_t* budget) except -1
+    cdef int write_part(self, SentDelivery d, size_t* budget) except -1
     cdef int finish_drain(self) except -1
     cdef int send_state(self, bint drain) except -1

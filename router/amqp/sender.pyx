@@ -26,7 +26,7 @@ cdef enum:
     TAG_MOST = 32              # most octets of a delivery-tag (part 2, 2.8.7)
 
 
-cdef class Sent:
+cdef class SentDelivery:
     """Outgoing delivery."""
 
 
@@ -44,7 +44,7 @@ cdef class Sender(PlainLink):
 
     def send(self, bytes octets not None, *, bytes tag=None, settled=False, message_format=0, context=None):
         """Queue an encoded message. A caller that must bound the queue waits for `credit` first."""
-        cdef Sent d = Sent()
+        cdef SentDelivery d = SentDelivery()
         if is_detached(self):
             raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
         if tag is None:
@@ -61,7 +61,7 @@ cdef class Sender(PlainLink):
         self.mark_ready()
         return d
 
-    def settle(self, Sent delivery not None):
+    def settle(self, SentDelivery delivery not None):
         """Settle a delivery that the receiver has not settled."""
         cdef Slice none = plain_state(0)
         if not delivery.settled and delivery.started and not is_detached(self):
@@ -71,7 +71,7 @@ cdef class Sender(PlainLink):
 
     cdef int pump(self, size_t budget) except -1:
         cdef Session session = self.session
-        cdef Sent d
+        cdef SentDelivery d
         if is_detached(self) or session.ended:
             return TURN_DONE
         while self.queue:
@@ -87,7 +87,7 @@ cdef class Sender(PlainLink):
             self.finish_drain()
         return TURN_DONE
 
-    cdef int write_part(self, Sent d, size_t* budget) except -1:
+    cdef int write_part(self, SentDelivery d, size_t* budget) except -1:
         """Write one frame of a delivery."""
         cdef Session session = self.session
         cdef Connection connection = session.connection
@@ -163,7 +163,7 @@ cdef class Sender(PlainLink):
         return 0                           # the receiver grants credit
 
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        cdef Sent d = self.unsettled[(<Unsettled*>entry).id]
+        cdef SentDelivery d = self.unsettled[(<Unsettled*>entry).id]
         cdef bytes octets = state.data[:state.size] if state.size else b""
         if settled:
             d.settled = True

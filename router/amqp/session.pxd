@@ -12,7 +12,7 @@ from router.amqp.session_reports cimport SessionReports
 cdef enum:
     # Octets of streams above which a link counts as held up; a session whose links are all held up is so, too.
     HOLD_OCTETS = 131072
-    UNITS_AN_OCTET = 2         # cost units for each octet of a value that is decoded to check it
+    UNITS_PER_OCTET = 2         # cost units for each octet of a value that is decoded to check it
 
 # AMQP session. Owner: its connection.
 cdef class Session(SessionReports):
@@ -41,7 +41,7 @@ cdef class Session(SessionReports):
     cdef uint32_t expected_delivery_id     # of incoming ones
     cdef bint miscounted                   # the peer's impossible next-incoming-id was reported to the handler
     cdef bint any_delivery
-    cdef bint id_twice                     # a delivery-id came round again while its delivery was unsettled
+    cdef bint delivery_id_reused                     # a delivery-id came round again while its delivery was unsettled
     cdef uint32_t applied                  # ids of the current disposition that earlier slices have handled
     cdef IdMap sent                        # delivery-id -> Entry*
     cdef IdMap received                    # delivery-id -> Entry*
@@ -52,11 +52,11 @@ cdef class Session(SessionReports):
     cdef NodeList served
     cdef list flows                        # Links with credit to grant
 
-    cdef void id_in_use(self) noexcept
+    cdef void note_delivery_id_reused(self) noexcept
     cdef bint window_used(self) except *
     cdef int new_delivery(self, const Transfer* t) except -1
     cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1
-    cdef int take_window(self, const Flow* f) except -1
+    cdef int apply_flow_window(self, const Flow* f) except -1
     cdef int check_value(self, const Slice* value) except -1
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1
     cdef uint32_t apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
@@ -74,13 +74,13 @@ cdef class Session(SessionReports):
     cdef size_t little(self) noexcept
     cdef uint32_t window_most(self) noexcept
     cdef void open_window(self, uint32_t frames) noexcept
-    cdef void fit_window(self) noexcept
+    cdef void adjust_window(self) noexcept
     cdef void set_shut(self, bint shut) noexcept
     cdef int update_window(self) except -1
-    cdef int tell_window(self) except -1
+    cdef int send_window(self) except -1
     cdef void wait_for_room(self) noexcept
     cdef int window_opened(self) except -1
-    cdef void look_at_window(self) noexcept
+    cdef void recheck_window(self) noexcept
     cdef Meter* streams_meter(self) except NULL
     cdef Meter* whole_meter(self) except NULL
     cdef void content_freed(self) noexcept

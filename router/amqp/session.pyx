@@ -11,8 +11,8 @@ Cold events go to a handler, a Python object with
     on_detached(link) -> bool             the link was detached, or lost with its session. True: the answer to the
                                           peer's detach or end waits until `link.answer_detach()`
     on_message(link, octets)              while `link.logged`: the first 8192 octets of a message
-    on_given_up(link, held, what)         at the bound of memory: the action taken on the link that held most
-    on_miscounted(session, next_id, sent)  a flow has a next-incoming-id (or None) that is impossible after this many
+    on_link_evicted(link, held, what)         at the bound of memory: the action taken on the link that held most
+    on_wrong_transfer_count(session, next_id, sent)  a flow has a next-incoming-id (or None) that is impossible after this many
                                           transfers; reported once for a session
     on_oversized(link)                    a message exceeds `limit_size`: it is dropped, and link and connection end
                                           after its last frame
@@ -26,7 +26,7 @@ from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
 from router.amqp.connection cimport PAUSE_ATTACH, PAUSE_MEMORY, Connection
 from router.amqp.endpoint cimport (
-    LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, Entry, is_detached, is_pending, output_bound,
+    LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, DeliveryEntry, is_detached, is_pending, output_bound,
 )
 from router.amqp.frames cimport (
     FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_flow,
@@ -64,7 +64,7 @@ cdef enum:
     FINISHING_FRAMES = 2       # window in which a session completes messages at the bound of a quota
     FRAME_OVERHEAD = 32        # octets of a transfer frame besides its payload, approximately
     HELD_WINDOW_OCTETS = 1048576  # window in octets while something is held up
-    SLOTS_A_UNIT = 16          # slots of a map that are visited for one cost unit
+    SLOTS_PER_UNIT = 16          # slots of a map that are visited for one cost unit
 
 
 cdef void session_freed(void* owner) noexcept:
@@ -194,7 +194,7 @@ cdef class Session(SessionReports):
         if <int>(self.promised_limit - self.next_incoming_id) <= 0 and (self.strict or self.connection.full()):
             raise RemoteError("session", SESSION_WINDOW_VIOLATION,
                               f"transfer {self.next_incoming_id} is outside of the incoming window")
-        if self.connection.must_wait(self.window_left() > 0):
+        if self.connection.must_defer_transfer(self.window_left() > 0):
             self.connection.pause(PAUSE_MEMORY)
             self.wait_for_room()
             return False
@@ -214,10 +214,10 @@ cdef class Session(SessionReports):
         self.expected_delivery_id = t.delivery_id + 1
         return 0
 
-    cdef void id_in_use(self) noexcept:
+    cdef void note_delivery_id_reused(self) noexcept:
         """Note that a new delivery has the id of one unsettled for 2**32 deliveries: the two cannot be told
         apart. `flush` ends the connection, since no caller is in the middle of a delivery there."""
-        self.id_twice = True
+        self.delivery_id_reused = True
         self.connection.mark_channel(self)
 
     @cython.final
@@ -237,7 +237,7 @@ cdef class Session(SessionReports):
         self.set_shut(False)
 
     cdef void shorten_window(self) noexcept:
-        cdef uint32_t frames = 0 if self.connection.must_wait(True) else self.window_most()
+        cdef uint32_t frames = 0 if self.connection.must_defer_transfer(True) else self.window_most()
         if self.ended or self.unanswered or self.window_left() <= <int>frames:
             return
         self.incoming_limit = self.next_incoming_id + frames
@@ -246,7 +246,7 @@ cdef class Session(SessionReports):
         self.window_changed |= frames == 0     # it waits for room from now on
         self.connection.mark_channel(self)
 
-    cdef void fit_window(self) noexcept:
+    cdef void adjust_window(self) noexcept:
         """Adjust the window to the average size of the frames received since the last time."""
         cdef uint32_t frames = self.next_incoming_id - self.measured_at
         cdef uint64_t most
@@ -284,7 +284,7 @@ cdef class Session(SessionReports):
             return min(self.held_window if self.pressed else self.incoming_window, self.window_most())
         self.pressed = True
         # Open a small window if somebody waits for what comes next, or some link can pass on what arrives.
-        if self.connection.full() or not self.any_goes_on():
+        if self.connection.full() or not self.any_can_progress():
             return 0
         return min(self.held_window, self.window_most())
 
@@ -294,7 +294,7 @@ cdef class Session(SessionReports):
 
     cdef size_t little(self) noexcept:
         """Return the octets that the session may hold at a bound of memory and still get a window."""
-        return min(HOLD_OCTETS, self.connection.process.least_octets() // max(self.connection.local_channels.count, 1))
+        return min(HOLD_OCTETS, self.connection.process.guaranteed_octets() // max(self.connection.local_channels.count, 1))
 
     cdef uint32_t window_most(self) noexcept:
         """Return the frames of the largest size for which memory and quota have room, at least one."""
@@ -310,7 +310,7 @@ cdef class Session(SessionReports):
         cdef uint32_t frames
         if <int>(self.next_incoming_id - self.update_at) < 0 or self.incoming_window == 0:
             return 0
-        self.fit_window()
+        self.adjust_window()
         frames = self.window_now()
         if frames == 0:
             self.set_shut(self.window_left() <= 0)
@@ -318,7 +318,7 @@ cdef class Session(SessionReports):
                 self.wait_for_room()
             return 0
         self.open_window(frames)
-        return self.tell_window()
+        return self.send_window()
 
     cdef void wait_for_room(self) noexcept:
         if not self.waits:
@@ -327,7 +327,7 @@ cdef class Session(SessionReports):
             self.waits_passed = self.passed
             self.connection.wait_for_room(self)
 
-    cdef int tell_window(self) except -1:
+    cdef int send_window(self) except -1:
         cdef Flow f
         f.has_handle = f.echo = False
         return self.send_flow(&f)
@@ -344,9 +344,9 @@ cdef class Session(SessionReports):
 
     cdef void content_freed(self) noexcept:
         self.passed += 1
-        self.look_at_window()
+        self.recheck_window()
 
-    cdef void look_at_window(self) noexcept:
+    cdef void recheck_window(self) noexcept:
         """Have the window recomputed at the end of this wake, if it may open."""
         if not self.ended and not self.window_changed and <int>(self.next_incoming_id - self.update_at) >= 0:
             self.window_changed = True
@@ -354,18 +354,18 @@ cdef class Session(SessionReports):
 
     # -- the bound of memory ------------------------------------------------------------------------------------------
 
-    cdef void room_again(self) noexcept:
+    cdef void reopen_window(self) noexcept:
         self.waits = False
         self.connection.resume(PAUSE_MEMORY)
-        self.look_at_window()
+        self.recheck_window()
 
-    cdef bint stands_still(self, uint64_t now) noexcept:
+    cdef bint has_waited_too_long(self, uint64_t now) noexcept:
         """True if nothing of the session was taken for STANDSTILL_MS although some link, or a frame that waits, could
         make progress."""
         if self.passed != self.waits_passed:
             self.waits_passed = self.passed
             self.waits_since = now
-        return now - self.waits_since >= STANDSTILL_MS and (self.connection.paused & PAUSE_MEMORY or self.any_goes_on())
+        return now - self.waits_since >= STANDSTILL_MS and (self.connection.paused & PAUSE_MEMORY or self.any_can_progress())
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -376,7 +376,7 @@ cdef class Session(SessionReports):
         parse_flow(p, end, &f)
         if f.has_handle:
             link = self.link_of(f.handle)
-        self.take_window(&f)
+        self.apply_flow_window(&f)
         if link is not None and not is_detached(link):
             link.on_flow(&f)
         elif f.echo:
@@ -386,7 +386,7 @@ cdef class Session(SessionReports):
             self.window_opened()
         return FRAME_TAKEN
 
-    cdef int take_window(self, const Flow* f) except -1:
+    cdef int apply_flow_window(self, const Flow* f) except -1:
         """Compute the frames that the peer accepts from its flow: its window less the transfers that it had not
         received.
 
@@ -408,7 +408,7 @@ cdef class Session(SessionReports):
             if <uint32_t>under_way < f.incoming_window else 0
         if wrong and not self.miscounted:
             self.miscounted = True
-            self.handler.on_miscounted(self, f.next_incoming_id if f.has_next_incoming_id else None,
+            self.handler.on_wrong_transfer_count(self, f.next_incoming_id if f.has_next_incoming_id else None,
                                        self.next_outgoing_id)
         return 0
 
@@ -471,7 +471,7 @@ cdef class Session(SessionReports):
         flow.next_incoming_id = self.next_incoming_id
         if 4 * self.window_left() < 3 * <int>self.incoming_window and not self.pressed \
                 and (self.streams is NULL or self.streams.held == 0):
-            self.fit_window()
+            self.adjust_window()
             frames = self.window_now()
             if frames:
                 self.open_window(frames)   # saves a flow of its own
@@ -497,7 +497,7 @@ cdef class Session(SessionReports):
         """Check a value that is relayed to another connection, such as a delivery state, and charge for it: decoding a
         map of small values costs more than 0.1 microseconds for each octet."""
         if value.size > 4 or (value.size and value.data[0]):
-            charge(self.connection.scheduler, <uint32_t>value.size * UNITS_AN_OCTET)
+            charge(self.connection.scheduler, <uint32_t>value.size * UNITS_PER_OCTET)
             codec.decode_one(PyBytes_FromStringAndSize(<const char*>value.data, value.size))
         return 0
 
@@ -523,7 +523,7 @@ cdef class Session(SessionReports):
         if done == count or self.ended:
             return FRAME_TAKEN
         self.applied = done
-        self.connection.end_slice()
+        self.connection.pause_for_slice()
         return FRAME_WAITS
 
     @cython.final
@@ -531,7 +531,7 @@ cdef class Session(SessionReports):
                              bint settled) except? 0xFFFFFFFF:
         """Apply a disposition to deliveries sent. Return the number of ids handled: all, or as many as the slice
         allows, at least one."""
-        cdef Entry* entry
+        cdef DeliveryEntry* entry
         cdef uint32_t i = 0
         cdef uint32_t most
         if count > 2 * self.sent.used + 64:
@@ -540,7 +540,7 @@ cdef class Session(SessionReports):
         if count > most:
             count = most
         while i < count:
-            entry = <Entry*>map_get(&self.sent, <uint32_t>(first + i))
+            entry = <DeliveryEntry*>map_get(&self.sent, <uint32_t>(first + i))
             if entry is NULL:
                 i += 1
             elif settled and kind:
@@ -554,7 +554,7 @@ cdef class Session(SessionReports):
     cdef uint32_t apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
                                  bint settled) except? 0xFFFFFFFF:
         """Apply a disposition to deliveries received. Return the number of ids handled, as apply_sent does."""
-        cdef Entry* entry
+        cdef DeliveryEntry* entry
         cdef uint32_t i, most
         if count > 2 * self.received.used + 64:
             return self.apply_sparse(False, first, count, kind, state, settled)
@@ -562,7 +562,7 @@ cdef class Session(SessionReports):
         if count > most:
             count = most
         for i in range(count):
-            entry = <Entry*>map_get(&self.received, <uint32_t>(first + i))
+            entry = <DeliveryEntry*>map_get(&self.received, <uint32_t>(first + i))
             if entry is not NULL:
                 (<Endpoint>entry.owner.link).delivery_update(entry, kind, state, settled)
         charge(self.connection.scheduler, count)
@@ -574,16 +574,16 @@ cdef class Session(SessionReports):
         Return the number of ids handled, as apply_sent does."""
         cdef IdMap* deliveries = &self.sent if role else &self.received
         cdef Scheduler scheduler = self.connection.scheduler
-        cdef Entry* entry
+        cdef DeliveryEntry* entry
         cdef uint32_t i, most
         cdef uint32_t n = count
         cdef uint32_t* ids = map_keys_within(deliveries, first, &n)
-        charge(scheduler, 1 + deliveries.size // SLOTS_A_UNIT)
+        charge(scheduler, 1 + deliveries.size // SLOTS_PER_UNIT)
         most = slice_left(scheduler)
         charge(scheduler, n if n < most else most)
         try:
             for i in range(n if n < most else most):
-                entry = <Entry*>map_get(deliveries, ids[i])
+                entry = <DeliveryEntry*>map_get(deliveries, ids[i])
                 if entry is NULL:
                     pass                       # settled along with an earlier one
                 elif role:
@@ -597,7 +597,7 @@ cdef class Session(SessionReports):
     cdef int flush(self) except -1:
         if self.ended:
             return 0
-        if self.id_twice:
+        if self.delivery_id_reused:
             self.connection.fail(delivery_id_in_use())
             return 0
         self.flush_settlements()
@@ -634,7 +634,7 @@ cdef class Session(SessionReports):
             self.window_changed = False
             self.update_window()
         if self.shorter:
-            self.tell_window()
+            self.send_window()
         return 0
 
     # -- end ----------------------------------------------------------------------------------------------------------

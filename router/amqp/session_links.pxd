@@ -32,12 +32,12 @@ cdef class SessionLinks(Channel):
     cdef int attach(self, const uint8_t* p, const uint8_t* end) except -1
     cdef int detach(self, const uint8_t* p, const uint8_t* end) except -1
     cdef Endpoint link_of(self, uint32_t handle)
-    cdef bint any_goes_on(self) noexcept
+    cdef bint any_can_progress(self) noexcept
     cdef bint any_unrouted(self) noexcept
     cdef int release(self, Endpoint link) except -1
     cdef int link_gone(self, Endpoint link) except -1
     cdef bint any_left(self) except *
-    cdef int lost_badly(self, Endpoint link, object fault) except -1
+    cdef int handle_failed_loss(self, Endpoint link, object fault) except -1
     cdef int send_end(self) except -1
     cdef int end_if_due(self) except -1
     # Write all reports that are due, before an end of which the peer is notified.

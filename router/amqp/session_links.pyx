@@ -58,7 +58,7 @@ cdef class SessionLinks(Channel):
         link.handle = handle
         link.incoming = incoming
         link.initiated = remote_handle is None
-        link.begin_life()
+        link.begin_state()
         if link.initiated:
             self.attaching[name, incoming] = link
         else:
@@ -111,7 +111,7 @@ cdef class SessionLinks(Channel):
             raise RemoteError("link", SESSION_HANDLE_IN_USE, f"handle {handle} is in use")
         link = self.attaching.pop((name, not role), None)
         if link is not None:
-            link.attach_came()
+            link.on_peer_attach()
             link.remote_handle = handle
             self.by_remote_handle.put(handle, link)
             if not is_detached(link):  # otherwise nobody waits for the answer: the peer's detach is next
@@ -138,8 +138,8 @@ cdef class SessionLinks(Channel):
         if is_pending(link):
             self.connection.pause(PAUSE_ATTACH)
             return FRAME_WAITS
-        if not link.shed():
-            self.connection.end_slice()
+        if not link.release_some_deliveries():
+            self.connection.pause_for_slice()
             return FRAME_WAITS
         self.by_remote_handle.remove(handle)
         link.answer_closed = closed
@@ -191,7 +191,7 @@ cdef class SessionLinks(Channel):
 
     # -- all links ----------------------------------------------------------------------------------------------------
 
-    cdef bint any_goes_on(self) noexcept:
+    cdef bint any_can_progress(self) noexcept:
         cdef Endpoint link = self.went_on
         if link is not None and link.goes_on():
             return True
@@ -224,15 +224,15 @@ cdef class SessionLinks(Channel):
             if not link.holds():
                 continue
             progress = link.progress()
-            if progress != link.looked_at or not link.stood_since:
+            if progress != link.looked_at or not link.stuck_since:
                 link.looked_at = progress
-                link.stood_since = found.now
+                link.stuck_since = found.now
             if link.incoming == found.consumers:
                 continue
             unrouted = link.octets_unrouted() if link.incoming else 0
             held = link.octets_held() - unrouted if link.incoming else link.octets_queued(found)
             found.unrouted += unrouted
-            if found.now - link.stood_since < STANDSTILL_MS:
+            if found.now - link.stuck_since < STANDSTILL_MS:
                 found.moving += held
                 continue
             if unrouted > found.unrouted_held:
@@ -262,7 +262,7 @@ cdef class SessionLinks(Channel):
         return self.connection.forget_channel(self)
 
     cdef int lost(self) except -1:
-        """Mark every link as lost. Links end in `lose_some`, turn by turn. Nothing more is written."""
+        """Mark every link as lost. Links end in `end_some_links`, turn by turn. Nothing more is written."""
         cdef Endpoint link
         if self.ended:
             return 0
@@ -279,7 +279,7 @@ cdef class SessionLinks(Channel):
                     self.answers += 1
         return 0
 
-    cdef bint lose_some(self, uint32_t most, uint32_t* ended) except *:
+    cdef bint end_some_links(self, uint32_t most, uint32_t* ended) except *:
         cdef Endpoint link
         if self.losing is None:
             self.losing = self.by_handle.values()
@@ -289,13 +289,13 @@ cdef class SessionLinks(Channel):
             if not is_over(link):
                 if ended[0] == most or (ended[0] and not self.connection.scheduler.has_time()):
                     return False
-                if not link.shed():
+                if not link.release_some_deliveries():
                     return False
                 ended[0] += 1
                 try:
                     link.lost(ON_SESSION_LOST)
                 except Exception as fault:
-                    self.lost_badly(link, fault)
+                    self.handle_failed_loss(link, fault)
             self.losing.pop()
         self.losing = None
         self.by_handle = ObjectTable()
@@ -310,7 +310,7 @@ cdef class SessionLinks(Channel):
                        if not is_detached(<Endpoint>link)]
         return len(self.losing) > 0
 
-    cdef int lost_badly(self, Endpoint link, object fault) except -1:
+    cdef int handle_failed_loss(self, Endpoint link, object fault) except -1:
         """Handle an internal error in the loss of a link, so that the other links are lost all the same.
 
         Deliveries that still refer to the link would outlive it, with unforeseeable results. In that case the process

@@ -2,14 +2,14 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.codec cimport Slice
-from router.amqp.runs cimport Runs, runs_add
+from router.amqp.runs cimport SettlementRuns, runs_add
 from router.amqp.session_links cimport SessionLinks
 from router.amqp.state_reports cimport StateReports, reports_forget
 from router.amqp.states cimport is_plain_outcome
 
 # Base class of a session: its reports. Owner: its connection.
 cdef class SessionReports(SessionLinks):
-    cdef Runs settlements                  # outcomes of this wake
+    cdef SettlementRuns settlements                  # outcomes of this wake
     cdef bytes long_state                  # state of a run of deliveries whose outcomes are not plain
     cdef uint32_t long_first
     cdef uint32_t long_count

@@ -20,7 +20,7 @@ cdef struct Survey:
     # Octets of deliveries whose outcome is awaited: from the peers of the surveyed links, or by them.
     size_t awaited
     void* awaited_by           # of a survey of consumers: the connection with most of `awaited`, or NULL
-    size_t awaited_most        # octets of that connection
+    size_t largest_awaited        # octets of that connection
     size_t most_held           # octets held by `most`
     # Unrouted messages that are still arriving are counted apart: their links may wait for a window that is shut. A
     # link is evicted for one only if such messages fill the memory.

@@ -1,10 +1,10 @@
 """AMQP 1.0 client on the router's engine: blocking (`connect`) and for asyncio (`aconnect`)."""
 
-from router.amqp.message import Message, Parts, Sequences
+from router.amqp.message import DataSections, Message, Sequences
 from router.client.aio import AsyncConnection, AsyncReceiver, AsyncSender, aconnect
 from router.client.attach import Terminus
 from router.client.backoff import Backoff
-from router.client.blocking import Connection, Receiver, Sender, connect
+from router.client.blocking import SyncConnection, SyncReceiver, SyncSender, connect
 from router.client.errors import (
     ClientError,
     ConnectionFailedError,
@@ -23,7 +23,7 @@ __all__ = [
     "AsyncSender",
     "Backoff",
     "ClientError",
-    "Connection",
+    "SyncConnection",
     "ConnectionFailedError",
     "Delivery",
     "LinkDetachedError",
@@ -31,11 +31,11 @@ __all__ = [
     "Modified",
     "OtherState",
     "Outcome",
-    "Parts",
-    "Receiver",
+    "DataSections",
+    "SyncReceiver",
     "Rejected",
     "Released",
-    "Sender",
+    "SyncSender",
     "Sequences",
     "StaleDeliveryError",
     "Terminus",

@@ -288,7 +288,7 @@ class AsyncSession:
         return receiver
 
 
-class _Link:
+class _AsyncLink:
     state: LinkState
 
     def __init__(self, connection: AsyncConnection) -> None:
@@ -320,7 +320,7 @@ class _Link:
         self.state.close()
 
 
-class AsyncSender(_Link):
+class AsyncSender(_AsyncLink):
     """Sender for asyncio, otherwise as `Sender`."""
 
     def __init__(self, connection: AsyncConnection, state: SenderState) -> None:
@@ -349,7 +349,7 @@ class AsyncSender(_Link):
         return sending.result()
 
 
-class AsyncReceiver(_Link):
+class AsyncReceiver(_AsyncLink):
     """Receiver for asyncio, otherwise as `Receiver`."""
 
     def __init__(self, connection: AsyncConnection, state: ReceiverState) -> None:

@@ -77,7 +77,7 @@ def encode(
     return items
 
 
-class Answer(Struct, frozen=True):
+class PeerAttach(Struct, frozen=True):
     """Peer's attach. address: of its terminus; None if the peer refuses the link, whose detach follows then."""
 
     address: str | None
@@ -87,7 +87,7 @@ class Answer(Struct, frozen=True):
     capabilities: tuple[str, ...]
 
 
-def read(items: list[bytes], receiver: bool) -> Answer:
+def read(items: list[bytes], receiver: bool) -> PeerAttach:
     """Decode the peer's attach. receiver: this client receives on the link. Raises AmqpError."""
     raw = items[5 if receiver else 6] if len(items) > (5 if receiver else 6) else NULL
     address, capabilities = None, ()
@@ -102,4 +102,4 @@ def read(items: list[bytes], receiver: bool) -> Answer:
         raise RemoteError("link", INVALID_FIELD, "attach: initial-delivery-count is not a uint")
     if most is not None and (not isinstance(most, int) or most < 0):
         raise RemoteError("link", INVALID_FIELD, "attach: max-message-size is not a ulong")
-    return Answer(address, raw == NULL, first or 0, most or 0, capabilities)
+    return PeerAttach(address, raw == NULL, first or 0, most or 0, capabilities)

@@ -28,7 +28,7 @@ from router.client.links import Delivery, LinkState, ReceiverState, SenderState
 from router.client.outcome import Outcome
 from router.client.session import SessionState
 from router.client.tls import failure
-from router.client.transport import Transport
+from router.client.transport import ClientSocket
 from router.client.url import Url
 
 CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's close
@@ -39,13 +39,13 @@ T = TypeVar("T")
 
 def connect(
     url: str | Sequence[str], *, timeout: float | None = None, reconnect: Backoff | None = None, **options: Any
-) -> "Connection":
+) -> "SyncConnection":
     """Return an open connection to the first of these URLs that accepts it.
 
     options: fields of `Options`. reconnect: reconnect after a loss, in the order of the URLs. Raises
     ConnectionFailedError, TimeoutError.
     """
-    connection = Connection(*target(url, options), reconnect)
+    connection = SyncConnection(*target(url, options), reconnect)
     try:
         connection.wait(lambda: connection.core.stage is Stage.OPEN, timeout)
     except BaseException:
@@ -54,7 +54,7 @@ def connect(
     return connection
 
 
-class Connection:
+class SyncConnection:
     """Connection that `connect` returns."""
 
     def __init__(self, urls: Sequence[Url], options: Options, reconnect: Backoff | None) -> None:
@@ -62,7 +62,7 @@ class Connection:
         self.core.changed = self._flush
         self.urls = urls
         self.reconnect = reconnect
-        self._socket: Transport | None = None
+        self._socket: ClientSocket | None = None
         self._unsent: memoryview = memoryview(b"")
         self._attempt = 0
         self._next_at = 0.0  # time of the next attempt to connect
@@ -76,15 +76,15 @@ class Connection:
         """The peer's open: container, hostname, properties, offered, desired."""
         return self.core.remote
 
-    def session(self) -> "Session":
+    def session(self) -> "SyncSession":
         """Begin another session; links are otherwise made on the first one."""
-        return Session(self, self.core.session())
+        return SyncSession(self, self.core.session())
 
-    def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Sender":
-        return Session(self, self._first()).sender(address, timeout=timeout, **options)
+    def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "SyncSender":
+        return SyncSession(self, self._first()).sender(address, timeout=timeout, **options)
 
-    def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Receiver":
-        return Session(self, self._first()).receiver(address, timeout=timeout, **options)
+    def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "SyncReceiver":
+        return SyncSession(self, self._first()).receiver(address, timeout=timeout, **options)
 
     def poll(self, timeout: float = 0) -> None:
         """Run the connection for `timeout` seconds: send heartbeats, and read what arrives."""
@@ -242,7 +242,7 @@ class Connection:
         self._attempt += 1
         patience = CONNECT_PATIENCE if timeout is None else max(min(timeout, CONNECT_PATIENCE), 0.001)
         try:
-            self._socket = Transport.connect(url.host, url.port, patience, *self.core.tls(url))
+            self._socket = ClientSocket.connect(url.host, url.port, patience, *self.core.tls(url))
         except OSError as error:
             self.core.not_connected(url, error)
             return self._plan()
@@ -250,14 +250,14 @@ class Connection:
         return self._flush()
 
 
-class Session:
+class SyncSession:
     """Session of a connection. Its links share its windows, and its end."""
 
-    def __init__(self, connection: Connection, state: SessionState) -> None:
+    def __init__(self, connection: SyncConnection, state: SessionState) -> None:
         self.connection = connection
         self.state = state
 
-    def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Sender":
+    def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "SyncSender":
         """Return a sender that the peer has attached.
 
         address: None if each message names its own (`to`). options: of SenderState and LinkState. Raises
@@ -265,24 +265,24 @@ class Session:
         """
         options.setdefault("target", Terminus(address))
         options.setdefault("source", Terminus())
-        sender = Sender(self.connection, self.state.sender(**options))
+        sender = SyncSender(self.connection, self.state.sender(**options))
         sender.wait_attached(timeout)
         return sender
 
-    def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Receiver":
+    def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "SyncReceiver":
         """Return a receiver that the peer has attached. address: None with `source=Terminus(dynamic=True)`. options:
         of ReceiverState and LinkState."""
         options.setdefault("source", Terminus(address, dynamic=address is None))
         options.setdefault("target", Terminus())
-        receiver = Receiver(self.connection, self.state.receiver(**options))
+        receiver = SyncReceiver(self.connection, self.state.receiver(**options))
         receiver.wait_attached(timeout)
         return receiver
 
 
-class _Link:
+class _SyncLink:
     state: LinkState
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SyncConnection) -> None:
         self.connection = connection
 
     @property
@@ -311,10 +311,10 @@ class _Link:
         self.state.close()
 
 
-class Sender(_Link):
-    """Sender that `Session.sender` returns."""
+class SyncSender(_SyncLink):
+    """Sender that `SyncSession.sender` returns."""
 
-    def __init__(self, connection: Connection, state: SenderState) -> None:
+    def __init__(self, connection: SyncConnection, state: SenderState) -> None:
         super().__init__(connection)
         self.state: SenderState = state
 
@@ -356,10 +356,10 @@ class Sender(_Link):
         return [each.error or each.result() for each in sendings]
 
 
-class Receiver(_Link):
-    """Receiver that `Session.receiver` returns."""
+class SyncReceiver(_SyncLink):
+    """Receiver that `SyncSession.receiver` returns."""
 
-    def __init__(self, connection: Connection, state: ReceiverState) -> None:
+    def __init__(self, connection: SyncConnection, state: ReceiverState) -> None:
         super().__init__(connection)
         self.state: ReceiverState = state
 

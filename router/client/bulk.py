@@ -15,7 +15,7 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.bulk_receiver import Batch, BulkReceiver
-from router.amqp.bulk_sender import BulkSender, Messages
+from router.amqp.bulk_sender import BulkSender, MessageBatch
 from router.client import attach, outcome
 from router.client.links import LinkState
 
@@ -135,7 +135,7 @@ class BulkSenderState(LinkState):
             properties=self.properties,
         )  # fmt: skip
 
-    def give(self, messages: Messages) -> None:
+    def give(self, messages: MessageBatch) -> None:
         """Send messages as far as there is credit, now and when more is granted."""
         self.link.give(messages)
         self.session.core.changed()

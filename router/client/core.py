@@ -254,10 +254,10 @@ class Core:
     # -- events of the engine ------------------------------------------------------------------------------------------
 
     def authenticator(self) -> SaslClient:
-        self._sasl = SaslClient(list(self._ways_in()), self.options.hostname or "", self.later)
+        self._sasl = SaslClient(list(self._usable_exchanges()), self.options.hostname or "", self.later)
         return self._sasl
 
-    def _ways_in(self) -> Iterable[ClientExchange]:
+    def _usable_exchanges(self) -> Iterable[ClientExchange]:
         """Return the exchanges that may be used, the strongest first."""
         options = self.options
         exchanges = [each for each in options.mechanisms if not isinstance(each, str)]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from router.amqp import message
 from router.amqp.performatives import read_error
-from router.amqp.receiver import Received, Receiver
-from router.amqp.sender import Sender, Sent
+from router.amqp.receiver import ReceivedDelivery, Receiver
+from router.amqp.sender import Sender, SentDelivery
 from router.amqp.session import Session
 from router.client import attach, outcome
 from router.client.errors import ClientError, LinkDetachedError, StaleDeliveryError, UnsettledError
@@ -39,7 +39,7 @@ class LinkState:
         self.target = target
         self.properties = properties
         self.link: Any = None  # link of the engine
-        self.answer: attach.Answer | None = None  # attach of the peer
+        self.answer: attach.PeerAttach | None = None  # attach of the peer
         self.error: ClientError | None = None  # reason of its end
         self.closed = False  # closed by this client
 
@@ -109,10 +109,10 @@ class LinkState:
         self.drop()
 
 
-class Sending:
+class PendingSend:
     """Message that was given to a sender."""
 
-    def __init__(self, sent: Sent) -> None:
+    def __init__(self, sent: SentDelivery) -> None:
         self.sent = sent
         self.outcome: outcome.Outcome | None = None
         self.error: UnsettledError | None = None
@@ -139,7 +139,7 @@ class SenderState(LinkState):
         message."""
         super().__init__(session, **options)
         self.settled = settled
-        self.waiting: set[Sending] = set()
+        self.waiting: set[PendingSend] = set()
 
     def make(self) -> Sender:
         return Sender(self)
@@ -155,7 +155,7 @@ class SenderState(LinkState):
         """True if the credit allows a message to be sent now."""
         return self.attached and bool(self.link.credit > self.link.queued)
 
-    def send(self, what: message.Message | bytes, settled: bool | None = None, tag: bytes | None = None) -> Sending:
+    def send(self, what: message.Message | bytes, settled: bool | None = None, tag: bytes | None = None) -> PendingSend:
         """Give a message to the link, when `ready`. Messages given as bytes are encoded already."""
         self.check()
         octets = what if isinstance(what, bytes) else what.encode()
@@ -165,13 +165,13 @@ class SenderState(LinkState):
             raise ValueError("the link was attached for " + ("settled" if self.settled else "unsettled") + " messages")
         if self.link is None or self.link.ended:
             raise UnsettledError(False)
-        sending = Sending(self.link.send(octets, tag=tag, settled=settled))
+        sending = PendingSend(self.link.send(octets, tag=tag, settled=settled))
         if not settled:
             sending.sent.context = sending
             self.waiting.add(sending)
         return sending
 
-    def written(self, sending: Sending) -> bool:
+    def written(self, sending: PendingSend) -> bool:
         """True if the settled message is written. Raises UnsettledError if the link was lost before."""
         if sending.sent.written_out:
             return True
@@ -190,7 +190,7 @@ class SenderState(LinkState):
     def on_credit(self, sender: Sender) -> None:
         """Do nothing: callers that wait check `ready`."""
 
-    def on_outcome(self, sender: Sender, sent: Sent, state: bytes, settled: bool) -> None:
+    def on_outcome(self, sender: Sender, sent: SentDelivery, state: bytes, settled: bool) -> None:
         sending = sent.context
         known = outcome.decode(state)
         if known is not None and not settled:
@@ -206,7 +206,7 @@ class SenderState(LinkState):
 class Delivery:
     """Received message. It is settled by one of `accept`, `reject`, `release`, `modify`."""
 
-    def __init__(self, link: "ReceiverState", received: Received) -> None:
+    def __init__(self, link: "ReceiverState", received: ReceivedDelivery) -> None:
         self.link = link
         self.received = received
         self._message: message.Message | None = None
@@ -344,10 +344,10 @@ class ReceiverState(LinkState):
             elif self.granted:
                 self.link.flow(self.granted)
 
-    def on_delivery(self, receiver: Receiver, received: Received) -> None:
+    def on_delivery(self, receiver: Receiver, received: ReceivedDelivery) -> None:
         self.arrived.append(Delivery(self, received))
 
-    def on_settled(self, receiver: Receiver, received: Received) -> None:
+    def on_settled(self, receiver: Receiver, received: ReceivedDelivery) -> None:
         """Do nothing: the delivery's state has changed."""
 
     def on_drained(self, receiver: Receiver) -> None:

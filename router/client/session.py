@@ -70,7 +70,7 @@ class SessionState:
         for link in self.links:
             link.attach(session)
 
-    def on_miscounted(self, session: Session, next_id: int | None, sent: int) -> None:
+    def on_wrong_transfer_count(self, session: Session, next_id: int | None, sent: int) -> None:
         """Do nothing: the peer's window counts from the transfers sent."""
 
     def on_attach(self, session: Session, items: list[bytes]) -> None:

@@ -8,7 +8,7 @@ from typing import Self
 READ = 1 << 18  # most octets of one read
 
 
-class Transport:
+class ClientSocket:
     """Connected socket after the TLS handshake. Reads and writes do not block. Owner: the connection."""
 
     def __init__(self, wrapped: socket.socket) -> None:

@@ -11,7 +11,7 @@ has its turn to write. Attaches for a connection that has ROUTED_UNSENT_MOST oct
 Rare events go to `context`, an object with
 
     on_event(what, body)       EVENT_ATTACH, EVENT_ANSWER: fields of an attach, an encoded list
-    null_answer() -> bool      before the detach of an unanswered link: send an attach with null terminus; False: there
+    send_null_attach() -> bool      before the detach of an unanswered link: send an attach with null terminus; False: there
                                was no attach to answer
     detached() -> bool         as of other links
 """
@@ -198,10 +198,10 @@ cdef class RoutedLink(DeliveryLink):
 
     # -- attach -------------------------------------------------------------------------------------------------------
 
-    cdef int begin_life(self) except -1:
+    cdef int begin_state(self) except -1:
         return self.live(ON_ROUTE_MADE)
 
-    cdef int attach_came(self) except -1:
+    cdef int on_peer_attach(self) except -1:
         return self.live(ON_PEER_ATTACH)
 
     def take_credit_from(self, DeliveryLink old not None):
@@ -394,7 +394,7 @@ cdef class RoutedLink(DeliveryLink):
         cdef bint silent = session.ended or session.connection.close_sent or session.connection.finished
         cdef bint there = is_answered(self)
         if not there and not silent:
-            there = self.context.null_answer()
+            there = self.context.send_null_attach()
         self.live(ON_ROUTE_DETACH if there else ON_ROUTE_WITHDRAWN)
         if there and not silent:
             session.send_raw_detach(self.handle, closed, error)

@@ -72,7 +72,7 @@ cdef class ConsumerLink(DeliveryLink):
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1
     cdef int show_first(self, OutDelivery* o) except -1
     cdef int finish_drain(self) except -1
-    cdef int lose_some(self, uint32_t most) except -1
+    cdef int end_some_links(self, uint32_t most) except -1
     cdef int release_queued(self, OutDelivery* o) except -1
     cdef int release_waiting(self) except -1
 
@@ -86,7 +86,7 @@ cdef inline void record_sent_copy(ConsumerLink link, OutDelivery* o) noexcept:
     o.id = link.session.next_delivery_id
     sent_append(&link.node, o)
     if not map_put_reserved(&link.session.sent, o.id, o):
-        link.session.id_in_use()
+        link.session.note_delivery_id_reused()
     link.slot.unsettled += 1
 
 

@@ -166,7 +166,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
     if not connection.dirty:
         connection.mark_dirty()
     if link.logged:
-        link.show_message(c.data, c.size)
+        link.trace_message(c.data, c.size)
     if settled:
         note_presettled(slot, connection.scheduler.second)
         if not c.settled:
@@ -505,7 +505,7 @@ cdef class ConsumerLink(DeliveryLink):
             octets = o.prefix[:o.prefix_size]
         if o.cursor.chunk is not NULL:
             octets += o.cursor.chunk.data[o.cursor.offset:o.cursor.chunk.size]
-        return self.show_message(octets, len(octets))
+        return self.trace_message(octets, len(octets))
 
     cdef int left_settled(self, OutDelivery* o) except -1:
         cdef Slice accepted
@@ -651,21 +651,21 @@ cdef class ConsumerLink(DeliveryLink):
             return 0
         self.live(event)
         self.forget_ready()
-        self.lose_some(0xFFFFFFFF)
+        self.end_some_links(0xFFFFFFFF)
         self.slot.busy = 0
         return self.session.link_gone(self)
 
-    cdef bint shed(self) except *:
+    cdef bint release_some_deliveries(self) except *:
         # Done before the link ends: its slot may belong to another link afterwards.
         if is_detached(self) or self.slot.unsettled + self.slot.undelivered <= SHED_MOST:
             return True
         self.credit = 0                    # no more copies start
-        self.lose_some(SHED_MOST)
+        self.end_some_links(SHED_MOST)
         charge(self.session.connection.scheduler, SHED_MOST * SHED_UNITS)
         return self.node.sent_first is NULL and self.node.queue_first is NULL \
             or self.slot.unsettled + self.slot.undelivered <= SHED_MOST
 
-    cdef int lose_some(self, uint32_t most) except -1:
+    cdef int end_some_links(self, uint32_t most) except -1:
         cdef OutDelivery* o
         cdef Slice modified = plain_state(D_MODIFIED)
         while self.node.sent_first is not NULL and most:

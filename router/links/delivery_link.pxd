@@ -64,7 +64,7 @@ cdef inline InDelivery* delivery_begins(DeliveryLink link, const Transfer* t, ui
     link.slot.last_delivery = link.session.connection.scheduler.now_ns
     d = in_new(&link.node, t.delivery_id, link.slot.last_delivery, flags | (IN_PRESETTLED if t.settled else 0))
     if not t.settled and not map_put(&link.session.received, t.delivery_id, d):
-        link.session.id_in_use()
+        link.session.note_delivery_id_reused()
     return d
 
 
@@ -96,7 +96,7 @@ cdef inline int start_copy(DeliveryLink link, OutDelivery* o) except -1:
     link.delivery_count += 1
     link.slot.last_delivery = link.session.connection.scheduler.now_ns
     if not o.flags & OUT_SETTLED and not map_put(&link.session.sent, o.id, o):
-        link.session.id_in_use()
+        link.session.note_delivery_id_reused()
     return 0
 
 

@@ -476,10 +476,10 @@ cdef class ProducerLink(GrantingLink):
         cdef int result
         cdef bint whole = c.whole
         if whole:
-            self.show_message(c.data, c.size)
+            self.trace_message(c.data, c.size)
         result = self.deliveries.route(self, d, c)
         if result == ROUTED and not whole:
-            self.show_message(c.data, c.size)
+            self.trace_message(c.data, c.size)
         return result
 
     cdef int complete_discarded(self, InDelivery* d) except -1:

@@ -217,7 +217,7 @@ cdef class TenantQuota(Quota):
                 n -= 1
                 session = next(iter(self.sessions))
                 del self.sessions[session]
-                session.room_again()
+                session.reopen_window()
         if (self.links or self.sessions or self.reported) and not self.due:
             self.due = max(self.wanted // MILLISECOND + 1, self.clock.now + LOOK_MS)
             self.call_at(self.due, self.look)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from router.client import Accepted, Backoff, LinkDetachedError, Message, Released, aconnect, connect
-from router.client.blocking import Receiver, Sender
+from router.client.blocking import SyncReceiver, SyncSender
 from tests.system.fixtures import Fresh, Start
 from tests.system.router import SETTINGS, Router, listener
 
@@ -69,7 +69,7 @@ def test_a_request_and_its_answer(router: Router, fresh: Fresh) -> None:
     asyncio.run(main())
 
 
-def up(receiver: Receiver, sender: Sender) -> bool:
+def up(receiver: SyncReceiver, sender: SyncSender) -> bool:
     """Whether both may be used now."""
     return receiver.state.attached and sender.state.ready
 

@@ -10,19 +10,19 @@ from router.control import messages as control
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
-    from workers.worker import Worker
+    from workers.worker import WorkerRuntime
 
-OPENS_MOST: Final = 256
+MAX_PENDING_OPENS: Final = 256
 # Period and number of looks at waiting connections. A count is used instead of a time because nothing is counted while
 # the whole router is stopped.
 LOOK_MS: Final = 5000
-LOOKS_MOST: Final = 12
+MAX_DECISION_CHECKS: Final = 12
 
 
 class Admissions:
     """Queries to the supervisor about connections that are being admitted. Owner: the worker."""
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: "WorkerRuntime") -> None:
         self._worker: Final = worker
         self._looks: dict[ConnectionHandler, int] = {}  # looks that have passed since the query
         self._asked: set[ConnectionHandler] = set()  # connections whose open was sent to the supervisor
@@ -32,7 +32,7 @@ class Admissions:
     def ask(self, client: "ConnectionHandler", message: control.Opened) -> None:
         """Ask the supervisor whether the client may open. `done` follows."""
         self.expect(client)
-        if len(self._asked) < OPENS_MOST:
+        if len(self._asked) < MAX_PENDING_OPENS:
             self._asked.add(client)
             self._worker.control.send_event(message)
         else:
@@ -68,7 +68,7 @@ class Admissions:
         due = []
         for client in self._looks:
             self._looks[client] += 1
-            if self._looks[client] > LOOKS_MOST:
+            if self._looks[client] > MAX_DECISION_CHECKS:
                 due.append(client)
         for client in due:
             self.done(client)

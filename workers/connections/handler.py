@@ -26,22 +26,22 @@ from router.policy.messages import MessageRules
 from router.policy.quota import TenantQuota
 from workers.connections import logins
 from workers.connections.open_properties import open_properties, plain
-from workers.connections.router import RouterLinks, announced
-from workers.connections.sessions import RoutedSessions
-from workers.links.answers import Answers, Decision
-from workers.links.edge_streams import EdgeStreams
-from workers.links.initiated import InitiatedLink
-from workers.links.record import LinkRecord, NoRoom, check_attach
+from workers.connections.routed_sessions import RoutedSessions
+from workers.connections.router import InterRouterLinks, announced
+from workers.links.attach_replies import AttachReplies, Decision
+from workers.links.edge_streams import EdgeStreamLinks
+from workers.links.initiated_link import InitiatedLink
+from workers.links.record import LinkRecord, RefusedLink, check_attach
 from workers.links.streams import SPARE_CHANNELS
 from workers.revocations import REVOKED
 
 if TYPE_CHECKING:
     from workers.links.routed import RoutedEnd
-    from workers.worker import Worker
+    from workers.worker import WorkerRuntime
 
 STREAMING: Final = "qd.streaming-links"
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
-MOST_LOGGED: Final = 1_000  # most characters of a peer's error in the log
+MAX_LOGGED_CHARACTERS: Final = 1_000  # most characters of a peer's error in the log
 POLICY_ERROR: Final = "amqp:connection:policy-error"  # used in the log only
 UNDECIDED: Final = "the router has not decided in time"
 NO_LIMITS: Final = control.Limits()
@@ -62,7 +62,7 @@ class ConnectionHandler:
         "edge",
         "edge_streams",
         "graceful",
-        "had_consumers",
+        "ended_with_consumers",
         "initiate",
         "initiated_links",
         "initiated_sessions",
@@ -73,14 +73,14 @@ class ConnectionHandler:
         "mark",
         "mechanism",
         "message_rules",
-        "miscounts",
+        "wrong_count_logged",
         "next_link",
         "number",
         "profile",
         "quota",
         "router",
         "sasl",
-        "sent_closed",
+        "closed_reported",
         "tenant",
         "to_ours",
         "traced",
@@ -92,7 +92,7 @@ class ConnectionHandler:
     )
 
     def __init__(
-        self, worker: "Worker", number: int, profile: Profile, initiate: Initiate | None = None,
+        self, worker: "WorkerRuntime", number: int, profile: Profile, initiate: Initiate | None = None,
         begun: Begun | None = None,
     ) -> None:  # fmt: skip
         """Create the handler. number: the router's number of the connection. profile: attributes of its listener or
@@ -112,7 +112,7 @@ class ConnectionHandler:
         self.tenant: str | None = None  # prefix of the client's mobile addresses; set by the supervisor
         self.links: dict[int, LinkRecord | RoutedEnd] = {}
         self.leaving: dict[int, LinkRecord] = {}  # detached, and not confirmed by the supervisor
-        self.answers = Answers(worker.count_questions)
+        self.answers = AttachReplies(worker.count_undecided)
         self.next_link = 1
         # Links that the router has attached, by the supervisor's reference.
         self.initiated_links: dict[int, InitiatedLink] = {}
@@ -121,18 +121,18 @@ class ConnectionHandler:
         self.initiated_sessions: dict[bool, list[Session]] = {}
         self.waiting: list[control.Link | control.Pair] = []  # orders that wait until the peer has answered a begin
         self._routed_sessions: RoutedSessions | None = None
-        self.router = RouterLinks(self) if profile.role == INTER_ROUTER else None
+        self.router = InterRouterLinks(self) if profile.role == INTER_ROUTER else None
         # Number of this edge connection, or of its bundle as set by the supervisor; 0: no edge connection. Messages
         # that arrive by it are not sent back to it.
         self.edge = number if profile.role in (EDGE, INTER_EDGE) else 0
         self.mark = "" if initiate is None else initiate.mark  # mark of this edge router, for other routers
         self.to_ours = False  # an edge connection whose peer is a Sluice router
         self.checks = False  # the peer tracks checkpoints of settled messages
-        self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer supports streaming links
+        self.edge_streams: EdgeStreamLinks | None = None  # of an edge connection whose peer supports streaming links
         self.container = ""  # the peer's container id
-        self.miscounts = False  # the peer's wrong transfer counts were logged
-        self.had_consumers = False  # set when the connection ends: other workers may still send to its consumers
-        self.sent_closed = False
+        self.wrong_count_logged = False  # the peer's wrong transfer counts were logged
+        self.ended_with_consumers = False  # set when the connection ends: other workers may still send to its consumers
+        self.closed_reported = False
         self.graceful = False  # closed by AMQP after it was open
         self.traced: bool | None = None  # enableProtocolTrace of the management entity; None: never set
         self.watched = False  # frames are sent to the supervisor
@@ -168,7 +168,7 @@ class ConnectionHandler:
         """True if the peer is a route container, whose deliveries are counted separately."""
         return bool(self.profile.role == ROUTE_CONTAINER)
 
-    def prepare_incoming(self, link: Any, *, second: bool = False) -> None:
+    def set_up_incoming_link(self, link: Any, *, second: bool = False) -> None:
         """Set up the credit of a link on which the peer sends, which depends on the role of the connection. second:
         the peer settles after the router (rcv-settle-mode)."""
         if not second and not self.to_ours:
@@ -198,7 +198,7 @@ class ConnectionHandler:
         return link
 
     @property
-    def served_as(self) -> bytes | None:
+    def edge_mark(self) -> bytes | None:
         """Mark for messages on an edge router's uplink, which shows that the edge router had them already
         (docs/internals/edge.md)."""
         return encode_string(self.mark) if self.initiate is not None and self.profile.role == EDGE else None
@@ -217,7 +217,7 @@ class ConnectionHandler:
             self.login = logins.Login(self, self.transport.tls)
             self.sasl = self.login.server
         else:
-            self.sasl = logins.local_server(self.profile, self.transport.tls)
+            self.sasl = logins.make_local_server(self.profile, self.transport.tls)
         return self.sasl
 
     def refusal(self, connection: Connection, sasl: bool) -> tuple[str, str] | None:
@@ -251,7 +251,7 @@ class ConnectionHandler:
     def on_frame(self, connection: Connection, received: bool, octets: bytes, size: int) -> None:
         self.worker.tracing.frame(self, received, octets, size)
 
-    def on_given_up(self, link: Any, held: int, what: str) -> None:
+    def on_link_evicted(self, link: Any, held: int, what: str) -> None:
         """Log that a link was closed at a memory limit. held: octets of its messages that no receiver took."""
         self.worker.send_log(
             "warning",
@@ -260,11 +260,11 @@ class ConnectionHandler:
             f" took: {what}",
         )
 
-    def on_miscounted(self, session: Session, next_id: int | None, sent: int) -> None:
+    def on_wrong_transfer_count(self, session: Session, next_id: int | None, sent: int) -> None:
         """Log once that the peer's flow shows wrong transfer counts. Its window is counted from the transfers sent."""
-        if self.miscounts:
+        if self.wrong_count_logged:
             return
-        self.miscounts = True
+        self.wrong_count_logged = True
         said = "no next-incoming-id" if next_id is None else f"next-incoming-id {next_id}"
         self.worker.send_log(
             "warning",
@@ -273,7 +273,7 @@ class ConnectionHandler:
             " its incoming window is counted from the transfers sent",
         )
 
-    def on_awaited(self, connection: Connection, octets: int) -> None:
+    def on_evicted_for_unsettled(self, connection: Connection, octets: int) -> None:
         """Log that the connection was closed at the memory limit. octets: cost of the deliveries that the peer had not
         settled."""
         self.worker.send_log(
@@ -291,7 +291,7 @@ class ConnectionHandler:
         self.container = remote["container"]
         properties = plain(remote["properties"])
         if self.edge and STREAMING in remote["offered"]:
-            self.edge_streams = EdgeStreams(self)
+            self.edge_streams = EdgeStreamLinks(self)
         said = properties if self.edge and isinstance(properties, dict) else {}
         self.to_ours = edge_properties.EDGE in said
         self.checks = said.get(edge_properties.CHECKS) == edge_properties.CHECKS_VERSION
@@ -338,7 +338,7 @@ class ConnectionHandler:
 
     def move(self) -> bool:
         """Hand the connection over to another worker after its open and before the answer. False: it stays here."""
-        octets = self.transport.since_open(MOST_READ_BEFORE)
+        octets = self.transport.octets_since_open(MOST_READ_BEFORE)
         if octets is None:
             return False
         try:
@@ -346,7 +346,7 @@ class ConnectionHandler:
             self.worker.control.give_back(message, self.transport.fd)
         except OSError:
             return False  # no room to hand it over
-        self.sent_closed = True
+        self.closed_reported = True
         self.connection.drop_silently()
         return True
 
@@ -395,7 +395,7 @@ class ConnectionHandler:
 
     def _report_forbidden(self) -> None:
         """Report the messages rejected since the last report."""
-        if self.message_rules is None or self.sent_closed:
+        if self.message_rules is None or self.closed_reported:
             return
         targets, users, address = self.message_rules.take()
         if targets or users:
@@ -462,7 +462,7 @@ class ConnectionHandler:
         if self.profile.role == ROUTE_CONTAINER:
             condition, description = error
             text = f"[C{self.number}] The peer has ended a session: {condition} {description}"
-            self.worker.send_log("warning", "SERVER", text[:MOST_LOGGED])
+            self.worker.send_log("warning", "SERVER", text[:MAX_LOGGED_CHARACTERS])
 
     def _session(self, channel: int | None, items: list[bytes] | None) -> Session:
         window = self.profile.max_session_frames
@@ -475,7 +475,7 @@ class ConnectionHandler:
         if self.router is not None and (between := self.router.accept(session, items)) is not None:
             return between.link
         if self.router is not None and self.worker.slots.full:
-            return NoRoom(self, session, items).link
+            return RefusedLink(self, session, items).link
         number = self.next_link
         self.next_link += 1
         record = self.links[number] = LinkRecord(self, number, session, items)
@@ -491,7 +491,7 @@ class ConnectionHandler:
 
     def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
         """Handle the peer's close. With consumers, the answer waits until no worker sends to them."""
-        confirm = self.had_consumers
+        confirm = self.ended_with_consumers
         self.graceful = connection.remote_open is not None
         self._send_closed(error, confirm)
         return confirm
@@ -505,13 +505,15 @@ class ConnectionHandler:
         self.transport = None
 
     def _send_closed(self, error: tuple[str, str] | None, confirm: bool) -> None:
-        if not self.sent_closed:
+        if not self.closed_reported:
             self._report_forbidden()
             if isinstance(self.sasl, SaslServer) and self.sasl.error is not None:
                 self.worker.control.send_event(
-                    login_messages.LoginFailed(self.number, self.sasl.mechanism, self.sasl.error[1][:MOST_LOGGED])
+                    login_messages.LoginFailed(
+                        self.number, self.sasl.mechanism, self.sasl.error[1][:MAX_LOGGED_CHARACTERS]
+                    )
                 )
-            self.sent_closed = True
+            self.closed_reported = True
             graceful = self.graceful and self.initiate is not None
             sessions = self.connection.channels_open()
             self.worker.control.send_event(
@@ -631,7 +633,7 @@ class ConnectionHandler:
         self.cancel_link(message.ref)
         record = self.initiated_links.get(message.ref)
         if record is not None and message.quiet:
-            record.close_quiet()
+            record.close_when_settled()
         elif record is not None:
             record.link.close_with(message.condition, message.description)
 
@@ -648,7 +650,7 @@ class ConnectionHandler:
             for each in self.answers.due(record.link.session):
                 self._act(each)
         if self.connection.ended:
-            self.had_consumers |= confirm
+            self.ended_with_consumers |= confirm
             return False
         if confirm and isinstance(record, LinkRecord):
             self.leaving[record.number] = record

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
-from router.amqp.sasl import LATER, Anonymous, External, Later, Mechanism, SaslClient, SaslServer
+from router.amqp.sasl import DEFERRED, Anonymous, Deferred, External, Mechanism, SaslClient, SaslServer
 from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import Initiate
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ANONYMOUS_USER: Final = "anonymous"
 
 
-class _Asked(Mechanism):
+class _SupervisorMechanism(Mechanism):
     """Mechanism of the supervisor, to which the client's responses are forwarded."""
 
     def __init__(self, login: "Login", name: str) -> None:
@@ -30,7 +30,7 @@ class _Asked(Mechanism):
         self._name = name
         self._begun = False
 
-    def step(self, response: bytes) -> Literal[Later.LATER]:
+    def step(self, response: bytes) -> Literal[Deferred.LATER]:
         """Forward a response. The supervisor's answer arrives at `Login.answer`."""
         login = self._login
         event: control.Event
@@ -43,7 +43,7 @@ class _Asked(Mechanism):
             )
         login.handler.worker.control.send_event(event)
         login.handler.worker.admissions.expect(login.handler)
-        return LATER
+        return DEFERRED
 
 
 class Login:
@@ -81,7 +81,7 @@ class Login:
         transport.schedule()
 
     def _factory(self, name: str) -> Callable[[], Mechanism]:
-        return lambda: _Asked(self, name)
+        return lambda: _SupervisorMechanism(self, name)
 
 
 def user_without_sasl(profile: Profile, tls: control.Tls | None) -> str | None:
@@ -92,7 +92,7 @@ def user_without_sasl(profile: Profile, tls: control.Tls | None) -> str | None:
     return tls.subject if wanted is None or "EXTERNAL" in wanted else None
 
 
-def local_server(profile: Profile, tls: control.Tls | None) -> SaslServer:
+def make_local_server(profile: Profile, tls: control.Tls | None) -> SaslServer:
     """Return the SASL server of a listener without providers (security.md S-4)."""
     external = None if tls is None else tls.subject
     found: dict[str, Callable[[], Mechanism]] = {}

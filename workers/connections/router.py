@@ -20,7 +20,7 @@ from router.addressing.settings import PRIORITIES
 from router.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT
 from router.control import messages as control
 from router.control.names import CONTROL_KEY
-from workers.links.initiated import LINK_DETACH, described
+from workers.links.initiated_link import LINK_DETACH, described
 from workers.links.record import (
     HANDLE,
     IN,
@@ -47,7 +47,7 @@ from workers.links.terminus import (
     TARGET,
     TARGET_CAPABILITIES,
     TIMEOUT,
-    Terminus,
+    PeerTerminus,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ WITHOUT_CONTROL_MS: Final = 1000
 STREAM_PRIORITY: Final = 4  # priority shown for streaming links
 # Most data links of one direction that a peer may attach to one connection: those of the priorities, and streaming
 # ones.
-MOST_DATA: Final = 1034
+MAX_DATA_LINKS: Final = 1034
 SND_MIXED: Final = b"\x50\x02"
 RCV_FIRST: Final = b"\x50\x00"
 ZERO: Final = b"\x43"
@@ -83,7 +83,7 @@ _NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
 _RANDOM_PART: Final = 15
 
 
-class RouterLinks:
+class InterRouterLinks:
     """All links of one inter-router connection. Owner: its client."""
 
     __slots__ = ("_attached", "_there", "announced", "client", "control", "refuses", "streams")
@@ -92,7 +92,7 @@ class RouterLinks:
         self.client = client
         self.announced: dict[str, int] = {}  # integer properties of the peer's open
         self.streams = StreamLinks(self)
-        self.control: dict[control.Direction, RouterLink] = {}  # by direction
+        self.control: dict[control.Direction, InterRouterLink] = {}  # by direction
         self._there = {IN: 0, OUT: 0}  # number of data links attached or being attached
         self._attached = {IN: 0, OUT: 0}  # number of data links attached so far; the next one's priority
         self.refuses = False  # a refused link was logged
@@ -107,13 +107,13 @@ class RouterLinks:
         sessions += [(sessions[-1][0], DATA)] * (PRIORITIES - len(data))
         for session, capability in sessions:
             for direction in (IN, OUT):
-                record = RouterLink(self.client, self._next(), capability, direction)
+                record = InterRouterLink(self.client, self._next(), capability, direction)
                 record.attach(session)
                 self._enter(record)
 
-    def attach_stream(self, session: Session) -> "RouterLink":
+    def attach_stream(self, session: Session) -> "InterRouterLink":
         """Attach a link for streams. Raises RemoteError."""
-        record = RouterLink(self.client, self._next(), DATA, OUT, stream=True)
+        record = InterRouterLink(self.client, self._next(), DATA, OUT, stream=True)
         record.attach(session)
         return self._enter(record)
 
@@ -136,7 +136,7 @@ class RouterLinks:
         self.client.next_link += 1
         return number
 
-    def _enter(self, record: "RouterLink") -> "RouterLink":
+    def _enter(self, record: "InterRouterLink") -> "InterRouterLink":
         self.client.links[record.number] = record
         if record.capability == CONTROL:
             self.control[record.direction] = record
@@ -146,18 +146,18 @@ class RouterLinks:
 
     # -- links of the peer --------------------------------------------------------------------------------------------
 
-    def accept(self, session: Session, items: list[bytes]) -> "RouterLink | None":
+    def accept(self, session: Session, items: list[bytes]) -> "InterRouterLink | None":
         """Accept the peer's attach of an inter-router link; None: it is a link of another kind. Raises RemoteError."""
         direction = OUT if decode_one(items[ROLE]) is True else IN
         field = SOURCE_FIELD if direction == OUT else TARGET_FIELD
-        terminus = Terminus(items[field] if len(items) > field else NULL)
+        terminus = PeerTerminus(items[field] if len(items) > field else NULL)
         capability = terminus.capabilities[0] if terminus.capabilities and not terminus.array else ""
         if capability not in (CONTROL, DATA):
             return None
         if capability == DATA and self._there[direction] >= PRIORITIES and self.client.worker.slots.full:
             return None  # the connection works without another streaming link
-        record = RouterLink(self.client, self._next(), capability, direction)
-        full = direction in self.control if capability == CONTROL else self._there[direction] >= MOST_DATA
+        record = InterRouterLink(self.client, self._next(), capability, direction)
+        full = direction in self.control if capability == CONTROL else self._there[direction] >= MAX_DATA_LINKS
         record.answer(session, items, full=full)
         if not full:
             self._enter(record)
@@ -173,13 +173,13 @@ class RouterLinks:
 
     # -- all links ----------------------------------------------------------------------------------------------------
 
-    def number(self, record: "RouterLink") -> int | None:
+    def number(self, record: "InterRouterLink") -> int | None:
         """Return the priority of the data link just attached; None: a streaming link."""
         count = self._attached[record.direction]
         self._attached[record.direction] = count + 1
         return count if count < PRIORITIES else None
 
-    def refused(self, record: "RouterLink") -> None:
+    def refused(self, record: "InterRouterLink") -> None:
         """Log the first link that the peer refuses."""
         if not self.refuses and record.error is not None:
             self.refuses = True
@@ -190,7 +190,7 @@ class RouterLinks:
                 + (" (its end of the connection needs role inter-router, too)" if record.capability == CONTROL else ""),
             )
 
-    def gone(self, record: "RouterLink") -> None:
+    def gone(self, record: "InterRouterLink") -> None:
         """Handle the end of a link."""
         if self.control.get(record.direction) is record:
             del self.control[record.direction]
@@ -215,7 +215,7 @@ class RouterLinks:
         return None if record is None else record.link
 
 
-class RouterLink(LinkRecord):
+class InterRouterLink(LinkRecord):
     """Record of an inter-router link. Owner: its client."""
 
     __slots__ = ("capability", "direction", "entered", "error", "reported", "stream")
@@ -281,7 +281,7 @@ class RouterLink(LinkRecord):
         name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
         self.slot = self.client.worker.enter_link(session, self.link, name, None, incoming=not self.outgoing)
         source, target = node(SOURCE, self.capability), node(TARGET, self.capability)
-        self.source, self.target = Terminus(source), Terminus(target)
+        self.source, self.target = PeerTerminus(source), PeerTerminus(target)
         self._send(encode_string(name), SND_MIXED, RCV_FIRST, source, target)
 
     def answered(self, items: list[bytes]) -> None:
@@ -296,7 +296,7 @@ class RouterLink(LinkRecord):
     def answer(self, session: Session, items: list[bytes], *, full: bool) -> None:
         """Answer the peer's attach. full: there are too many links. Raises RemoteError."""
         items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
-        self.source, self.target = Terminus(items[SOURCE_FIELD]), Terminus(items[TARGET_FIELD])
+        self.source, self.target = PeerTerminus(items[SOURCE_FIELD]), PeerTerminus(items[TARGET_FIELD])
         name, handle = decode_one(items[NAME]), decode_one(items[HANDLE])
         self.slot = self.client.worker.enter_link(session, self.link, name, handle, incoming=not self.outgoing)
         source, target = mirrored(self.source), mirrored(self.target)
@@ -408,7 +408,7 @@ def node(code: int, capability: str) -> bytes:
     return encoded
 
 
-def mirrored(terminus: Terminus) -> bytes:
+def mirrored(terminus: PeerTerminus) -> bytes:
     """Encode the peer's terminus for the answer. Without an address, its expiry policy is session-end."""
     if terminus.code not in (SOURCE, TARGET):
         return NULL

@@ -20,7 +20,7 @@ from router.amqp.codec import (
     encode_ulong,
 )
 
-from workers.links.terminus import NULL, SOURCE, Terminus
+from workers.links.terminus import NULL, SOURCE, PeerTerminus
 
 # Positions of the fields of an attach.
 SND_MODE, RCV_MODE, SOURCE_FIELD = 3, 4, 5
@@ -28,7 +28,7 @@ UNSETTLED, INCOMPLETE = 7, 8
 MAX_SIZE, OFFERED, DESIRED, PROPERTIES = 10, 11, 12, 13
 FIELDS: Final = 14
 ROUTE: Final = "sluice.route"
-MOST: Final = 2048  # most routers on a route
+MAX_ROUTE_LENGTH: Final = 2048  # most routers on a route
 _KEY: Final = encode_symbol(ROUTE)
 _SND_MIXED: Final = 2
 _RCV_FIRST: Final = 0
@@ -47,7 +47,7 @@ def route_of(properties: bytes) -> list[str]:
         return []
     found = [decode_one(value) for key, value in _pairs(properties) if key == _KEY]
     route = found[-1] if found else None
-    if not isinstance(route, list) or len(route) > MOST or not all(isinstance(each, str) for each in route):
+    if not isinstance(route, list) or len(route) > MAX_ROUTE_LENGTH or not all(isinstance(each, str) for each in route):
         return []
     return [str(each) for each in route]
 
@@ -78,7 +78,7 @@ def leave_out(items: list[bytes]) -> None:
     for field in (UNSETTLED, INCOMPLETE, OFFERED, DESIRED, PROPERTIES):
         items[field] = NULL
     items[MAX_SIZE] = encode_ulong(0)
-    source = Terminus(items[SOURCE_FIELD])
+    source = PeerTerminus(items[SOURCE_FIELD])
     if source.code == SOURCE and len(source.items) > _DEFAULT_OUTCOME:
         values = list(source.items)
         values[_DEFAULT_OUTCOME] = NULL

@@ -8,10 +8,10 @@ from router.amqp.codec import encode_string, encode_ubyte, encode_uint
 from router.amqp.session import Session
 from router.links.data_link import RouterOut, StreamPool
 
-from workers.links.initiated import RCV_FIRST, node
+from workers.links.initiated_link import RCV_FIRST, node
 from workers.links.record import SENDER, SND_MIXED, TARGET_FIELD, LinkRecord
 from workers.links.streams import StreamLinks
-from workers.links.terminus import NULL, SOURCE, TARGET, Terminus
+from workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
@@ -20,7 +20,7 @@ _NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
 _RANDOM_PART: Final = 15
 
 
-class EdgeStreams:
+class EdgeStreamLinks:
     """Streaming links of one edge connection. Owner: its client."""
 
     __slots__ = ("client", "refuses", "streams")
@@ -35,20 +35,20 @@ class EdgeStreams:
         """Pool from which links of addresses take a streaming link."""
         return self.streams.pool
 
-    def attach_stream(self, session: Session) -> "EdgeStream":
+    def attach_stream(self, session: Session) -> "EdgeStreamLink":
         """Attach a streaming link. Raises RemoteError."""
         number = self.client.next_link
         self.client.next_link += 1
-        record = self.client.links[number] = EdgeStream(self, number, session)
+        record = self.client.links[number] = EdgeStreamLink(self, number, session)
         return record
 
 
-class EdgeStream(LinkRecord):
+class EdgeStreamLink(LinkRecord):
     """Record of a streaming link that is unknown to the supervisor. Owner: its client."""
 
     __slots__ = ("_owner",)
 
-    def __init__(self, owner: EdgeStreams, number: int, session: Session) -> None:
+    def __init__(self, owner: EdgeStreamLinks, number: int, session: Session) -> None:
         """Attach the link. Raises RemoteError if there is no room for it."""
         client = owner.client
         self._owner = owner
@@ -62,7 +62,7 @@ class EdgeStream(LinkRecord):
         self.outgoing = True
         self.ends = None
         source, target = node(SOURCE, None), node(TARGET, None)
-        self.source, self.target = Terminus(source), Terminus(target)
+        self.source, self.target = PeerTerminus(source), PeerTerminus(target)
         self.link = RouterOut(capacity=client.profile.link_capacity)
         self.link.context = self
         name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))

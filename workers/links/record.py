@@ -16,9 +16,9 @@ from router.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, RemoteError
 from router.config.roles import INTER_ROUTER
 from router.control import messages as control
 from router.log import INFO
-from workers.connections.edge import HeartbeatWatch
+from workers.connections.heartbeats import HeartbeatWatch
 from workers.links.attach_fields import MAX_SIZE, PROPERTIES, route_of
-from workers.links.terminus import NULL, SOURCE, TARGET, Terminus
+from workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
 
 if TYPE_CHECKING:
     from router.policy.messages import MessageRules
@@ -94,8 +94,8 @@ class LinkRecord:
         self.identity = 0  # number in the log, once attached
         self.ends: tuple[str, str] | None = None  # addresses of source and target if messages are logged
         self.outgoing = decode_one(items[ROLE]) is True
-        self.source: Terminus | None = Terminus(items[SOURCE_FIELD])
-        self.target: Terminus | None = Terminus(items[TARGET_FIELD])
+        self.source: PeerTerminus | None = PeerTerminus(items[SOURCE_FIELD])
+        self.target: PeerTerminus | None = PeerTerminus(items[TARGET_FIELD])
         profile = client.profile
         if self.outgoing:
             self.link = client.outgoing_link(
@@ -106,7 +106,7 @@ class LinkRecord:
             if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 0xFFFFFFFF:
                 count = 0
             self.link = ProducerLink(capacity=client.window, initial_delivery_count=count)
-            client.prepare_incoming(self.link, second=self._mode(RCV_MODE) == RCV_SECOND)
+            client.set_up_incoming_link(self.link, second=self._mode(RCV_MODE) == RCV_SECOND)
         self.link.context = self
 
     def _mode(self, index: int) -> int:
@@ -176,7 +176,7 @@ class LinkRecord:
             container=client.route_container,
             rules=self._rules(),
             edge=client.edge,
-            mark=client.served_as,
+            mark=client.edge_mark,
             checks=client.checks,
         )
 
@@ -204,7 +204,7 @@ class LinkRecord:
                 container=client.route_container,
                 rules=self._rules(),
                 edge=client.edge,
-                mark=client.served_as,
+                mark=client.edge_mark,
                 checks=client.checks,
             )
         )
@@ -308,7 +308,7 @@ class LinkRecord:
             table.unbind_producer(address, self.link)
 
 
-class NoRoom(LinkRecord):
+class RefusedLink(LinkRecord):
     """Link of another router for which the worker has no room. Only the link is refused; a client's connection would
     end."""
 

@@ -38,11 +38,11 @@ from workers.links.record import (
     LinkRecord,
     log_end,
 )
-from workers.links.terminus import ADDRESS, COORDINATOR, EXPIRY, NODE_PROPERTIES, NULL, SESSION_END, TRUE, Terminus
+from workers.links.terminus import ADDRESS, COORDINATOR, EXPIRY, NODE_PROPERTIES, NULL, SESSION_END, TRUE, PeerTerminus
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
-    from workers.worker import Worker
+    from workers.worker import WorkerRuntime
 
 TOO_LONG: Final = "the attach is too long for a frame of the next connection"
 NOT_READ: Final = "the peer of the next connection does not read"
@@ -139,7 +139,7 @@ class RoutedEnd:
         check(items)
         items = padded(items)
         for field in (SOURCE_FIELD, TARGET_FIELD):
-            Terminus(items[field])
+            PeerTerminus(items[field])
         if not self.outgoing:
             self._count(items)
         remove, put = self._pair_order.answer
@@ -148,7 +148,7 @@ class RoutedEnd:
         self.link.send(LinkEvent.EVENT_ANSWER, encode_list(items))
         self._up()
 
-    def null_answer(self) -> bool:
+    def send_null_attach(self) -> bool:
         """Send an attach without the requested terminus to a client whose link ends before it was answered. False: not
         a client's link."""
         if not self.inbound:
@@ -191,7 +191,7 @@ class RoutedEnd:
     def _rename(self, items: list[bytes], address: str | None) -> None:
         """Fill in defaults for the container, and the address that it sees."""
         for field in (SOURCE_FIELD, TARGET_FIELD):
-            terminus = Terminus(items[field])
+            terminus = PeerTerminus(items[field])
             if not terminus.code or terminus.code == COORDINATOR:
                 continue
             values = list(terminus.items)
@@ -207,7 +207,7 @@ class RoutedEnd:
 
     def _edit_answer(self, items: list[bytes], remove: str, put: str) -> None:
         """Rewrite the address for the client: remove the prefix `remove`, then put `put` in front."""
-        terminus = Terminus(items[self._node()])
+        terminus = PeerTerminus(items[self._node()])
         if terminus.address is not None:
             values = list(terminus.items)
             values[ADDRESS] = encode_string(put + terminus.address.removeprefix(remove))
@@ -240,7 +240,7 @@ class RoutedEnds:
 
     __slots__ = ("_by_pair", "_early", "_worker", "by_slot")
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: "WorkerRuntime") -> None:
         self._worker = worker
         self._by_pair: dict[int, RoutedEnd] = {}  # links that the router attaches
         # Orders that name a worker that is not up yet in this worker's table.

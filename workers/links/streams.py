@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 SECOND_MS: Final = 1000
 # Sessions that a neighbour may always begin: 1.19 needs one for its streams.
 SPARE_CHANNELS: Final = 8
-MOST: Final = 1024  # most streaming links of one connection; further streams use the link of their priority
+MAX_STREAM_LINKS: Final = 1024  # most streaming links of one connection; further streams use the link of their priority
 
 
-class Streaming(Protocol):
+class StreamLinkOwner(Protocol):
     """Owner of a StreamLinks, which attaches the links."""
 
     client: "ConnectionHandler"
@@ -34,7 +34,7 @@ class StreamLinks:
 
     __slots__ = ("_kept", "_links", "_sessions", "_there", "_trim_ms", "_trimming", "pool")
 
-    def __init__(self, links: Streaming) -> None:
+    def __init__(self, links: StreamLinkOwner) -> None:
         self._links = links
         self._there = 0  # number of links attached or being attached
         self._sessions: list[Session] = []  # sessions whose link has ended
@@ -47,7 +47,12 @@ class StreamLinks:
     def _make(self) -> Any:
         """Attach another link; None: there is no room."""
         client = self._links.client
-        if client.connection.ended or client.worker.slots.full or self._there >= MOST or self._links.refuses:
+        if (
+            client.connection.ended
+            or client.worker.slots.full
+            or self._there >= MAX_STREAM_LINKS
+            or self._links.refuses
+        ):
             return None
         try:
             session = self._sessions.pop() if self._sessions else client.begin_session(SPARE_CHANNELS)

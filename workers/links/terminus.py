@@ -25,7 +25,7 @@ DURABILITY: Final = {0: "", 1: "(config)", 2: "(unsettled)"}
 EXPIRIES: Final = {"link-detach": "link", "session-end": "sess", "connection-close": "conn", "never": "never"}
 
 
-class Terminus:
+class PeerTerminus:
     """Terminus of a link, as its peer wrote it. Immutable after creation."""
 
     __slots__ = ("address", "array", "capabilities", "code", "dynamic", "dynamic_address", "expiry", "items", "timeout")

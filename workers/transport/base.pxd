@@ -13,28 +13,28 @@ cdef enum Handshake:
     HANDSHAKE_FAILED           # through the peer's fault: the connection ends
 
 cdef enum:
-    STEPS_A_WAKE = 4           # admission steps of a wake: frames before or with an open take a tenth of a millisecond
+    ADMISSION_STEPS_PER_WAKE = 4           # admission steps of a wake: frames before or with an open take a tenth of a millisecond
     # Admission steps that a step of a TLS handshake counts for: a signature may take half a millisecond.
-    HANDSHAKE_STEPS = 4
+    TLS_HANDSHAKE_COST = 4
 
 # Interface that a transport needs of its loop; a loop is a subclass. Owner: the loop.
 cdef class TransportHost:
     cdef readonly Scheduler scheduler
     cdef Poller poller
     cdef uint8_t* room                     # read buffer for all sockets
-    cdef size_t room_size
+    cdef size_t read_buffer_size
     cdef list transports                   # by descriptor: Transport, callable, or None
     cdef list fed                          # connections that were read in this wake
     cdef list inside                       # transports with buffered octets, which no event announces
     cdef readonly object lingering         # Lingering: sockets of ended connections
     cdef uint64_t went_on                  # time in ms when this process last resumed after being held up; 0: never
-    cdef uint64_t heard_at                 # time in ms when a client with deliveries was last read
+    cdef uint64_t active_at                 # time in ms when a client with deliveries was last read
     cdef readonly object entering          # deque of transports whose peers wait for an admission step
-    cdef int32_t steps_left                # admission steps left in this wake while sockets are read
-    cdef int32_t steps_kept                # admission steps reserved for transports in `entering`
-    cdef bint takes_step(self, int32_t cost) noexcept
-    cdef int more_room(self, size_t size) except -1
-    cpdef void used_memory(self)
+    cdef int32_t admission_steps_left                # admission steps left in this wake while sockets are read
+    cdef int32_t admission_steps_reserved                # admission steps reserved for transports in `entering`
+    cdef bint take_admission_step(self, int32_t cost) noexcept
+    cdef int enlarge_read_buffer(self, size_t size) except -1
+    cpdef void note_memory_use(self)
 
 # Base class of transports, which move octets between a descriptor and a connection. Subclasses read and write the
 # octets (TCP, TLS, WebSocket). Owner: the loop.
@@ -43,8 +43,8 @@ cdef class Transport:
     cdef readonly Connection connection    # None when closed
     cdef TransportHost loop
     cdef uint8_t* rest                     # octets of an incomplete frame, or of frames that wait
-    cdef size_t rest_size
-    cdef size_t rest_room
+    cdef size_t incomplete_size
+    cdef size_t incomplete_room
     cdef size_t whole                      # length of the large frame that `rest` begins with; 0: none
     cdef uint32_t interest                 # events of interest
     cdef bint ending                       # the connection has ended and its last octets are not sent yet
@@ -77,17 +77,17 @@ cdef class Transport:
     cdef int look(self) except -1
     cdef int ended_by(self, object fault) except -1
 
-    cdef int go_in(self) except -1
-    cdef int wait_turn(self) except -1
+    cdef int make_admission_step(self) except -1
+    cdef int wait_for_admission(self) except -1
     cdef int shake(self) except -1
-    cdef bint flush_inside(self) except -1
+    cdef bint flush_buffered(self) except -1
     cdef int feed(self, size_t size) except -1
     cdef int read_on(self) except -1
-    cdef int read_large(self) except -1
-    cdef int take_read(self, ssize_t got) except -1
-    cdef int nothing_read(self, ssize_t got) except -1
-    cdef int grow_rest(self, size_t size) except -1
-    cdef void drop_rest(self) noexcept
-    cdef void drop_octets(self) noexcept
+    cdef int read_large_frame(self) except -1
+    cdef int handle_input(self, ssize_t got) except -1
+    cdef int handle_no_input(self, ssize_t got) except -1
+    cdef int grow_incomplete(self, size_t size) except -1
+    cdef void drop_incomplete(self) noexcept
+    cdef void free_incomplete(self) noexcept
     cdef int watch(self) except -1
     cdef int close(self) except -1

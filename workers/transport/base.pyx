@@ -39,7 +39,7 @@ cdef extern from "<netinet/tcp.h>" nogil:
         uint32_t tcpi_rtt
 
 cdef enum:
-    WRITES_A_TURN = 2          # full write buffers that one connection may send in one wake
+    WRITES_PER_TURN = 2          # full write buffers that one connection may send in one wake
     # A peer with this many unread octets is not read until it reads. Clients that read only now and then leave far
     # fewer.
     UNREAD_OCTETS = 4194304
@@ -53,37 +53,37 @@ cdef class TransportHost:
     """Services of a loop that its transports use."""
 
     def __cinit__(self, *args, **kwargs):
-        self.steps_left = STEPS_A_WAKE
+        self.admission_steps_left = ADMISSION_STEPS_PER_WAKE
         self.entering = deque()
 
     def __dealloc__(self):
         free(self.room)
 
-    cdef bint takes_step(self, int32_t cost) noexcept:
+    cdef bint take_admission_step(self, int32_t cost) noexcept:
         """Take `cost` of this wake's admission steps; False: none is left, and the client has to wait for a later
         wake.
 
         An admission step is a part of a handshake, or frames before the open, which cost interpreter work. The limit
         keeps a connection burst from delaying all others.
         """
-        if self.steps_left <= 0:
+        if self.admission_steps_left <= 0:
             return False
-        self.steps_left -= cost
+        self.admission_steps_left -= cost
         return True
 
-    cdef int more_room(self, size_t size) except -1:
+    cdef int enlarge_read_buffer(self, size_t size) except -1:
         """Enlarge the buffer into which all sockets are read. It holds at least the largest frame received."""
         cdef uint8_t* room = <uint8_t*>malloc(size)
         if room is NULL:
             raise MemoryError(f"{size} octets to read into")
         free(self.room)
         self.room = room
-        self.room_size = size
+        self.read_buffer_size = size
         if size > NORMAL_ROOM:
-            self.used_memory()
+            self.note_memory_use()
         return 0
 
-    cpdef void used_memory(self):
+    cpdef void note_memory_use(self):
         """Note that much memory was used, or that a large object has ended."""
 
     def call_at(self, uint64_t due, what, connection=None):
@@ -150,7 +150,7 @@ cdef class Transport:
         return (connection.finished and not connection.silent and not connection.close_received
                 and not buffer_used(&connection.out))
 
-    def since_open(self, size_t most):
+    def octets_since_open(self, size_t most):
         """Return the peer's open and the octets behind it, to hand the connection over to another process.
 
         None: the connection cannot be handed over, since part of its state exists only here, octets for the peer have
@@ -160,9 +160,9 @@ cdef class Transport:
         if self.fd >= 0 and buffer_used(&connection.out):
             self.flush()               # sends the header if the open was read in this wake
         if not self.plain or self.fd < 0 or connection.finished or connection.open_frame is None \
-                or buffer_used(&connection.out) or len(connection.open_frame) + self.rest_size > most:
+                or buffer_used(&connection.out) or len(connection.open_frame) + self.incomplete_size > most:
             return None
-        return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.rest_size)
+        return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.incomplete_size)
 
     def channel_binding(self):
         """Return the octets that a login may be bound to (`tls-exporter`), equal at both ends; None: there are none.
@@ -195,12 +195,12 @@ cdef class Transport:
     def preload(self, bytes octets not None):
         """Process octets that were read before. A transport that decodes its input overrides this and buffers them."""
         cdef size_t size = len(octets)
-        if self.loop.room_size < size:
-            self.loop.more_room(size)
+        if self.loop.read_buffer_size < size:
+            self.loop.enlarge_read_buffer(size)
         memcpy(self.loop.room, <const uint8_t*>octets, size)
         self.feed(size)
 
-    cdef int wait_turn(self) except -1:
+    cdef int wait_for_admission(self) except -1:
         """Queue this transport for admission and stop watching its socket. The sockets of a connection burst would
         fill each list of events, and delay the events of others."""
         if not self.waits:
@@ -211,7 +211,7 @@ cdef class Transport:
             self.loop.poller.change(self.fd, 0)
         return 0
 
-    cdef int go_in(self) except -1:
+    cdef int make_admission_step(self) except -1:
         """Make the admission step that this transport waited for."""
         self.waits = False
         if self.established:
@@ -225,7 +225,7 @@ cdef class Transport:
         if state == HANDSHAKE_FAILED:
             return self.lost()
         if state == HANDSHAKE_WAITS:
-            return self.wait_turn()
+            return self.wait_for_admission()
         if state == HANDSHAKE_DONE:
             self.established = True
             self.connection.mark_dirty()
@@ -244,21 +244,21 @@ cdef class Transport:
                 self.connection.mark_dirty()      # the write in progress may have waited for this event
         if self.connection.paused:
             return self.watch()        # paused meanwhile: its socket must not wake the loop again and again
-        if self.connection.remote_open is None and not loop.takes_step(1):
-            return self.wait_turn()
+        if self.connection.remote_open is None and not loop.take_admission_step(1):
+            return self.wait_for_admission()
         if self.whole:
-            return self.read_large()
-        if self.rest_size + FRAME_ROOM > loop.room_size:
-            loop.more_room(2 * (self.rest_size + FRAME_ROOM))
-        got = self.read_some(loop.room + self.rest_size, loop.room_size - self.rest_size)
+            return self.read_large_frame()
+        if self.incomplete_size + FRAME_ROOM > loop.read_buffer_size:
+            loop.enlarge_read_buffer(2 * (self.incomplete_size + FRAME_ROOM))
+        got = self.read_some(loop.room + self.incomplete_size, loop.read_buffer_size - self.incomplete_size)
         if got > 0:
-            if self.rest_size:
-                memcpy(loop.room, self.rest, self.rest_size)
-            self.take_read(got)
+            if self.incomplete_size:
+                memcpy(loop.room, self.rest, self.incomplete_size)
+            self.handle_input(got)
             return 0 if self.plain else self.read_on()
-        return self.nothing_read(got)
+        return self.handle_no_input(got)
 
-    cdef int take_read(self, ssize_t got) except -1:
+    cdef int handle_input(self, ssize_t got) except -1:
         """Process the octets that were read, and note whether an established client is active.
 
         Only a client that sends deliveries, outcomes or credit counts as active. A client that only sends empty frames
@@ -266,13 +266,13 @@ cdef class Transport:
         """
         cdef TransportHost loop = self.loop
         cdef uint64_t asked = loop.scheduler.frames
-        self.feed(self.rest_size + got)
+        self.feed(self.incomplete_size + got)
         if got > <ssize_t>FRAME_HEADER and loop.scheduler.frames == asked and self.connection is not None \
                 and self.connection.remote_open is not None:
-            loop.heard_at = loop.scheduler.now
+            loop.active_at = loop.scheduler.now
         return 0
 
-    cdef int nothing_read(self, ssize_t got) except -1:
+    cdef int handle_no_input(self, ssize_t got) except -1:
         if got == 0 or (errno != EAGAIN and errno != EINTR):
             return self.lost()
         if self.plain:
@@ -280,31 +280,31 @@ cdef class Transport:
         self.read_on()                 # the octets read may have been without AMQP
         return self.watch()
 
-    cdef int read_large(self) except -1:
+    cdef int read_large_frame(self) except -1:
         """Read the rest of a large frame, up to its end and not beyond, straight into `rest`, so that its octets are
         not copied."""
         cdef TransportHost loop = self.loop
-        cdef size_t size = min(self.whole - self.rest_size, loop.room_size)
+        cdef size_t size = min(self.whole - self.incomplete_size, loop.read_buffer_size)
         cdef size_t taken
         cdef ssize_t got
-        if self.rest_size + size > self.rest_room:
-            self.grow_rest(min(self.whole, max(2 * self.rest_room, self.rest_size + size)))
-        got = self.read_some(self.rest + self.rest_size, size)
+        if self.incomplete_size + size > self.incomplete_room:
+            self.grow_incomplete(min(self.whole, max(2 * self.incomplete_room, self.incomplete_size + size)))
+        got = self.read_some(self.rest + self.incomplete_size, size)
         if got <= 0:
-            return self.nothing_read(got)
-        self.rest_size += got
-        self.connection.last_received = loop.heard_at = loop.scheduler.now
-        if self.rest_size == self.whole:
+            return self.handle_no_input(got)
+        self.incomplete_size += got
+        self.connection.last_received = loop.active_at = loop.scheduler.now
+        if self.incomplete_size == self.whole:
             self.whole = 0
-            taken = self.connection.receive(self.rest, self.rest_size)
+            taken = self.connection.receive(self.rest, self.incomplete_size)
             if taken:                  # it takes all: one frame
-                self.drop_rest()
+                self.drop_incomplete()
             loop.fed.append(self.connection)
             if self.connection.paused:
                 self.watch()
         return 0 if self.plain else self.read_on()
 
-    cdef int grow_rest(self, size_t size) except -1:
+    cdef int grow_incomplete(self, size_t size) except -1:
         """Enlarge `rest` to at least `size` octets.
 
         A peer that announces more than it sends gets a block that another frame has used, or memory for what it has
@@ -312,27 +312,27 @@ cdef class Transport:
         """
         cdef uint8_t* rest = block_take(max(size, self.whole), &size) if size >= BLOCK_LEAST else NULL
         if rest is not NULL:
-            memcpy(rest, self.rest, self.rest_size)
-            self.drop_octets()
+            memcpy(rest, self.rest, self.incomplete_size)
+            self.free_incomplete()
         else:
             rest = <uint8_t*>realloc(self.rest, size)
             if rest is NULL:
                 raise MemoryError(f"{size} octets of a frame")
         self.rest = rest
-        self.rest_room = size
+        self.incomplete_room = size
         return 0
 
-    cdef void drop_rest(self) noexcept:
-        self.drop_octets()
-        self.rest_size = self.whole = 0
+    cdef void drop_incomplete(self) noexcept:
+        self.free_incomplete()
+        self.incomplete_size = self.whole = 0
 
-    cdef void drop_octets(self) noexcept:
-        if self.rest_room >= BLOCK_LEAST:
-            block_give(self.rest, self.rest_room)
+    cdef void free_incomplete(self) noexcept:
+        if self.incomplete_room >= BLOCK_LEAST:
+            block_give(self.rest, self.incomplete_room)
         else:
             free(self.rest)
         self.rest = NULL
-        self.rest_room = 0
+        self.incomplete_room = 0
 
     cdef int read_on(self) except -1:
         """List the transport for another read if it has buffered octets, which no event will announce."""
@@ -347,12 +347,12 @@ cdef class Transport:
         cdef size_t length
         if left == 0:
             if self.rest is not NULL:
-                self.drop_rest()
+                self.drop_incomplete()
         else:
-            if left > self.rest_room:
-                self.grow_rest(left)
+            if left > self.incomplete_room:
+                self.grow_incomplete(left)
             memcpy(self.rest, self.loop.room + taken, left)
-            self.rest_size = left
+            self.incomplete_size = left
             length = read32(self.rest) if left >= FRAME_HEADER else 0
             # The connection has checked the length of an incomplete frame.
             if LARGE_FRAME < length <= self.connection.local_max_frame and left < length:
@@ -366,11 +366,11 @@ cdef class Transport:
         """Resume the connection after a pause, with the octets that were kept."""
         if self.fd < 0 or self.connection.paused or self.connection.finished:
             return
-        if self.rest_size and not self.whole:
-            if self.rest_size > self.loop.room_size:
-                self.loop.more_room(2 * self.rest_size)
-            memcpy(self.loop.room, self.rest, self.rest_size)
-            self.feed(self.rest_size)
+        if self.incomplete_size and not self.whole:
+            if self.incomplete_size > self.loop.read_buffer_size:
+                self.loop.enlarge_read_buffer(2 * self.incomplete_size)
+            memcpy(self.loop.room, self.rest, self.incomplete_size)
+            self.feed(self.incomplete_size)
         if not self.plain and self.established:
             self.read_on()
         self.watch()
@@ -380,7 +380,7 @@ cdef class Transport:
         if buffer_used(&self.connection.out) >= UNREAD_OCTETS:
             self.flush()               # the peer may have read since
         if self.fd >= 0 and buffer_used(&self.connection.out) < UNREAD_OCTETS:
-            self.loop.steps_left = max(self.loop.steps_left, 1)  # this read cannot wait for an admission step
+            self.loop.admission_steps_left = max(self.loop.admission_steps_left, 1)  # this read cannot wait for an admission step
             return self.readable()
         return 0
 
@@ -406,15 +406,15 @@ cdef class Transport:
         connection.dirty = False
         if self.fd < 0:
             return 0
-        if not self.plain and not self.flush_inside():
+        if not self.plain and not self.flush_buffered():
             return 0
-        for _ in range(WRITES_A_TURN):
+        for _ in range(WRITES_PER_TURN):
             if not connection.finished:
                 connection.prepare()
             if connection.silent or not buffer_used(&connection.out):
                 break
             if connection.traced:
-                connection.show_sent()
+                connection.trace_sent()
             sent = self.write_some(connection.out.data + connection.out.start, buffer_used(&connection.out))
             if sent < 0:
                 if errno == EAGAIN or errno == EINTR:
@@ -441,7 +441,7 @@ cdef class Transport:
                 connection.mark_dirty()
         return self.watch()
 
-    cdef bint flush_inside(self) except -1:
+    cdef bint flush_buffered(self) except -1:
         """Send buffered octets. False: the connection cannot write now, or is closed."""
         if not self.established:
             if self.connection.finished:   # it ends before the handshake: nothing can be sent to the peer
@@ -494,13 +494,13 @@ cdef class Transport:
             self.close_descriptor()
             self.fd = -1
             buffer_release(&self.connection.out)
-            self.drop_rest()
+            self.drop_incomplete()
             self.connection.owner = None
             self.connection.release()
             # A timer may keep this object for a while; drop the objects that it refers to.
             self.connection = None
             totals.connections -= 1
-            self.loop.used_memory()
+            self.loop.note_memory_use()
         return 0
 
     cdef int ended_by(self, object fault) except -1:

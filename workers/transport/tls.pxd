@@ -10,8 +10,8 @@ cdef class TlsTransport(Transport):
     cdef bint looks                        # waits for the first octet, which shows whether the peer uses TLS
     cdef bint more                         # octets, or the end of the stream, may be buffered
     cdef bint failed                       # after an error the library must not be called again
-    cdef int records                       # TLS records without data that were read; see count_record
+    cdef int records                       # TLS records without data that were read; see limit_empty_records
     cdef Handshake look_at(self) except *
-    cdef int begin_tls(self) except -1
-    cdef Handshake shake_hands(self) except *
+    cdef int create_tls(self) except -1
+    cdef Handshake do_tls_handshake(self) except *
     cdef ssize_t failure(self, int result) except? -2

@@ -11,7 +11,7 @@ from router.tls.openssl cimport *
 from router.tls.peer cimport channel_binding, expired, negotiated, revoked
 from workers.poller cimport READABLE, WRITABLE
 from workers.transport.base cimport (
-    HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, HANDSHAKE_STEPS, HANDSHAKE_WAITS, Handshake, Transport,
+    HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, TLS_HANDSHAKE_COST, HANDSHAKE_WAITS, Handshake, Transport,
 )
 
 import ipaddress
@@ -32,14 +32,14 @@ cdef enum:
     TLS_RECORD = 0x16          # first octet of a handshake record
     # Limit of records without data after the handshake. OpenSSL would continue to read them as long as the peer sends
     # any, and a key update costs a thousand times what it costs to send a prepared one. Peers send two or three such
-    # records, then one for millions of records with data. Each record with data makes up for one part in DATA_FOR_ONE
+    # records, then one for millions of records with data. Each record with data makes up for one part in DATA_RECORDS_PER_CREDIT
     # of a record without.
-    RECORDS_MOST = 16
-    DATA_FOR_ONE = 64
-    RECORDS_A_READ = 256       # most records with data in one read; each may have one octet only
+    MAX_RECORDS_WITHOUT_DATA = 16
+    DATA_RECORDS_PER_CREDIT = 64
+    RECORDS_PER_READ = 256       # most records with data in one read; each may have one octet only
 
 
-cdef void count_record(int sent, int version, int kind, const void* data, size_t size, SSL* ssl,
+cdef void limit_empty_records(int sent, int version, int kind, const void* data, size_t size, SSL* ssl,
                        void* argument) noexcept nogil:
     """Count a record that OpenSSL has read. After too many records without data, make OpenSSL report the end of the
     stream."""
@@ -48,8 +48,8 @@ cdef void count_record(int sent, int version, int kind, const void* data, size_t
     if sent or (kind != SSL3_RT_HEADER and kind != SSL3_RT_INNER_CONTENT_TYPE) \
             or (<const uint8_t*>data)[0] == SSL3_RT_APPLICATION_DATA:
         return
-    records[0] += DATA_FOR_ONE
-    if records[0] > RECORDS_MOST * DATA_FOR_ONE:
+    records[0] += DATA_RECORDS_PER_CREDIT
+    if records[0] > MAX_RECORDS_WITHOUT_DATA * DATA_RECORDS_PER_CREDIT:
         SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN)
 
 
@@ -62,7 +62,7 @@ cdef class TlsTransport(Transport):
         self.host = host
         self.looks = context.server
         if not self.looks:
-            self.begin_tls()
+            self.create_tls()
             self.expect(host, verify_host)
 
     def __dealloc__(self):
@@ -85,7 +85,7 @@ cdef class TlsTransport(Transport):
             else:
                 SSL_set1_host(self.ssl, name)
 
-    cdef int begin_tls(self) except -1:
+    cdef int create_tls(self) except -1:
         self.ssl = SSL_new(self.context.context)
         if self.ssl is NULL or not SSL_set_fd(self.ssl, self.fd):
             raise MemoryError("TLS connection")
@@ -103,9 +103,9 @@ cdef class TlsTransport(Transport):
             state = self.look_at()
             if state != HANDSHAKE_GOES_ON or self.looks:
                 return state
-        if self.context.server and not self.loop.takes_step(HANDSHAKE_STEPS):
+        if self.context.server and not self.loop.take_admission_step(TLS_HANDSHAKE_COST):
             return HANDSHAKE_WAITS
-        return self.shake_hands()
+        return self.do_tls_handshake()
 
     cdef Handshake look_at(self) except *:
         """Peek at the peer's first octet, and begin TLS if it is that of a handshake record."""
@@ -118,10 +118,10 @@ cdef class TlsTransport(Transport):
         self.looks = False
         if first != TLS_RECORD:
             return HANDSHAKE_DONE
-        self.begin_tls()
+        self.create_tls()
         return HANDSHAKE_GOES_ON
 
-    cdef Handshake shake_hands(self) except *:
+    cdef Handshake do_tls_handshake(self) except *:
         cdef int result, error
         ERR_clear_error()
         result = SSL_do_handshake(self.ssl)
@@ -132,7 +132,7 @@ cdef class TlsTransport(Transport):
                 self.connection.transport_failed("certificate has expired")
                 return HANDSHAKE_FAILED
             self.more = True           # octets behind the handshake may be buffered
-            SSL_set_msg_callback(self.ssl, count_record)
+            SSL_set_msg_callback(self.ssl, limit_empty_records)
             SSL_set_msg_callback_arg(self.ssl, &self.records)
             return HANDSHAKE_DONE
         error = SSL_get_error(self.ssl, result)
@@ -169,7 +169,7 @@ cdef class TlsTransport(Transport):
     # -- octets -----------------------------------------------------------------------------------------------------
 
     cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
-        """Read all records that are available and fit into `data`, but at most RECORDS_A_READ."""
+        """Read all records that are available and fit into `data`, but at most RECORDS_PER_READ."""
         cdef size_t got = 0
         cdef int result
         if self.ssl is NULL:
@@ -178,7 +178,7 @@ cdef class TlsTransport(Transport):
             errno_set(EPROTO)
             return -1
         ERR_clear_error()
-        for _ in range(RECORDS_A_READ):
+        for _ in range(RECORDS_PER_READ):
             if got == size:
                 break
             result = SSL_read(self.ssl, data + got, <int>(size - got))
@@ -225,7 +225,7 @@ cdef class TlsTransport(Transport):
             return -1
         self.failed = True
         ERR_clear_error()
-        if self.records > RECORDS_MOST * DATA_FOR_ONE:
+        if self.records > MAX_RECORDS_WITHOUT_DATA * DATA_RECORDS_PER_CREDIT:
             self.connection.transport_failed("too many records without data")
         if error == SSL_ERROR_ZERO_RETURN:
             return 0

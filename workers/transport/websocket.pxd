@@ -25,7 +25,7 @@ cdef class WebSocketTransport(Transport):
     cdef Handshake secure(self) except *
     cdef Handshake ask(self) except *
     cdef Handshake take_head(self, Py_ssize_t size) except *
-    cdef Handshake pass_page(self) except *
+    cdef Handshake forward_page(self) except *
     cdef bint put(self, const uint8_t* data, size_t size) except -1
     cdef bint drain(self) except -1
     cdef bint pong(self) except -1

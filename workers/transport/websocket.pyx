@@ -39,7 +39,7 @@ cdef extern from *:
 cdef enum:
     PIECE = 65536              # largest payload of a frame that this router sends
     KEYS = 1024                # octets of masks that are drawn at once
-    PAGES_A_STEP = 4           # largest number of reads of a page in one wake
+    PAGE_READS_PER_WAKE = 4           # largest number of reads of a page in one wake
     HANDSHAKE_MS = 10000       # time for the handshake of a client
     # Time for a page, from its request until the client has taken the last octet. The supervisor ends its part after
     # ANSWER_TIME (supervisor/web/guard.py), which is less, and counts that.
@@ -52,7 +52,7 @@ cdef uint8_t[KEYS] keys
 cdef size_t keys_used = KEYS
 
 
-cdef int draw_mask(uint8_t* mask) except -1:
+cdef int random_mask(uint8_t* mask) except -1:
     """Write a mask of four unpredictable octets, twice, to the eight octets at `mask`."""
     global keys_used
     if keys_used == KEYS:
@@ -138,7 +138,7 @@ cdef class WebSocketTransport(Transport):
             if state != HANDSHAKE_DONE:
                 return state
         if self.page >= 0:
-            return self.pass_page()
+            return self.forward_page()
         if not self.drain():
             return HANDSHAKE_GOES_ON if errno == EAGAIN else HANDSHAKE_FAILED
         if self.refused:
@@ -176,7 +176,7 @@ cdef class WebSocketTransport(Transport):
     cdef Handshake take_head(self, Py_ssize_t size) except *:
         """Process the HTTP head, which is complete or too long to wait for."""
         cdef bytes octets
-        if not self.client and not self.loop.takes_step(1):
+        if not self.client and not self.loop.take_admission_step(1):
             return HANDSHAKE_WAITS
         head, self.early = bytes(self.head[:size]), bytes(self.head[size:]) or None
         side, self.side = self.side, None
@@ -216,11 +216,11 @@ cdef class WebSocketTransport(Transport):
         except Exception as fault:
             self.ended_by(fault)
 
-    cdef Handshake pass_page(self) except *:
+    cdef Handshake forward_page(self) except *:
         """Forward the supervisor's answer in parts. Octets that the client sends meanwhile have no meaning and are not
         read."""
         cdef ssize_t got
-        for _ in range(PAGES_A_STEP):
+        for _ in range(PAGE_READS_PER_WAKE):
             if not self.drain():
                 if errno != EAGAIN:
                     return HANDSHAKE_FAILED
@@ -281,7 +281,7 @@ cdef class WebSocketTransport(Transport):
         cdef uint8_t[8] mask
         cdef int header
         if self.client:
-            draw_mask(mask)
+            random_mask(mask)
             header = write_header(staged, opcode, size, mask)
             apply_mask(staged + header, data, size, mask)
         else:

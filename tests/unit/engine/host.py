@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from router.links.consumer_link import set_tag_space
 from router.links.pause import RouterPause
 from router.message.annotations import use_node
-from workers.testing import Asleep, MemoryPoller, MemoryTransport, count_in
+from workers.testing import LoopWouldSleep, MemoryPoller, MemoryTransport, count_in
 
 import router.testing.engine as engine
 from router.config.load import load_text
@@ -27,9 +27,9 @@ from router.interworker.region import Region
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
 from supervisor.processes.worker import Stage, WorkerCorruptError
-from supervisor.processes.worker import Worker as Known
+from supervisor.processes.worker import WorkerRuntime as Known
 from workers.links.routed import RoutedEnd
-from workers.worker import Worker
+from workers.worker import WorkerRuntime
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 RING_OCTETS = 1 << 18
@@ -164,7 +164,7 @@ class MemoryChannels:
                 os.eventfd_read(descriptor)
 
 
-class InProcessWorker(Worker):
+class InProcessWorker(WorkerRuntime):
     """Worker without a process and sockets."""
 
     transport = MemoryTransport
@@ -388,7 +388,7 @@ class InProcessRouter:
         """Run a worker until it would sleep."""
         self.enter(worker)
         worker.awake = False
-        with contextlib.suppress(Asleep):
+        with contextlib.suppress(LoopWouldSleep):
             worker.loop.run()
 
     def settle(self) -> None:

@@ -22,7 +22,7 @@ from router.config.load import load_text
 from router.policy.hosts import HostError, HostRules, known
 from router.policy.names import NameList, NamePatterns
 from tests.unit.router.policy.naive import listed, matched
-from workers.links.terminus import Terminus
+from workers.links.terminus import PeerTerminus
 
 Case = dict[str, Any]
 ANNOTATED = 2  # SCAN_TRUNCATED; higher results are refusals
@@ -41,7 +41,7 @@ def codec(case: Case) -> None:
     else:
         assert 0 < end <= len(octets)
         assert equal_span(octets[:end]), "what is decoded can be skipped"
-    for reader in (fields, described_list, Terminus):
+    for reader in (fields, described_list, PeerTerminus):
         try:
             reader(octets)
         except RemoteError:

@@ -13,7 +13,7 @@ from proton import Message as ProtonMessage
 from proton import symbol, timestamp, ulong
 
 from router.amqp import codec
-from router.amqp.message import Message, Parts, Sequences
+from router.amqp.message import DataSections, Message, Sequences
 
 pa = pytest.importorskip("pyarrow")
 from pipeline import columns, decode  # noqa: E402
@@ -84,7 +84,7 @@ def test_absent_fields_are_null():
     [
         (b"", None, "none"),
         (section(0x70, b"\x45"), None, "none"),
-        (Message(Parts([b"ab", b"", b"c"])).encode(), b"abc", "data"),
+        (Message(DataSections([b"ab", b"", b"c"])).encode(), b"abc", "data"),
         (Message(b"").encode(), b"", "data"),
         (Message("grün").encode(), "grün".encode(), "string"),
         (section(0x77, b"\xa3\x03sym"), b"sym", "string"),

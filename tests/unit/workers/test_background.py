@@ -3,7 +3,7 @@
 import select
 import threading
 
-from workers.background import Background
+from workers.background import BackgroundThread
 
 
 class FakeLoop:
@@ -24,7 +24,7 @@ class FakeLoop:
 
 def test_results_are_delivered_in_loop():
     loop, seen = FakeLoop(), []
-    background = Background(loop)
+    background = BackgroundThread(loop)
 
     def work():
         assert threading.current_thread() is not threading.main_thread()
@@ -48,5 +48,5 @@ def test_results_are_delivered_in_loop():
 
 def test_background_without_work_watches_nothing():
     loop = FakeLoop()
-    Background(loop)
+    BackgroundThread(loop)
     assert loop.watched == {}

@@ -14,7 +14,7 @@ from router.control.codec import decode_events, encode, encode_delta, encode_han
 from router.control.framing import Frames, pack
 from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
 from router.control.messages import MESSAGES_A_PART, Ack, Closed, Forwarded, Gone, Local, Log
-from router.control.messages import Control as Order
+from router.control.messages import WorkerControl as Order
 from router.control.names import deltas_path
 from router.control.ops import AddressGone
 from router.control.setup import WorkerSetup
@@ -22,7 +22,7 @@ from supervisor.processes.channels import make_keys
 from tests.unit.engine.host import facts
 from tests.unit.engine.talk import frames, producer, start
 from tests.unit.workers.loops import LoopRouter, SocketPeer
-from workers.control import HANDOVER_OCTETS, MESSAGES_A_WAKE, OPS_A_WAKE, Control, SocketChannels
+from workers.control import HANDOVER_OCTETS, MESSAGES_A_WAKE, OPS_PER_WAKE, SocketChannels, WorkerControl
 
 
 def worker_setup(handover, control, keys, directory):
@@ -54,7 +54,7 @@ class HandoverPair:
         self.channel, control = socket.socketpair()
         setup = worker_setup(far, control, keys, directory)
         self.adopted: list[tuple[Any, int]] = []
-        self.control = Control(
+        self.control = WorkerControl(
             SocketChannels(setup),
             lambda message, raw: None,
             lambda epoch, ops: None,
@@ -172,7 +172,7 @@ class ControlPair:
         self.epochs: list[int] = []
         self.later: list[Any] = []
         self.has_time = True
-        self.control = Control(
+        self.control = WorkerControl(
             SocketChannels(setup),
             self.on_message,
             lambda epoch, ops: self.epochs.append(epoch),
@@ -249,7 +249,7 @@ def test_answers_are_taken_in_batches(control_pair):
 
 def test_deltas_are_taken_in_batches(control_pair):
     """Deltas do not keep answers from being processed."""
-    ops: Any = [AddressGone(number) for number in range(OPS_A_WAKE // 2)]
+    ops: Any = [AddressGone(number) for number in range(OPS_PER_WAKE // 2)]
     for epoch in range(10):
         control_pair.deltas.send(encode_delta(epoch, ops))
     control_pair.send_answers(0, 1)
@@ -302,8 +302,8 @@ def test_octets_follow_messages_of_their_frame(control_pair):
 
 def test_deferred_event_waits_for_another(control_pair):
     control = control_pair.control
-    control.send_in_company(Forwarded(1))
-    control.send_in_company(Forwarded(2))
+    control.send_event_later(Forwarded(1))
+    control.send_event_later(Forwarded(2))
     assert not control.dirty
     assert len(control_pair.later) == 1
     control.send_event(Ack(3))
@@ -316,10 +316,10 @@ def test_deferred_event_waits_for_another(control_pair):
 
 def test_deferred_event_alone_is_sent_by_timer(control_pair):
     control = control_pair.control
-    control.send_in_company(Forwarded(1))
+    control.send_event_later(Forwarded(1))
     control_pair.later.pop()()
     assert control.dirty
     control.send()
     assert decode_events(control_pair.receive_frame()[0]) == [Forwarded(1)]
-    control.send_in_company(Forwarded(2))
+    control.send_event_later(Forwarded(2))
     assert len(control_pair.later) == 1, "the next one waits anew"

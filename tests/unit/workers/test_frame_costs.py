@@ -21,7 +21,7 @@ SLICES_A_WAKE = 2
 #: Cost of the most expensive frame that cannot be interrupted: its state is decoded at 2 units an octet.
 UNITS_A_FRAME = 2 * 16384
 #: Bound for the cost of a wake. A frame is charged after its work, so each slice is exceeded by one frame at most.
-UNITS_A_WAKE = SLICES_A_WAKE * (Work.WORK_A_SLICE + UNITS_A_FRAME)
+UNITS_A_WAKE = SLICES_A_WAKE * (Work.UNITS_PER_SLICE + UNITS_A_FRAME)
 #: Bound for the processor time of a wake, relative to the longest wake of small transfers in the same process.
 TIMES_A_REFERENCE = 20
 REFERENCE = "small transfers"

@@ -24,7 +24,7 @@ from workers import lingering
 # The process keeps a pointer to the slot of the last loop, so the region is never released.
 REGION = Region.create(1, LINKS, 16, RING_OCTETS)
 EMPTY = frame_octets(b"")
-EVENTS_A_WAKE = 256
+EVENTS_PER_WAKE = 256
 PATIENCE = 10.0
 SOCKET_OCTETS = 50_000
 STOP = 1000  # descriptor of a test in its poller
@@ -135,7 +135,7 @@ def test_peer_with_unread_octets_is_not_silent(connections):
     """More connections are readable than one wake has events for, and the loop was held up for longer than their idle
     timeout."""
     idle = 400
-    for number in range(EVENTS_A_WAKE + 100):
+    for number in range(EVENTS_PER_WAKE + 100):
         connections.connect()
         if number % 100 == 0:
             connections.steps()
@@ -410,7 +410,7 @@ def test_lingering_socket_is_closed_after_timeout(connections, monkeypatch):
 
 
 def test_lingering_sockets_are_bounded(connections, monkeypatch):
-    monkeypatch.setattr(lingering, "MOST", 2)
+    monkeypatch.setattr(lingering, "MAX_SOCKETS", 2)
     for _ in range(3):
         connections.connect(tcp_pair).connection.close()
         connections.steps()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from router.forwarding.table import TableError
 from router.links.pause import RouterPause
-from workers.testing import InjectedError as LoopInjectedError
+from workers.testing import InjectedTransportError as LoopInjectedError
 
 import router.testing.engine as engine
 import workers.connections.handler
@@ -38,7 +38,7 @@ from workers.frame_trace import Tracing
 from workers.inprocess import CONFIRM_MS
 from workers.links.record import LinkRecord
 from workers.links.routed import RoutedEnd
-from workers.worker import Worker
+from workers.worker import WorkerRuntime
 
 INTERIOR = """
 router {
@@ -285,8 +285,8 @@ def test_fault_outside_connections_ends_worker_with_log_line(socket_router, monk
     monkeypatch.setattr(worker, "report_fault", lambda what, fault: reports.append((what, fault)))
     monkeypatch.setattr(worker, "control", SimpleNamespace(poll=lambda: None, dirty=False, busy=False, more=False))
     monkeypatch.setattr(gc, "set_threshold", lambda *thresholds: None)
-    monkeypatch.setattr(workers.worker, "bound_heap", lambda: None)
-    assert Worker.run(worker) == 1
+    monkeypatch.setattr(workers.worker, "set_heap_limits", lambda: None)
+    assert WorkerRuntime.run(worker) == 1
     ((what, fault),) = reports
     assert what == "Worker 0 ends because of an internal error outside any connection"
     assert type(fault) is NetInjectedError

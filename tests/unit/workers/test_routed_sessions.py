@@ -6,7 +6,7 @@ from router.amqp.scheduler import Scheduler
 from router.amqp.session import Session
 from router.links.consumer_link import ConsumerLink
 
-from workers.connections.sessions import RoutedSessions
+from workers.connections.routed_sessions import RoutedSessions
 
 LINKS = 200
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from workers.testing import PatientPoller
+from workers.testing import PrecisePoller
 
 from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import InProcessPeer, InProcessRouter, InProcessWorker
@@ -16,7 +16,7 @@ FEWEST_AT_ONCE = 16
 
 class PatientWorker(InProcessWorker):
     def make_poller(self) -> Any:
-        return PatientPoller()
+        return PrecisePoller()
 
 
 class SleepingPair:

@@ -356,7 +356,7 @@ def test_reused_slot_begins_without_stall(routers):
 
 
 def test_stall_checks_cover_links_in_steps(routers, monkeypatch):
-    monkeypatch.setattr("workers.stalls.SLOTS_A_STEP", 3)
+    monkeypatch.setattr("workers.stalls.SLOTS_PER_CHECK", 3)
     router = routers()
     peer = router.connect()
     peer.feed(start() + b"".join(consumer(handle, "balanced.a", 0) for handle in range(10)))

@@ -220,7 +220,7 @@ def test_stuck_scan_without_links_does_not_run(routers):
 
 
 def test_stuck_scan_covers_links_in_steps(routers, monkeypatch):
-    monkeypatch.setattr("workers.stuck.SLOTS_A_STEP", 3)
+    monkeypatch.setattr("workers.stuck.SLOTS_PER_CHECK", 3)
     router = routers()
     peer = router.connect()
     peer.feed(start() + b"".join(consumer(handle, "balanced.a", 0) for handle in range(10)))

@@ -253,7 +253,7 @@ def test_lost_requester_ends_only_its_watch(routers):
 
 
 def test_watched_lines_are_bounded_and_counted(routers, monkeypatch):
-    monkeypatch.setattr("workers.frame_trace.LINES_A_MESSAGE", 5)
+    monkeypatch.setattr("workers.frame_trace.LINES_PER_MESSAGE", 5)
     router = routers()
     peer = router.connect()
     peer.feed(start())

@@ -171,7 +171,7 @@ def test_attach_behind_many_others_makes_progress(routers):
 
 def test_undecided_attaches_are_bounded(routers, monkeypatch):
     """Other events for the supervisor wait behind these few attaches only."""
-    monkeypatch.setattr("workers.worker.QUESTIONS_MOST", 100)
+    monkeypatch.setattr("workers.worker.MAX_UNDECIDED_ATTACHES", 100)
     router = routers()
     worker = router.workers[0]
     greedy = [open_client(router) for _ in range(2)]
@@ -188,7 +188,7 @@ def test_undecided_attaches_are_bounded(routers, monkeypatch):
 
 
 def test_lost_attaches_do_not_count_as_undecided(routers, monkeypatch):
-    monkeypatch.setattr("workers.worker.QUESTIONS_MOST", 40)
+    monkeypatch.setattr("workers.worker.MAX_UNDECIDED_ATTACHES", 40)
     router = routers()
     greedy, modest = open_client(router), open_client(router)
     greedy.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(40)))
@@ -233,11 +233,11 @@ def test_links_lost_together_end_in_turns(routers, how):
         peer.feed(say(how))
     assert 0 < scheduler.losses - before < LINKS / 2
     assert client.links
-    assert not client.sent_closed
+    assert not client.closed_reported
     assert frames(peer) == []
     counts = counts_per_wake(router, lambda: not client.links)
     assert max(losses for _, losses in counts) <= A_WAKE
-    assert client.sent_closed == (how != "end")
+    assert client.closed_reported == (how != "end")
     router.settle()
     assert (client.number in router.workers[0].clients) == (how == "end")
     if how != "lost":
@@ -279,9 +279,9 @@ def test_connection_lost_during_session_end_is_removed(routers):
     peer.feed(say("end"))
     peer.lose()
     assert client.links
-    assert not client.sent_closed
+    assert not client.closed_reported
     router.settle()
-    assert client.sent_closed
+    assert client.closed_reported
     assert not client.links
 
 

@@ -88,7 +88,7 @@ class RecordingHandler:
     def on_begun(self, session: Session) -> None:
         self.notes.append(("begun",))
 
-    def on_miscounted(self, session: Session, next_id: int | None, sent: int) -> None:
+    def on_wrong_transfer_count(self, session: Session, next_id: int | None, sent: int) -> None:
         self.notes.append(("miscounted", next_id, sent))
 
     def on_attach(self, session: Session, items: list[bytes]) -> Any:

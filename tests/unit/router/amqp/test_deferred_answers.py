@@ -22,7 +22,7 @@ class DeferredMechanism(sasl.Mechanism):
 
     def step(self, response: bytes) -> Any:
         self.notes.append(("asked", response))
-        return sasl.LATER
+        return sasl.DEFERRED
 
 
 class DeferringServer(RecordingHandler):

@@ -116,7 +116,7 @@ class StubRoutedContext:
         self.answered()
         self.link.attach_written()
 
-    def null_answer(self) -> bool:
+    def send_null_attach(self) -> bool:
         if self.link.initiated:
             return False
         self.answered()

@@ -170,7 +170,7 @@ def test_fault_while_ending_link_closes_its_connection(routers, monkeypatch):
     actors, _ = full_connections(router)
     send(bystander.served, [12_000_000])
     run(router, [*actors, *bystander.actors])
-    monkeypatch.setattr(ConnectionHandler, "on_given_up", faulty)
+    monkeypatch.setattr(ConnectionHandler, "on_link_evicted", faulty)
     faults = router.workers[0].faults
     with pytest.raises(FaultError):
         pass_time(router, bystander.actors)

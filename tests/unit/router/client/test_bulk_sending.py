@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from router.amqp.bulk_sender import Messages
+from router.amqp.bulk_sender import MessageBatch
 
 from router.amqp import codec
 from router.amqp.errors import LocalError
@@ -58,8 +58,8 @@ class BulkSendExchange:
         self.receiver.flow(credit)
         self.run()
 
-    def give(self, *octets: bytes) -> Messages:
-        messages = Messages.of(octets)
+    def give(self, *octets: bytes) -> MessageBatch:
+        messages = MessageBatch.of(octets)
         self.state.give(messages)
         self.run()
         return messages

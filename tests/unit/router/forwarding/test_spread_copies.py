@@ -31,7 +31,7 @@ CROWD = 10_000
 #: Number of consumers from which copies are spread, and most copies of one turn.
 LEAST = 2048
 #: Cost units of a wake. A copy made at once is charged at least one unit.
-UNITS_A_WAKE = 2 * 2 * Work.WORK_A_SLICE
+UNITS_A_WAKE = 2 * 2 * Work.UNITS_PER_SLICE
 
 
 @pytest.fixture

@@ -100,9 +100,9 @@ def opens_at_supervisor(router):
 
 
 def test_undecided_opens_are_bounded(routers, decide, monkeypatch):
-    """At most OPENS_MOST opens wait at the supervisor, so that its other events do not wait behind them. The others
+    """At most MAX_PENDING_OPENS opens wait at the supervisor, so that its other events do not wait behind them. The others
     follow in order; lost connections are skipped."""
-    monkeypatch.setattr("workers.connections.admissions.OPENS_MOST", 2)
+    monkeypatch.setattr("workers.connections.admissions.MAX_PENDING_OPENS", 2)
     router = routers()
     decide(None)
     peers = connect_clients(router, 6)
@@ -124,7 +124,7 @@ def test_undecided_opens_are_bounded(routers, decide, monkeypatch):
 
 def test_undecided_open_is_refused_after_time_limit(routers, decide, monkeypatch):
     """The time limit holds whether the supervisor has received the open or not. An admitted client is not affected."""
-    monkeypatch.setattr("workers.connections.admissions.OPENS_MOST", 1)
+    monkeypatch.setattr("workers.connections.admissions.MAX_PENDING_OPENS", 1)
     router = routers()
     (other,) = connect_clients(router, 1)
     decide(None)

@@ -24,7 +24,7 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from workers.connections.router import CONTROL, DATA, MOST_DATA, announced
+from workers.connections.router import CONTROL, DATA, MAX_DATA_LINKS, announced
 from workers.inprocess import CONTROL_OCTETS, RELAYED_MESSAGES
 
 INTERIOR = """
@@ -358,8 +358,8 @@ def test_control_message_overtakes_queued_data(host, size):
 
 
 def test_data_links_are_bounded(routers, monkeypatch):
-    monkeypatch.setattr("workers.connections.router.MOST_DATA", 12)
-    assert MOST_DATA == 1034
+    monkeypatch.setattr("workers.connections.router.MAX_DATA_LINKS", 12)
+    assert MAX_DATA_LINKS == 1034
     host = InteriorRouter(routers(1, INTERIOR))
     peer = host.peer(links=12)
     frames(peer)

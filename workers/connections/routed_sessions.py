@@ -14,7 +14,7 @@ from router.amqp.session import Session
 
 from router.amqp.errors import RemoteError
 
-MOST: Final = 1000  # most sessions; further groups share them
+MAX_ROUTED_SESSIONS: Final = 1000  # most sessions; further groups share them
 
 
 class _Group:
@@ -87,7 +87,7 @@ class RoutedSessions:
                 self._idle.remove(session)
                 return session
         used = [session for session in self._used if not session.ended]
-        if len(used) < MOST:
+        if len(used) < MAX_ROUTED_SESSIONS:
             try:
                 return begin()
             except RemoteError:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Decision = control.Attached | control.Refused | control.Paired
 
 
-class Answers:
+class AttachReplies:
     """Attaches of a connection without an answer, and answers that wait for earlier ones. Owner: the client."""
 
     __slots__ = ("_count", "_sessions")

@@ -21,7 +21,7 @@ from router.links.producer_link import ProducerLink
 
 from router.amqp.errors import AmqpError
 from router.control import messages as control
-from workers.connections.edge import Heart
+from workers.connections.heartbeats import HeartbeatSender
 from workers.links.record import (
     INITIAL_COUNT,
     OUT,
@@ -42,7 +42,7 @@ from workers.links.terminus import (
     TARGET,
     TARGET_CAPABILITIES,
     TRUE,
-    Terminus,
+    PeerTerminus,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class InitiatedLink(LinkRecord):
         here = NULL if asked.bare else node(own, None, asked.capability if asked.mirrored else None)
         source, target = (here, there) if self.outgoing else (there, here)
         capacity = asked.capacity
-        self.source, self.target = Terminus(source), Terminus(target)
+        self.source, self.target = PeerTerminus(source), PeerTerminus(target)
         self.ends = None
         if self.outgoing:
             self.link = client.outgoing_link(
@@ -89,7 +89,7 @@ class InitiatedLink(LinkRecord):
             )
         else:
             self.link = ProducerLink(capacity=client.window if capacity is None else capacity)
-            client.prepare_incoming(self.link)
+            client.set_up_incoming_link(self.link)
         self.link.context = self
         self.slot = worker.enter_link(
             session, self.link, asked.name, None, incoming=not self.outgoing, container=client.route_container
@@ -124,7 +124,7 @@ class InitiatedLink(LinkRecord):
             text=f"source={self.source} target={self.target}",
         )
         if client.edge:  # the supervisor waits for the answer of the other router, which follows at once
-            worker.control.send_in_company(begun)
+            worker.control.send_event_later(begun)
         else:  # a broker may ask management about the link as soon as it has the attach
             worker.control.send_event(begun)
         self._forget_attach()
@@ -133,7 +133,7 @@ class InitiatedLink(LinkRecord):
         """Handle the peer's attach. If it has no address, a detach with the reason follows. Raises RemoteError."""
         items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
         link = self.link
-        there = Terminus(items[TARGET_FIELD if self.outgoing else SOURCE_FIELD])
+        there = PeerTerminus(items[TARGET_FIELD if self.outgoing else SOURCE_FIELD])
         nowhere = self.asked.address is None and not self.asked.dynamic
         active = there.address is not None or (nowhere and there.code != 0)
         if not self.outgoing:
@@ -155,7 +155,7 @@ class InitiatedLink(LinkRecord):
         if self.outgoing:
             self.link.decided()
             if self.asked.use == "heartbeat":
-                Heart(self)
+                HeartbeatSender(self)
         elif self.asked.use == "anonymous":
             self._flow(self._anonymous())
         else:
@@ -165,7 +165,7 @@ class InitiatedLink(LinkRecord):
         """Pass a message to the supervisor. False: the supervisor is behind."""
         return self.client.worker.in_process.accept_service(self.link, self.asked.service, octets)
 
-    def close_quiet(self, looks: int = LOOKS) -> None:
+    def close_when_settled(self, looks: int = LOOKS) -> None:
         """Close the link when its peer has settled all deliveries sent. No new ones are sent to it."""
         client = self.client
         if self.gone or client.connection.ended:
@@ -175,7 +175,7 @@ class InitiatedLink(LinkRecord):
             self.link.close_with(None, None)
             return
         loop = client.worker.loop
-        loop.call_at(loop.scheduler.now + LOOK_MS, lambda: self.close_quiet(looks - 1), client.connection)
+        loop.call_at(loop.scheduler.now + LOOK_MS, lambda: self.close_when_settled(looks - 1), client.connection)
 
     def _rules(self) -> None:
         """Return None: links that the router requests are not subject to policy (security.md P-61)."""

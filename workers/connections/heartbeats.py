@@ -19,7 +19,7 @@ MISSED_MS: Final = 2 * PERIOD_MS  # time without a heartbeat after which at leas
 SILENT_MS: Final = 8000  # time without a heartbeat after which the connection is dropped
 CREDIT: Final = 2  # for heartbeats
 _VALUE: Final = b"\x00\x53\x77"
-_MOST: Final = 0x7FFFFFFF
+_MAX_COUNT: Final = 0x7FFFFFFF
 
 
 class HeartbeatWatch:
@@ -64,7 +64,7 @@ class HeartbeatWatch:
         self._look_later()
 
 
-class Heart:
+class HeartbeatSender:
     """Sender of heartbeats on one link. Owner: its timer."""
 
     __slots__ = ("_client", "_count", "_record")
@@ -83,5 +83,5 @@ class Heart:
         if self._record.gone or self._client.connection.ended:
             return
         self._client.worker.in_process.send_by(self._record.link, _VALUE + encode_int(self._count))
-        self._count = (self._count + 1) & _MOST
+        self._count = (self._count + 1) & _MAX_COUNT
         self._later()
