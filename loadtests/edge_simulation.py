@@ -26,7 +26,7 @@ from router.control.edge_properties import EDGE, UPLINKS
 from router.control.names import CONTROL_KEY
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.messages import Precedence, precedence
 from supervisor.network.neighbour_connections import BUNDLE_PROPERTY
 from supervisor.processes.worker import Stage, Worker
@@ -71,7 +71,7 @@ class Simulation:
         self._numbers = itertools.count(1)
         self._said = itertools.count(1)
         self._several = several
-        self.connections: list[Connection] = []
+        self.connections: list[RegisteredConnection] = []
         self._received = 0
         self.longest = 0.0  # CPU seconds of a wake
         self.updates: list[int] = []  # octets of each message of neighbours
@@ -128,7 +128,7 @@ class Simulation:
 
     def _open(
         self,
-        connection: Connection,
+        connection: RegisteredConnection,
         container: str,
         properties: dict[str, object] | None = None,
         announced: dict[str, int] | None = None,
@@ -159,7 +159,7 @@ class Simulation:
             self.come_one(number)
         self.settle()
 
-    def come_one(self, number: int) -> Connection:
+    def come_one(self, number: int) -> RegisteredConnection:
         """An edge router connects."""
         connection = self.core.connections.adopt(self._worker, self._listener, "127.0.0.1:1", "127.0.0.1:2")
         self.connections.append(connection)
@@ -175,7 +175,7 @@ class Simulation:
 
     def _attach(
         self,
-        connection: Connection,
+        connection: RegisteredConnection,
         direction: messages.Direction,
         address: str | None,
         *caps: str,
@@ -209,7 +209,7 @@ class Simulation:
             self.announce_one(place, connection, addresses)
         self.settle()
 
-    def announce_one(self, place: int, connection: Connection, addresses: int) -> None:
+    def announce_one(self, place: int, connection: RegisteredConnection, addresses: int) -> None:
         """An edge router has consumers of so many addresses."""
         for number in range(addresses):
             self._attach(connection, "out", f"site{place}.{number}")

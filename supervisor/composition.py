@@ -15,14 +15,14 @@ from router.config.entities import Configuration
 from router.log import Log
 from router.policy.management import SERVED
 from supervisor.addresses.exchanges import Exchanges
-from supervisor.addresses.inprocess import InProcess
-from supervisor.addresses.lookup import Lookup
+from supervisor.addresses.inprocess import InProcessAddresses
+from supervisor.addresses.lookup import RecordFinder
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.addresses.testhooks import add_test_hooks
 from supervisor.audit.audit import Audit
 from supervisor.auth.authentication import Authentication
-from supervisor.auth.providers import asks
+from supervisor.auth.providers import asks_supervisor
 from supervisor.configuration.ops import address_entries
 from supervisor.connections.admission import Admission
 from supervisor.connections.containers import Containers
@@ -89,7 +89,7 @@ class RouterCore(Core):
         addresses: number of counter slots in shared memory. reset_address: zero a slot before its id is used again.
         admission: policy for opens; None: the policy subsystem. test_hooks: option -T.
         """
-        table, epochs, events = Table(addresses), Epochs[Waiting](), Events()
+        table, epochs, events = AddressTable(addresses), Epochs[Waiting](), Events()
         super().__init__(table, epochs, events, reset_address)
         router = configuration.router
         self.program: Final = program
@@ -104,12 +104,14 @@ class RouterCore(Core):
         self.settings = Settings(table, epochs, entries, router.default_distribution)
         current = self.settings.current
         self.exchanges = Exchanges(router.id, router.mode, current, table, lambda text: log.error("ROUTER_CORE", text))
-        lookup = Lookup(router.id, router.mode, current, table)
-        self.in_process = InProcess(table, self.workers, lookup.find, log, self.waker.wake)
+        lookup = RecordFinder(router.id, router.mode, current, table)
+        self.in_process = InProcessAddresses(table, self.workers, lookup.find, log, self.waker.wake)
 
         # Connections
         self.logging = Logging(table, self.waker, log)
-        self.profiles = ListenerProfiles(table, configuration.listeners, lambda listener: asks(listener, router))
+        self.profiles = ListenerProfiles(
+            table, configuration.listeners, lambda listener: asks_supervisor(listener, router)
+        )
         self.audit = Audit(configuration, self.waker, log)
         trail = self.audit.trail
         self.policy = Policy(configuration, self.workers, trail, log)

@@ -10,7 +10,7 @@ from typing import Any
 from router.config.entities import Configuration, EntityConfig
 from router.control.messages import Event, Local, Snapshot
 from router.control.ops import Op
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Stage, Worker, WorkerFaultError
 from supervisor.runtime.waker import Waker
@@ -20,7 +20,9 @@ from supervisor.subsystem import Events
 class Core:
     """Dispatcher of events to subsystems, and collector of their changes. Owner: supervisor."""
 
-    def __init__(self, table: Table, epochs: Epochs[Any], events: Events, reset_address: Callable[[int], None]) -> None:
+    def __init__(
+        self, table: AddressTable, epochs: Epochs[Any], events: Events, reset_address: Callable[[int], None]
+    ) -> None:
         """Create without workers.
 
         reset_address: zero a counter slot in shared memory; called before the id of the slot is used again.

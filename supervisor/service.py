@@ -26,7 +26,7 @@ from router.stats.sums import AddressCounters
 from supervisor.audit.audit import AuditStartError
 from supervisor.composition import IN_PROCESS, RouterCore, add_services
 from supervisor.configuration.live import LiveConfiguration
-from supervisor.configuration.reload import HangUp, register_reload
+from supervisor.configuration.reload_requests import HangUp, register_reload
 from supervisor.configuration.reloads import Reloads
 from supervisor.listeners.acceptor import Listener, ListenError
 from supervisor.listeners.listening import describe_configured
@@ -115,7 +115,7 @@ class Supervisor:
             configuration,
             lambda own: _make_http(loop, log, *http_parts, own),
             self._log_listening,
-            self._heard,
+            self._clients_active,
             log,
         )
         acceptor = self._services.acceptor
@@ -313,7 +313,7 @@ class Supervisor:
     def _wake_soon(self) -> None:
         """Schedule a wake after other events, unless the present wake still does the work."""
         if self._wake is None and not self._hearing:
-            self._wake = self._loop.call_soon(self._awake)
+            self._wake = self._loop.call_soon(self._run_scheduled_wake)
 
     def _wake_at(self, due: float) -> None:
         """Schedule a wake at a time of the monotonic clock, which is also the clock of the loop.
@@ -324,9 +324,9 @@ class Supervisor:
             if self._timer.when() <= due:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._timed)
+        self._timer = self._loop.call_at(due, self._deadline_reached)
 
-    def _timed(self) -> None:
+    def _deadline_reached(self) -> None:
         self._timer = None
         self._channels.wake()
 
@@ -334,9 +334,9 @@ class Supervisor:
         """Call `function` after other events, and send the resulting messages."""
         self._loop.call_soon(function)
         if self._wake is None:
-            self._wake = self._loop.call_soon(self._awake)
+            self._wake = self._loop.call_soon(self._run_scheduled_wake)
 
-    def _awake(self) -> None:
+    def _run_scheduled_wake(self) -> None:
         self._wake = None
         self._channels.wake()
 
@@ -473,7 +473,7 @@ class Supervisor:
         self._log.notice("SERVER", f"Operational, {workers} Threads Running (process ID {os.getpid()})")
         self._log.notice("SERVER", f"Process VmSize {size:.2f} MiB ({available:.2f} GiB available memory)")
 
-    def _heard(self) -> bool:
+    def _clients_active(self) -> bool:
         """True if a worker has lately read from an established client."""
         since = 1000 * (time.monotonic() - HEARD)
         return any(self._region.worker_heard(index) >= since for index in self._core.workers)

@@ -16,7 +16,7 @@ from router.control.message import Message
 from router.control.messages import Event, Local, Opened
 from router.control.ops import Op
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.processes.worker import Worker
 
 NEVER: Final = math.inf  # deadline of a subsystem that waits for no time
@@ -77,13 +77,13 @@ class Subsystem:
 
     # Events
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         """Handle the admitted open of a connection. message: the worker's `opened`."""
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         """Handle the end of a connection, whose links were dropped before."""
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         """Handle the end of a link."""
 
     def worker_lost(self, worker: Worker) -> None:
@@ -195,17 +195,17 @@ class Events:
         shown = self._live_attributes.get(config.type)
         return {} if shown is None else shown(config)
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         """See Subsystem."""
         for subsystem in self._opened:
             subsystem.connection_opened(connection, message)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         """See Subsystem."""
         for subsystem in self._closed:
             subsystem.connection_closed(connection)
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         """See Subsystem."""
         for subsystem in self._dropped:
             subsystem.link_dropped(worker, link)

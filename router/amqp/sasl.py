@@ -63,24 +63,24 @@ class ExchangeError(Exception):
 
 
 class Deferred(Enum):
-    """Type of LATER, which a mechanism returns if its answer comes later, by `SaslServer.answer`."""
+    """Type of DEFERRED, which a mechanism returns if its answer comes later, by `SaslServer.answer`."""
 
     DEFERRED = "later"
 
 
-DEFERRED: Final = Deferred.LATER
+DEFERRED: Final = Deferred.DEFERRED
 
 
 class Mechanism:
     """Server end of one exchange.
 
     `step(response)` returns the next challenge, or None when the exchange has ended; then `user` is the authenticated
-    name, or None if it failed. It returns LATER if the answer is computed elsewhere, without blocking.
+    name, or None if it failed. It returns DEFERRED if the answer is computed elsewhere, without blocking.
     """
 
     user: str | None = None
 
-    def step(self, response: bytes) -> bytes | Literal[Deferred.LATER] | None:
+    def step(self, response: bytes) -> bytes | Literal[Deferred.DEFERRED] | None:
         raise NotImplementedError
 
 

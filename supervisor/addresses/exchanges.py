@@ -11,18 +11,18 @@ from router.addressing.binding_keys import KeyMatcher
 from router.addressing.settings import UNAVAILABLE, AddressSettings, Setting
 from router.config.entities import BindingConfig, Configuration, ExchangeConfig
 from router.control.ops import BindingGone, BindingOp, ExchangeAttributes, ExchangeGone, ExchangeOp, Op
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import Table, TableFullError
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.subsystem import Subsystem
 
 
-class ExchangeError(ValueError):
+class ExchangeRefusedError(ValueError):
     """Raised when an exchange or binding is refused; the text is the reason that management reports."""
 
 
-def refusal(config: ExchangeConfig | BindingConfig, error: ExchangeError) -> str:
+def refusal(config: ExchangeConfig | BindingConfig, error: ExchangeRefusedError) -> str:
     """Return the log line for a refused exchange or binding."""
     return f"Error configuring {config.entity_type.dump_key} '{config.name}': {error}"
 
@@ -41,7 +41,7 @@ class _Binding:
     __slots__ = ("config", "counters", "exchange", "next_hop", "number")
 
     def __init__(
-        self, number: int, exchange: "_Exchange", config: BindingConfig, next_hop: Record, counters: int
+        self, number: int, exchange: "_Exchange", config: BindingConfig, next_hop: AddressRecord, counters: int
     ) -> None:
         self.number = number
         self.counters = counters  # id of the binding's counters in shared memory
@@ -60,12 +60,17 @@ class _Exchange:
     __slots__ = ("alternate", "attributes", "bindings", "config", "keys", "number", "record")
 
     def __init__(
-        self, number: int, config: ExchangeConfig, record: Record, keys: KeyMatcher, attributes: ExchangeAttributes
+        self,
+        number: int,
+        config: ExchangeConfig,
+        record: AddressRecord,
+        keys: KeyMatcher,
+        attributes: ExchangeAttributes,
     ) -> None:
         self.number = number
         self.config = config
         self.record = record
-        self.alternate: Record | None = None
+        self.alternate: AddressRecord | None = None
         self.keys = keys
         self.attributes = attributes  # attributes of the op that announces the exchange
         self.bindings: dict[str, _Binding] = {}  # by name, in order of creation
@@ -89,7 +94,7 @@ class Exchanges(Subsystem):
         router_id: str,
         mode: str,
         settings: AddressSettings,
-        table: Table,
+        table: AddressTable,
         refused: Callable[[str], object] = lambda text: None,
     ) -> None:
         """Create without exchanges. refused: called with a log text for each exchange or binding that `use` refuses."""
@@ -110,7 +115,7 @@ class Exchanges(Subsystem):
             ops += (binding.op() for binding in exchange.bindings.values())
         return ops
 
-    def describe(self, record: Record, limit: int) -> dict[str, Any] | None:
+    def describe(self, record: AddressRecord, limit: int) -> dict[str, Any] | None:
         """Describe the exchange at an address, with at most `limit` of its bindings; None if there is no exchange."""
         for name, exchange in self._exchanges.items():
             if exchange.record is record:
@@ -133,7 +138,7 @@ class Exchanges(Subsystem):
         for new in wanted:
             try:
                 self.add(new)
-            except ExchangeError as error:
+            except ExchangeRefusedError as error:
                 raise ChangeError(400, str(error)) from error
             self._prepared.append(new)
 
@@ -179,40 +184,40 @@ class Exchanges(Subsystem):
         for config in missing:
             try:
                 self.add(config)
-            except ExchangeError as error:
+            except ExchangeRefusedError as error:
                 refused.append(refusal(config, error))
         return refused
 
     def add(self, config: ExchangeConfig | BindingConfig) -> None:
-        """Create an exchange or binding. Raises ExchangeError without having changed anything."""
+        """Create an exchange or binding. Raises ExchangeRefusedError without having changed anything."""
         if isinstance(config, ExchangeConfig):
             self.add_exchange(config)
         else:
             self.add_binding(config)
 
     def add_exchange(self, config: ExchangeConfig) -> None:
-        """Create an exchange. Raises ExchangeError without having changed anything."""
+        """Create an exchange. Raises ExchangeRefusedError without having changed anything."""
         if not config.address:
-            raise ExchangeError("exchange address is mandatory")
+            raise ExchangeRefusedError("exchange address is mandatory")
         if config.name in self._exchanges:
-            raise ExchangeError("duplicate exchange name")
+            raise ExchangeRefusedError("duplicate exchange name")
         own_key = self._key(config.address, config.phase)
         if any(exchange.record.key == own_key for exchange in self._exchanges.values()):
-            raise ExchangeError("duplicate exchange address")
+            raise ExchangeRefusedError("duplicate exchange address")
         try:
             keys = KeyMatcher(config.match_method)
         except ValueError as error:
-            raise ExchangeError(str(error)) from error
+            raise ExchangeRefusedError(str(error)) from error
         alternate = config.alternate_address
         if alternate and self._reaches(self._key(alternate, config.alternate_phase), own_key):
-            raise ExchangeError(f"alternate address '{alternate}' leads back to the exchange")
+            raise ExchangeRefusedError(f"alternate address '{alternate}' leads back to the exchange")
         record = self._record(config.address, config.phase)
         alternate_record = None
         try:
             if alternate:
                 alternate_record = self._record(alternate, config.alternate_phase)
             counters = self._take_counters()
-        except ExchangeError:
+        except ExchangeRefusedError:
             self._table.release(record)
             if alternate_record is not None:
                 self._table.release(alternate_record)
@@ -242,38 +247,38 @@ class Exchanges(Subsystem):
         self._table.announce(exchange.record)
         self._table.local_changed(exchange.record)
         self._table.change(ExchangeGone(exchange.number))
-        self._table.give_id_back(exchange.attributes.counters)
+        self._table.release_id(exchange.attributes.counters)
         self._table.release(exchange.record)
         if exchange.alternate is not None:
             self._table.release(exchange.alternate)
 
     def add_binding(self, config: BindingConfig) -> None:
-        """Create a binding. Raises ExchangeError without having changed anything."""
+        """Create a binding. Raises ExchangeRefusedError without having changed anything."""
         exchange = self._exchanges.get(config.exchange_name)
         if exchange is None:
-            raise ExchangeError("Named exchange does not exist")
+            raise ExchangeRefusedError("Named exchange does not exist")
         if not config.next_hop_address:
-            raise ExchangeError("No next hop specified")
+            raise ExchangeRefusedError("No next hop specified")
         if config.name in self._bindings:
-            raise ExchangeError("Duplicate next hop name")
+            raise ExchangeRefusedError("Duplicate next hop name")
         hop_key = self._key(config.next_hop_address, config.next_hop_phase)
         if self._reaches(hop_key, exchange.record.key):
-            raise ExchangeError(f"next hop '{config.next_hop_address}' leads back to the exchange")
+            raise ExchangeRefusedError(f"next hop '{config.next_hop_address}' leads back to the exchange")
         if exchange.bound(config.binding_key, hop_key):
-            raise ExchangeError("Next hop for key already exists")
+            raise ExchangeRefusedError("Next hop for key already exists")
         number = self._next_number
         try:
             exchange.keys.bind(config.binding_key, number)
         except ValueError as error:
-            raise ExchangeError(str(error)) from error
+            raise ExchangeRefusedError(str(error)) from error
         try:
             record = self._record(config.next_hop_address, config.next_hop_phase)
-        except ExchangeError:
+        except ExchangeRefusedError:
             exchange.keys.unbind(number)
             raise
         try:
             counters = self._take_counters()
-        except ExchangeError:
+        except ExchangeRefusedError:
             exchange.keys.unbind(number)
             self._table.release(record)
             raise
@@ -288,15 +293,15 @@ class Exchanges(Subsystem):
         del exchange.bindings[name]
         exchange.keys.unbind(binding.number)
         self._table.change(BindingGone(exchange.number, binding.number))
-        self._table.give_id_back(binding.counters)
+        self._table.release_id(binding.counters)
         self._table.release(binding.next_hop)
 
     def _take_counters(self) -> int:
-        """Allocate an id for counters. Raises ExchangeError."""
+        """Allocate an id for counters. Raises ExchangeRefusedError."""
         try:
-            return self._table.take_id()
+            return self._table.allocate_id()
         except TableFullError as error:
-            raise ExchangeError("no room for counters") from error
+            raise ExchangeRefusedError("no room for counters") from error
 
     def exchange_counters(self, name: str) -> int | None:
         """Return the id of an exchange's counters in shared memory; None if there is no such exchange."""
@@ -320,25 +325,25 @@ class Exchanges(Subsystem):
         cls, name = self._classified(text)
         return key(cls, name, phase)
 
-    def _record(self, text: str, phase: int) -> Record:
+    def _record(self, text: str, phase: int) -> AddressRecord:
         """Return the record of an address that the configuration names; create it if needed, and hold it.
 
-        Raises ExchangeError.
+        Raises ExchangeRefusedError.
         """
         cls, name = self._classified(text)
         record = self._table.records.get(key(cls, name, phase))
         if record is None:
             setting = self._settings.lookup(name) if cls == MOBILE else self._settings.default
             if setting.distribution == UNAVAILABLE:
-                raise ExchangeError(f"address '{text}' has distribution unavailable")
+                raise ExchangeRefusedError(f"address '{text}' has distribution unavailable")
             try:
                 record = self._open(cls, name, phase, setting)
             except TableFullError as error:
-                raise ExchangeError(f"no room for address '{text}'") from error
+                raise ExchangeRefusedError(f"no room for address '{text}'") from error
         self._table.hold(record)
         return record
 
-    def _open(self, cls: str, name: str, phase: int, setting: Setting) -> Record:
+    def _open(self, cls: str, name: str, phase: int, setting: Setting) -> AddressRecord:
         if cls == MOBILE:
             return self._table.open_mobile(name, phase, setting)
         return self._table.create(key(cls, name), setting.distribution, setting.priority, setting.overflow)

@@ -14,17 +14,17 @@ from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
 from router.control.handlers import Handlers
 from router.control.messages import Control, Count, Forwarded, Local, Send, Taken
 from router.log import DEBUG, WARNING, Log
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import Table
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
 from supervisor.processes.worker import Stage, Worker
 from supervisor.subsystem import CompositionError, RawHandler, Subsystem
 
 # Maximum number of messages handled before other events.
-MESSAGES_A_TURN: Final = 8
+LOCAL_MESSAGES_PER_WAKE: Final = 8
 # Octets sent to a worker and not yet forwarded from which on requests from its clients wait.
 UNCONFIRMED_OCTETS: Final = 8 << 20
 # Maximum octets sent to a worker and not yet forwarded; a single message may be larger. Further messages are dropped.
-UNCONFIRMED_MOST: Final = 64 << 20
+MAX_UNCONFIRMED_OCTETS: Final = 64 << 20
 
 
 class LocalMessage(NamedTuple):
@@ -37,26 +37,26 @@ class LocalMessage(NamedTuple):
 
 Handler = Callable[[LocalMessage], None]
 # Receiver of diverted messages: (worker, number of the connection, octets).
-Diverted = Callable[[Worker, int, bytes], None]
+DivertedHandler = Callable[[Worker, int, bytes], None]
 
 # Predicate of a connection number: True if the handler accepts another message from that connection now.
 Ready = Callable[[int], bool]
 
 
-def always(connection: int) -> bool:
+def always_ready(connection: int) -> bool:
     """Return True: readiness of a handler that has finished with a message when it returns."""
     del connection
     return True
 
 
-class InProcess(Subsystem):
+class InProcessAddresses(Subsystem):
     """In-process addresses, messages waiting for their handlers, and sending for the router. Owner: the core."""
 
     def __init__(
         self,
-        table: Table,
+        table: AddressTable,
         workers: Mapping[int, Worker],
-        find: Callable[[str], Record | None],
+        find: Callable[[str], AddressRecord | None],
         log: Log,
         wake: Callable[[], object],
     ) -> None:
@@ -76,7 +76,7 @@ class InProcess(Subsystem):
         self._taken: dict[Worker, dict[int, Count]] = {}  # handled messages by connection, not yet reported
         self._working = False
         self._wake = wake
-        self._diverted: dict[str, Diverted] = {}
+        self._diverted: dict[str, DivertedHandler] = {}
 
     def open(self, record_key: str, *, rejects: bool = False) -> None:
         """Make an address in-process: the router itself accepts or rejects its messages. Raises TableFullError."""
@@ -89,7 +89,7 @@ class InProcess(Subsystem):
             self._table.hold(record)
             self._table.announce(record)
 
-    def serve(self, record_key: str, handler: Handler, ready: Ready = always) -> None:
+    def serve(self, record_key: str, handler: Handler, ready: Ready = always_ready) -> None:
         """Pass messages to the address with key `record_key` (`M0$management`) to `handler`. Raises TableFullError.
 
         While `ready(connection)` is false, messages from that connection wait here without delaying other
@@ -102,9 +102,9 @@ class InProcess(Subsystem):
         """Pass messages on links for a service of the router that has no address to `handler`."""
         if service in self._handlers:
             raise CompositionError(f"messages for {service!r} have a handler already")
-        self._handlers[service] = (handler, always)
+        self._handlers[service] = (handler, always_ready)
 
-    def divert(self, record_key: str, receive: Diverted) -> None:
+    def divert_messages(self, record_key: str, receive: DivertedHandler) -> None:
         """Pass messages whose key is not that of an address to `receive` on arrival, without queueing them."""
         if record_key in self._diverted:
             raise CompositionError(f"messages for {record_key!r} have a handler already")
@@ -127,7 +127,7 @@ class InProcess(Subsystem):
         worker = self._choose(record, preferred)
         if worker is None:
             return False
-        if worker.unconfirmed and worker.unconfirmed + len(octets) > UNCONFIRMED_MOST:
+        if worker.unconfirmed and worker.unconfirmed + len(octets) > MAX_UNCONFIRMED_OCTETS:
             text = f"Message from the router to {address_text} dropped: {worker} has too many octets to forward"
             self._log.repeated(WARNING, "ROUTER_CORE", "message dropped", text)
             return False
@@ -145,7 +145,7 @@ class InProcess(Subsystem):
         worker = self._workers.get(index)
         if worker is None or not worker.live:
             return False
-        if worker.unconfirmed and worker.unconfirmed + len(octets) > UNCONFIRMED_MOST:
+        if worker.unconfirmed and worker.unconfirmed + len(octets) > MAX_UNCONFIRMED_OCTETS:
             text = f"[C{conn}] Control message dropped: {worker} has too many octets to forward"
             self._log.repeated(WARNING, "ROUTER", "control dropped", text)
             return False
@@ -155,7 +155,7 @@ class InProcess(Subsystem):
             self._wake()
         return True
 
-    def _choose(self, record: Record, preferred: int | None) -> Worker | None:
+    def _choose(self, record: AddressRecord, preferred: int | None) -> Worker | None:
         """Return a live worker that has a consumer, if possible the preferred one; None if there is none.
 
         Any live worker serves for an exchange, whose consumers belong to other addresses, and for an address with
@@ -170,7 +170,7 @@ class InProcess(Subsystem):
             return None
         return self._workers[preferred if preferred is not None and preferred in having else having[0]]
 
-    def _live(self, record: Record) -> list[int]:
+    def _live(self, record: AddressRecord) -> list[int]:
         """Return the indexes of live workers that have a consumer of this address."""
         found = dict.fromkeys(self._table.consumer_workers(record))
         return [index for index in found if index in self._workers and self._workers[index].live]
@@ -196,13 +196,13 @@ class InProcess(Subsystem):
         self._waiting.setdefault((worker, message.conn), deque()).append((message.key, octets))
 
     def work(self) -> bool:
-        """Handle at most MESSAGES_A_TURN waiting messages. Returns True if more can be handled now.
+        """Handle at most LOCAL_MESSAGES_PER_WAKE waiting messages. Returns True if more can be handled now.
 
         An exception of a handler propagates; its message counts as handled.
         """
         self._working = True
         try:
-            for _ in range(MESSAGES_A_TURN):
+            for _ in range(LOCAL_MESSAGES_PER_WAKE):
                 if not self._handle_next():
                     return False
         finally:

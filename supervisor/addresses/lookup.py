@@ -2,22 +2,22 @@
 
 from router.addressing.address import EDGE_MODE, LOCAL, MOBILE, UPLINK, classify, key, normalise
 from router.addressing.settings import AddressSettings
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import Table
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
 
 
-class Lookup:
+class RecordFinder:
     """Search for address records by address text. Owner: the core."""
 
     __slots__ = ("_mode", "_router_id", "_settings", "_table")
 
-    def __init__(self, router_id: str, mode: str, settings: AddressSettings, table: Table) -> None:
+    def __init__(self, router_id: str, mode: str, settings: AddressSettings, table: AddressTable) -> None:
         self._router_id = router_id
         self._mode = mode
         self._settings = settings
         self._table = table
 
-    def find(self, text: str) -> Record | None:
+    def find(self, text: str) -> AddressRecord | None:
         """Return the record for an address text; None if there is none.
 
         An edge router without a record for a mobile address returns the record of its uplink.

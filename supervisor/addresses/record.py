@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from router.addressing.settings import NETWORK
 from router.control.ops import AddressAttributes, AddressOp, ConsumerOp, RemoteOp
 
-# Layout of a consumer number, the key of `Record.consumers`: worker, link slot, generation of the slot.
+# Layout of a consumer number, the key of `AddressRecord.consumers`: worker, link slot, generation of the slot.
 _SLOT_BITS: Final = 20
 _GENERATION_BITS: Final = 32
 _WORKER_SHIFT: Final = _SLOT_BITS + _GENERATION_BITS
@@ -14,7 +14,7 @@ _SLOT_MASK: Final = (1 << _SLOT_BITS) - 1
 _GENERATION_MASK: Final = (1 << _GENERATION_BITS) - 1
 
 
-class Way(NamedTuple):
+class ConsumerEdge(NamedTuple):
     """Edge connection that a consumer's link is on."""
 
     edge: int = 0  # number of the edge connection in the workers' tables; 0: the consumer is on none
@@ -22,10 +22,10 @@ class Way(NamedTuple):
     peer: str = ""  # mark of the edge router at the other end, if this router is an edge router, too
 
 
-HERE: Final = Way()  # for consumers that are on no edge connection
+NOT_ON_EDGE: Final = ConsumerEdge()  # for consumers that are on no edge connection
 
 
-class Record:
+class AddressRecord:
     """Address with its treatment, consumers and producers. Owner: the table."""
 
     __slots__ = (
@@ -64,10 +64,10 @@ class Record:
         self.fixed = False  # True: address settings do not apply
         self.hint: str | None = None  # treatment that another router announced; a matching setting overrides it
         self.exchange: int | None = None
-        self.fallback: Record | None = None  # of a primary instance: its fallback instance
-        self.primary: Record | None = None  # of a fallback instance: its primary instance
+        self.fallback: AddressRecord | None = None  # of a primary instance: its fallback instance
+        self.primary: AddressRecord | None = None  # of a fallback instance: its primary instance
         self.consumers: dict[int, int] | None = None  # link capacity by consumer number, in order of arrival
-        self.edges: dict[int, Way] | None = None  # edge connection by consumer number; absent: on none
+        self.edges: dict[int, ConsumerEdge] | None = None  # edge connection by consumer number; absent: on none
         self.remotes: dict[int, int] | None = None  # id of counters by index of each router with destinations
         self.producers = 0  # number of producer links
         self.edge_producers = 0  # number of producer links on edge connections; `producers` includes them
@@ -83,9 +83,9 @@ class Record:
         """True if there are destinations other than those on edge connection `conn`, here or at other routers."""
         if self.remotes or self.exchange is not None:
             return True
-        return self.on_others(conn)
+        return self.has_other_local_consumers(conn)
 
-    def on_others(self, conn: int) -> bool:
+    def has_other_local_consumers(self, conn: int) -> bool:
         """True if there are local consumers other than those on edge connection `conn`."""
         consumers = 0 if self.consumers is None else len(self.consumers)
         if self.edges is None:
@@ -93,7 +93,7 @@ class Record:
         return consumers > len(self.edges) or consumers > sum(each.edge == conn for each in self.edges.values())
 
     @property
-    def at_peers(self) -> int:
+    def consumers_at_peers(self) -> int:
         """Number of consumers at other edge routers that this router is connected to."""
         return 0 if self.edges is None else sum(each.peer != "" for each in self.edges.values())
 
@@ -120,7 +120,7 @@ class Record:
         """Yield the ops that announce the local consumers, in order of arrival."""
         for consumer, capacity in (self.consumers or {}).items():
             slot = consumer >> _GENERATION_BITS & _SLOT_MASK
-            way = HERE if self.edges is None else self.edges.get(consumer, HERE)
+            way = NOT_ON_EDGE if self.edges is None else self.edges.get(consumer, NOT_ON_EDGE)
             yield ConsumerOp(self.id, consumer >> _WORKER_SHIFT, slot, consumer & _GENERATION_MASK, capacity, *way)
 
     def remote_ops(self) -> Iterator[RemoteOp]:

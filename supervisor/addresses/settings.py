@@ -1,7 +1,7 @@
 """Address settings at run time: the settings in force, and the propagation of changes to records and workers.
 
 The supervisor applies a changed setting to new decisions at once. Existing address records and the workers get the
-change in epochs of at most OPS_AN_EPOCH ops. Each epoch waits until all workers have acknowledged the previous
+change in epochs of at most MAX_OPS_PER_EPOCH ops. Each epoch waits until all workers have acknowledged the previous
 one: a worker applies an epoch between two wakes, and that pause must be short. A pattern and its addresses change in
 the same epoch if they fit.
 
@@ -18,8 +18,8 @@ from router.addressing.address import FALLBACK_PHASE, MOBILE
 from router.addressing.settings import BALANCED, AddressSettings, Setting
 from router.config.entities import AddressConfig
 from router.control.ops import DefaultOp, Op, SettingOp, SettingsOp
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import Table
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import AddressPlan, ConfigurationChange
 from supervisor.configuration.ops import address_entries, address_entry
 from supervisor.processes.epochs import Epochs
@@ -27,23 +27,23 @@ from supervisor.subsystem import Subsystem
 
 # Maximum ops in an epoch. A worker needs 0.3 ms for that many, measured with 1,000 changed patterns
 # (loadtests/reload.py).
-OPS_AN_EPOCH: Final = 100
+MAX_OPS_PER_EPOCH: Final = 100
 # Records examined in one wake of the supervisor. Examining a record takes 3 to 5 µs.
-RECORDS_A_TURN: Final = 250
+RECORDS_PER_WAKE: Final = 250
 # Records skipped in the time that it takes to examine one. A record is skipped if its name begins differently from
 # all changed patterns.
-PASSED_FOR_ONE: Final = 16
+SKIPPED_PER_EXAMINED: Final = 16
 # Maximum number of pattern prefixes that names are compared with. With more prefixes all records are examined.
-MOST_BEGINNINGS: Final = 32
+MAX_PREFIXES: Final = 32
 
 _SEPARATORS: Final = (".", "/")
-NAME_AT: Final = 2  # offset of the name in the key of a mobile address, after class and phase
+NAME_OFFSET: Final = 2  # offset of the name in the key of a mobile address, after class and phase
 
 
 class Settings(Subsystem):
     """Address settings of the router, and their propagation. Owner: supervisor."""
 
-    def __init__(self, table: Table, epochs: Epochs[Any], entries: Mapping[str, Setting], default: str) -> None:
+    def __init__(self, table: AddressTable, epochs: Epochs[Any], entries: Mapping[str, Setting], default: str) -> None:
         """Take the initial settings: `entries` by canonical pattern, and the `default` distribution."""
         self.current: Final = AddressSettings(entries.items(), default)
         self._table = table
@@ -54,15 +54,15 @@ class Settings(Subsystem):
         self._default_changed = False
         self._again = False  # True: another round is needed
         # State of the present round. It searches first, then announces.
-        self._scan: Iterator[Record] | None = None  # records still to be examined; None: no search is under way
-        self._beginnings: tuple[str, ...] | None = None  # prefixes of names to examine; None: examine all
+        self._scan: Iterator[AddressRecord] | None = None  # records still to be examined; None: no search is under way
+        self._name_prefixes: tuple[str, ...] | None = None  # prefixes of names to examine; None: examine all
         self._round: dict[str, None] = {}  # patterns still to be announced
         self._round_default = False  # True: the default is still to be announced
         self._announcing = False
         # Records to be changed, by the Python id of the setting that applies. The tuple keeps a reference to the
         # setting, so that its id stays unique.
-        self._found: dict[int, tuple[Setting, list[Record]]] = {}
-        self._waiting: deque[SettingOp | DefaultOp | Record] = deque()  # items to be announced next
+        self._found: dict[int, tuple[Setting, list[AddressRecord]]] = {}
+        self._waiting: deque[SettingOp | DefaultOp | AddressRecord] = deque()  # items to be announced next
         self._sent = 0  # epoch of the last announcement
         self._begun = 0  # number of rounds begun
         self._ended = 0  # number of rounds ended
@@ -172,19 +172,19 @@ class Settings(Subsystem):
         self._round_default, self._default_changed = self._default_changed, False
         self._again = False
         self._begun += 1
-        self._beginnings = self._concerned()
+        self._name_prefixes = self._affected_prefixes()
         self._scan = iter(list(self._table.records.values()))
 
-    def _concerned(self) -> tuple[str, ...] | None:
+    def _affected_prefixes(self) -> tuple[str, ...] | None:
         """Return prefixes of the names that this round's patterns can match; None: examine all records."""
         firsts = {pattern.partition("/")[0] for pattern in self._round}
-        if self._round_default or len(firsts) > MOST_BEGINNINGS or not firsts.isdisjoint("*#"):
+        if self._round_default or len(firsts) > MAX_PREFIXES or not firsts.isdisjoint("*#"):
             return None
         return (*firsts, *_SEPARATORS)
 
-    def _look(self, scan: Iterator[Record]) -> None:
+    def _look(self, scan: Iterator[AddressRecord]) -> None:
         """Search the next records for those whose setting has changed, within the limit of one wake."""
-        left = RECORDS_A_TURN * PASSED_FOR_ONE
+        left = RECORDS_PER_WAKE * SKIPPED_PER_EXAMINED
         while left > 0:
             record = next(scan, None)
             if record is None:
@@ -192,26 +192,26 @@ class Settings(Subsystem):
                 self._announcing = True
                 return
             left -= 1
-            if self._beginnings is not None and not record.key.startswith(self._beginnings, NAME_AT):
+            if self._name_prefixes is not None and not record.key.startswith(self._name_prefixes, NAME_OFFSET):
                 continue
-            left -= PASSED_FOR_ONE - 1
+            left -= SKIPPED_PER_EXAMINED - 1
             setting = self._setting(record)
-            if setting is not None and not self._as_set(record, setting):
+            if setting is not None and not self._agrees_with_setting(record, setting):
                 self._found.setdefault(id(setting), (setting, []))[1].append(record)
 
-    def _setting(self, record: Record) -> Setting | None:
+    def _setting(self, record: AddressRecord) -> Setting | None:
         """Return the setting that applies to a record; None if settings do not apply to it."""
         if record.fixed or record.inproc:
             return None
-        return self.current.lookup(record.key[NAME_AT:]) if record.key[0] == MOBILE else self.current.default
+        return self.current.lookup(record.key[NAME_OFFSET:]) if record.key[0] == MOBILE else self.current.default
 
     def _announce_some(self) -> None:
         """Fill an epoch: first with the rest of a pattern's addresses, then with further patterns while they fit."""
         count = 0
-        while count < OPS_AN_EPOCH and (self._waiting or self._collect()):
-            if count and count + len(self._waiting) > OPS_AN_EPOCH:
+        while count < MAX_OPS_PER_EPOCH and (self._waiting or self._collect()):
+            if count and count + len(self._waiting) > MAX_OPS_PER_EPOCH:
                 break
-            while self._waiting and count < OPS_AN_EPOCH:
+            while self._waiting and count < MAX_OPS_PER_EPOCH:
                 self._announce(self._waiting.popleft())
                 count += 1
         if count:
@@ -241,22 +241,22 @@ class Settings(Subsystem):
             self._waiting += self._found.pop(next(iter(self._found)))[1]
         return bool(self._waiting)
 
-    def _announce(self, item: SettingOp | DefaultOp | Record) -> None:
-        if not isinstance(item, Record):
+    def _announce(self, item: SettingOp | DefaultOp | AddressRecord) -> None:
+        if not isinstance(item, AddressRecord):
             self._table.change(item)
         elif self._table.records.get(item.key) is item and (setting := self._setting(item)) is not None:
-            self._treat(item, setting)
+            self._apply_setting(item, setting)
 
-    def _treat(self, record: Record, setting: Setting) -> None:
+    def _apply_setting(self, record: AddressRecord, setting: Setting) -> None:
         """Apply `setting` to a record and announce the record."""
         record.treatment = self._treatment(record, setting)
         record.priority, record.overflow = setting.priority, setting.overflow
         if record.scope != setting.scope:
             record.scope = setting.scope
-            self._table.scope_changed(record)
+            self._table.notify_scope_changed(record)
         self._table.set_fallback(record, setting)
 
-    def _treatment(self, record: Record, setting: Setting) -> str:
+    def _treatment(self, record: AddressRecord, setting: Setting) -> str:
         """Return the treatment that a record should have under `setting`."""
         if record.key[0] == MOBILE and record.key[1] == FALLBACK_PHASE:
             return BALANCED
@@ -264,7 +264,7 @@ class Settings(Subsystem):
             return record.hint
         return setting.distribution
 
-    def _as_set(self, record: Record, setting: Setting) -> bool:
+    def _agrees_with_setting(self, record: AddressRecord, setting: Setting) -> bool:
         """True if a record agrees with its setting already."""
         same = record.treatment == self._treatment(record, setting)
         same = same and record.priority == setting.priority and record.overflow == setting.overflow

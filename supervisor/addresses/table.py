@@ -10,7 +10,7 @@ from typing import Final
 from router.addressing.address import FALLBACK_PHASE, MOBILE, key, too_long
 from router.addressing.settings import BALANCED, NETWORK, Setting
 from router.control.ops import AddressGone, AddressOp, ConsumerGone, ConsumerOp, Op, RemoteGone, RemoteOp
-from supervisor.addresses.record import HERE, Record, Way, consumer_number, worker_of
+from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge, consumer_number, worker_of
 from supervisor.subsystem import Subsystem
 
 FIRST_ID: Final = 1  # 0 stands for "no address" in a link's slot
@@ -26,7 +26,7 @@ class AddressTooLongError(TableFullError):
     """Raised when the key of a new address record is too long."""
 
 
-class Table(Subsystem):
+class AddressTable(Subsystem):
     """Address records, and the ops since the last delta. Owner: the core."""
 
     __slots__ = (
@@ -36,16 +36,16 @@ class Table(Subsystem):
 
     def __init__(self, limit: int) -> None:
         """Create an empty table. limit: number of counter slots in shared memory; all ids are below it."""
-        self.records: dict[str, Record] = {}  # by key
+        self.records: dict[str, AddressRecord] = {}  # by key
         self.epoch = 0  # epoch of the last delta
         self._limit = limit
         self._next = FIRST_ID
         self._free: list[int] = []
         self._retiring: deque[tuple[int, int]] = deque()  # epoch of the removal, id that becomes free after it
         self._ops: list[Op] = []
-        self._idle: list[Record] = []  # records that may have lost their last user since the last delta
-        self._local_changed: list[Callable[[Record], None]] = []
-        self._users_changed: list[Callable[[Record], None]] = []
+        self._idle: list[AddressRecord] = []  # records that may have lost their last user since the last delta
+        self._local_changed: list[Callable[[AddressRecord], None]] = []
+        self._users_changed: list[Callable[[AddressRecord], None]] = []
 
     @property
     def ids_used(self) -> int:
@@ -77,23 +77,23 @@ class Table(Subsystem):
         """Epoch that contains, or will contain, all changes so far."""
         return self.epoch + 1 if self._ops else self.epoch
 
-    def watch_local(self, changed: Callable[[Record], None]) -> None:
+    def watch_local(self, changed: Callable[[AddressRecord], None]) -> None:
         """Call `changed` whenever `local` of a record may have changed."""
         self._local_changed.append(changed)
 
-    def watch_users(self, changed: Callable[[Record], None]) -> None:
+    def watch_users(self, changed: Callable[[AddressRecord], None]) -> None:
         """Call `changed` whenever local or remote consumers or producers of a record were added or removed."""
         self._users_changed.append(changed)
 
-    def _user_changed(self, record: Record) -> None:
+    def _user_changed(self, record: AddressRecord) -> None:
         for changed in self._users_changed:
             changed(record)
 
-    def scope_changed(self, record: Record) -> None:
+    def notify_scope_changed(self, record: AddressRecord) -> None:
         """Notify the watchers of users: other routers may have to announce or withdraw the address."""
         self._user_changed(record)
 
-    def local_changed(self, record: Record) -> None:
+    def local_changed(self, record: AddressRecord) -> None:
         """Notify the watchers of `local` that it may have changed for this record."""
         for changed in self._local_changed:
             changed(record)
@@ -104,13 +104,13 @@ class Table(Subsystem):
         treatment: str,
         priority: int | None,
         overflow: str,
-        fallback: Record | None = None,
+        fallback: AddressRecord | None = None,
         scope: str = NETWORK,
-    ) -> Record:
+    ) -> AddressRecord:
         """Create a record. The key must not be in the table. Raises TableFullError."""
         if too_long(record_key):
             raise AddressTooLongError
-        record = Record(self.take_id(), record_key, treatment, priority, overflow)
+        record = AddressRecord(self.allocate_id(), record_key, treatment, priority, overflow)
         record.scope = scope
         self.records[record_key] = record
         self._idle.append(record)  # a record that gets no user before the next delta is removed by it
@@ -120,7 +120,7 @@ class Table(Subsystem):
         self.announce(record)
         return record
 
-    def take_id(self) -> int:
+    def allocate_id(self) -> int:
         """Allocate an id, for a record or for counters alone. Raises TableFullError."""
         if self._free:
             return self._free.pop()
@@ -129,16 +129,16 @@ class Table(Subsystem):
             return self._next - 1
         raise TableFullError
 
-    def give_id_back(self, number: int) -> None:
+    def release_id(self, number: int) -> None:
         """Release an id. The next delta must announce its removal; the id is free when workers acknowledged that."""
         self._retiring.append((self.epoch + 1, number))
 
-    def announce(self, record: Record) -> None:
+    def announce(self, record: AddressRecord) -> None:
         """Announce the present state of the record to the workers."""
         record.epoch = self.epoch + 1
         self._ops.append(record.op())
 
-    def open_mobile(self, name: str, phase: int | str, setting: Setting) -> Record:
+    def open_mobile(self, name: str, phase: int | str, setting: Setting) -> AddressRecord:
         """Return the record of a mobile address; create it if it does not exist. Raises TableFullError.
 
         If the setting has `fallback`, the primary and the fallback instance exist together, so that a message that
@@ -159,7 +159,7 @@ class Table(Subsystem):
             return fallback if phase == FALLBACK_PHASE else primary
         return self.create(record_key, setting.distribution, setting.priority, setting.overflow, scope=setting.scope)
 
-    def _primary(self, name: str, setting: Setting, fallback: Record) -> Record:
+    def _primary(self, name: str, setting: Setting, fallback: AddressRecord) -> AddressRecord:
         """Return the primary instance that uses `fallback`; create it if it does not exist."""
         record_key = key(MOBILE, name, 0)
         primary = self.records.get(record_key)
@@ -172,12 +172,12 @@ class Table(Subsystem):
         self.announce(primary)
         return primary
 
-    def set_fallback(self, record: Record, setting: Setting) -> None:
+    def set_fallback(self, record: AddressRecord, setting: Setting) -> None:
         """Announce a record, after a primary instance has got or lost its fallback instance as `setting` requires."""
         if record.key.startswith(_PRIMARY):
             if setting.fallback and record.fallback is None:
                 try:
-                    self._begin_fallback(record, setting)
+                    self._join_fallback(record, setting)
                 except TableFullError:
                     record.fallback = None  # without a record the fallback cannot be used, as after a failed attach
             elif not setting.fallback and record.fallback is not None:
@@ -186,7 +186,7 @@ class Table(Subsystem):
                 record.fallback = None
         self.announce(record)
 
-    def _begin_fallback(self, record: Record, setting: Setting) -> None:
+    def _join_fallback(self, record: AddressRecord, setting: Setting) -> None:
         """Connect a primary instance with its fallback instance. Raises TableFullError."""
         fallback_key = key(MOBILE, record.key[len(_PRIMARY) :], FALLBACK_PHASE)
         fallback = self.records.get(fallback_key)
@@ -196,12 +196,18 @@ class Table(Subsystem):
         fallback.primary = record
 
     @staticmethod
-    def has_consumer(record: Record, worker: int, slot: int, generation: int) -> bool:
+    def has_consumer(record: AddressRecord, worker: int, slot: int, generation: int) -> bool:
         """True if the table has this consumer."""
         return record.consumers is not None and consumer_number(worker, slot, generation) in record.consumers
 
     def add_consumer(
-        self, record: Record, worker: int, slot: int, generation: int, capacity: int, way: Way = HERE
+        self,
+        record: AddressRecord,
+        worker: int,
+        slot: int,
+        generation: int,
+        capacity: int,
+        way: ConsumerEdge = NOT_ON_EDGE,
     ) -> int:
         """Add a new consumer. Returns the epoch that announces it.
 
@@ -222,7 +228,7 @@ class Table(Subsystem):
         self._user_changed(record)
         return self.epoch + 1
 
-    def remove_consumer(self, record: Record, worker: int, slot: int, generation: int) -> None:
+    def remove_consumer(self, record: AddressRecord, worker: int, slot: int, generation: int) -> None:
         """Remove a consumer. Raises KeyError if it does not exist."""
         consumers = record.consumers
         consumer = consumer_number(worker, slot, generation)
@@ -240,9 +246,9 @@ class Table(Subsystem):
             self.local_changed(record)
         self._user_changed(record)
 
-    def add_remote(self, record: Record, index: int) -> None:
+    def add_remote(self, record: AddressRecord, index: int) -> None:
         """Add the router with number `index` to the routers with destinations. Raises TableFullError."""
-        counters = self.take_id()
+        counters = self.allocate_id()
         if record.remotes is None:
             record.remotes = {}
         record.remotes[index] = counters
@@ -250,12 +256,12 @@ class Table(Subsystem):
         record.users_epoch = self.epoch + 1
         self._user_changed(record)
 
-    def remove_remote(self, record: Record, index: int) -> None:
+    def remove_remote(self, record: AddressRecord, index: int) -> None:
         """Remove the router with number `index` from the routers with destinations. Raises KeyError if it had none."""
         remotes = record.remotes
         if remotes is None:
             raise KeyError(index)
-        self.give_id_back(remotes.pop(index))
+        self.release_id(remotes.pop(index))
         self._ops.append(RemoteGone(record.id, index))
         record.users_epoch = self.epoch + 1
         if not remotes:
@@ -264,17 +270,17 @@ class Table(Subsystem):
         self._user_changed(record)
 
     @staticmethod
-    def consumer_workers(record: Record) -> Iterator[int]:
+    def consumer_workers(record: AddressRecord) -> Iterator[int]:
         """Yield the worker of each consumer, in order of arrival."""
         return (worker_of(consumer) for consumer in record.consumers or ())
 
-    def add_producer(self, record: Record, *, edge: bool = False) -> None:
+    def add_producer(self, record: AddressRecord, *, edge: bool = False) -> None:
         """Count a producer link. edge: it is on an edge connection."""
         record.producers += 1
         record.edge_producers += edge
         self._user_changed(record)
 
-    def remove_producer(self, record: Record, *, edge: bool = False) -> None:
+    def remove_producer(self, record: AddressRecord, *, edge: bool = False) -> None:
         """Undo `add_producer`."""
         record.producers -= 1
         record.edge_producers -= edge
@@ -282,11 +288,11 @@ class Table(Subsystem):
             self._idle.append(record)
         self._user_changed(record)
 
-    def hold(self, record: Record) -> None:
+    def hold(self, record: AddressRecord) -> None:
         """Keep the record for a configuration object or an in-process user."""
         record.holders += 1
 
-    def release(self, record: Record) -> None:
+    def release(self, record: AddressRecord) -> None:
         """Undo `hold`."""
         record.holders -= 1
         if not record.holders:
@@ -304,7 +310,7 @@ class Table(Subsystem):
         ops, self._ops = self._ops, []
         return self.epoch, ops
 
-    def _remove_if_unused(self, record: Record) -> None:
+    def _remove_if_unused(self, record: AddressRecord) -> None:
         """Remove a record, with its primary or fallback instance, if both are unused."""
         pair = [member for member in (record.primary, record, record.fallback) if member is not None]
         if self.records.get(record.key) is not record or not all(member.unused() for member in pair):
@@ -312,7 +318,7 @@ class Table(Subsystem):
         for member in pair:
             del self.records[member.key]
             self._ops.append(AddressGone(member.id))
-            self.give_id_back(member.id)
+            self.release_id(member.id)
 
     def reclaim(self, settled: int, reset: Callable[[int], None]) -> None:
         """Free the ids that were given back in epochs up to `settled`, which all workers have acknowledged.
@@ -326,7 +332,7 @@ class Table(Subsystem):
 
     def snapshot_ops(self) -> Iterator[AddressOp]:
         """Yield the ops of all records. Fallback instances come first, because primary instances refer to them."""
-        records: Iterable[Record] = self.records.values()
+        records: Iterable[AddressRecord] = self.records.values()
         yield from (record.op() for record in records if record.primary is not None)
         yield from (record.op() for record in records if record.primary is None)
 

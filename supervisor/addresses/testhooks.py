@@ -16,7 +16,7 @@ from router.amqp.codec import decode, described_list, encode_described
 
 from router.addressing.address import MOBILE, key
 from router.amqp.errors import RemoteError
-from supervisor.addresses.inprocess import InProcess, LocalMessage
+from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
 from supervisor.links.attach import Attaching, Refused
 
 PREFIX: Final = "org.apache.qpid.dispatch.router/test/"
@@ -28,7 +28,7 @@ _TO, _REPLY_TO = 2, 4
 _NULL: Final = b"\x40"
 
 
-def add_test_hooks(in_process: InProcess, attaching: Attaching) -> None:
+def add_test_hooks(in_process: InProcessAddresses, attaching: Attaching) -> None:
     """Create the test endpoints."""
 
     def send_back(message: LocalMessage) -> None:

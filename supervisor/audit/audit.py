@@ -19,7 +19,7 @@ from supervisor.audit.sink import AuditSink, open_output
 from supervisor.audit.trail import AuditTrail
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import LiveAttributes, Subsystem
@@ -168,7 +168,7 @@ class Audit(Subsystem):
             return {}
         return {"linesWritten": sink.lines, "linesDropped": sink.dropped, "fault": sink.fault}
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         self.trail.forget(connection)
 
     def step(self) -> None:
@@ -182,9 +182,9 @@ class Audit(Subsystem):
 
     def _missing(self, configuration: Configuration) -> list[AuditConfig]:
         """Return the sections of a configuration whose outputs are not open yet."""
-        return [config for config in _audits(configuration) if not self._keeps(config)]
+        return [config for config in _audits(configuration) if not self._has_same_output(config)]
 
-    def _keeps(self, config: AuditConfig) -> bool:
+    def _has_same_output(self, config: AuditConfig) -> bool:
         """True if the log of this section is open and writes to the same output."""
         sink = self._sinks.get(config.name)
         return sink is not None and (sink.config.output, sink.config.path) == (config.output, config.path)
@@ -225,7 +225,7 @@ class Audit(Subsystem):
             return
         prepared, self._prepared = self._prepared, {}
         wanted = {config.name: config for config in _audits(change.new)}
-        for name in [name for name in self._sinks if name not in wanted or not self._keeps(wanted[name])]:
+        for name in [name for name in self._sinks if name not in wanted or not self._has_same_output(wanted[name])]:
             self._end(name, "the configuration has changed")
         for name, config in wanted.items():
             if name in self._sinks:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from supervisor.audit.output import Written
+from supervisor.audit.output import WriteResult
 
 MODE: Final = 0o640  # mode of a new file, less the umask; the group may read it, as log collectors need
 RETRY_SECONDS: Final = 10.0  # delay before rotation is tried again after it has failed
@@ -34,7 +34,7 @@ class AuditFile:
         self._moved = False  # True: the file was renamed to PATH.1, and no new file has been opened yet
         self._retry = 0.0  # time by `clock` before which rotation is not tried again
 
-    def write(self, lines: Sequence[bytes]) -> Written:
+    def write(self, lines: Sequence[bytes]) -> WriteResult:
         """See AuditOutput."""
         octets = b"".join(lines)
         warning = self._rotate() if self._full(len(octets)) else None
@@ -43,14 +43,14 @@ class AuditFile:
         if done:
             self._cut = False
         taken = done - (len(text) - len(octets))  # written octets, without the end of line after a cut line
-        count, whole = _whole(lines, taken)
+        count, whole = _complete_lines(lines, taken)
         if taken > whole:
-            self._take_back(whole)
+            self._truncate_partial_line(whole)
         if self._size is not None:
             self._size += whole
-        return Written(count, fault, warning)
+        return WriteResult(count, fault, warning)
 
-    def _take_back(self, whole: int) -> None:
+    def _truncate_partial_line(self, whole: int) -> None:
         """Truncate the file after the `whole` octets of complete lines that were written last."""
         try:
             if self._size is None:
@@ -109,7 +109,7 @@ def _write(descriptor: int, octets: bytes) -> tuple[int, str | None]:
     return done, None
 
 
-def _whole(lines: Sequence[bytes], octets: int) -> tuple[int, int]:
+def _complete_lines(lines: Sequence[bytes], octets: int) -> tuple[int, int]:
     """Return the number of lines that are complete within the first `octets` octets, and their size in octets."""
     count = size = 0
     for line in lines:

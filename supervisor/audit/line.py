@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-LINE_MOST: Final = 8000  # maximum octets of a line, limited by the datagrams that system log daemons accept
+MAX_LINE_OCTETS: Final = 8000  # maximum octets of a line, limited by the datagrams that system log daemons accept
 #: Limits for characters of a text and members of a list or map, tried in this order; the last ones always fit.
 _SIZES: Final = ((1024, 64), (256, 16), (64, 4))
 _KEPT: Final = _SIZES[1]
@@ -40,20 +40,20 @@ def encode(fields: Fields) -> bytes:
         if bound.cut:
             shown["cut"] = True
         octets = _dump(shown)
-        if len(octets) <= LINE_MOST:
+        if len(octets) <= MAX_LINE_OCTETS:
             return octets
     shown.pop("detail", None)
     return _dump(shown)
 
 
-def shortened(fields: Fields) -> dict[str, Any]:
+def bounded_copy(fields: Fields) -> dict[str, Any]:
     """Return a copy of `fields` with bounded size, suitable for keeping, however long the values of a peer are."""
     bound = _Bound(*_KEPT)
     shown = bound.map(fields)
     return {**shown, "cut": True} if bound.cut else shown
 
 
-def numbered(line: bytes, sequence: int) -> bytes:
+def with_sequence_number(line: bytes, sequence: int) -> bytes:
     """Return an encoded line with its sequence number and an end of line."""
     return b'{"sequence":%d,%b\n' % (sequence, line[1:])
 

@@ -22,7 +22,7 @@ class LineQueue:
         self._octets = 0
         self._changed: Final = threading.Condition()
         self._closed = False
-        self._nudged = False
+        self._wait_interrupted = False
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -42,10 +42,10 @@ class LineQueue:
             self._changed.notify()
         return True
 
-    def nudge(self) -> None:
+    def interrupt_wait(self) -> None:
         """Make `wait` or `pause` return."""
         with self._changed:
-            self._nudged = True
+            self._wait_interrupted = True
             self._changed.notify()
 
     def close(self) -> None:
@@ -64,19 +64,19 @@ class LineQueue:
     def wait(self) -> list[bytes] | None:
         """Wait for lines and return up to BATCH_LINES of them, which stay in the queue until `remove`.
 
-        Returns an empty list after `nudge` if there are no lines, and None if the queue is closed and empty.
+        Returns an empty list after `interrupt_wait` if there are no lines, and None if the queue is closed and empty.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._lines or self._closed or self._nudged)
-            self._nudged = False
+            self._changed.wait_for(lambda: self._lines or self._closed or self._wait_interrupted)
+            self._wait_interrupted = False
             if not self._lines:
                 return None if self._closed else []
             return list(islice(self._lines, BATCH_LINES))
 
     def pause(self, seconds: float) -> None:
-        """Wait for `seconds`, or until `nudge` or `close`."""
+        """Wait for `seconds`, or until `interrupt_wait` or `close`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._nudged, seconds)
+            self._changed.wait_for(lambda: self._closed or self._wait_interrupted, seconds)
 
     def remove(self, count: int) -> None:
         """Remove the first `count` lines, which have been written."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """Result of writing lines to an output."""
 
     lines: int  # number of lines that were written completely, in order
@@ -15,7 +15,7 @@ class Written(NamedTuple):
 class AuditOutput(Protocol):
     """Output for audit lines. Owner: its writing thread, once that runs."""
 
-    def write(self, lines: Sequence[bytes]) -> Written:
+    def write(self, lines: Sequence[bytes]) -> WriteResult:
         """Write lines, each with its end of line."""
 
     def reopen(self) -> str | None:

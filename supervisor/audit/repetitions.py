@@ -13,12 +13,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from supervisor.audit.line import shortened
+from supervisor.audit.line import bounded_copy
 
 WINDOW_SECONDS: Final = 10.0
 AT_ONCE: Final = 10
 MOST_KINDS: Final = 10_000  # maximum number of kinds at a time; events of further kinds are combined over all hosts
-ALL_PER_SECOND: Final = 200.0  # lines for single events per second, of all kinds; further events are combined
+SINGLE_LINES_PER_SECOND: Final = 200.0  # lines for single events per second, of all kinds; further events are combined
 
 Kind = tuple[object, ...]
 Event = Mapping[str, Any]
@@ -47,7 +47,7 @@ class Repetitions:
         self._windows: OrderedDict[Kind, _Window] = OrderedDict()  # in order of their begin
         self._combining = 0  # number of windows with combined events
         # Token bucket of lines for single events; `_at` is the time of its last refill.
-        self._tokens = ALL_PER_SECOND
+        self._tokens = SINGLE_LINES_PER_SECOND
         self._at = clock()
 
     def admit(self, kind: Kind, event: Event) -> bool:
@@ -70,7 +70,7 @@ class Repetitions:
 
     def _take(self, now: float) -> bool:
         """Take a token for a single event; False if there is none."""
-        self._tokens = min(ALL_PER_SECOND, self._tokens + (now - self._at) * ALL_PER_SECOND)
+        self._tokens = min(SINGLE_LINES_PER_SECOND, self._tokens + (now - self._at) * SINGLE_LINES_PER_SECOND)
         self._at = now
         if self._tokens < 1:
             return False
@@ -81,10 +81,10 @@ class Repetitions:
         """Add an event to the combined event of a window."""
         if not window.count:
             window.since = str(event.get("time"))
-            window.combined = shortened(event)
+            window.combined = bounded_copy(event)
             self._combining += 1
         else:
-            window.combined = common(window.combined, shortened(event))
+            window.combined = common_members(window.combined, bounded_copy(event))
         window.time = str(event.get("time"))
         window.count += 1
         window.lines = 0
@@ -120,7 +120,7 @@ class Repetitions:
         return next(iter(self._windows.values())).began + WINDOW_SECONDS
 
 
-def common(one: Event, other: Event) -> dict[str, Any]:
+def common_members(one: Event, other: Event) -> dict[str, Any]:
     """Return the members that two events have in common."""
     found: dict[str, Any] = {}
     for name, value in one.items():
@@ -128,7 +128,7 @@ def common(one: Event, other: Event) -> dict[str, Any]:
             continue
         theirs = other[name]
         if isinstance(value, Mapping) and isinstance(theirs, Mapping):
-            found[name] = common(value, theirs)
+            found[name] = common_members(value, theirs)
         elif value == theirs:
             found[name] = value
     return found

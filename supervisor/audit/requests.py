@@ -13,17 +13,17 @@ from router.config.entities import EntityConfig
 from router.config.roles import BETWEEN_ROUTERS
 from router.config.schema import SCHEMA
 from supervisor.audit.audit import Audit
-from supervisor.audit.line import shortened
+from supervisor.audit.line import bounded_copy
 from supervisor.audit.trail import DENIED, FAILURE, SUCCESS, client, host_of
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.management.request import Request
 from supervisor.management.response import FORBIDDEN, INTERNAL_ERROR, Outcome, Response, StatusError, Steps
 
-CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
+CHANGING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 #: Other operations that are audited: they change something, or reveal frames, log lines or a profile of the supervisor.
-TELLING: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "GET-LOG"})
+OTHER_AUDITED_OPERATIONS: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "GET-LOG"})
 #: Request properties of these operations that are recorded.
-ASKED: Final = ("connection", "seconds", "lines", "limit", "plan", "undo", "start", "stop")
+RECORDED_PROPERTIES: Final = ("connection", "seconds", "lines", "limit", "plan", "undo", "start", "stop")
 MASK: Final = "*******"
 UNRECORDED: Final = "The audit log cannot be written: changes are refused"
 
@@ -44,14 +44,14 @@ class _Pending:
         self.name = operation
         kind = request.text("type") or request.text("entityType")
         self.target = {"type": kind, "name": request.name, "identity": request.identity}
-        self.asked = _asked(request, operation)
+        self.asked = _recorded_arguments(request, operation)
         self.changes: list[Change] = []
 
 
 class RequestAudit:
     """Audit of the requests that the agent handles. Owner: the agent."""
 
-    def __init__(self, audit: Audit, connection_of: Callable[[int], Connection | None]) -> None:
+    def __init__(self, audit: Audit, connection_of: Callable[[int], RegisteredConnection | None]) -> None:
         """Observe changes of the configuration. connection_of: return the open connection with a number."""
         self._audit: Final = audit
         self._connection_of: Final = connection_of
@@ -65,7 +65,7 @@ class RequestAudit:
         Raises StatusError of the dispatch, or if the audit log has no room for the request's line.
         """
         operation = (request.operation or "").upper()
-        if not self._audit.enabled or operation not in CHANGING | TELLING:
+        if not self._audit.enabled or operation not in CHANGING_OPERATIONS | OTHER_AUDITED_OPERATIONS:
             return dispatch()
         if self._audit.refuses:
             raise StatusError(INTERNAL_ERROR, UNRECORDED)
@@ -116,23 +116,23 @@ class RequestAudit:
             "origin": "router" if connection is not None and connection.origin.role in BETWEEN_ROUTERS else "client",
             **(_values(pending.changes) if pending.changes and outcome == SUCCESS else {"asked": pending.asked}),
         }
-        name = "management.change" if pending.name in CHANGING else "management.operation"
+        name = "management.change" if pending.name in CHANGING_OPERATIONS else "management.operation"
         host, user = "" if connection is None else host_of(connection.peer), who.get("user")
         # Other operation names are the client's choice, so they may not be part of a kind.
-        known = pending.name if pending.name in CHANGING | TELLING else None
+        known = pending.name if pending.name in CHANGING_OPERATIONS | OTHER_AUDITED_OPERATIONS else None
         repeatable = outcome != SUCCESS or name == "management.operation"
         kind = (host, user, known, response.status) if repeatable else None
         self._audit.trail.report(name, outcome, who, detail, kind)
 
 
-def _asked(request: Request, operation: str) -> dict[str, Any] | None:
+def _recorded_arguments(request: Request, operation: str) -> dict[str, Any] | None:
     """Return the recorded arguments of a request, without secrets; None if there are none."""
     found: dict[str, Any] = {}
-    if operation not in CHANGING:
-        found = {name: request.properties[name] for name in ASKED if name in request.properties}
+    if operation not in CHANGING_OPERATIONS:
+        found = {name: request.properties[name] for name in RECORDED_PROPERTIES if name in request.properties}
     elif isinstance(body := request.body(), Mapping):
         found = dict(_masked(body))
-    return shortened(found) or None  # of bounded size, because the request may wait for long
+    return bounded_copy(found) or None  # of bounded size, because the request may wait for long
 
 
 def _masked(values: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from router.config.entities import AuditConfig
 from supervisor.audit.audit_file import AuditFile
-from supervisor.audit.line import LINE_MOST, encode, numbered
+from supervisor.audit.line import MAX_LINE_OCTETS, encode, with_sequence_number
 from supervisor.audit.line_queue import LineQueue
 from supervisor.audit.output import AuditOutput
 from supervisor.audit.system_log import JournalOutput, SyslogOutput
@@ -14,7 +14,7 @@ from supervisor.audit.writer import AuditWriter
 
 NUMBER_OCTETS: Final = 40  # octets that the sequence number adds to a line, at most
 # Octets that a log with `onFull: refuse` keeps free for events of actions that were admitted before it became full.
-RESERVE: Final = 4 * LINE_MOST
+RESERVE: Final = 4 * MAX_LINE_OCTETS
 
 Report = Callable[["AuditSink", str | None, str | None], object]
 
@@ -83,8 +83,8 @@ class AuditSink:
         lines = []
         if self._missing:
             about = {"count": self._missing, "first": self.sequence - self._missing + 1, "last": self.sequence}
-            lines.append(numbered(encode(self._about("audit.dropped", about)), self.sequence + 1))
-        lines.append(numbered(line, self.sequence + len(lines) + 1))
+            lines.append(with_sequence_number(encode(self._about("audit.dropped", about)), self.sequence + 1))
+        lines.append(with_sequence_number(line, self.sequence + len(lines) + 1))
         if self._queue.put(lines):
             self.sequence += len(lines)
             self._missing = 0

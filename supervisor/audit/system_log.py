@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from supervisor.audit.output import Written
+from supervisor.audit.output import WriteResult
 
 SYSLOG_PATH: Final = "/dev/log"
 JOURNAL_PATH: Final = "/run/systemd/journal/socket"
@@ -40,14 +40,14 @@ class _Datagrams:
             raise
         return made
 
-    def write(self, lines: Sequence[bytes]) -> Written:
+    def write(self, lines: Sequence[bytes]) -> WriteResult:
         """See AuditOutput."""
         for number, line in enumerate(lines):
             try:
                 self._send(line[:-1])
             except OSError as error:
-                return Written(number, error.strerror or "the daemon does not read")
-        return Written(len(lines))
+                return WriteResult(number, error.strerror or "the daemon does not read")
+        return WriteResult(len(lines))
 
     def _send(self, line: bytes) -> None:
         """Send a line. If that fails, connect again and retry once: the daemon may have been restarted.

@@ -13,7 +13,7 @@ from router.control.messages import ErrorText
 from supervisor.audit.line import timestamp
 from supervisor.audit.repetitions import Event, Kind, Repetitions
 from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.runtime.remote_hosts import remote_host
 
 SUCCESS: Final = "success"
@@ -100,7 +100,9 @@ class AuditTrail:
 
     # Logins
 
-    def authenticated(self, connection: Connection, mechanism: str, user: str, token: tuple[str, str] | None) -> None:
+    def authenticated(
+        self, connection: RegisteredConnection, mechanism: str, user: str, token: tuple[str, str] | None
+    ) -> None:
         """Note that SASL has succeeded. The login is reported at the open, or at the end of the connection if earlier.
 
         token: issuer and subject of the token that the client has shown.
@@ -108,13 +110,19 @@ class AuditTrail:
         issued = None if token is None else {"issuer": token[0], "subject": token[1]}
         self._logins[connection.number] = {"mechanism": mechanism, "user": user, "token": issued}
 
-    def login(self, connection: Connection) -> None:
+    def login(self, connection: RegisteredConnection) -> None:
         """Report a login at the open of a client, after its user is known and before the open is decided."""
         known = self._logins.pop(connection.number, {})
         self._login(connection, connection.user, connection.mechanism, known.get("token"))
 
     def _login(
-        self, connection: Connection, user: str | None, mechanism: str | None, token: object, *, left: bool = False
+        self,
+        connection: RegisteredConnection,
+        user: str | None,
+        mechanism: str | None,
+        token: object,
+        *,
+        left: bool = False,
     ) -> None:
         detail = {
             "mechanism": mechanism,
@@ -127,30 +135,30 @@ class AuditTrail:
         kind = (host_of(connection.peer), user, connection.origin.name, mechanism)
         self.report("login", SUCCESS, {**client(connection), "user": user}, detail, kind)
 
-    def login_refused(self, connection: Connection, mechanism: str | None, claimed: str, reason: str) -> None:
+    def login_refused(self, connection: RegisteredConnection, mechanism: str | None, claimed: str, reason: str) -> None:
         """Report a failed login. claimed: the user name that the client gave."""
         self._refused.add(connection.number)
         detail = {"mechanism": mechanism, "claimed": claimed or None, "reason": reason, "tls": tls_of(connection)}
         self.report("login.refused", DENIED, client(connection), detail, (host_of(connection.peer),))
 
-    def renewed(self, connection: Connection, fault: str | None) -> None:
+    def renewed(self, connection: RegisteredConnection, fault: str | None) -> None:
         """Report a new token for an open connection. fault: reason of its refusal; None: accepted."""
         name, outcome = ("login.renewed", SUCCESS) if fault is None else ("login.refused", DENIED)
         detail = {"mechanism": "$cbs", "reason": fault}
         self.report(name, outcome, client(connection), detail, (host_of(connection.peer), connection.user))
 
-    def open_refused(self, connection: Connection, condition: str, reason: str) -> None:
+    def open_refused(self, connection: RegisteredConnection, condition: str, reason: str) -> None:
         """Report an open that was refused for another reason than a rule of a vhost."""
         self._refused.add(connection.number)
         detail = {"condition": condition, "reason": reason}
         self.report("open.refused", DENIED, client(connection), detail, (host_of(connection.peer),))
 
-    def ended(self, connection: Connection, error: ErrorText | None) -> None:
+    def ended(self, connection: RegisteredConnection, error: ErrorText | None) -> None:
         """Note the error of a client's connection that ended before its open. error: None if the peer just left."""
         if error is not None and not connection.page:
             self._errors[connection.number] = error
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: RegisteredConnection) -> None:
         """Forget a connection that has ended, after all subsystems were notified. Report what is still unreported."""
         number = connection.number
         refused, error = number in self._refused, self._errors.pop(number, None)
@@ -163,7 +171,7 @@ class AuditTrail:
             kind = (host_of(connection.peer),)
             self.report("connection.refused", DENIED, client(connection), detail, kind)
 
-    def closed(self, connection: Connection, condition: str | None, reason: str | None) -> None:
+    def closed(self, connection: RegisteredConnection, condition: str | None, reason: str | None) -> None:
         """Report that the router closes an open connection, by a management request, at the expiry of a token, …"""
         detail = {"condition": condition, "reason": reason}
         kind = (host_of(connection.peer), connection.user, reason)
@@ -198,7 +206,7 @@ class AuditTrail:
         self.report("configuration.reload", outcome, {}, detail)
 
 
-def client(connection: Connection) -> dict[str, Any]:
+def client(connection: RegisteredConnection) -> dict[str, Any]:
     """Return the event members that identify a connection: user, remote host, listener or connector, vhost."""
     origin = connection.origin
     ours = connection.initiator is not None
@@ -211,7 +219,7 @@ def client(connection: Connection) -> dict[str, Any]:
     }
 
 
-def tls_of(connection: Connection) -> dict[str, str | None] | None:
+def tls_of(connection: RegisteredConnection) -> dict[str, str | None] | None:
     """Return the TLS protocol, the cipher and the certificate names of the peer; None without TLS."""
     tls = connection.tls
     if tls is None:

@@ -47,7 +47,7 @@ class AuditWriter:
     def reopen(self) -> None:
         """Make the thread open its output again."""
         self._reopens = True
-        self._queue.nudge()
+        self._queue.interrupt_wait()
 
     # The thread
 

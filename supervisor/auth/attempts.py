@@ -45,8 +45,8 @@ class _Host(Struct):
 
     failures: float = 0.0  # failures that determine the delay, as of `since`; they fade with FADE_SECONDS
     since: float = 0.0
-    spent: float = 0.0  # deficit of the rate limit in attempts, as of `spent_at`; it shrinks by one each PACE_SECONDS
-    spent_at: float = 0.0
+    spent: float = 0.0  # deficit of the rate limit in attempts, as of `deficit_at`; it shrinks by one each PACE_SECONDS
+    deficit_at: float = 0.0
     looked_at: int = 0  # number of attempts being checked
     waiting: OrderedDict[str, deque[_Turn]] = field(default_factory=OrderedDict)  # by claim, in round-robin order
     queued: int = 0  # number of waiting attempts of all claims
@@ -57,9 +57,9 @@ class _Host(Struct):
         """Return the number of failures that have not faded at `now`."""
         return max(0.0, self.failures - (now - self.since) / FADE_SECONDS)
 
-    def debt(self, now: float) -> float:
+    def rate_deficit(self, now: float) -> float:
         """Return the deficit of the rate limit at `now`."""
-        return max(0.0, self.spent - (now - self.spent_at) / PACE_SECONDS)
+        return max(0.0, self.spent - (now - self.deficit_at) / PACE_SECONDS)
 
     def idle(self) -> bool:
         """True if the host has no attempt being checked or waiting."""
@@ -87,7 +87,7 @@ class Attempts:
     def guesses(self, host: str) -> bool:
         """True if a host has failed so often that its attempts must wait; at most once in WARN_SECONDS."""
         found, now = self._hosts.get(remote_host(host)), self._clock()
-        if found is None or found.debt(now) <= AT_ONCE - 1 or now - found.warned < WARN_SECONDS:
+        if found is None or found.rate_deficit(now) <= AT_ONCE - 1 or now - found.warned < WARN_SECONDS:
             return False
         found.warned = now
         return True
@@ -119,7 +119,7 @@ class Attempts:
         where = remote_host(host)
         found = self._hosts.setdefault(where, _Host())
         self._hosts.move_to_end(where)
-        found.spent, found.spent_at = found.debt(now) + 1, now
+        found.spent, found.deficit_at = found.rate_deficit(now) + 1, now
         found.failures, found.since = min(MOST_FAILURES, found.count(now) + 1), now
         for each in list(islice(self._hosts, max(0, len(self._hosts) - self._most))):
             if self._hosts[each].idle():
@@ -130,7 +130,7 @@ class Attempts:
 
     def _may(self, host: _Host) -> bool:
         """True if the rate limit allows another attempt of this host now."""
-        return host.debt(self._clock()) + host.looked_at + 1 <= AT_ONCE
+        return host.rate_deficit(self._clock()) + host.looked_at + 1 <= AT_ONCE
 
     async def _wait(self, host: _Host, claim: str) -> None:
         """Wait until the attempt may begin, and count it as being checked.
@@ -190,9 +190,9 @@ class Attempts:
         if host.timer is not None:
             host.timer.cancel()
             host.timer = None
-        debt = host.debt(self._clock())
-        if host.queued and debt:
-            over = debt + host.looked_at + 1 - AT_ONCE
+        rate_deficit = host.rate_deficit(self._clock())
+        if host.queued and rate_deficit:
+            over = rate_deficit + host.looked_at + 1 - AT_ONCE
             host.timer = asyncio.get_running_loop().call_later(max(0.0, over * PACE_SECONDS), self._next, host)
 
     def _forget(self, where: str, host: _Host) -> None:

@@ -27,26 +27,26 @@ from router.control.login_messages import (
 from router.control.messages import Opened
 from router.log import Log
 from router.sasl.claimed import claimed_user
-from supervisor.addresses.inprocess import InProcess
+from supervisor.addresses.inprocess import InProcessAddresses
 from supervisor.audit.trail import AuditTrail
 from supervisor.auth.cbs import ADDRESS, TokenNode
 from supervisor.auth.client import AuthenticationProcess
 from supervisor.auth.failures import FailedLogins
 from supervisor.auth.messages import (
-    Accepted,
-    Challenge,
     Configured,
     Facts,
-    Missing,
-    Offer,
+    LoginAccepted,
+    LoginChallenge,
+    LoginOffer,
+    LoginRefused,
     ProviderState,
-    Refused,
+    UsersMissing,
     UsersRead,
 )
-from supervisor.auth.messages import Answer as Reply
-from supervisor.auth.providers import asks, context, providers
+from supervisor.auth.messages import LoginReply as Reply
+from supervisor.auth.providers import asks_supervisor, exchange_context, providers
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
 from supervisor.processes.worker import Worker, WorkerFaultError
 from supervisor.runtime.waker import Cancellable, Waker
@@ -69,13 +69,13 @@ class _Claim(Struct):
     reason: str = ""
 
 
-class PolicyOfTokens(Protocol):
+class TokenPolicy(Protocol):
     """Questions and notifications to the policy about users with tokens."""
 
-    def may_send(self, connection: Connection, address: str) -> bool:
+    def may_send(self, connection: RegisteredConnection, address: str) -> bool:
         """True if a client may send to an address."""
 
-    def regroup(self, connection: Connection) -> None:
+    def groups_changed(self, connection: RegisteredConnection) -> None:
         """Apply the policy again, because a renewed token may name other groups."""
 
 
@@ -86,8 +86,8 @@ class Authentication(Subsystem):
         self,
         configuration: Configuration,
         connections: Connections,
-        in_process: InProcess,
-        policy: PolicyOfTokens,
+        in_process: InProcessAddresses,
+        policy: TokenPolicy,
         waker: Waker,
         trail: AuditTrail,
         log: Log,
@@ -162,10 +162,10 @@ class Authentication(Subsystem):
             node = TokenNode(self._opened, self.renew, self._may_answer, self._in_process.send)
             self._in_process.serve(key(MOBILE, ADDRESS), node.handle)
 
-    def _opened(self, number: int | None) -> Connection | None:
+    def _opened(self, number: int | None) -> RegisteredConnection | None:
         return None if number is None else self._connections.opened.get(number)
 
-    def _may_answer(self, connection: Connection, address: str) -> bool:
+    def _may_answer(self, connection: RegisteredConnection, address: str) -> bool:
         """True if a client may send to the address, or has a receiving link from it."""
         if self._policy.may_send(connection, address):
             return True
@@ -195,7 +195,7 @@ class Authentication(Subsystem):
 
     # Deleted users
 
-    def _users_changed(self, report: UsersRead | Missing) -> None:
+    def _users_changed(self, report: UsersRead | UsersMissing) -> None:
         if isinstance(report, UsersRead):
             self._confirm(report.file)
         else:
@@ -253,10 +253,10 @@ class Authentication(Subsystem):
             text = f"[C{connection.number}] Enabling remote authentication service {place}"
             self._log.info("SERVER", text)
         router = self._configuration.router
-        if self._process is None or not asks(listener, router):
+        if self._process is None or not asks_supervisor(listener, router):
             self._refuse(connection, "no authentication provider is available")
             return
-        known = context(
+        known = exchange_context(
             listener, router, connection.number, connection.peer, message.external, message.encryption, message.binding
         )
         number = self._process.begin(known, lambda reply: self._replied(connection, reply))
@@ -283,15 +283,15 @@ class Authentication(Subsystem):
             mechanism, reason = message.mechanism or claim.mechanism, claim.reason or message.reason
             self._trail.login_refused(connection, mechanism, claim.user, reason)
 
-    def _replied(self, connection: Connection, reply: Reply) -> None:
+    def _replied(self, connection: RegisteredConnection, reply: Reply) -> None:
         """Handle a reply of the process; the connection may have ended meanwhile."""
         number = connection.number
         match reply:
-            case Offer():
+            case LoginOffer():
                 self._connections.send(connection, SaslOffer(number, reply.mechanisms))
-            case Challenge():
+            case LoginChallenge():
                 self._connections.send(connection, SaslChallenge(number, reply.octets))
-            case Accepted():
+            case LoginAccepted():
                 if self._exchanges.pop(number, None) is not None:
                     facts = self._facts[number] = reply.facts
                     claim = self._claims.pop(number, None)
@@ -302,12 +302,12 @@ class Authentication(Subsystem):
                         connection.permissions = facts.targets, facts.sources
                     outcome = SaslOutcome(conn=number, user=reply.user, additional=reply.additional)
                     self._connections.send(connection, outcome)
-            case Refused():
+            case LoginRefused():
                 self._exchanges.pop(number, None)
                 self._refuse(connection, reply.text)
         self._waker.wake()
 
-    def _refuse(self, connection: Connection, reason: str) -> None:
+    def _refuse(self, connection: RegisteredConnection, reason: str) -> None:
         claim = self._claims.get(connection.number)
         if claim is not None:
             claim.reason = reason
@@ -315,14 +315,14 @@ class Authentication(Subsystem):
 
     # Events of connections
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         facts = self._facts.get(connection.number)
         if facts is not None and facts.expires is not None:
             self._expire_at(connection, facts.expires)
         if connection.number in self._deleted:
             self._connections.close(connection, *DELETED)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         self._deleted.discard(connection.number)
         self._facts.pop(connection.number, None)
         timer = self._expiries.pop(connection.number, None)
@@ -339,7 +339,7 @@ class Authentication(Subsystem):
 
     # Tokens that expire
 
-    def renew(self, connection: Connection, token: str, then: Callable[[str | None], None]) -> None:
+    def renew(self, connection: RegisteredConnection, token: str, then: Callable[[str | None], None]) -> None:
         """Check another token of an open connection's user. then: called with the reason of its refusal, or None."""
         listener, router = connection.origin, self._configuration.router
         if self._process is None or not isinstance(listener, ListenerConfig) or not listener.token_issuers:
@@ -349,22 +349,22 @@ class Authentication(Subsystem):
             then("too many tokens at the same time")
             return
         self._renewals[connection.number] += 1
-        known = context(listener, router, connection.number, connection.peer, None, 0)
+        known = exchange_context(listener, router, connection.number, connection.peer, None, 0)
         self._process.check(known, token, lambda reply: self._renewed(connection, reply, then))
 
-    def _renewed(self, connection: Connection, reply: Reply, then: Callable[[str | None], None]) -> None:
+    def _renewed(self, connection: RegisteredConnection, reply: Reply, then: Callable[[str | None], None]) -> None:
         self._renewals[connection.number] -= 1
         if not self._renewals[connection.number]:
             del self._renewals[connection.number]
         if connection.number not in self._connections.opened:
             return
         fault = None
-        if not isinstance(reply, Accepted):
+        if not isinstance(reply, LoginAccepted):
             fault = "the token is refused"
         elif not self._is_renewal(connection, reply):
             fault = "the token is for another user"
         self._trail.renewed(connection, fault)
-        if fault is not None or not isinstance(reply, Accepted):
+        if fault is not None or not isinstance(reply, LoginAccepted):
             then(fault)
         else:
             self._facts[connection.number] = reply.facts
@@ -372,16 +372,16 @@ class Authentication(Subsystem):
                 self._expire_at(connection, reply.facts.expires)
             then(None)
             connection.groups = tuple(reply.facts.groups)
-            self._policy.regroup(connection)
+            self._policy.groups_changed(connection)
         self._waker.wake()
 
-    def _is_renewal(self, connection: Connection, reply: Accepted) -> bool:
+    def _is_renewal(self, connection: RegisteredConnection, reply: LoginAccepted) -> bool:
         """True if issuer and user of a token are those of the token that the client has logged in with."""
         facts = self._facts.get(connection.number)
         known = None if facts is None else facts.token
         return known is not None and reply.facts.token == known and reply.user == connection.user
 
-    def _expire_at(self, connection: Connection, seconds: float) -> None:
+    def _expire_at(self, connection: RegisteredConnection, seconds: float) -> None:
         """Close the connection at a time, given in seconds since the epoch."""
         timer = self._expiries.pop(connection.number, None)
         if timer is not None:
@@ -391,7 +391,7 @@ class Authentication(Subsystem):
         pause = min(max(left, 0.0), MOST_PAUSE)
         self._expiries[connection.number] = self._waker.later(pause, lambda: self._due(connection, seconds))
 
-    def _due(self, connection: Connection, seconds: float) -> None:
+    def _due(self, connection: RegisteredConnection, seconds: float) -> None:
         if seconds > time.time():
             self._expire_at(connection, seconds)
             return

@@ -9,12 +9,12 @@ from typing import Final
 from router.amqp.errors import AmqpError
 from router.amqp.message import Message, decode
 from supervisor.addresses.inprocess import LocalMessage
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 
 ADDRESS: Final = "$cbs"
 OPERATION: Final = "put-token"
 # Check a token for a connection. The last parameter is called with the reason for refusing it; None: it is in force.
-Renew = Callable[[Connection, str, Callable[[str | None], None]], None]
+Renew = Callable[[RegisteredConnection, str, Callable[[str | None], None]], None]
 ACCEPTED, BAD_REQUEST, UNAUTHORIZED = 202, 400, 401
 
 
@@ -23,9 +23,9 @@ class TokenNode:
 
     def __init__(
         self,
-        find: Callable[[int | None], Connection | None],
+        find: Callable[[int | None], RegisteredConnection | None],
         renew: Renew,
-        may_answer: Callable[[Connection, str], bool],
+        may_answer: Callable[[RegisteredConnection, str], bool],
         send: Callable[[str, bytes], object],
     ) -> None:
         """Create the node.
@@ -54,13 +54,13 @@ class TokenNode:
             return
         self._renew(connection, str(token), lambda refusal: self._renewed(connection, request, refusal))
 
-    def _renewed(self, connection: Connection, request: Message, refusal: str | None) -> None:
+    def _renewed(self, connection: RegisteredConnection, request: Message, refusal: str | None) -> None:
         if refusal is None:
             self._answer(connection, request, ACCEPTED, "Accepted")
         else:
             self._answer(connection, request, UNAUTHORIZED, refusal)
 
-    def _answer(self, connection: Connection, request: Message, status: int, text: str) -> None:
+    def _answer(self, connection: RegisteredConnection, request: Message, status: int, text: str) -> None:
         """Send a response, unless the client may not receive from and not send to the reply-to address.
 
         The router must not send messages on behalf of a client to addresses that policy forbids to that client.

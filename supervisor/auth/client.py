@@ -15,32 +15,32 @@ from typing import Final, NamedTuple
 
 from router.environment import child_environment
 from router.log import CRITICAL, LEVELS, MODULES, Log
-from supervisor.auth.messages import Answer as Reply
 from supervisor.auth.messages import (
-    Begin,
-    Cancel,
-    Challenge,
-    Check,
+    BeginExchange,
+    CancelExchange,
+    CheckTokenRequest,
     Configure,
     Configured,
-    Confirm,
-    Context,
+    ConfirmUsers,
+    ExchangeContext,
     Init,
+    LoginChallenge,
+    LoginOffer,
+    LoginRefused,
     LogLine,
     MessageError,
-    Missing,
-    Offer,
+    MessageSplitter,
     ProviderState,
-    Reader,
-    Refused,
     Report,
     Request,
     Respond,
     States,
+    UsersMissing,
     UsersRead,
     decode_report,
     encode,
 )
+from supervisor.auth.messages import LoginReply as Reply
 from supervisor.runtime.deadline import Deadline
 from supervisor.runtime.remote_hosts import HostShares
 
@@ -48,17 +48,17 @@ MODULE: Final = "supervisor.auth.process"
 ANSWER_SECONDS: Final = 60.0  # time limit for one answer; longer than the process itself waits for any provider
 FIRST_PAUSE: Final = 0.1  # seconds before a restart; doubled each time the process dies within OLD seconds
 MOST_PAUSE: Final = 5.0  # maximum seconds before a restart
-OLD: Final = 30.0  # lifetime in seconds after which the next pause is FIRST_PAUSE again
+LONG_LIVED_SECONDS: Final = 30.0  # lifetime in seconds after which the next pause is FIRST_PAUSE again
 MOST_EXCHANGES: Final = 10_000  # maximum number of exchanges at a time
 MOST_OF_HOST: Final = 1_000  # maximum number of exchanges of one remote host
 MOST_WAITING: Final = 16 << 20  # octets the process may leave unread; with more it hangs or is overloaded
 READ_SIZE: Final = 1 << 18
-CONFIRMED_AT_ONCE: Final = 256  # maximum number of user names in a Confirm message
+MAX_CONFIRMED_USERS: Final = 256  # maximum number of user names in a Confirm message
 
 OnReply = Callable[[Reply], object]
 
 
-class _Exchange(NamedTuple):
+class _PendingExchange(NamedTuple):
     """Exchange of a client that logs in. host: the client's address."""
 
     on_reply: OnReply
@@ -78,7 +78,7 @@ class AuthenticationProcess:
         log: Log,
         on_configured: Callable[[Configured], object],
         command: Callable[[int], list[str]] | None = None,
-        on_users: Callable[[UsersRead | Missing], object] | None = None,
+        on_users: Callable[[UsersRead | UsersMissing], object] | None = None,
     ) -> None:
         """Create without starting the process.
 
@@ -93,7 +93,7 @@ class AuthenticationProcess:
         self._on_users: Final = on_users
         self._command: Final = command or self._usual_command
         self._configuration: Configure | None = None
-        self._exchanges: dict[int, _Exchange] = {}
+        self._exchanges: dict[int, _PendingExchange] = {}
         self._shares: Final = HostShares(MOST_EXCHANGES, MOST_OF_HOST)
         self._asked: dict[int, float] = {}  # start of the wait for an answer, by number of the exchange; oldest first
         self._watched: tuple[int, float] | None = None  # the oldest entry of `_asked` when the deadline began
@@ -103,7 +103,7 @@ class AuthenticationProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._socket: socket.socket | None = None
-        self._reader = Reader()
+        self._reader = MessageSplitter()
         self._outbox = bytearray()  # encoded messages; those of one iteration of the event loop are sent together
         self._sending = False  # True: `_send_first` is scheduled, or a writer is registered
         self._pause = FIRST_PAUSE
@@ -149,17 +149,17 @@ class AuthenticationProcess:
 
     # Exchanges
 
-    def begin(self, context: Context, on_reply: OnReply) -> int:
+    def begin(self, context: ExchangeContext, on_reply: OnReply) -> int:
         """Begin an exchange for a client that wants to authenticate. Returns its number.
 
         on_reply: called with an Offer or Refused, and with all later replies. The exchange ends with Accepted or
         Refused, or by `cancel`.
         """
-        return self._begin(context, lambda number: Begin(number, context), on_reply)
+        return self._begin(context, lambda number: BeginExchange(number, context), on_reply)
 
-    def check(self, context: Context, token: str, on_reply: OnReply) -> int:
+    def check(self, context: ExchangeContext, token: str, on_reply: OnReply) -> int:
         """Begin an exchange that checks a single token by the issuers of the context. Returns its number."""
-        return self._begin(context, lambda number: Check(number, context, token), on_reply)
+        return self._begin(context, lambda number: CheckTokenRequest(number, context, token), on_reply)
 
     def init(self, number: int, mechanism: str, response: bytes, hostname: str | None = None) -> None:
         """Pass on the mechanism that the client has chosen, with its initial response."""
@@ -172,14 +172,14 @@ class AuthenticationProcess:
     def cancel(self, number: int) -> None:
         """Cancel an exchange, because the client has left."""
         if self._end(number) is not None:
-            self._send(Cancel(number))
+            self._send(CancelExchange(number))
 
     def confirm(self, file: str, users: Sequence[str]) -> None:
         """Ask which of these users are missing from a file. Without a process there is no answer."""
-        for first in range(0, len(users), CONFIRMED_AT_ONCE):
-            self._send(Confirm(file, list(users[first : first + CONFIRMED_AT_ONCE])))
+        for first in range(0, len(users), MAX_CONFIRMED_USERS):
+            self._send(ConfirmUsers(file, list(users[first : first + MAX_CONFIRMED_USERS])))
 
-    def _begin(self, context: Context, make: Callable[[int], Request], on_reply: OnReply) -> int:
+    def _begin(self, context: ExchangeContext, make: Callable[[int], Request], on_reply: OnReply) -> int:
         number, self._next = self._next, self._next + 1
         if self._configuration is None or not self._shares.take(context.host):
             text = (
@@ -187,9 +187,9 @@ class AuthenticationProcess:
                 if self._configuration is None
                 else "too many clients log in at once"
             )
-            self._loop.call_soon(on_reply, Refused(number, text))
+            self._loop.call_soon(on_reply, LoginRefused(number, text))
             return number
-        self._exchanges[number] = _Exchange(on_reply, context.host)
+        self._exchanges[number] = _PendingExchange(on_reply, context.host)
         if self._process is None and self._restart is None:
             self._start()
         self._ask(number, make(number))
@@ -222,11 +222,11 @@ class AuthenticationProcess:
         assert self._watched is not None
         number, since = self._watched
         if self._asked.get(number) == since:
-            self._hangs()
+            self._replace_hanging_process()
         else:
             self._watch()
 
-    def _hangs(self) -> None:
+    def _replace_hanging_process(self) -> None:
         """Replace a process that has not answered in time."""
         self._log.critical("AUTHSERVICE", f"The authentication process does not answer within {ANSWER_SECONDS:g} s")
         self._lost("it does not answer", again=True)
@@ -259,7 +259,7 @@ class AuthenticationProcess:
         finally:
             theirs.close()
         ours.setblocking(False)
-        self._socket, self._reader, self._started = ours, Reader(), self._loop.time()
+        self._socket, self._reader, self._started = ours, MessageSplitter(), self._loop.time()
         self._outbox.clear()
         self._sending = False
         self._loop.add_reader(ours, self._readable)
@@ -285,7 +285,7 @@ class AuthenticationProcess:
         self._lost("it died", again=True)
 
     def _lost(self, why: str, *, again: bool) -> None:
-        if self._loop.time() - self._started > OLD:
+        if self._loop.time() - self._started > LONG_LIVED_SECONDS:
             self._pause = FIRST_PAUSE
         self._end_process()
         if again:
@@ -315,13 +315,13 @@ class AuthenticationProcess:
             self._deadline = None
         for number, on_reply in waiting:
             if on_reply is not None:
-                on_reply(Refused(number, text))
+                on_reply(LoginRefused(number, text))
 
     # The socket
 
     def _send(self, message: Request) -> None:
         if self._socket is None:
-            if isinstance(message, Cancel | Configure | Confirm):
+            if isinstance(message, CancelExchange | Configure | ConfirmUsers):
                 return  # a new process gets its configuration when it starts, and reports when it has read files
             self._refuse_soon(message)
             return
@@ -332,11 +332,11 @@ class AuthenticationProcess:
             self._sending = True
             self._loop.call_soon(self._send_first, self._socket)
 
-    def _refuse_soon(self, message: Begin | Init | Respond | Check) -> None:
+    def _refuse_soon(self, message: BeginExchange | Init | Respond | CheckTokenRequest) -> None:
         """Refuse an exchange for lack of a process, after the caller has got the number of the exchange."""
         on_reply = self._end(message.exchange)
         if on_reply is not None:
-            refusal = Refused(message.exchange, "the authentication process is not running")
+            refusal = LoginRefused(message.exchange, "the authentication process is not running")
             self._loop.call_soon(on_reply, refusal)
 
     def _send_first(self, ours: socket.socket) -> None:
@@ -393,14 +393,14 @@ class AuthenticationProcess:
                     self._on_configured(report)
             case States():
                 self.states = report.states
-            case UsersRead() | Missing():
+            case UsersRead() | UsersMissing():
                 if self._on_users is not None:
                     self._on_users(report)
             case LogLine():
                 level, module = LEVELS.get(report.level), report.module
                 if level is not None and module in MODULES:
                     self._log.write(level, module, report.text)
-            case Offer() | Challenge():
+            case LoginOffer() | LoginChallenge():
                 self._asked.pop(report.exchange, None)
                 exchange = self._exchanges.get(report.exchange)
                 if exchange is not None:

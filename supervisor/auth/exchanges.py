@@ -25,7 +25,18 @@ from router.sasl.verifiers import BOUND, HASHES, PLUS
 from supervisor.auth import messages
 from supervisor.auth.attempts import Attempts, TooManyAttempts
 from supervisor.auth.library import Library, LibraryError, LibraryExchange
-from supervisor.auth.messages import Accepted, Context, Facts, Init, LogLine, Offer, Refused, Report, Respond, Service
+from supervisor.auth.messages import (
+    ExchangeContext,
+    Facts,
+    Init,
+    LoginAccepted,
+    LoginOffer,
+    LoginRefused,
+    LogLine,
+    Report,
+    Respond,
+    Service,
+)
 from supervisor.auth.service import ServiceError, ServiceExchange
 from supervisor.runtime.threads import Threads
 
@@ -41,12 +52,12 @@ BEARERS: Final = {"OAUTHBEARER": OAuthBearerServer, "XOAUTH2": XOAuth2Server}
 
 _Result = TypeVar("_Result")
 Send = Callable[[Report], object]
-_Work = Callable[[], Awaitable[Offer | Answer]]
+_Work = Callable[[], Awaitable[LoginOffer | Answer]]
 # Return the user of a token, checked by the issuers with these names.
 CheckTokenOf = Callable[[Sequence[str], str], Success | Failure]
 
 
-class Pool:
+class ThreadPool:
     """Thread pool for one kind of work. Work beyond `at_once` waits without a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, most: int, at_once: int) -> None:
@@ -60,14 +71,14 @@ class Pool:
             return await self._threads.run(work, STEP_SECONDS)
 
 
-class Pools:
+class ThreadPools:
     """Thread pools of all kinds of work. Owner: the process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         cores = len(os.sched_getaffinity(0))
-        self.passwords: Final = Pool(loop, "passwords", MOST_PASSWORDS, cores)
-        self.tokens: Final = Pool(loop, "tokens", MOST_TOKENS, MOST_TOKENS)
-        self.library: Final = Pool(loop, "libsasl2", MOST_LIBRARY, MOST_LIBRARY)
+        self.passwords: Final = ThreadPool(loop, "passwords", MOST_PASSWORDS, cores)
+        self.tokens: Final = ThreadPool(loop, "tokens", MOST_TOKENS, MOST_TOKENS)
+        self.library: Final = ThreadPool(loop, "libsasl2", MOST_LIBRARY, MOST_LIBRARY)
 
 
 def _no_issuers(names: Sequence[str], token: str) -> Failure:
@@ -91,10 +102,12 @@ class _Mechanism(Protocol):
     async def step(self, response: bytes) -> Answer: ...
 
 
-class _Local:
+class _LocalMechanism:
     """Mechanism implemented by the router. pool: for long work. file: the users file of the mechanism, if any."""
 
-    def __init__(self, exchange: ServerExchange, pool: Pool | None = None, file: "_File | None" = None) -> None:
+    def __init__(
+        self, exchange: ServerExchange, pool: ThreadPool | None = None, file: "_ExchangeUsersFile | None" = None
+    ) -> None:
         self._exchange: Final = exchange
         self._pool: Final = pool
         self._file: Final = file
@@ -107,7 +120,7 @@ class _Local:
         return self._file.named(answer) if self._file is not None and isinstance(answer, Success) else answer
 
 
-class _File(NamedTuple):
+class _ExchangeUsersFile(NamedTuple):
     """Users file of an exchange."""
 
     name: str
@@ -123,10 +136,10 @@ class _File(NamedTuple):
         return Success(self.prefix + success.user, success.additional, {"facts": facts})
 
 
-class _OfLibrary:
+class _LibraryMechanism:
     """Mechanism of libsasl2."""
 
-    def __init__(self, exchange: LibraryExchange, name: str, pool: Pool) -> None:
+    def __init__(self, exchange: LibraryExchange, name: str, pool: ThreadPool) -> None:
         self._exchange: Final = exchange
         self._name: Final = name
         self._pool: Final = pool
@@ -135,7 +148,7 @@ class _OfLibrary:
         return await self._pool.run(partial(self._exchange.step, self._name, response))
 
 
-class _OfService:
+class _ServiceMechanism:
     """Mechanism of an authentication service."""
 
     def __init__(self, exchange: ServiceExchange, name: str, hostname: str | None) -> None:
@@ -147,10 +160,10 @@ class _OfService:
         return await self._exchange.step(self._name, response, self._hostname)
 
 
-class _Running(Struct):
+class _SaslExchange(Struct):
     """State of a SASL exchange. At most one task works on it."""
 
-    context: Context
+    context: ExchangeContext
     offered: list[str] = field(default_factory=list)  # offered mechanisms
     mechanism: _Mechanism | None = None  # chosen mechanism
     claim: str = ""  # mechanism and the user name that the client gives
@@ -160,7 +173,7 @@ class _Running(Struct):
     idle: asyncio.TimerHandle | None = None  # timer that runs while the client has to respond
 
 
-class Exchanges:
+class SaslExchanges:
     """SASL exchanges of the authentication process. Owner: the process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, providers: Providers, attempts: Attempts, send: Send) -> None:
@@ -168,27 +181,27 @@ class Exchanges:
         self.providers = providers
         self._attempts: Final = attempts
         self._send: Final = send
-        self._pools: Final = Pools(loop)
-        self._running: dict[int, _Running] = {}
+        self._pools: Final = ThreadPools(loop)
+        self._running: dict[int, _SaslExchange] = {}
 
     def __len__(self) -> int:
         return len(self._running)
 
     # Requests
 
-    def begin(self, message: messages.Begin) -> None:
+    def begin(self, message: messages.BeginExchange) -> None:
         """Begin an exchange and send the mechanisms that the client may choose from."""
         if len(self._running) >= MOST_EXCHANGES:
-            self._send(Refused(message.exchange, "too many clients log in at the same time"))
+            self._send(LoginRefused(message.exchange, "too many clients log in at the same time"))
             return
-        running = self._running[message.exchange] = _Running(message.context)
+        running = self._running[message.exchange] = _SaslExchange(message.context)
         self._work(message.exchange, running, partial(self._offer, running))
 
     def init(self, message: Init) -> None:
         """Begin the mechanism that the client has chosen."""
         running = self._running.get(message.exchange)
         if running is None or running.task is not None or running.mechanism is not None:
-            self._send(Refused(message.exchange, "the exchange has ended"))
+            self._send(LoginRefused(message.exchange, "the exchange has ended"))
             return
         self._work(message.exchange, running, partial(self._choose, running, message))
 
@@ -196,20 +209,22 @@ class Exchanges:
         """Continue the mechanism with the client's response to a challenge."""
         running = self._running.get(message.exchange)
         if running is None or running.task is not None or running.mechanism is None:
-            self._send(Refused(message.exchange, "the exchange has ended"))
+            self._send(LoginRefused(message.exchange, "the exchange has ended"))
             return
         self._work(message.exchange, running, partial(self._step, running, message.response))
 
-    def check(self, message: messages.Check) -> None:
+    def check(self, message: messages.CheckTokenRequest) -> None:
         """Check a token that is not part of a SASL exchange."""
         if message.exchange in self._running or len(self._running) >= MOST_EXCHANGES:
-            self._send(Refused(message.exchange, "too many clients log in at the same time"))
+            self._send(LoginRefused(message.exchange, "too many clients log in at the same time"))
             return
-        running = self._running[message.exchange] = _Running(message.context)
-        running.mechanism = _Local(_TokenAlone(self._token_check(message.context), message.token), self._pools.tokens)
+        running = self._running[message.exchange] = _SaslExchange(message.context)
+        running.mechanism = _LocalMechanism(
+            _TokenMechanism(self._token_check(message.context), message.token), self._pools.tokens
+        )
         self._work(message.exchange, running, partial(self._step, running, b""))
 
-    def cancel(self, message: messages.Cancel) -> None:
+    def cancel(self, message: messages.CancelExchange) -> None:
         """Drop the exchange of a client that has left."""
         running = self._running.pop(message.exchange, None)
         if running is None:
@@ -222,13 +237,13 @@ class Exchanges:
 
     # Work
 
-    def _work(self, number: int, running: _Running, work: _Work) -> None:
+    def _work(self, number: int, running: _SaslExchange, work: _Work) -> None:
         if running.idle is not None:
             running.idle.cancel()
             running.idle = None
         running.task = self._loop.create_task(self._answer(number, running, work))
 
-    async def _answer(self, number: int, running: _Running, work: _Work) -> None:
+    async def _answer(self, number: int, running: _SaslExchange, work: _Work) -> None:
         try:
             answer = await self._guarded(work)
         except Exception as error:  # noqa: BLE001 - logged, and the client is refused
@@ -238,24 +253,24 @@ class Exchanges:
         if self._running.get(number) is not running:
             return
         match answer:
-            case Offer():
+            case LoginOffer():
                 running.offered = answer.mechanisms
                 answer.exchange = number
                 self._send(answer)
             case Challenge():
-                self._send(messages.Challenge(number, answer.octets))
+                self._send(messages.LoginChallenge(number, answer.octets))
             case Success():
                 self._end(number, running)
                 facts = answer.facts.get("facts", Facts())
-                self._send(Accepted(number, answer.user, facts, answer.additional))
+                self._send(LoginAccepted(number, answer.user, facts, answer.additional))
                 return
             case Failure():
                 self._end(number, running)
-                self._send(Refused(number, answer.text))
+                self._send(LoginRefused(number, answer.text))
                 return
         running.idle = self._loop.call_later(IDLE_SECONDS, self._expire, number, running)
 
-    async def _guarded(self, work: _Work) -> Offer | Answer:
+    async def _guarded(self, work: _Work) -> LoginOffer | Answer:
         """Run `work`; turn the expected errors of providers and clients into a Failure."""
         try:
             return await work()
@@ -268,15 +283,15 @@ class Exchanges:
         except TooManyAttempts:
             return Failure("too many failed attempts from this host")
 
-    def _expire(self, number: int, running: _Running) -> None:
+    def _expire(self, number: int, running: _SaslExchange) -> None:
         self._end(number, running)
-        self._send(Refused(number, "the client did not respond in time"))
+        self._send(LoginRefused(number, "the client did not respond in time"))
 
-    def _end(self, number: int, running: _Running) -> None:
+    def _end(self, number: int, running: _SaslExchange) -> None:
         del self._running[number]
         self._close(running)
 
-    def _close(self, running: _Running) -> None:
+    def _close(self, running: _SaslExchange) -> None:
         if running.idle is not None:
             running.idle.cancel()
         if running.service is not None:
@@ -288,14 +303,14 @@ class Exchanges:
 
     # Offered mechanisms
 
-    async def _offer(self, running: _Running) -> Offer | Failure:
+    async def _offer(self, running: _SaslExchange) -> LoginOffer | Failure:
         context = running.context
         if context.service is not None:
-            found = await self._relay(running, context.service)
+            found = await self._service_mechanisms(running, context.service)
             if isinstance(found, Failure):
                 return found
         elif context.library:
-            found = await self._of_library(running)
+            found = await self._library_mechanisms(running)
         else:
             found = self._own(context)
         if not context.anonymous:
@@ -304,9 +319,9 @@ class Exchanges:
             found = [name for name in found if name != EXTERNAL]
         if context.mechanisms is not None:
             found = [name for name in found if name in context.mechanisms]
-        return Offer(0, found)
+        return LoginOffer(0, found)
 
-    async def _relay(self, running: _Running, name: str) -> list[str] | Failure:
+    async def _service_mechanisms(self, running: _SaslExchange, name: str) -> list[str] | Failure:
         service = self.providers.services.get(name)
         if service is None:
             return Failure(f"there is no authentication service {name!r}")
@@ -327,7 +342,7 @@ class Exchanges:
         self._log("warning", "AUTHSERVICE", f"Downstream disconnected: {text}")
         return Failure("")
 
-    async def _of_library(self, running: _Running) -> list[str]:
+    async def _library_mechanisms(self, running: _SaslExchange) -> list[str]:
         library, context = self.providers.library, running.context
         if library is None:
             return []
@@ -340,7 +355,7 @@ class Exchanges:
         running.library, found = await pool.run(begin)
         return found
 
-    def _own(self, context: Context) -> list[str]:
+    def _own(self, context: ExchangeContext) -> list[str]:
         names = [EXTERNAL]
         users = self._users(context)
         if users is not None:
@@ -353,43 +368,43 @@ class Exchanges:
             names.append(PLAIN)
         return [*names, ANONYMOUS]
 
-    def _users(self, context: Context) -> Users | None:
+    def _users(self, context: ExchangeContext) -> Users | None:
         find = None if context.users is None else self.providers.users.get(context.users)
         return None if find is None else find()
 
     # The chosen mechanism
 
-    async def _choose(self, running: _Running, message: Init) -> Answer:
+    async def _choose(self, running: _SaslExchange, message: Init) -> Answer:
         name = message.mechanism
         running.claim = f"{name} {claimed_user(name, message.response)}"
         if name not in running.offered:
             return Failure(NOT_OFFERED)
         running.mechanism = self._mechanism(running, name, message.hostname)
-        if name.removesuffix(PLUS) in HASHES and isinstance(running.mechanism, _Local):
+        if name.removesuffix(PLUS) in HASHES and isinstance(running.mechanism, _LocalMechanism):
             return await running.mechanism.step(message.response)  # no attempt yet: the proof is in the next response
         return await self._step(running, message.response)
 
-    def _mechanism(self, running: _Running, name: str, hostname: str | None) -> _Mechanism:
+    def _mechanism(self, running: _SaslExchange, name: str, hostname: str | None) -> _Mechanism:
         context = running.context
         if running.service is not None:
-            return _OfService(running.service, name, hostname)
+            return _ServiceMechanism(running.service, name, hostname)
         if name == ANONYMOUS:
-            return _Local(AnonymousServer())
+            return _LocalMechanism(AnonymousServer())
         if name == EXTERNAL:
-            return _Local(ExternalServer(context.external))
+            return _LocalMechanism(ExternalServer(context.external))
         if running.library is not None:
-            return _OfLibrary(running.library, name, self._pools.library)
+            return _LibraryMechanism(running.library, name, self._pools.library)
         if name in BEARERS:
-            return _Local(BEARERS[name](self._token_check(context)), self._pools.tokens)
+            return _LocalMechanism(BEARERS[name](self._token_check(context)), self._pools.tokens)
         users, file_name = self._users(context) or Users({}), context.users or ""
-        file = _File(file_name, self.providers.prefixes.get(file_name, ""), partial(self._users, context))
+        file = _ExchangeUsersFile(file_name, self.providers.prefixes.get(file_name, ""), partial(self._users, context))
         if name.removesuffix(PLUS) in HASHES:
             bound = any(each in BOUND for each in running.offered)
             scram = ScramServer(name, users, binding=context.binding or b"", offers_bound=bound)
-            return _Local(scram, file=file)
-        return _Local(PlainServer(users), self._pools.passwords, file)
+            return _LocalMechanism(scram, file=file)
+        return _LocalMechanism(PlainServer(users), self._pools.passwords, file)
 
-    def _token_check(self, context: Context) -> Callable[[str, str], Success | Failure]:
+    def _token_check(self, context: ExchangeContext) -> Callable[[str, str], Success | Failure]:
         providers = self.providers
 
         def check(user: str, token: str) -> Success | Failure:
@@ -398,7 +413,7 @@ class Exchanges:
 
         return check
 
-    async def _step(self, running: _Running, response: bytes) -> Answer:
+    async def _step(self, running: _SaslExchange, response: bytes) -> Answer:
         assert running.mechanism is not None
         mechanism, host = running.mechanism, running.context.host
         delay = 0.0
@@ -424,7 +439,7 @@ class Exchanges:
         self._send(LogLine(module, level, text))
 
 
-class _TokenAlone:
+class _TokenMechanism:
     """Check of a token outside SASL, in the form of a mechanism."""
 
     def __init__(self, check: Callable[[str, str], Success | Failure], token: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from supervisor.auth.messages import ProviderState, TokenIssuer
 from supervisor.auth.tokens import MAX_JWKS, FileKeys, Issuer, Key, KeysError, KeySource, UrlKeys, parse_keys
-from supervisor.auth.watched import Watched, file_state
+from supervisor.auth.watched_files import WatchedFile, file_state
 
 
 class ConfiguredIssuer:
@@ -13,14 +13,14 @@ class ConfiguredIssuer:
 
     def __init__(self, config: TokenIssuer, log: Callable[[str, str], None]) -> None:
         """Start reading keys if they come from a URL. log: called with level and text, in any thread."""
-        self.file: Watched[list[Key]] | None = None
+        self.file: WatchedFile[list[Key]] | None = None
         self._url: UrlKeys | None = None
         source: KeySource
         if config.jwks_url is not None:
             source = self._url = UrlKeys(config.jwks_url, config.ca_file, config.refresh_seconds, log)
             self._url.start()
         else:
-            self.file = Watched(config.jwks_file or "", _read, log, f"tokenIssuer {config.name}")
+            self.file = WatchedFile(config.jwks_file or "", _read, log, f"tokenIssuer {config.name}")
             source = FileKeys(self.file.get, self.file.look)
         self.issuer: Final = Issuer(config, source)
 

@@ -76,7 +76,7 @@ class Service(Struct, frozen=True, tag=True, kw_only=True):
         return f"{self.host}:{self.port}"
 
 
-class Library(Struct, frozen=True, kw_only=True):
+class LibrarySettings(Struct, frozen=True, kw_only=True):
     """Configuration of libsasl2: name and directory of its configuration file."""
 
     name: str
@@ -90,10 +90,10 @@ class Configure(Struct, tag=True, kw_only=True):
     users: list[UsersFile] = []
     issuers: list[TokenIssuer] = []
     services: list[Service] = []
-    library: Library | None = None
+    library: LibrarySettings | None = None
 
 
-class Context(Struct, kw_only=True):
+class ExchangeContext(Struct, kw_only=True):
     """Facts about the connection and the listener of an exchange."""
 
     connection: int  # number of the connection in the log
@@ -112,15 +112,15 @@ class Context(Struct, kw_only=True):
         return f"Context([C{self.connection}], {self.host!r})"
 
 
-class Begin(Struct, tag=True):
-    """Begin of an exchange; answered with `Offer` or `Refused`."""
+class BeginExchange(Struct, tag=True):
+    """Begin of an exchange; answered with `LoginOffer` or `LoginRefused`."""
 
     exchange: int
-    context: Context
+    context: ExchangeContext
 
 
 class Init(Struct, tag=True):
-    """Client's choice of a mechanism (sasl-init); answered with `Challenge`, `Accepted` or `Refused`."""
+    """Client's choice of a mechanism (sasl-init); answered with `LoginChallenge`, `LoginAccepted` or `LoginRefused`."""
 
     exchange: int
     mechanism: str
@@ -141,31 +141,31 @@ class Respond(Struct, tag=True):
         return f"Respond({self.exchange})"
 
 
-class Cancel(Struct, tag=True):
+class CancelExchange(Struct, tag=True):
     """End of an exchange whose client has left; there is no answer."""
 
     exchange: int
 
 
-class Check(Struct, tag=True):
-    """Exchange that consists of a token that renews another one; answered with `Accepted` or `Refused`."""
+class CheckTokenRequest(Struct, tag=True):
+    """Exchange that consists of a token that renews another one; answered with `LoginAccepted` or `LoginRefused`."""
 
     exchange: int
-    context: Context
+    context: ExchangeContext
     token: str
 
     def __repr__(self) -> str:
         return f"Check({self.exchange})"
 
 
-class Confirm(Struct, tag=True):
-    """Question whether a file still has the users of present connections; answered with `Missing` if not."""
+class ConfirmUsers(Struct, tag=True):
+    """Question whether a file still has the users of present connections; answered with `UsersMissing` if not."""
 
     file: str  # name of a UsersFile
     users: list[str]  # names as in the file, without prefix
 
 
-Request = Configure | Begin | Init | Respond | Cancel | Check | Confirm
+Request = Configure | BeginExchange | Init | Respond | CancelExchange | CheckTokenRequest | ConfirmUsers
 
 
 # -- process to supervisor ----------------------------------------------------------------------------------------
@@ -178,14 +178,14 @@ class Configured(Struct, tag=True):
     problems: list[tuple[str, str, str]]
 
 
-class Offer(Struct, tag=True):
+class LoginOffer(Struct, tag=True):
     """Mechanisms that the client may choose from."""
 
     exchange: int
     mechanisms: list[str]
 
 
-class Challenge(Struct, tag=True):
+class LoginChallenge(Struct, tag=True):
     """Challenge for the client; the exchange continues."""
 
     exchange: int
@@ -207,7 +207,7 @@ class Facts(Struct, kw_only=True):
     targets: list[str] | None = None
 
 
-class Accepted(Struct, tag=True):
+class LoginAccepted(Struct, tag=True):
     """Success of an exchange: the client is `user`."""
 
     exchange: int
@@ -219,7 +219,7 @@ class Accepted(Struct, tag=True):
         return f"Accepted({self.exchange}, {self.user!r}, {self.facts!r})"
 
 
-class Refused(Struct, tag=True):
+class LoginRefused(Struct, tag=True):
     """Failure of an exchange. text: reason for the log; may be empty."""
 
     exchange: int
@@ -255,15 +255,15 @@ class UsersRead(Struct, tag=True):
     file: str
 
 
-class Missing(Struct, tag=True):
-    """Users named by `Confirm` that their file does not have."""
+class UsersMissing(Struct, tag=True):
+    """Users named by `ConfirmUsers` that their file does not have."""
 
     file: str
     users: list[str]
 
 
-Answer = Offer | Challenge | Accepted | Refused
-Report = Configured | Answer | LogLine | States | UsersRead | Missing
+LoginReply = LoginOffer | LoginChallenge | LoginAccepted | LoginRefused
+Report = Configured | LoginReply | LogLine | States | UsersRead | UsersMissing
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
@@ -294,7 +294,7 @@ def decode_report(octets: bytes) -> Report:
         raise MessageError(f"report: {error}") from None
 
 
-class Reader:
+class MessageSplitter:
     """Splitter of received octets into complete messages, still encoded. Owner: one end of the socket pair."""
 
     def __init__(self) -> None:

@@ -19,33 +19,33 @@ from router.process import give_up_rights, hide_memory, make_way
 from router.sasl import users
 from router.sasl.users import Users
 from supervisor.auth.attempts import Attempts
-from supervisor.auth.exchanges import Exchanges, Providers
+from supervisor.auth.exchanges import Providers, SaslExchanges
 from supervisor.auth.library import Library, LibraryError
 from supervisor.auth.messages import (
-    Begin,
-    Cancel,
-    Check,
+    BeginExchange,
+    CancelExchange,
+    CheckTokenRequest,
     Configure,
     Configured,
-    Confirm,
+    ConfirmUsers,
     Init,
     LogLine,
     MessageError,
-    Missing,
+    MessageSplitter,
     ProviderState,
-    Reader,
     Report,
     Request,
     Respond,
     States,
     TokenIssuer,
     UsersFile,
+    UsersMissing,
     UsersRead,
     decode_request,
     encode,
 )
-from supervisor.auth.messages import Library as LibraryConfig
-from supervisor.auth.watched import EVERY, Watched, Watcher, file_state
+from supervisor.auth.messages import LibrarySettings as LibraryConfig
+from supervisor.auth.watched_files import CHECK_INTERVAL, FileWatcher, WatchedFile, file_state
 from supervisor.processes.zygote import IGNORED, adopt_process
 
 if TYPE_CHECKING:
@@ -54,25 +54,25 @@ if TYPE_CHECKING:
 READ_SIZE: Final = 65536
 
 
-class Process(asyncio.Protocol):
+class AuthenticationServer(asyncio.Protocol):
     """Authentication process on an event loop. `ended` completes when the supervisor has closed the socket."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         self.ended: Final[asyncio.Future[None]] = loop.create_future()
-        self._reader: Final = Reader()
+        self._reader: Final = MessageSplitter()
         self._transport: asyncio.WriteTransport | None = None
         self._outbox = bytearray()  # encoded messages; those of one iteration of the event loop are sent together
-        self._watcher: Final = Watcher()
-        self._users: dict[UsersFile, Watched[Users]] = {}
+        self._watcher: Final = FileWatcher()
+        self._users: dict[UsersFile, WatchedFile[Users]] = {}
         self._issuers: dict[TokenIssuer, ConfiguredIssuer] = {}
         self._library: Library | None = None
-        self._exchanges: Final = Exchanges(loop, Providers(), Attempts(), self.send)
+        self._exchanges: Final = SaslExchanges(loop, Providers(), Attempts(), self.send)
         self._one_configuration: Final = asyncio.Lock()
         self._read: dict[str, Users | None] = {}  # users files, by name, that were reported to the supervisor
         self._told: list[ProviderState] = []  # states that were reported to the supervisor
         self._early: (
-            list[Begin | Init | Respond | Check | Cancel] | None
+            list[BeginExchange | Init | Respond | CheckTokenRequest | CancelExchange] | None
         ) = []  # messages that arrived before the first configuration was in use; None: it is in use
 
     # The socket
@@ -120,33 +120,33 @@ class Process(asyncio.Protocol):
     def _handle(self, message: Request) -> None:
         if isinstance(message, Configure):
             self._loop.create_task(self._configure_next(message)).add_done_callback(self._configured)
-        elif isinstance(message, Confirm):
+        elif isinstance(message, ConfirmUsers):
             self._confirm(message)
         elif self._early is not None:
             self._early.append(message)
         else:
             self._exchange(message)
 
-    def _exchange(self, message: Begin | Init | Respond | Check | Cancel) -> None:
+    def _exchange(self, message: BeginExchange | Init | Respond | CheckTokenRequest | CancelExchange) -> None:
         match message:
-            case Begin():
+            case BeginExchange():
                 self._exchanges.begin(message)
             case Init():
                 self._exchanges.init(message)
             case Respond():
                 self._exchanges.respond(message)
-            case Check():
+            case CheckTokenRequest():
                 self._exchanges.check(message)
-            case Cancel():
+            case CancelExchange():
                 self._exchanges.cancel(message)
 
-    def _confirm(self, message: Confirm) -> None:
+    def _confirm(self, message: ConfirmUsers) -> None:
         find = self._exchanges.providers.users.get(message.file)
         found = None if find is None else find()
         if found is not None:  # without a valid file no user counts as missing
             missing = [user for user in message.users if user not in found.users]
             if missing:
-                self.send(Missing(message.file, missing))
+                self.send(UsersMissing(message.file, missing))
 
     # The configuration
 
@@ -165,7 +165,7 @@ class Process(asyncio.Protocol):
         """Use these providers, and no others. Providers that stay keep the values that they have read."""
         kept = {each: self._users.get(each) or self._watched_users(each) for each in message.users}
         issuers = {each: self._issuers.get(each) or self._issuer(each) for each in message.issuers}
-        files: list[Watched[object]] = [*kept.values(), *(each.file for each in issuers.values() if each.file)]  # type: ignore[list-item]
+        files: list[WatchedFile[object]] = [*kept.values(), *(each.file for each in issuers.values() if each.file)]  # type: ignore[list-item]
         await self._loop.run_in_executor(None, _look, files)
         problems = [("saslUsers", each.name, found.problem) for each, found in kept.items() if found.problem]
         problems += [
@@ -212,11 +212,11 @@ class Process(asyncio.Protocol):
     async def watch_states(self) -> None:
         """Report changed states to the supervisor, once a second."""
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(CHECK_INTERVAL)
             self._tell_states()
 
-    def _watched_users(self, config: UsersFile) -> Watched[Users]:
-        return Watched(config.path, users.read, self._log_from_thread, f"saslUsers {config.name}")
+    def _watched_users(self, config: UsersFile) -> WatchedFile[Users]:
+        return WatchedFile(config.path, users.read, self._log_from_thread, f"saslUsers {config.name}")
 
     def _issuer(self, config: TokenIssuer) -> "ConfiguredIssuer":
         # Imported on demand: the cryptography takes long to load, and most routers use no tokens.
@@ -232,7 +232,7 @@ class Process(asyncio.Protocol):
         return []
 
 
-def _look(files: Iterable[Watched[object]]) -> None:
+def _look(files: Iterable[WatchedFile[object]]) -> None:
     for each in files:
         each.look()
 
@@ -241,7 +241,7 @@ async def _serve(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
     ours = socket.socket(fileno=descriptor)
     ours.setblocking(False)
-    _, process = await loop.create_connection(lambda: Process(loop), sock=ours)
+    _, process = await loop.create_connection(lambda: AuthenticationServer(loop), sock=ours)
     telling = loop.create_task(process.watch_states())
     await process.ended
     telling.cancel()

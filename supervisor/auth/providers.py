@@ -13,7 +13,15 @@ from router.config.entities import (
     TokenIssuerConfig,
 )
 from router.config.schema import SCHEMA
-from supervisor.auth.messages import Configure, Context, Library, Service, ServiceTls, TokenIssuer, UsersFile
+from supervisor.auth.messages import (
+    Configure,
+    ExchangeContext,
+    LibrarySettings,
+    Service,
+    ServiceTls,
+    TokenIssuer,
+    UsersFile,
+)
 
 # Mechanisms that need no provider.
 PLAIN_MECHANISMS: Final = frozenset({"ANONYMOUS", "EXTERNAL"})
@@ -38,7 +46,7 @@ def uses_library(listener: ListenerConfig, router: RouterConfig) -> bool:
     return not PLAIN_MECHANISMS.issuperset(listener.sasl_mechanisms)
 
 
-def asks(listener: ListenerConfig, router: RouterConfig) -> bool:
+def asks_supervisor(listener: ListenerConfig, router: RouterConfig) -> bool:
     """True if workers must ask the supervisor about logins at a listener; otherwise they decide without it."""
     if not listener.speaks_amqp:
         return False
@@ -46,7 +54,7 @@ def asks(listener: ListenerConfig, router: RouterConfig) -> bool:
     return named or uses_library(listener, router)
 
 
-def context(
+def exchange_context(
     listener: ListenerConfig,
     router: RouterConfig,
     connection: int,
@@ -54,9 +62,9 @@ def context(
     external: str | None,
     encryption: int,
     binding: bytes | None = None,
-) -> Context:
+) -> ExchangeContext:
     """Return the context of a SASL exchange. peer: `ip:port`. Other parameters: see Context."""
-    return Context(
+    return ExchangeContext(
         connection=connection,
         host=peer.rpartition(":")[0],
         users=listener.sasl_users,
@@ -74,7 +82,7 @@ def context(
 def providers(configuration: Configuration, serial: int, find_password: FindPassword) -> Configure | None:
     """Return the configuration of all providers; None if no listener needs any."""
     router = configuration.router
-    listeners = [each for each in configuration.listeners if asks(each, router)]
+    listeners = [each for each in configuration.listeners if asks_supervisor(each, router)]
     if not listeners:
         return None
     library = any(uses_library(each, router) for each in listeners)
@@ -87,7 +95,7 @@ def providers(configuration: Configuration, serial: int, find_password: FindPass
             _service(each, profiles.get(each.ssl_profile or ""), find_password)
             for each in _of(configuration, AuthServiceConfig)
         ],
-        library=Library(name=router.sasl_config_name, folder=router.sasl_config_dir) if library else None,
+        library=LibrarySettings(name=router.sasl_config_name, folder=router.sasl_config_dir) if library else None,
     )
 
 

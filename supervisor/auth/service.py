@@ -57,7 +57,7 @@ class ServiceError(Exception):
     """Raised when the connection to the service fails; the text is condition and description."""
 
 
-class Found(NamedTuple):
+class AuthenticatedUser(NamedTuple):
     """Result of the service: a user and facts about it."""
 
     user: str
@@ -127,7 +127,7 @@ class ServiceExchange:
         found = await self._open()
         return Success(found.user, additional, {"facts": found.facts})
 
-    async def _open(self) -> Found:
+    async def _open(self) -> AuthenticatedUser:
         """Exchange opens with the service, whose open names the user, and close the AMQP connection."""
         await self._send(AMQP_HEADER + open_frame(self._service.host))
         if await self._read(FRAME_HEADER) != AMQP_HEADER:
@@ -254,24 +254,24 @@ def _amqp_frame(body: bytes) -> bytes:
     return (len(body) + FRAME_HEADER).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
 
 
-def read_open(items: list[bytes]) -> Found:
+def read_open(items: list[bytes]) -> AuthenticatedUser:
     """Return the user and its permissions from the open of the service (security.md A-6 to A-9). Raises AmqpError."""
-    properties = _pairs(items[9] if len(items) > 9 else b"")
-    identity, permissions = _entry(properties, IDENTITY), _entry(properties, PERMISSIONS)
+    properties = _map_entries(items[9] if len(items) > 9 else b"")
+    identity, permissions = _map_value(properties, IDENTITY), _map_value(properties, PERMISSIONS)
     facts = Facts()
     if permissions is not None:
         facts.sources, facts.targets = _permissions(permissions)
-    return Found("" if identity is None else _subject(identity), facts)
+    return AuthenticatedUser("" if identity is None else _subject(identity), facts)
 
 
 def _subject(octets: bytes) -> str:
     """Return entry `sub` of a map; empty if it is absent or not a string (security.md A-6)."""
-    subject = _entry(_pairs(octets), "sub")
+    subject = _map_value(_map_entries(octets), "sub")
     found = None if subject is None else decode_one(subject)
     return found if type(found) is str else ""
 
 
-def _entry(pairs: list[tuple[bytes, bytes]], name: str) -> bytes | None:
+def _map_value(pairs: list[tuple[bytes, bytes]], name: str) -> bytes | None:
     """Return the value, still encoded, of the entry whose key is this string or symbol; None if there is none."""
     for key, value in pairs:
         found = decode_one(key)
@@ -287,7 +287,7 @@ def _permissions(octets: bytes) -> tuple[list[str], list[str]]:
     """
     sources: list[str] = []
     targets: list[str] = []
-    for key, value in _pairs(octets)[:MAX_ADDRESSES]:
+    for key, value in _map_entries(octets)[:MAX_ADDRESSES]:
         address = decode_one(key)
         if type(address) is not str or not _array_of_strings(value):
             continue
@@ -304,7 +304,7 @@ def _array_of_strings(octets: bytes) -> bool:
     return constructor is not None and len(octets) > constructor and octets[constructor] in (0xA1, 0xB1)
 
 
-def _pairs(octets: bytes) -> list[tuple[bytes, bytes]]:
+def _map_entries(octets: bytes) -> list[tuple[bytes, bytes]]:
     """Return the entries of a map, still encoded; an empty list if the value is not a map. Raises AmqpError."""
     decode_one(octets or b"\x40")
     start = {0xC1: 3, 0xD1: 9}.get(octets[0]) if octets else None

@@ -33,7 +33,7 @@ MAX_JWKS: Final = 1 << 20  # maximum octets of a JWKS document
 MAX_KEYS: Final = 200  # maximum number of keys in it
 MAX_GROUPS: Final = 100  # maximum number of groups of a user
 FETCH_SECONDS: Final = 5.0  # time limit for each read of the connection, and for waits for the keys
-REFRESH_AT_LEAST: Final = 10.0  # minimum seconds between two refreshes for unknown keys
+MIN_REFRESH_SECONDS: Final = 10.0  # minimum seconds between two refreshes for unknown keys
 LEAST_RSA_BITS: Final = 2048
 KEPT: Final = "; the keys read before stay in force"
 
@@ -163,7 +163,7 @@ class UrlKeys:
     def refresh(self) -> bool:
         """See KeySource. Waits for the read, at most FETCH_SECONDS."""
         with self._changed:
-            if self._rounds and time.monotonic() - self._last < REFRESH_AT_LEAST:
+            if self._rounds and time.monotonic() - self._last < MIN_REFRESH_SECONDS:
                 return False
             before, self._wanted = self._rounds, True
             self._changed.notify_all()
@@ -185,7 +185,7 @@ class UrlKeys:
                 self._wanted = False
                 self._changed.notify_all()
                 # A failed read is repeated soon.
-                pause = self._every if problem is None else min(self._every, REFRESH_AT_LEAST)
+                pause = self._every if problem is None else min(self._every, MIN_REFRESH_SECONDS)
                 self._changed.wait_for(lambda: self._wanted or self._ended, pause)
 
     def _read(self) -> tuple[list[Key] | None, str | None]:
@@ -252,9 +252,9 @@ class Issuer:
         if "crit" in header or "b64" in header:
             return refused("the token demands an extension")
         try:
-            keys = _fitting(self.source.keys(), algorithm, header.get("kid"))
+            keys = _usable_keys(self.source.keys(), algorithm, header.get("kid"))
             if not keys and self.source.refresh():
-                keys = _fitting(self.source.keys(), algorithm, header.get("kid"))
+                keys = _usable_keys(self.source.keys(), algorithm, header.get("kid"))
         except KeysError as error:
             return Failure(f"SASL(-24): the keys of the token issuer are not available: {error}")
         if not keys:
@@ -320,7 +320,7 @@ def check_token(issuers: Iterable[Issuer], token: str) -> Success | Failure:
     return failure
 
 
-def _fitting(keys: Iterable[Key], algorithm: str, identifier: object) -> list[Key]:
+def _usable_keys(keys: Iterable[Key], algorithm: str, identifier: object) -> list[Key]:
     """Return the keys that may have signed a token: those for its algorithm, with its key id if it has one."""
     fitting = [key for key in keys if algorithm in key.algorithms]
     return fitting if identifier is None else [key for key in fitting if key.id == identifier]

@@ -29,7 +29,7 @@ def check_files(entity_type: EntityType, attributes: object, present: EntityConf
     for attribute in entity_type.attributes.values():
         for name in (attribute.name, attribute.old_name, attribute.alias):
             value = attributes.get(name)
-            if value != before.get(attribute.name) and _names(attribute, value):
+            if value != before.get(attribute.name) and _names_file_or_secret(attribute, value):
                 text = (
                     f"Attribute '{name}' of {entity_type.name} names a file or a secret: management may set it only "
                     "with 'allowFilesByManagement: yes' in section router of the configuration file"
@@ -37,7 +37,7 @@ def check_files(entity_type: EntityType, attributes: object, present: EntityConf
                 raise ChangeError(FORBIDDEN, text)
 
 
-def _names(attribute: Attribute, value: object) -> bool:
+def _names_file_or_secret(attribute: Attribute, value: object) -> bool:
     """True if the value of an attribute names a file or a secret."""
     if not isinstance(value, str) or not value:
         return False

@@ -23,7 +23,7 @@ from router.log import Log
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.configuration.files import check_files
-from supervisor.configuration.prepare import Prepared, without_refused
+from supervisor.configuration.prepare import PreparedReload, without_refused
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Events, Subsystem
 
@@ -33,7 +33,7 @@ SWITCH_INTERVAL: Final = 0.0005
 _Result = TypeVar("_Result")
 # Change in steps. After each step other events are handled; if a future was yielded, the next step waits for it. The
 # steps raise ChangeError.
-Changing = Generator["asyncio.Future[Any] | None", None, _Result]
+ChangeSteps = Generator["asyncio.Future[Any] | None", None, _Result]
 _Warnings = list[tuple[str, str]]
 
 
@@ -87,12 +87,12 @@ class LiveConfiguration:
         if held is not None:
             held.set_result(None)
 
-    def _turn(self) -> Changing[None]:
+    def _turn(self) -> ChangeSteps[None]:
         """Wait while changes are held. Afterwards the configuration stays unchanged until the caller's next step."""
         while self._held is not None:
             yield self._held
 
-    def create(self, entity_type: str, name: str | None, attributes: object) -> Changing[EntityConfig]:
+    def create(self, entity_type: str, name: str | None, attributes: object) -> ChangeSteps[EntityConfig]:
         """Create an entity. Raises ChangeError."""
 
         def made() -> tuple[list[Change], EntityConfig, _Warnings]:
@@ -105,7 +105,7 @@ class LiveConfiguration:
 
         return (yield from self._carry_out(made))
 
-    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> Changing[EntityConfig]:
+    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> ChangeSteps[EntityConfig]:
         """Change attributes of an entity; the value None removes an attribute. Raises ChangeError."""
 
         def made() -> tuple[list[Change], EntityConfig, _Warnings]:
@@ -119,7 +119,7 @@ class LiveConfiguration:
 
         return (yield from self._carry_out(made))
 
-    def delete(self, entity: EntityConfig) -> Changing[None]:
+    def delete(self, entity: EntityConfig) -> ChangeSteps[None]:
         """Delete an entity; with an exchange also its bindings. Raises ChangeError."""
 
         def made() -> tuple[list[Change], None, _Warnings]:
@@ -143,7 +143,7 @@ class LiveConfiguration:
                 return each
         raise ChangeError(404, f"No entity with identity={entity.identity}")
 
-    def _carry_out(self, made: Callable[[], tuple[list[Change], _Result, _Warnings]]) -> Changing[_Result]:
+    def _carry_out(self, made: Callable[[], tuple[list[Change], _Result, _Warnings]]) -> ChangeSteps[_Result]:
         """Make the changes of a request.
 
         made: derive the changes from the configuration in force; called again if other changes may have been made.
@@ -175,11 +175,11 @@ class LiveConfiguration:
 
     # Reloads
 
-    def reload(self, prepared: Prepared) -> ConfigurationChange:
+    def reload(self, prepared: PreparedReload) -> ConfigurationChange:
         """Return the change of a reload."""
         return ConfigurationChange(self.configuration, prepared.reached, whole=True, addresses=prepared.addresses)
 
-    def apply(self, change: ConfigurationChange, prepared: Prepared) -> None:
+    def apply(self, change: ConfigurationChange, prepared: PreparedReload) -> None:
         """Make the change of a reload, completely or not at all. Raises ChangeError."""
         self._make(change)
         if prepared.plan.changes:
@@ -188,7 +188,7 @@ class LiveConfiguration:
 
     # Steps of a change
 
-    def gather(self, change: ConfigurationChange) -> Changing[bool]:
+    def gather(self, change: ConfigurationChange) -> ChangeSteps[bool]:
         """Call `gather` of all subsystems and wait for the results. Returns True if that took time.
 
         Raises ChangeError, after the change was discarded.
@@ -223,16 +223,16 @@ class LiveConfiguration:
             raise
         except Exception as error:
             self.discard(change)
-            raise self._undone(change, error) from error
+            raise self._restore_previous(change, error) from error
         waiting = deque(self._subsystems)
         try:
             while waiting:
                 waiting.popleft().commit(change)
         except Exception as error:
             _discard(change, waiting)
-            raise self._undone(change, error) from error
+            raise self._restore_previous(change, error) from error
 
-    def _undone(self, change: ConfigurationChange, fault: Exception) -> ChangeError:
+    def _restore_previous(self, change: ConfigurationChange, fault: Exception) -> ChangeError:
         """Restore the previous configuration after an internal error, one subsystem after the other.
 
         Returns the error for the requester.

@@ -6,15 +6,15 @@ from router.addressing.settings import AddressSettings
 from router.config.diff import Plan, diff
 from router.config.entities import BindingConfig, Configuration, ExchangeConfig
 from router.config.inventory import Inventory
-from supervisor.addresses.exchanges import ExchangeError, Exchanges, refusal
-from supervisor.addresses.table import Table
+from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges, refusal
+from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import AddressPlan
 from supervisor.configuration.ops import address_entries
 
 _SCRATCH_RECORDS = 1 << 20  # size of the scratch table for checking exchanges; larger than any real table
 
 
-class Prepared(Struct, frozen=True):
+class PreparedReload(Struct, frozen=True):
     """Plan of a reload with the data needed to execute it.
 
     reached: the configuration in force afterwards, without changes that require a restart. inventory: its inventory.
@@ -28,7 +28,7 @@ class Prepared(Struct, frozen=True):
     warnings: list[tuple[str, str]]
 
 
-def prepare(present: Configuration, wanted: Configuration) -> Prepared:
+def prepare(present: Configuration, wanted: Configuration) -> PreparedReload:
     """Plan the changes from the configuration `present` to `wanted`."""
     entries, _ = address_entries(wanted.addresses)
     settings = AddressSettings(entries.items(), wanted.router.default_distribution)
@@ -38,7 +38,7 @@ def prepare(present: Configuration, wanted: Configuration) -> Prepared:
     changed = [pattern for pattern in {**before, **entries} if before.get(pattern) != entries.get(pattern)]
     reached = plan.reached()
     warnings = [*wanted.warnings, *refusals]
-    return Prepared(plan, reached, Inventory(reached), AddressPlan(entries, settings, changed), warnings)
+    return PreparedReload(plan, reached, Inventory(reached), AddressPlan(entries, settings, changed), warnings)
 
 
 def without_refused(
@@ -49,13 +49,13 @@ def without_refused(
     The second result are warnings about the refused ones: pairs of log module and text.
     """
     router = configuration.router
-    trial = Exchanges(router.id, router.mode, settings, Table(_SCRATCH_RECORDS))
+    trial = Exchanges(router.id, router.mode, settings, AddressTable(_SCRATCH_RECORDS))
     refused: dict[int, str] = {}
     entities: list[ExchangeConfig | BindingConfig] = [*configuration.exchanges, *configuration.bindings]
     for entity in entities:
         try:
             trial.add(entity)
-        except ExchangeError as error:
+        except ExchangeRefusedError as error:
             refused[id(entity)] = refusal(entity, error)
     if not refused:
         return configuration, []

@@ -22,7 +22,7 @@ from router.config.errors import ConfigError
 from router.config.load import load_text, read
 from router.log import DEBUG, Log
 from supervisor.configuration.errors import ChangeError
-from supervisor.configuration.live import Changing, LiveConfiguration
+from supervisor.configuration.live import ChangeSteps, LiveConfiguration
 from supervisor.configuration.prepare import prepare
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
@@ -31,7 +31,7 @@ NICE: Final = 10  # nice value of computing threads, so that messages have prior
 READ_SECONDS: Final = 30.0  # time limit for reading the file
 MAX_READERS: Final = 4  # maximum number of threads that read the file
 MAX_PLANNERS: Final = 8  # maximum number of computing threads
-FREE_TRIES: Final = 2  # number of plans that management changes may invalidate before they have to wait
+MAX_INVALIDATED_PLANS: Final = 2  # number of plans that management changes may invalidate before they have to wait
 
 HANG_UP: Final = "SIGHUP"  # source of reloads requested by the signal
 CHANGES_LOGGED: Final = 20  # maximum number of changes of a reload that are logged one by one, at level debug
@@ -40,7 +40,7 @@ Result = Plan | ChangeError
 _Result = TypeVar("_Result")
 
 
-def behind_traffic() -> None:
+def lower_thread_priority() -> None:
     """Lower the priority of this thread. On Linux setpriority(2) concerns a thread, not the process."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
@@ -91,7 +91,7 @@ class Reloads:
         self._log: Final = log
         self._report: Final = report
         self._readers: Final = Threads(loop, "configuration file", MAX_READERS)
-        self._planners: Final = Threads(loop, "reload", MAX_PLANNERS, behind_traffic)
+        self._planners: Final = Threads(loop, "reload", MAX_PLANNERS, lower_thread_priority)
         self._previous: Configuration | None = None  # configuration before the last reload that changed anything
         self._waiting: deque[_Job] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -144,7 +144,7 @@ class Reloads:
             self._task = None
         if not job.plan_only:
             self._report(f"{job.source}, undo" if job.undo else job.source, job.path or self._path, result)
-        self._when_in_force(partial(_finish, job, result))
+        self._when_in_force(partial(_complete_job, job, result))
         self._waker.wake()
         self._next()
 
@@ -158,12 +158,12 @@ class Reloads:
             if job.plan_only:
                 return prepared.plan
             change = self._live.reload(prepared)
-            await _finished(self._live.gather(change))
+            await _run_steps(self._live.gather(change))
             if present is self._live.configuration:
                 break
             self._live.discard(change)  # a management change was made meanwhile
             tries += 1
-            if tries >= FREE_TRIES:
+            if tries >= MAX_INVALIDATED_PLANS:
                 self._live.hold()
         self._live.apply(change, prepared)
         if prepared.plan.changes:
@@ -204,7 +204,7 @@ class Reloads:
                     self._log.warning("AGENT", text)
 
 
-async def _finished(steps: Changing[_Result]) -> _Result:
+async def _run_steps(steps: ChangeSteps[_Result]) -> _Result:
     """Execute all steps of a change and return its result."""
     while True:
         try:
@@ -216,6 +216,6 @@ async def _finished(steps: Changing[_Result]) -> _Result:
             await asyncio.wait([awaited])
 
 
-def _finish(job: _Job, result: Result) -> None:
+def _complete_job(job: _Job, result: Result) -> None:
     if not job.result.done():
         job.result.set_result(result)

@@ -7,7 +7,7 @@ queries management after the answer finds its connection listed, whichever worke
 from typing import NamedTuple, Protocol
 
 from router.control.messages import Limits, Opened
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 
 
 class Admit(NamedTuple):
@@ -34,7 +34,7 @@ Decision = Admit | Deny
 class Admission(Protocol):
     """Interface of the policy that decides about opens."""
 
-    def decide(self, connection: Connection, message: Opened) -> Decision | None:
+    def decide(self, connection: RegisteredConnection, message: Opened) -> Decision | None:
         """Decide about an open. The fields of `connection` have the values of the open already.
 
         Returns None if the decision takes time: then call `Connections.decided` later. If the connection ends

@@ -9,7 +9,7 @@ from router.config.roles import BETWEEN_ROUTERS
 from router.control.handover import Begun, Initiate
 from router.control.messages import ErrorText, Tls
 from router.log import DEBUG, INFO, Log
-from supervisor.addresses.record import HERE, Record, Way
+from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge
 
 # Errors reported for connections opened by the router that end without an error of their own.
 _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")
@@ -22,7 +22,7 @@ DATA: Final = "inter-router"  # kind of links between routers for messages
 PRIORITY: Final = 4  # priority of links of clients
 
 
-class Ending(Enum):
+class ConnectionEnd(Enum):
     """Kind of end of a connection that the router opened."""
 
     CLOSED = "closed"  # closed by either side after it was open
@@ -33,14 +33,14 @@ class Ending(Enum):
 class Initiator(Protocol):
     """Owner of a connection that the router opened."""
 
-    def opened(self, connection: "Connection") -> None:
+    def opened(self, connection: "RegisteredConnection") -> None:
         """Handle the peer's open."""
 
-    def ended(self, connection: "Connection", ending: Ending, text: str) -> None:
+    def ended(self, connection: "RegisteredConnection", ending: ConnectionEnd, text: str) -> None:
         """Handle the end of the connection. text: reason, as in the log."""
 
 
-class Link:
+class RegisteredLink:
     """Record of a link. Owner: its connection."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Link:
         consumer: bool,
         slot: int,
         generation: int,
-        connection: "Connection",
+        connection: "RegisteredConnection",
         worker: int,
     ) -> None:
         self.identity = identity  # number shown to users, unique in the router
@@ -66,7 +66,7 @@ class Link:
         self.consumer = consumer  # True: outgoing link to a consumer; False: incoming link of a producer
         self.slot = slot  # slot in shared memory, valid with `generation`
         self.generation = generation
-        self.record: Record | None = None  # address; None: anonymous link, or not attached
+        self.record: AddressRecord | None = None  # address; None: anonymous link, or not attached
         self.waits = False  # True: consumer that gets nothing, because another router serves its edge router
         self.other: int | None = None  # identity of the other link of a routed link
         self.routed_to: str | None = None  # address of a routed link
@@ -77,7 +77,7 @@ class Link:
         self.closed = False  # True: a pending answer must not be sent
 
 
-class Connection:
+class RegisteredConnection:
     """Record of a connection: accepted, or with an initiator opened by the router. Owner: the worker that has it."""
 
     __slots__ = (
@@ -146,9 +146,9 @@ class Connection:
         # Allowed targets and sources by an authentication service; None: the service does not restrict them.
         self.permissions: tuple[list[str], list[str]] | None = None
         self.properties: dict[str, Any] | None = None
-        self.links: dict[int, Link] = {}  # by the worker's number of the link
+        self.links: dict[int, RegisteredLink] = {}  # by the worker's number of the link
         self.sessions_at_end: int | None = None  # number of sessions at the end; None: the end is not reported yet
-        self.way: Way = HERE  # edge connection, once it is open; HERE: it is none
+        self.way: ConsumerEdge = NOT_ON_EDGE  # edge connection, once it is open; HERE: it is none
 
     @property
     def edge(self) -> int:
@@ -156,12 +156,12 @@ class Connection:
         return self.way.edge
 
 
-def log_accepted(log: Log, connection: Connection) -> None:
+def log_accepted(log: Log, connection: RegisteredConnection) -> None:
     if log.enabled("SERVER", INFO):
         log.info("SERVER", f"[C{connection.number}] Accepted connection to {connection.local} from {connection.peer}")
 
 
-def log_opened(log: Log, connection: Connection) -> None:
+def log_opened(log: Log, connection: RegisteredConnection) -> None:
     if log.enabled("ROUTER_CORE", INFO):
         log.info(
             "ROUTER_CORE",
@@ -172,7 +172,7 @@ def log_opened(log: Log, connection: Connection) -> None:
         log.debug("ROUTER", f"Remote router annotations version: {version}")
 
 
-def describe_opened(connection: Connection) -> str:
+def describe_opened(connection: RegisteredConnection) -> str:
     """Describe an open connection for the log and for the message of its connector."""
     direction = "in" if connection.initiator is None else "out"
     encrypted = "no" if connection.tls is None else connection.tls.protocol
@@ -183,32 +183,32 @@ def describe_opened(connection: Connection) -> str:
     )
 
 
-def describe_failed(connection: Connection, error: ErrorText) -> str:
+def describe_failed(connection: RegisteredConnection, error: ErrorText) -> str:
     """Describe the error of a connection for the log and for the message of its connector."""
     way = f"from {connection.peer} (to {connection.local})" if connection.initiator is None else f"to {connection.peer}"
     return f"[C{connection.number}] Connection {way} failed: {error[0]} {error[1] or ''}".rstrip()
 
 
-def log_closed(log: Log, connection: Connection, error: ErrorText | None) -> None:
+def log_closed(log: Log, connection: RegisteredConnection, error: ErrorText | None) -> None:
     if error is not None and not connection.page and log.enabled("SERVER", INFO):
         log.info("SERVER", describe_failed(connection, error))
     if connection.opened and log.enabled("ROUTER_CORE", INFO):
         log.info("ROUTER_CORE", f"[C{connection.number}] Connection Closed")
 
 
-def report_ended(log: Log, connection: Connection, ending: Ending, error: ErrorText | None) -> None:
+def report_ended(log: Log, connection: RegisteredConnection, ending: ConnectionEnd, error: ErrorText | None) -> None:
     """Log the end of a connection that the router opened, and report it to its initiator."""
-    if ending is Ending.CLOSED:
+    if ending is ConnectionEnd.CLOSED:
         error = None
     elif error is None:
-        error = _ABORTED if ending is Ending.FAILED else _ORPHANED
+        error = _ABORTED if ending is ConnectionEnd.FAILED else _ORPHANED
     log_closed(log, connection, error)
     if connection.initiator is not None:
         text = "" if error is None else describe_failed(connection, error)
         connection.initiator.ended(connection, ending, text)
 
 
-def log_attached(log: Log, connection: Connection, link: Link, text: str) -> None:
+def log_attached(log: Log, connection: RegisteredConnection, link: RegisteredLink, text: str) -> None:
     """Log an attach; `text` describes the termini."""
     if log.enabled("ROUTER_CORE", INFO):
         direction = "out" if link.consumer else "in"

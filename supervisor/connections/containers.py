@@ -9,10 +9,10 @@ from typing import Final
 
 from router.config.roles import ROUTE_CONTAINER
 from router.control.message import Message
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.subsystem import Subsystem
 
-_MADE_UP: Final = ("listener/", "connector/")
+_GENERATED_PREFIXES: Final = ("listener/", "connector/")
 
 
 class Containers(Subsystem):
@@ -22,31 +22,33 @@ class Containers(Subsystem):
 
     def __init__(self) -> None:
         # Connections by number, in order of opening, by container id and by name of the listener or connector.
-        self._by_id: dict[str, dict[int, Connection]] = {}
-        self._by_name: dict[str, dict[int, Connection]] = {}
+        self._by_id: dict[str, dict[int, RegisteredConnection]] = {}
+        self._by_name: dict[str, dict[int, RegisteredConnection]] = {}
 
-    def matching(self, container_id: str | None, connection_name: str | None) -> list[Connection]:
+    def matching(self, container_id: str | None, connection_name: str | None) -> list[RegisteredConnection]:
         """Return the containers with this container id, or with this listener or connector, in order of opening."""
-        found: dict[int, Connection] = {}
+        found: dict[int, RegisteredConnection] = {}
         if container_id is not None:
             found.update(self._by_id.get(container_id, ()))
         if connection_name is not None:
             found.update(self._by_name.get(connection_name, ()))
         return sorted(found.values(), key=lambda connection: connection.opened_at)
 
-    def connection_opened(self, connection: Connection, message: Message) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Message) -> None:
         if connection.origin.role == ROUTE_CONTAINER:
             for index, key in self._places(connection):
                 index.setdefault(key, {})[connection.number] = connection
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         if connection.origin.role == ROUTE_CONTAINER and connection.opened:
             for index, key in self._places(connection):
                 del index[key][connection.number]
                 if not index[key]:
                     del index[key]
 
-    def _places(self, connection: Connection) -> Iterator[tuple[dict[str, dict[int, Connection]], str]]:
+    def _places(
+        self, connection: RegisteredConnection
+    ) -> Iterator[tuple[dict[str, dict[int, RegisteredConnection]], str]]:
         """Yield the indexes that contain a connection, each with the connection's key."""
         if connection.container is not None:
             yield self._by_id, connection.container
@@ -55,7 +57,7 @@ class Containers(Subsystem):
             yield self._by_name, name
 
 
-def name_of(connection: Connection) -> str | None:
+def name_of(connection: RegisteredConnection) -> str | None:
     """Return the configured name by which link routes and auto links refer to a connection; None if there is none."""
     name = connection.origin.name
-    return None if name.startswith(_MADE_UP) else name
+    return None if name.startswith(_GENERATED_PREFIXES) else name

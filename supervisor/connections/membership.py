@@ -7,20 +7,22 @@ from router.config.allowed_routers import admits
 from router.control.messages import Opened
 from router.log import WARNING, Log
 from supervisor.connections.admission import Deny
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 
-STRANGER: Final = Deny("amqp:unauthorized-access", "this router is not among those that may join (allowedRouters)")
+ROUTER_NOT_ALLOWED: Final = Deny(
+    "amqp:unauthorized-access", "this router is not among those that may join (allowedRouters)"
+)
 
 
 class Membership:
     """Check of opens against `allowedRouters`. Owner: the connections."""
 
-    def __init__(self, peer_of: Callable[[Connection, Opened], str | None], log: Log) -> None:
+    def __init__(self, peer_of: Callable[[RegisteredConnection, Opened], str | None], log: Log) -> None:
         """Create the check. peer_of: return the identity of the peer by its login or certificate."""
         self._peer_of: Final = peer_of
         self._log: Final = log
 
-    def refusal(self, connection: Connection, message: Opened) -> Deny | None:
+    def refusal(self, connection: RegisteredConnection, message: Opened) -> Deny | None:
         """Return the refusal of a peer that may not join; None if it may, or if `allowedRouters` is not set."""
         endpoint = connection.origin
         if not endpoint.allowed_routers:
@@ -31,4 +33,4 @@ class Membership:
         text = f"[C{connection.number}] Router '{message.container}' ({identity or 'nobody'}) from {connection.peer}"
         text += f" may not join: allowedRouters of {endpoint.type} '{endpoint.name}' does not name it"
         self._log.repeated(WARNING, "ROUTER_CORE", f"allowedRouters {endpoint.identity}", text)
-        return STRANGER
+        return ROUTER_NOT_ALLOWED

@@ -18,13 +18,13 @@ from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, 
 from router.control.ops import Op, TraceOp
 from router.log import Log
 from router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.audit.trail import AuditTrail
 from supervisor.connections.admission import Admission, Admit, Decision, Deny
 from supervisor.connections.connections import (
-    Connection,
-    Ending,
+    ConnectionEnd,
     Initiator,
+    RegisteredConnection,
     log_accepted,
     log_closed,
     log_opened,
@@ -32,7 +32,7 @@ from supervisor.connections.connections import (
 )
 from supervisor.connections.membership import Membership
 from supervisor.connections.tenants import tenant_of
-from supervisor.connections.unopened import Unopened
+from supervisor.connections.unopened import UnopenedConnections
 from supervisor.edge.bundles import Bundles
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
@@ -40,25 +40,25 @@ from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Events, Subsystem
 
-# Links of closed connections are dropped in batches: at most DROPS_A_WAKE links in a wake, and at most
-# DROPS_A_TURN of one connection before the next connection.
-DROPS_A_WAKE: Final = 256
-DROPS_A_TURN: Final = 64
+# Links of closed connections are dropped in batches: at most DROPS_PER_WAKE links in a wake, and at most
+# DROPS_PER_CONNECTION of one connection before the next connection.
+DROPS_PER_WAKE: Final = 256
+DROPS_PER_CONNECTION: Final = 64
 MARK_OCTETS: Final = 8  # random octets of the mark by which other routers recognise connections of this edge router
 EXTERNAL: Final = "EXTERNAL"
 UNRECORDED: Final = Deny(RESOURCE_LIMIT, "the audit log cannot be written")
-NAMELESS: Final = Deny(UNAUTHORIZED, "the certificate names no user")
+NO_USER_IN_CERTIFICATE: Final = Deny(UNAUTHORIZED, "the certificate names no user")
 # No links are dropped while workers are more than this many epochs behind, so that other changes wait for few epochs.
-DROPS_AHEAD: Final = 2
+MAX_EPOCHS_BEHIND: Final = 2
 
 
 class Identities(Protocol):
     """Identities of peers by their logins and certificates."""
 
-    def user_of(self, connection: Connection, message: Opened) -> str | None:
+    def user_of(self, connection: RegisteredConnection, message: Opened) -> str | None:
         """Return the user of a connection whose open has arrived."""
 
-    def peer_of(self, connection: Connection, message: Opened) -> str | None:
+    def peer_of(self, connection: RegisteredConnection, message: Opened) -> str | None:
         """Return the identity of the peer, whichever side has opened the connection."""
 
 
@@ -68,7 +68,7 @@ class Connections(Subsystem):
     def __init__(
         self,
         workers: Mapping[int, Worker],
-        table: Table,
+        table: AddressTable,
         epochs: Epochs[Any],
         profiles: ListenerProfiles,
         admission: Admission,
@@ -78,7 +78,9 @@ class Connections(Subsystem):
         trail: AuditTrail,
         log: Log,
     ) -> None:
-        self.opened: dict[int, Connection] = {}  # connections with an AMQP open, by number, in order of opening
+        self.opened: dict[
+            int, RegisteredConnection
+        ] = {}  # connections with an AMQP open, by number, in order of opening
         self.accepted = 0  # number of connections accepted since the start
         self.denied = 0  # number of sockets refused at the limit of all connections
         self._workers = workers
@@ -97,10 +99,10 @@ class Connections(Subsystem):
         self._bundles = Bundles(self.mark)
         self._next = 1
         self._initiated: set[int] = set()  # numbers of connections that the router opened and a worker has
-        self._unopened = Unopened()
+        self._unopened = UnopenedConnections()
         self._given_up: set[int] = set()  # numbers of unopened connections that are dropped for other hosts
         self._leaving: deque[tuple[Worker, Closed]] = deque()  # ended connections that still have links to be dropped
-        self._drops_left = DROPS_A_WAKE  # number of links that may still be dropped in this wake
+        self._drops_left = DROPS_PER_WAKE  # number of links that may still be dropped in this wake
         self._ending = False  # True: the router stops, so workers close their connections
 
     @property
@@ -119,12 +121,12 @@ class Connections(Subsystem):
 
     def adopt(
         self, worker: Worker | None, listener: ListenerConfig, local: str, peer: str, profile: str | None = None
-    ) -> Connection:
+    ) -> RegisteredConnection:
         """Register an accepted connection of `worker`; None: `move` assigns a worker later.
 
         profile: key of the listener's profile; None: the name of the listener, which is the key at the start.
         """
-        connection = Connection(self.take_number(), listener, local, peer, profile or listener.name)
+        connection = RegisteredConnection(self.take_number(), listener, local, peer, profile or listener.name)
         self._profiles.enter(connection.profile)
         self.accepted += 1
         if worker is not None:
@@ -134,18 +136,18 @@ class Connections(Subsystem):
 
     def initiate(
         self, number: int, connector: ConnectorConfig, profile: str, initiator: Initiator, initiate: Initiate
-    ) -> Connection:
+    ) -> RegisteredConnection:
         """Register a connection that a connector has opened; `move` assigns a worker later.
 
         profile: key of the connector's profile. initiate: further data for the worker, see Handover.
         """
-        connection = Connection(number, connector, "", connector.place, profile)
+        connection = RegisteredConnection(number, connector, "", connector.place, profile)
         connection.initiator = initiator
         connection.initiate = initiate
         self._profiles.enter(profile)
         return connection
 
-    def move(self, connection: Connection, worker: Worker) -> None:
+    def move(self, connection: RegisteredConnection, worker: Worker) -> None:
         """Assign a connection that has no worker to this worker."""
         worker.connections[connection.number] = connection
         connection.worker = worker.index
@@ -155,24 +157,24 @@ class Connections(Subsystem):
         elif connection.begun is None:
             self._unopened.add(connection)
 
-    def take_back(self, connection: Connection, worker: Worker) -> None:
+    def take_back(self, connection: RegisteredConnection, worker: Worker) -> None:
         """Take a connection back from a worker that has not received it, or has returned it."""
         del worker.connections[connection.number]
         self._initiated.discard(connection.number)
         self._unopened.remove(connection)
 
-    def left(self, worker: Worker, connection: Connection, message: Moved) -> Worker | None:
+    def left(self, worker: Worker, connection: RegisteredConnection, message: Moved) -> Worker | None:
         """Take over a connection that a worker has handed back for another worker. Returns the new worker."""
         self.take_back(connection, worker)
         connection.read_before, connection.begun = message.octets, message.begun
         return self._affinity.left(connection)
 
-    def give_up(self, connection: Connection, reason: str) -> None:
+    def give_up(self, connection: RegisteredConnection, reason: str) -> None:
         """Drop a connection that no worker has or will have."""
         self._forget(None, connection)
         self._log.error("SERVER", f"[C{connection.number}] Connection of {connection.peer} dropped: {reason}")
         if connection.initiator is not None:
-            report_ended(self._log, connection, Ending.FAILED, ("amqp:internal-error", reason))
+            report_ended(self._log, connection, ConnectionEnd.FAILED, ("amqp:internal-error", reason))
 
     def deny(self, peer: str, limit: int) -> None:
         """Count and report a client that is refused because there are `limit` connections."""
@@ -184,7 +186,7 @@ class Connections(Subsystem):
 
         Returns False if no host has more unopened connections than the host of `peer`.
         """
-        connection = self._unopened.to_give_up(peer)
+        connection = self._unopened.connection_to_evict(peer)
         if connection is None:
             return False
         self._unopened.remove(connection)
@@ -198,19 +200,21 @@ class Connections(Subsystem):
 
     # Orders
 
-    def send(self, connection: Connection, message: Order) -> None:
+    def send(self, connection: RegisteredConnection, message: Order) -> None:
         """Send a message to the worker that has a connection, if any."""
         worker = None if connection.worker is None else self._workers.get(connection.worker)
         if worker is not None and connection.number in worker.connections:
             worker.outbox.append(message)
 
-    def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
+    def close(
+        self, connection: RegisteredConnection, condition: str | None = None, description: str | None = None
+    ) -> None:
         """Order the worker of a connection to close it, with an optional error, and report that to the audit log."""
         connection.closing = True
         self._trail.closed(connection, condition, description)
         self.send(connection, Close(connection.number, condition, description))
 
-    def close_link(self, connection: Connection, number: int, condition: str, description: str) -> None:
+    def close_link(self, connection: RegisteredConnection, number: int, condition: str, description: str) -> None:
         """Close a client's link, given by its number at the worker, with an error.
 
         If the attach has not been answered yet, the connection is closed instead.
@@ -220,7 +224,7 @@ class Connections(Subsystem):
         elif not connection.closing:
             self.close(connection, condition, description)
 
-    def trace(self, connection: Connection, on: bool) -> None:
+    def trace(self, connection: RegisteredConnection, on: bool) -> None:
         """Switch the frame log of a connection on or off. `when_in_force` of the settings tells when workers do it."""
         if connection.trace is not on:
             connection.trace = on
@@ -245,7 +249,9 @@ class Connections(Subsystem):
             connection.sessions_at_end = 0  # the real number is unknown
             self._forget(worker, connection)
             if connection.initiator is not None:
-                report_ended(self._log, connection, Ending.CLOSED if self._ending else Ending.ORPHANED, None)
+                report_ended(
+                    self._log, connection, ConnectionEnd.CLOSED if self._ending else ConnectionEnd.ORPHANED, None
+                )
             else:
                 log_closed(self._log, connection, None)
         worker.connections = {}
@@ -275,7 +281,7 @@ class Connections(Subsystem):
             self._affinity.stays(connection)
             self._decide(connection, self._asked[message.conn])
 
-    def _decide(self, connection: Connection, message: Opened) -> None:
+    def _decide(self, connection: RegisteredConnection, message: Opened) -> None:
         """Decide about an open, after it is settled which worker has the connection."""
         if connection.initiator is None:
             self._trail.login(connection)
@@ -283,7 +289,7 @@ class Connections(Subsystem):
                 self.decided(connection, UNRECORDED)
                 return
         if connection.initiator is None and message.mechanism == EXTERNAL and not connection.user:
-            self.decided(connection, NAMELESS)
+            self.decided(connection, NO_USER_IN_CERTIFICATE)
             return
         stranger = self._membership.refusal(connection, message)
         if stranger is not None:
@@ -298,7 +304,7 @@ class Connections(Subsystem):
         if decision is not None:
             self.decided(connection, decision)
 
-    def decided(self, connection: Connection, decision: Decision) -> None:
+    def decided(self, connection: RegisteredConnection, decision: Decision) -> None:
         """Execute the decision about an open, unless the connection has ended."""
         message = self._asked.pop(connection.number, None)
         if message is None:
@@ -331,21 +337,21 @@ class Connections(Subsystem):
     # Links of connections that have ended
 
     @property
-    def _may_drop(self) -> bool:
-        """True if there are links to drop, and workers are at most DROPS_AHEAD epochs behind."""
+    def _can_drop(self) -> bool:
+        """True if there are links to drop, and workers are at most MAX_EPOCHS_BEHIND epochs behind."""
         epoch = self._table.epoch
-        return bool(self._leaving) and self._epochs.settled(epoch) + DROPS_AHEAD >= epoch
+        return bool(self._leaving) and self._epochs.settled(epoch) + MAX_EPOCHS_BEHIND >= epoch
 
     def work(self) -> bool:
         """Drop a batch of links of connections that have ended, round robin. Returns True if more can be dropped."""
-        self._drops_left = DROPS_A_WAKE
-        while self._may_drop and self._drops_left:
+        self._drops_left = DROPS_PER_WAKE
+        while self._can_drop and self._drops_left:
             worker, message = self._leaving.popleft()
             connection = worker.connections.get(message.conn)
             if connection is None:  # the worker has died
                 continue
             links = connection.links
-            turn = min(len(links), DROPS_A_TURN, self._drops_left)
+            turn = min(len(links), DROPS_PER_CONNECTION, self._drops_left)
             for number in list(islice(links, turn)):
                 self._events.link_dropped(worker, links.pop(number))
             self._drops_left -= turn
@@ -355,7 +361,7 @@ class Connections(Subsystem):
                 self._end(worker, message)
         if self._leaving:
             self._epochs.await_all(self._table.pending_epoch)
-        return self._may_drop
+        return self._can_drop
 
     def _closed(self, worker: Worker, message: Closed) -> None:
         connection = worker.connections.get(message.conn)
@@ -376,7 +382,7 @@ class Connections(Subsystem):
                 self._trail.ended(connection, message.error)
             self._forget(worker, connection)
             if connection.initiator is not None:
-                ending = Ending.CLOSED if message.graceful else Ending.FAILED
+                ending = ConnectionEnd.CLOSED if message.graceful else ConnectionEnd.FAILED
                 report_ended(self._log, connection, ending, message.error)
             else:
                 log_closed(self._log, connection, message.error)
@@ -384,7 +390,7 @@ class Connections(Subsystem):
             answer = Gone(message.conn)
             self._epochs.call_when_all(self._table.pending_epoch, lambda: worker.outbox.append(answer))
 
-    def _forget(self, worker: Worker | None, connection: Connection) -> None:
+    def _forget(self, worker: Worker | None, connection: RegisteredConnection) -> None:
         """Remove a connection with its links. worker: the worker that had it; None: it had none."""
         self.opened.pop(connection.number, None)
         self._asked.pop(connection.number, None)

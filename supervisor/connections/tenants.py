@@ -5,12 +5,12 @@ from typing import Final
 from router.amqp.errors import INVALID_FIELD
 from router.config.roles import BETWEEN_ROUTERS
 from supervisor.connections.admission import Deny
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 
 SEPARATOR: Final = "/"
 
 
-def tenant_of(connection: Connection, vhost: str | None) -> str | Deny | None:
+def tenant_of(connection: RegisteredConnection, vhost: str | None) -> str | Deny | None:
     """Return the prefix of all mobile addresses of a client: the name of its address space and a slash.
 
     vhost: name of the vhost whose rules apply to the connection; None without vhost policy. Then the space is the

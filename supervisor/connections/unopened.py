@@ -6,26 +6,28 @@ host can exclude others by idle connections.
 
 from collections import OrderedDict
 
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.runtime.remote_hosts import remote_host
 
 
-class Unopened:
+class UnopenedConnections:
     """Unopened connections by remote host. All operations take constant time. Owner: the connections."""
 
     def __init__(self) -> None:
-        self._hosts: dict[str, OrderedDict[int, Connection]] = {}  # by host, then by number; oldest connection first
+        self._hosts: dict[
+            str, OrderedDict[int, RegisteredConnection]
+        ] = {}  # by host, then by number; oldest connection first
         self._by_count: dict[int, OrderedDict[str, None]] = {}  # hosts by their number of unopened connections
         self._most = 0  # the largest number of unopened connections of a host
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: RegisteredConnection) -> None:
         """Add an accepted connection."""
         host = _host(connection.peer)
         found = self._hosts.setdefault(host, OrderedDict())
         found[connection.number] = connection
         self._counted(host, len(found) - 1, len(found))
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: RegisteredConnection) -> None:
         """Remove a connection that was opened or has ended. Does nothing if it was not added."""
         host = _host(connection.peer)
         found = self._hosts.get(host)
@@ -35,7 +37,7 @@ class Unopened:
             del self._hosts[host]
         self._counted(host, len(found) + 1, len(found))
 
-    def to_give_up(self, peer: str) -> Connection | None:
+    def connection_to_evict(self, peer: str) -> RegisteredConnection | None:
         """Return the connection to drop for a new connection of `peer`: the oldest of a host with the most.
 
         Returns None if that host would afterwards have fewer than the host of `peer`.

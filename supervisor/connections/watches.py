@@ -6,7 +6,7 @@ from typing import Final
 
 from router.control.handlers import Handlers
 from router.control.messages import Order, Traced, Watch
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
 
@@ -27,7 +27,9 @@ class _Watch:
 
     __slots__ = ("connection", "deadline", "left", "on_lines")
 
-    def __init__(self, connection: Connection, on_lines: OnLines, seconds: float | None, lines: int | None) -> None:
+    def __init__(
+        self, connection: RegisteredConnection, on_lines: OnLines, seconds: float | None, lines: int | None
+    ) -> None:
         self.connection = connection
         self.on_lines = on_lines
         self.deadline = None if seconds is None else time.monotonic() + seconds
@@ -49,7 +51,7 @@ class _Watch:
 class Watches(Subsystem):
     """Subsystem of all watches. Owner: the core."""
 
-    def __init__(self, send: Callable[[Connection, Order], None]) -> None:
+    def __init__(self, send: Callable[[RegisteredConnection, Order], None]) -> None:
         """Create without watches. send: send a message to the worker of a connection."""
         self._send = send
         self._watches: dict[int, list[_Watch]] = {}  # by number of the connection
@@ -58,7 +60,11 @@ class Watches(Subsystem):
         return sum(len(watches) for watches in self._watches.values())
 
     def add(
-        self, connection: Connection, on_lines: OnLines, seconds: float | None = None, lines: int | None = None
+        self,
+        connection: RegisteredConnection,
+        on_lines: OnLines,
+        seconds: float | None = None,
+        lines: int | None = None,
     ) -> None:
         """Pass the frames of a connection to `on_lines`, for `seconds` or up to `lines`. Raises WatchesFullError."""
         if len(self) >= MAX_WATCHES:

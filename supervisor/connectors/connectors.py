@@ -13,11 +13,11 @@ from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
 from router.control.handover import Initiate
 from router.log import ERROR, WARNING, Log
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import Connection, Ending, describe_opened
+from supervisor.connections.connections import ConnectionEnd, RegisteredConnection, describe_opened
 from supervisor.connections.registry import Connections
 from supervisor.connectors.dial import DialError, dial, port_number
+from supervisor.connectors.failover import FailoverEntry
 from supervisor.connectors.proxy import dial_through
-from supervisor.connectors.ring import Entry
 from supervisor.connectors.state import ConnectorState
 from supervisor.listeners.acceptor import Acceptor
 from supervisor.listeners.profiles import ListenerProfiles
@@ -136,7 +136,7 @@ class _Connector:
         self.state = _state(config)
         self._owner = owner
         self._profile: str | None = None  # key of its profile, once all workers have it
-        self._connection: Connection | None = None  # the present connection, open or not yet
+        self._connection: RegisteredConnection | None = None  # the present connection, open or not yet
         self._attempt: asyncio.Task[None] | None = None  # task that dials
         self._inquiry: asyncio.Task[None] | None = None  # task that checks the password file
         self._timer: asyncio.TimerHandle | None = None  # timer of the next attempt
@@ -193,11 +193,11 @@ class _Connector:
         if config.sasl_password is None:
             return
         if password.in_file(config.sasl_password):
-            self._inquiry = self._owner.loop.create_task(self._look_at(config.sasl_password))
+            self._inquiry = self._owner.loop.create_task(self._check_password_file(config.sasl_password))
         else:
             self._remark(password.find(config.sasl_password))
 
-    async def _look_at(self, written: str) -> None:
+    async def _check_password_file(self, written: str) -> None:
         """Log an error of the password file, if any."""
         try:
             self._remark(await self._find(written))
@@ -243,7 +243,7 @@ class _Connector:
         number = self._owner.connections.take_number()
         self._attempt = self._owner.loop.create_task(self._try(number, self.state.begin()))
 
-    async def _try(self, number: int, entry: Entry) -> None:
+    async def _try(self, number: int, entry: FailoverEntry) -> None:
         """Make one attempt. Another attempt follows unless the connection is handed over to a worker."""
         opened: socket.socket | None = None
         try:
@@ -264,7 +264,7 @@ class _Connector:
             self._owner.log.critical("SERVER", f"[C{number}] Connection to {self.config.place}: {trace}")
             self._failed(number, f"amqp:internal-error {error}")
 
-    async def _dial(self, entry: Entry) -> socket.socket:
+    async def _dial(self, entry: FailoverEntry) -> socket.socket:
         """Open a TCP connection, through a proxy if one is configured. Raises DialError."""
         proxy = self.config.proxy
         if proxy is None:
@@ -290,7 +290,7 @@ class _Connector:
         self._owner.log.info("SERVER", text)
         self._again(self.state.failed(text))
 
-    def _hand_over(self, number: int, entry: Entry, opened: socket.socket, login: Initiate) -> None:
+    def _hand_over(self, number: int, entry: FailoverEntry, opened: socket.socket, login: Initiate) -> None:
         config, owner = self.config, self._owner
         assert self._profile is not None
         login.host = entry.host
@@ -304,21 +304,21 @@ class _Connector:
 
     # Events of the connection
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: RegisteredConnection) -> None:
         """Handle the peer's open."""
         if connection is self._connection:
             self.state.opened(describe_opened(connection), connection.properties)
         else:
             self._owner.connections.close(connection)  # the connector dropped it before the worker had received it
 
-    def ended(self, connection: Connection, ending: Ending, text: str) -> None:
+    def ended(self, connection: RegisteredConnection, ending: ConnectionEnd, text: str) -> None:
         """Schedule the next attempt after the connection has ended or failed to open."""
         if connection is not self._connection:
             return
         self._connection = None
-        if ending is Ending.FAILED:
+        if ending is ConnectionEnd.FAILED:
             self._again(self.state.failed(text))
-        elif ending is Ending.ORPHANED:
+        elif ending is ConnectionEnd.ORPHANED:
             self._again(self.state.worker_died())
         else:
             self._again(self.state.ended())

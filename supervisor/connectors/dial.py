@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Final
 
-from supervisor.connectors.ring import Entry
+from supervisor.connectors.failover import FailoverEntry
 from supervisor.runtime.threads import Threads
 
 CONNECT_SECONDS: Final = 10.0  # time limit for connecting to one address
@@ -26,7 +26,7 @@ class DialError(Exception):
     """Raised when no connection could be opened; the text is Dispatch's (brokers-and-edge.md C-7)."""
 
 
-async def dial(entry: Entry, threads: Threads) -> socket.socket:
+async def dial(entry: FailoverEntry, threads: Threads) -> socket.socket:
     """Connect to the first address of `entry` that accepts. Raises DialError. threads: for resolving names."""
     failure = ""
     for address in await _resolve(entry, threads):
@@ -84,7 +84,7 @@ def port_number(text: str) -> int:
         raise DialError(f"proton:io Servname not supported for ai_socktype - port {text}") from error
 
 
-async def _resolve(entry: Entry, threads: Threads) -> Sequence[_Address]:
+async def _resolve(entry: FailoverEntry, threads: Threads) -> Sequence[_Address]:
     """Return the addresses to try, in order. Raises DialError."""
     port = _PORTS.get(entry.port, entry.port)
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV

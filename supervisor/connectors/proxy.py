@@ -8,18 +8,18 @@ from typing import Final
 from router.config.entities import ProxyConfig
 from router.websocket.http import END, MAX_HEAD, HeadError, host_header, parse_answer, printable
 from supervisor.connectors.dial import DialError, dial, port_number
-from supervisor.connectors.ring import Entry
+from supervisor.connectors.failover import FailoverEntry
 from supervisor.runtime.threads import Threads
 
 ANSWER_SECONDS: Final = 30.0  # time limit for the proxy's response, which includes its connect to the peer
 
 
-async def dial_through(proxy: ProxyConfig, password: str, entry: Entry, threads: Threads) -> socket.socket:
+async def dial_through(proxy: ProxyConfig, password: str, entry: FailoverEntry, threads: Threads) -> socket.socket:
     """Connect to `entry` through a proxy, which resolves the name. Raises DialError.
 
     password: password for the proxy. threads: for resolving the name of the proxy.
     """
-    opened = await dial(Entry("http", proxy.host, proxy.port), threads)
+    opened = await dial(FailoverEntry("http", proxy.host, proxy.port), threads)
     try:
         await asyncio.wait_for(_tunnel(opened, _request(proxy, password, entry)), ANSWER_SECONDS)
     except (OSError, HeadError, TimeoutError) as error:
@@ -32,7 +32,7 @@ async def dial_through(proxy: ProxyConfig, password: str, entry: Entry, threads:
     return opened
 
 
-def _request(proxy: ProxyConfig, password: str, entry: Entry) -> bytes:
+def _request(proxy: ProxyConfig, password: str, entry: FailoverEntry) -> bytes:
     """Return the CONNECT request. Raises DialError."""
     host = entry.host if entry.host.isascii() else entry.host.encode("idna").decode()
     if not printable(host):

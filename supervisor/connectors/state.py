@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from supervisor.connectors.ring import Entry, Ring
+from supervisor.connectors.failover import FailoverEntry, FailoverList
 
 # Delays until the next attempt, in seconds:
 AFTER_FAILURE: Final = 5.0  # after an attempt that failed
@@ -22,7 +22,7 @@ AFTER_WORKER: Final = 0.05  # after the worker of the connection died, which is 
 JITTER: Final = 0.1
 # Time in seconds that a connection to another router must have been open for the shortest delay afterwards. A shorter
 # one may be unwanted by the peer, which would end it each time.
-LASTING: Final = 10.0
+LASTING_SECONDS: Final = 10.0
 
 
 class Status(Enum):
@@ -74,7 +74,7 @@ class ConnectorState:
         self._failures = 0  # number of failed attempts since a connection was open
         self.host = host
         self.port = port
-        self.ring = Ring(host, port)
+        self.ring = FailoverList(host, port)
         self.status = Status.INITIALIZING
         self._result = ""  # result of the last attempt that had one
         self._failed = False  # True: `_result` is a failure
@@ -100,7 +100,7 @@ class ConnectorState:
         """True if the connector is being deleted."""
         return self.status is Status.CLOSING
 
-    def begin(self) -> Entry:
+    def begin(self) -> FailoverEntry:
         """Begin an attempt. Returns the address to connect to."""
         self.status = Status.SUCCESS
         self._opened_at = None
@@ -117,7 +117,7 @@ class ConnectorState:
         self._failures = 0
         self._handshake, self._result, self._failed = "", text, False
         self.ring.succeeded()
-        self.ring.add_named(properties)
+        self.ring.replace_announced(properties)
 
     def failed(self, text: str) -> float:
         """Note that the attempt failed or the connection was lost. Returns the delay of the next attempt."""
@@ -132,7 +132,7 @@ class ConnectorState:
     def worker_died(self) -> float:
         """Note that the worker of the connection died. Returns the delay of the next attempt."""
         self._wait()
-        return self._vary(AFTER_WORKER)
+        return self._with_jitter(AFTER_WORKER)
 
     def delete(self) -> None:
         """Mark the connector as being deleted."""
@@ -145,14 +145,14 @@ class ConnectorState:
         if not self.closing:
             self.status = Status.CONNECTING
         if len(self.ring) > 1:
-            return self._vary(WITH_FAILOVER)
+            return self._with_jitter(WITH_FAILOVER)
         if self._opened_at is not None:
-            lasted = self._to_router and self._clock() - self._opened_at >= LASTING
-            return self._vary(TO_ROUTERS[0] if lasted else AFTER_END)
+            lasted = self._to_router and self._clock() - self._opened_at >= LASTING_SECONDS
+            return self._with_jitter(TO_ROUTERS[0] if lasted else AFTER_END)
         self._failures += 1
         if self._to_router:
-            return self._vary(TO_ROUTERS[min(self._failures, len(TO_ROUTERS)) - 1])
-        return self._vary(AFTER_FAILURE)
+            return self._with_jitter(TO_ROUTERS[min(self._failures, len(TO_ROUTERS)) - 1])
+        return self._with_jitter(AFTER_FAILURE)
 
-    def _vary(self, seconds: float) -> float:
+    def _with_jitter(self, seconds: float) -> float:
         return seconds * self._random(1 - JITTER, 1 + JITTER)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.edge.attachment import Attachment
 from supervisor.edge.messages import Precedence
 from supervisor.edge.proxies import Use
@@ -25,7 +25,7 @@ PATIENCE: Final = 5.0
 class Bearer:
     """Present bearer, and the state of a move to a better one. Owner: the uplink."""
 
-    def __init__(self, table: Table, epochs: Epochs[Any], changed: Callable[[Attachment], None]) -> None:
+    def __init__(self, table: AddressTable, epochs: Epochs[Any], changed: Callable[[Attachment], None]) -> None:
         """changed(attachment): called when an interior router becomes the bearer."""
         self._table = table
         self._epochs = epochs

@@ -10,9 +10,9 @@ from typing import Any, Final
 from router.amqp.errors import NOT_ALLOWED
 from router.config.roles import EDGE, INTER_EDGE
 from router.control import edge_properties
-from supervisor.addresses.record import HERE, Way
+from supervisor.addresses.record import NOT_ON_EDGE, ConsumerEdge
 from supervisor.connections.admission import Deny
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 
 _MOST_COST: Final = 0x00FFFFFF
 # First version of the edge protocol with each feature.
@@ -32,10 +32,12 @@ class Bundles:
     def __init__(self, mark: str) -> None:
         """mark: the mark of this router."""
         self._mark = mark
-        self._open: dict[Any, dict[int, Connection]] = {}  # connections of each bundle, by number, in order of opening
+        self._open: dict[
+            Any, dict[int, RegisteredConnection]
+        ] = {}  # connections of each bundle, by number, in order of opening
         self._numbers: dict[Any, int] = {}  # number of each bundle: that of its first connection, until the last closes
 
-    def unfit(self, connection: Connection) -> Deny | None:
+    def unfit(self, connection: RegisteredConnection) -> Deny | None:
         """Return why an opening connection cannot have its role; None if it can."""
         if connection.origin.role != INTER_EDGE:
             return None
@@ -44,23 +46,23 @@ class Bundles:
             return Deny(NOT_ALLOWED, NO_EDGE)
         return Deny(NOT_ALLOWED, ITSELF) if mark == self._mark else None
 
-    def opened(self, connection: Connection) -> Way:
+    def opened(self, connection: RegisteredConnection) -> ConsumerEdge:
         """Return the bundle, as a way of the table, of a connection that has just opened."""
         role = connection.origin.role
         if role not in (EDGE, INTER_EDGE):
-            return HERE
+            return NOT_ON_EDGE
         key = _key(connection)
         self._open.setdefault(key, {})[connection.number] = connection
         number = self._numbers.setdefault(key, connection.number)
         if role == INTER_EDGE:
             announced = (connection.properties or {}).get(COST)
             cost = announced if isinstance(announced, int) and not isinstance(announced, bool) else 1
-            return Way(number, min(max(connection.origin.cost, cost, 1), _MOST_COST), mark_of(connection))
+            return ConsumerEdge(number, min(max(connection.origin.cost, cost, 1), _MOST_COST), mark_of(connection))
         # Consumers of an interior router are at least one hop farther away than local ones.
         cost = 0 if connection.initiator is None else min(max(connection.origin.cost, 0) + 1, _MOST_COST)
-        return Way(number, cost)
+        return ConsumerEdge(number, cost)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: RegisteredConnection) -> None:
         """Remove a closed connection from its bundle."""
         key = _key(connection)
         there = self._open.get(key)
@@ -69,56 +71,56 @@ class Bundles:
         del self._open[key], self._numbers[key]
 
 
-def mark_of(connection: Connection) -> str:
+def mark_of(connection: RegisteredConnection) -> str:
     """Return the mark of the edge router at the other end; empty if it has none."""
     text = (connection.properties or {}).get(edge_properties.EDGE)
     return text if isinstance(text, str) and len(text) <= MOST_MARK else ""
 
 
-def _is_peer(connection: Connection) -> bool:
+def _is_peer(connection: RegisteredConnection) -> bool:
     version = (connection.properties or {}).get(edge_properties.BETWEEN_EDGES)
     return isinstance(version, int) and not isinstance(version, bool) and version >= 1
 
 
-def _key(connection: Connection) -> Any:
+def _key(connection: RegisteredConnection) -> Any:
     if connection.initiator is not None or connection.origin.role == INTER_EDGE:
         return "other routers"
     text = (connection.properties or {}).get(edge_properties.EDGE)
     return (connection.container, text) if isinstance(text, str) else connection.number
 
 
-def takes_bundles(connection: Connection) -> bool:
+def takes_bundles(connection: RegisteredConnection) -> bool:
     """Return whether the peer is a Sluice interior router that supports bundles."""
     return _version(connection) >= _BUNDLES
 
 
-def shares(connection: Connection) -> bool:
+def shares(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end can be one of several uplinks in use."""
     return _version(connection) >= _UPLINKS
 
 
-def takes_early(connection: Connection) -> bool:
+def takes_early(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end supports the capability NO_LINK_ROUTE."""
     return _version(connection) >= _EARLY
 
 
-def tells(connection: Connection) -> bool:
+def tells(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end reports each address that has a producer here, also one
     without destinations beyond."""
     return _version(connection) >= _TELLS
 
 
-def takes_several(connection: Connection) -> bool:
+def takes_several(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end accepts several look-ups in one message."""
     return _version(connection) >= _TELLS
 
 
-def shared(connection: Connection) -> bool:
+def shared(connection: RegisteredConnection) -> bool:
     """Return whether the edge router at the other end uses several uplinks at once."""
     return connection.initiator is None and (connection.properties or {}).get(edge_properties.UPLINKS) is True
 
 
-def _version(connection: Connection) -> int:
+def _version(connection: RegisteredConnection) -> int:
     """Return the edge protocol version of the interior router at the other end; 0 if it announces none."""
     version = (connection.properties or {}).get(edge_properties.EDGE)
     return version if isinstance(version, int) and not isinstance(version, bool) else 0

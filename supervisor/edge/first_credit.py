@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.edge.proxies import choosy
 
 TIMEOUT: Final = 3.0  # seconds; the same as for a look-up
@@ -21,7 +21,7 @@ NEVER: Final = math.inf
 class Waiting(Struct):
     """Producer that waits for its first credit. Owner: the list of its address."""
 
-    record: Record
+    record: AddressRecord
     due: float
     go_on: Callable[[], None]
 
@@ -29,7 +29,7 @@ class Waiting(Struct):
 class FirstCredit:
     """All producers that wait for their first credit. Owner: the uplink."""
 
-    def __init__(self, known: Callable[[Record], bool]) -> None:
+    def __init__(self, known: Callable[[AddressRecord], bool]) -> None:
         """known(record): returns whether the destinations of an address beyond are known, or nobody can report them."""
         self._known = known
         self._waiting: dict[str, list[Waiting]] = {}  # by key of the address, in order of the first one's time
@@ -37,7 +37,7 @@ class FirstCredit:
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def wait(self, record: Record, go_on: Callable[[], None]) -> bool:
+    def wait(self, record: AddressRecord, go_on: Callable[[], None]) -> bool:
         """Call `go_on` once a producer of an address may have credit; return False if it may have credit now."""
         if not choosy(record) or self._is_known(record):
             return False
@@ -45,17 +45,17 @@ class FirstCredit:
         return True
 
     @staticmethod
-    def epoch(record: Record) -> int:
+    def epoch(record: AddressRecord) -> int:
         """Return the epoch in which a worker knows all consumers of an address that the supervisor knows."""
         if not choosy(record):
             return record.epoch
         fallback = 0 if record.fallback is None else record.fallback.users_epoch
         return max(record.epoch, record.users_epoch, fallback)
 
-    def _is_known(self, record: Record) -> bool:
+    def _is_known(self, record: AddressRecord) -> bool:
         return self._known(record) and (record.fallback is None or self._known(record.fallback))
 
-    def heard(self, record: Record) -> None:
+    def heard(self, record: AddressRecord) -> None:
         """Give the producers of an address their credit if its destinations beyond are known now."""
         for each in (record, record.primary):
             if each is not None and each.key in self._waiting and self._is_known(each):

@@ -14,10 +14,10 @@ from router.addressing.address import MOBILE, normalise
 from router.config.roles import EDGE
 from router.control.messages import Direction, Opened
 from router.log import WARNING, Log
-from supervisor.addresses.inprocess import InProcess, LocalMessage
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import Table
-from supervisor.connections.connections import Connection, Link
+from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge import messages
 from supervisor.edge.bundles import mark_of
 from supervisor.edge.standby import Standby, Ways
@@ -55,7 +55,7 @@ class _Edge:
         1.19 sends."""
         self.number = number
         self.ours: Final = ours
-        self.tracking: Link | None = None  # link that carries reports about destinations
+        self.tracking: RegisteredLink | None = None  # link that carries reports about destinations
         # Last state reported for each address of its producers, by key, with the number of producer links. None:
         # nothing has been reported yet.
         self.told: dict[str, tuple[bool | None, int]] = {}
@@ -66,9 +66,9 @@ class Edges(Subsystem):
 
     def __init__(
         self,
-        table: Table,
+        table: AddressTable,
         epochs: Epochs[Any],
-        in_process: InProcess,
+        in_process: InProcessAddresses,
         link_routes: LinkRoutes,
         log: Log,
         router_id: str = "",
@@ -83,8 +83,8 @@ class Edges(Subsystem):
         self._edges: dict[int, _Edge] = {}  # by number of the bundle
         self._producing: dict[str, dict[int, _Edge]] = {}  # edge routers with producers, by key and bundle number
         self._changed: dict[str, None] = {}  # keys of addresses with producers whose consumers have changed
-        self._open: dict[int, Connection] = {}  # connections of role edge, by number
-        self._latest: dict[str, Connection] = {}  # last opened connection of role edge, by container id
+        self._open: dict[int, RegisteredConnection] = {}  # connections of role edge, by number
+        self._latest: dict[str, RegisteredConnection] = {}  # last opened connection of role edge, by container id
         self._missed: OrderedDict[str, int] = OrderedDict()  # missed heartbeats by container id, latest last
         for key in (TRACKING_KEY, HEARTBEAT_KEY):
             in_process.open(key)
@@ -103,7 +103,7 @@ class Edges(Subsystem):
             found[name] = EdgeRow(row.connections + 1, row.addresses + _announced_by(connection), row.missed)
         return found
 
-    def missed(self, connection: Connection) -> None:
+    def missed(self, connection: RegisteredConnection) -> None:
         """Count a heartbeat that did not arrive in time."""
         name = connection.container or ""
         self._missed[name] = self._missed.get(name, 0) + 1
@@ -111,14 +111,14 @@ class Edges(Subsystem):
         if len(self._missed) > MOST_MISSING:
             self._missed.popitem(last=False)
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         if connection.origin.role == EDGE:
             self._warn_of_namesake(connection)
             self._open[connection.number] = connection
             self._latest[connection.container or ""] = connection
             self.standby.opened(connection)
 
-    def _warn_of_namesake(self, connection: Connection) -> None:
+    def _warn_of_namesake(self, connection: RegisteredConnection) -> None:
         """Warn of another edge router with the same id: answers to generated addresses of one reach the other.
 
         Sluice edge routers are told apart by their marks. 1.19 edge routers have no mark and may have several
@@ -135,14 +135,14 @@ class Edges(Subsystem):
 
     # Address tracking
 
-    def tracked(self, connection: Connection, link: Link) -> None:
+    def tracked(self, connection: RegisteredConnection, link: RegisteredLink) -> None:
         """Use a new tracking link of an edge router, and report all addresses on it."""
         edge = self._edge(connection)
         edge.tracking = link
         edge.told = {key: (None, links) for key, (_, links) in edge.told.items()}
         self._changed.update(dict.fromkeys(edge.told))
 
-    def produces(self, connection: Connection, link: Link) -> None:
+    def produces(self, connection: RegisteredConnection, link: RegisteredLink) -> None:
         """Track the address of a producer that an edge router has attached."""
         record = link.record
         if record is None or record.key[0] != MOBILE or record.inproc:
@@ -157,13 +157,13 @@ class Edges(Subsystem):
         else:
             self._changed[record.key] = None
 
-    def _edge(self, connection: Connection) -> _Edge:
+    def _edge(self, connection: RegisteredConnection) -> _Edge:
         edge = self._edges.get(connection.edge)
         if edge is None:
             edge = self._edges[connection.edge] = _Edge(connection.edge, mark_of(connection) != "")
         return edge
 
-    def _user_changed(self, record: Record) -> None:
+    def _user_changed(self, record: AddressRecord) -> None:
         if record.key in self._producing:
             self._changed[record.key] = None
 
@@ -180,7 +180,7 @@ class Edges(Subsystem):
             for edge in self._producing.get(key, {}).values():
                 self._tell_if_changed(edge, key, record)
 
-    def _tell_if_changed(self, edge: _Edge, key: str, record: Record | None) -> None:
+    def _tell_if_changed(self, edge: _Edge, key: str, record: AddressRecord | None) -> None:
         told, links = edge.told[key]
         reachable = record is not None and record.beyond(edge.number)
         if edge.tracking is None or reachable == told:
@@ -217,7 +217,7 @@ class Edges(Subsystem):
             octets = messages.taken(said, bears)
             self._in_process.send_control(link.worker, link.connection.number, octets, link.number)
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         self.standby.dropped(link)
         edge = self._edges.get(link.connection.edge)
         if edge is None:
@@ -237,7 +237,7 @@ class Edges(Subsystem):
         if not producing:
             del self._producing[record.key]
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         edge = self._edges.get(connection.edge)
         if edge is not None and edge.tracking is None and not edge.told:
             del self._edges[connection.edge]
@@ -268,7 +268,7 @@ class Edges(Subsystem):
         return messages.SERVED if _served(match) else messages.UNSERVED
 
 
-def _is_other(one: Connection, two: Connection) -> bool:
+def _is_other(one: RegisteredConnection, two: RegisteredConnection) -> bool:
     """Return whether two edge connections visibly belong to different edge router processes."""
     marks = mark_of(one), mark_of(two)
     if marks != ("", ""):
@@ -276,7 +276,7 @@ def _is_other(one: Connection, two: Connection) -> bool:
     return one.peer.rpartition(":")[0] != two.peer.rpartition(":")[0]
 
 
-def _announced_by(connection: Connection) -> int:
+def _announced_by(connection: RegisteredConnection) -> int:
     """Return the number of mobile addresses with a consumer on an edge connection."""
     records = (link.record for link in connection.links.values() if link.consumer)
     return sum(record is not None and record.key[0] == MOBILE for record in records)

@@ -19,7 +19,7 @@ from router.addressing.address import normalise
 from router.addressing.settings import NETWORK
 from router.config.roles import EDGE, INTER_EDGE
 from router.control.messages import Attach
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge import messages
 from supervisor.edge.bundles import takes_several
 from supervisor.edge.messages import Asked, LookupAnswer
@@ -44,7 +44,7 @@ Expect = Callable[[str], Callable[[], None] | None]
 class Beyond:
     """Link route at the interior router. served: it has a container."""
 
-    def __init__(self, connection: Connection, served: bool) -> None:
+    def __init__(self, connection: RegisteredConnection, served: bool) -> None:
         self.connection = connection
         self.served = served
 
@@ -90,7 +90,7 @@ class Lookups:
         self._waker = waker
         self._send: Callable[[bytes], bool] | None = None
         self._expect: Expect | None = None
-        self._connection: Connection | None = None  # the uplink
+        self._connection: RegisteredConnection | None = None  # the uplink
         self._routed: OrderedDict[str, None] = OrderedDict()  # addresses of link routes, latest look-up last
         self._reply_to = ""
         self._numbers = itertools.count(1)
@@ -104,7 +104,11 @@ class Lookups:
         return sum(map(len, self._asked.values())) + len(self._waiting)
 
     def use(
-        self, connection: Connection, reply_to: str, send: Callable[[bytes], bool], expect: Expect | None = None
+        self,
+        connection: RegisteredConnection,
+        reply_to: str,
+        send: Callable[[bytes], bool],
+        expect: Expect | None = None,
     ) -> None:
         """Send questions to an interior router from now on."""
         if connection is not self._connection:
@@ -128,7 +132,7 @@ class Lookups:
     def ask(
         self,
         worker: Worker,
-        connection: Connection,
+        connection: RegisteredConnection,
         attach: Attach,
         decide: Callable[[Worker, Attach, Beyond | None], None],
         sends_to: Callable[[Attach], str | None],

@@ -13,10 +13,10 @@ from router.config.entities import ConnectorConfig
 from router.config.roles import INTER_EDGE
 from router.control.messages import Opened
 from router.log import INFO, Log
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import Table
-from supervisor.connections.connections import Connection
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.attachment import OwnLink
 from supervisor.edge.proxies import Proxies, announced
 from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
@@ -34,7 +34,7 @@ class Peer:
     def __init__(self, container: str, proxies: Proxies) -> None:
         self.container: Final = container
         self.proxies: Final = proxies
-        self.bearer: Connection | None = None  # connection with the link for messages to this router itself
+        self.bearer: RegisteredConnection | None = None  # connection with the link for messages to this router itself
 
 
 class Peers(Subsystem):
@@ -43,11 +43,11 @@ class Peers(Subsystem):
     def __init__(
         self,
         router_id: str,
-        table: Table,
+        table: AddressTable,
         epochs: Epochs[Any],
         settings: Settings,
         initiated_links: InitiatedLinks,
-        close_link: Callable[[Connection, int, str, str], None],
+        close_link: Callable[[RegisteredConnection, int, str, str], None],
         waker: Waker,
         log: Log,
     ) -> None:
@@ -61,7 +61,9 @@ class Peers(Subsystem):
         self._waker = waker
         self._log = log
         self._peers: dict[str, Peer] = {}  # by mark
-        self._confined: dict[str, Record] = {}  # addresses by key that became local and still have consumers at peers
+        self._confined: dict[
+            str, AddressRecord
+        ] = {}  # addresses by key that became local and still have consumers at peers
         table.watch_users(self._user_changed)
 
     def container(self, mark: str) -> str:
@@ -82,7 +84,7 @@ class Peers(Subsystem):
             found[peer.container] = (row[0] + before[0], row[1] + before[1], row[2] + before[2])
         return found
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         if connection.origin.role != INTER_EDGE:
             return
         mark, container = connection.way.peer, connection.container or ""
@@ -101,16 +103,16 @@ class Peers(Subsystem):
         if peer.bearer is None:
             self._bear(peer, connection)
 
-    def _bear(self, peer: Peer, connection: Connection) -> None:
+    def _bear(self, peer: Peer, connection: RegisteredConnection) -> None:
         """Attach the link for messages to this router itself on a connection."""
         peer.bearer = connection
         own = Wanted(address=self._router_id, use="anonymous", capability=DOWNLINK_CAPABILITY, mirrored=True)
         self._attach(connection, False, own)
 
-    def _attach(self, connection: Connection, outgoing: bool, wanted: Wanted) -> None:
+    def _attach(self, connection: RegisteredConnection, outgoing: bool, wanted: Wanted) -> None:
         self._initiated_links.attach_wanted(connection, outgoing, wanted, OwnLink(lambda own: None))
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         mark = connection.way.peer
         peer = self._peers.get(mark)
         if peer is None or connection.number not in peer.proxies.members:
@@ -135,10 +137,10 @@ class Peers(Subsystem):
             return False
         return self._settings.current.lookup(key[2:]).scope != LOCAL
 
-    def _user_changed(self, record: Record) -> None:
+    def _user_changed(self, record: AddressRecord) -> None:
         for peer in self._peers.values():
             peer.proxies.user_changed(record)
-        if record.scope == LOCAL and record.key[0] == MOBILE and record.at_peers:
+        if record.scope == LOCAL and record.key[0] == MOBILE and record.consumers_at_peers:
             self._confined[record.key] = record
             self._waker.wake()
 

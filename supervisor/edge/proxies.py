@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, MOBILE
 from router.addressing.settings import MULTICAST, Setting
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import Table, TableFullError
-from supervisor.connections.connections import Connection, Link
+from supervisor.addresses.table import AddressTable, TableFullError
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.bundles import takes_early, tells
 from supervisor.links.attach import FALLBACK_CAPABILITY, NO_LINK_ROUTE, WAYPOINT_CAPABILITY, Accepted, Refused
 from supervisor.links.initiated import InitiatedLinks, Wanted
@@ -51,7 +51,7 @@ class Proxies:
 
     def __init__(
         self,
-        table: Table,
+        table: AddressTable,
         epochs: Epochs[Any],
         settings: Settings,
         initiated_links: InitiatedLinks,
@@ -59,7 +59,7 @@ class Proxies:
         announces: Callable[[str], bool],
         *,
         senders: bool = True,
-        heard: Callable[[Record], None] | None = None,
+        heard: Callable[[AddressRecord], None] | None = None,
         after_answers: Callable[[str, Callable[[], None]], None] | None = None,
         unanswered: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -77,7 +77,9 @@ class Proxies:
         self.settings: Final = settings
         self.initiated_links: Final = initiated_links
         self.waker: Final = waker
-        self.members: dict[int, Connection] = {}  # connections of the bundle by number, the active uplink included
+        self.members: dict[
+            int, RegisteredConnection
+        ] = {}  # connections of the bundle by number, the active uplink included
         self._loads: dict[int, int] = {}  # number of links on each member
         self._gathering = NEVER  # monotonic time at which the wait for further members ends
         self._expected = 1  # number of members that the connector makes
@@ -95,7 +97,7 @@ class Proxies:
         self._expected = members
         self._gathering = time.monotonic() + GATHER if members > 1 else NEVER
 
-    def use(self, connection: Connection) -> None:
+    def use(self, connection: RegisteredConnection) -> None:
         """Add a connection to the bundle."""
         first = not self.members
         self.members[connection.number] = connection
@@ -105,7 +107,7 @@ class Proxies:
         if first:
             self._changed.update(dict.fromkeys(self.table.records))
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: RegisteredConnection) -> None:
         """Remove a lost connection with its links. Links on other members stay where they are."""
         del self.members[connection.number], self._loads[connection.number]
         self._gathering = NEVER
@@ -114,15 +116,15 @@ class Proxies:
                 del kept[key]
                 self._changed[key] = None
 
-    def _least(self) -> Connection:
+    def _least(self) -> RegisteredConnection:
         """Return the member with the fewest links, the oldest of equals."""
         return self.members[min(self._loads, key=self._loads.__getitem__)]
 
-    def begun(self, connection: Connection) -> None:
+    def begun(self, connection: RegisteredConnection) -> None:
         """Count a new link on a connection."""
         self._loads[connection.number] += 1
 
-    def over(self, connection: Connection) -> None:
+    def over(self, connection: RegisteredConnection) -> None:
         """Count a closed or abandoned link on a connection."""
         if connection.number in self._loads:
             self._loads[connection.number] -= 1
@@ -140,7 +142,7 @@ class Proxies:
             for sender in self.senders.values():
                 sender.apply()
 
-    def sends(self, record: Record) -> bool:
+    def sends(self, record: AddressRecord) -> bool:
         """Return whether messages to an address go to this interior router."""
         return self._use is Use.ALL or (self._use is Use.ANYCAST and record.treatment != MULTICAST)
 
@@ -156,7 +158,7 @@ class Proxies:
         sender = self.senders.get(key)
         return None if sender is None else sender.reachable
 
-    def hears(self, record: Record) -> bool:
+    def hears(self, record: AddressRecord) -> bool:
         """Return whether the destinations beyond of an address with producers are known, or need not be known."""
         if not self.members or not self._sends or not self._announces(record.key):
             return True
@@ -193,12 +195,12 @@ class Proxies:
         self.again(key)
         return lambda: self._not_expected(key, record)
 
-    def _may_be_early(self, key: str, connection: Connection) -> bool:
+    def _may_be_early(self, key: str, connection: RegisteredConnection) -> bool:
         """Return whether a sender can be attached early: the capability NO_LINK_ROUTE must be free to use."""
         setting = self.settings.current.lookup(key[2:])
         return takes_early(connection) and capability_of(key[1], setting, outgoing=True) is None
 
-    def _not_expected(self, key: str, record: Record) -> None:
+    def _not_expected(self, key: str, record: AddressRecord) -> None:
         """Release an expected producer, which has attached or will not."""
         self._early[key] -= 1
         if not self._early[key]:
@@ -206,7 +208,7 @@ class Proxies:
         self.table.release(record)
         self.again(key)
 
-    def user_changed(self, record: Record) -> None:
+    def user_changed(self, record: AddressRecord) -> None:
         """Check the links of an address whose producers or consumers have changed in the next step."""
         if record.key[0] == MOBILE and self.members:
             self._changed[record.key] = None
@@ -254,7 +256,7 @@ class Proxies:
         self._held_until = NEVER
         return False
 
-    def _set(self, key: str, record: Record | None, uplink: int) -> None:
+    def _set(self, key: str, record: AddressRecord | None, uplink: int) -> None:
         """Attach or close the links of an address."""
         self._set_receiver(key, record, uplink)
         self._set_sender(key, record)
@@ -265,7 +267,7 @@ class Proxies:
         held = self._held_until if self._later else NEVER
         return min(self._gathering, held)
 
-    def _set_receiver(self, key: str, record: Record | None, uplink: int) -> None:
+    def _set_receiver(self, key: str, record: AddressRecord | None, uplink: int) -> None:
         wanted = record is not None and record.beyond(uplink) and self._announces(key)
         there = self.receivers.get(key)
         if wanted and there is None:
@@ -275,7 +277,7 @@ class Proxies:
             del self.receivers[key]
             there.close()
 
-    def _set_sender(self, key: str, record: Record | None) -> None:
+    def _set_sender(self, key: str, record: AddressRecord | None) -> None:
         produced = record is not None and _produced(record)
         wanted = self._sends and record is not None and (produced or key in self._early) and self._announces(key)
         there = self.senders.get(key)
@@ -293,14 +295,20 @@ class _Proxy:
     """Receiver at the interior router for messages to local consumers. Owner: the proxies."""
 
     def __init__(
-        self, owner: Proxies, record: Record, connection: Connection, *, outgoing: bool, early: bool = False
+        self,
+        owner: Proxies,
+        record: AddressRecord,
+        connection: RegisteredConnection,
+        *,
+        outgoing: bool,
+        early: bool = False,
     ) -> None:
         """early: the address may belong to a link route of the interior router, which must not route this link."""
         self.owner = owner
         self.key = record.key
         self.record = record
         self.connection = connection
-        self.link: Link | None = None
+        self.link: RegisteredLink | None = None
         self.known = False  # answered or refused by the interior router
         self._open = True
         phase, name = record.key[1], record.key[2:]
@@ -311,12 +319,12 @@ class _Proxy:
         owner.begun(connection)
         self._identity = owner.initiated_links.attach_wanted(connection, outgoing, wanted, self)
 
-    def begun(self, link: Link) -> None:
+    def begun(self, link: RegisteredLink) -> None:
         """Store the link, whose attach has been sent."""
         self.link = link
         link.owner = self.key
 
-    def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
         """Bind the answered link to its address: messages on it are for this address."""
         del address
         link.up = active
@@ -383,7 +391,7 @@ class _Sender(_Proxy):
         super().ended(error)
         self._hear()
 
-    def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
         """Use the answered link if there are destinations beyond."""
         del address
         link.up = self._up = active
@@ -447,7 +455,7 @@ def capability_of(phase: str, setting: Setting, *, outgoing: bool) -> str | None
     return f"{WAYPOINT_CAPABILITY}.{number if outgoing else number + 1}"
 
 
-def choosy(record: Record) -> bool:
+def choosy(record: AddressRecord) -> bool:
     """Return whether a message to an address could miss destinations that are not known yet: each of them gets a copy
     (multicast), or consumers are preferred to a fallback."""
     return record.treatment == MULTICAST or record.fallback is not None or record.primary is not None
@@ -459,6 +467,6 @@ def announced(key: str) -> bool:
     return key[0] == MOBILE and name not in _OWN and not name.startswith(_SERVICES)
 
 
-def _produced(record: Record) -> bool:
+def _produced(record: AddressRecord) -> bool:
     """Return whether an address, or the address of which it is the fallback, has local producers."""
     return record.producers > record.edge_producers or (record.primary is not None and _produced(record.primary))

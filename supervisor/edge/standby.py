@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 from router.addressing.address import EDGE, MOBILE
 from router.addressing.settings import MULTICAST
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import Table
-from supervisor.connections.connections import Connection, Link
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.bundles import shared
 from supervisor.edge.messages import Precedence
 
@@ -39,7 +39,7 @@ class _Edge:
 
     def __init__(self) -> None:
         self.connections = 0
-        self.links: dict[int, Link] = {}  # consumers at this router, by identity
+        self.links: dict[int, RegisteredLink] = {}  # consumers at this router, by identity
         self.said: Precedence | None = None
         self.since = 0.0  # monotonic start of the wait for a named router to become reachable; 0: no wait
         self.bears = False  # bearer is this router, so the consumers are bound
@@ -48,7 +48,7 @@ class _Edge:
 class Standby:
     """All edge routers with several uplinks. Owner: the edges."""
 
-    def __init__(self, router_id: str, table: Table, ways: Ways | None) -> None:
+    def __init__(self, router_id: str, table: AddressTable, ways: Ways | None) -> None:
         self._router_id = router_id
         self._table = table
         self._ways = ways
@@ -56,12 +56,12 @@ class Standby:
         self._path_changes = 0  # value of `Ways.path_changes` at the last check
         self.deadline = NEVER  # monotonic time at which PATIENCE ends for an unreachable router
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: RegisteredConnection) -> None:
         """Count an opened edge connection."""
         if shared(connection):
             self._edges.setdefault(connection.edge, _Edge()).connections += 1
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: RegisteredConnection) -> None:
         """Forget a closed edge connection."""
         edge = self._edges.get(connection.edge)
         if edge is not None:
@@ -71,7 +71,7 @@ class Standby:
 
     # Consumers
 
-    def begins(self, link: Link, record: Record) -> bool:
+    def begins(self, link: RegisteredLink, record: AddressRecord) -> bool:
         """Register a consumer before it is bound to its address. Return False if it must wait; it then holds its
         address."""
         edge = self._edges.get(link.connection.edge)
@@ -84,7 +84,7 @@ class Standby:
         self._table.hold(record)
         return False
 
-    def dropped(self, link: Link) -> None:
+    def dropped(self, link: RegisteredLink) -> None:
         """Forget a dropped link."""
         edge = self._edges.get(link.connection.edge)
         if edge is not None:
@@ -143,7 +143,7 @@ class Standby:
         edge.since = 0.0
         return True
 
-    def _move(self, link: Link, record: Record) -> None:
+    def _move(self, link: RegisteredLink, record: AddressRecord) -> None:
         place = (link.worker, link.slot, link.generation)
         if link.waits:
             link.waits = False
@@ -156,7 +156,7 @@ class Standby:
             self._table.remove_consumer(record, *place)
 
 
-def _counts(edge: _Edge, record: Record) -> bool:
+def _counts(edge: _Edge, record: AddressRecord) -> bool:
     """Return whether consumers of an address are bound here. A multicast message must not reach them through two
     routers, so it waits for a complete precedence. An anycast message goes through one router only and
     need not wait."""

@@ -13,11 +13,11 @@ from router.config.entities import ConnectorConfig, RouterConfig
 from router.config.roles import EDGE
 from router.control.messages import Opened
 from router.log import INFO, Log
-from supervisor.addresses.inprocess import InProcess, LocalMessage
-from supervisor.addresses.record import Record
+from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
+from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import Table
-from supervisor.connections.connections import Connection
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge import messages
 from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment, Parts
 from supervisor.edge.bearer import Bearer
@@ -41,12 +41,12 @@ class Uplink(Subsystem):
     def __init__(
         self,
         router: RouterConfig,
-        table: Table,
+        table: AddressTable,
         epochs: Epochs[Any],
         settings: Settings,
         initiated_links: InitiatedLinks,
         link_routes: LinkRoutes,
-        in_process: InProcess,
+        in_process: InProcessAddresses,
         waker: Waker,
         log: Log,
     ) -> None:
@@ -55,7 +55,7 @@ class Uplink(Subsystem):
         self._table = table
         self._settings = settings
         self._log = log
-        self._open: dict[int, Connection] = {}  # connections to interior routers, in order of opening
+        self._open: dict[int, RegisteredConnection] = {}  # connections to interior routers, in order of opening
         self._attachments: list[Attachment] = []
         self._bearer: Final = Bearer(table, epochs, self._bears)
         self.activated = self.lost = 0  # counts of connections that became an uplink, and of uplinks that were lost
@@ -93,7 +93,7 @@ class Uplink(Subsystem):
         return self._bearer.now
 
     @property
-    def connection(self) -> Connection | None:
+    def connection(self) -> RegisteredConnection | None:
         """Active uplink."""
         return None if self.attachment is None else self.attachment.connection
 
@@ -102,7 +102,7 @@ class Uplink(Subsystem):
         active = sum(len(each.proxies.members) for each in self._attachments)
         return {"active": active, "waiting": len(self._open) - active}
 
-    def uses(self, connection: Connection) -> bool:
+    def uses(self, connection: RegisteredConnection) -> bool:
         """Return whether a connection is an uplink, or belongs to the bundle of an uplink."""
         return self._of(connection) is not None
 
@@ -126,13 +126,13 @@ class Uplink(Subsystem):
         """Return the last report about destinations of an address beyond; None without a report."""
         return None if self.attachment is None else self.attachment.proxies.reachable(key)
 
-    def _hears(self, record: Record) -> bool:
+    def _hears(self, record: AddressRecord) -> bool:
         """Return whether the destinations of an address beyond are known."""
         return self.attachment is None or self.attachment.proxies.hears(record)
 
     # Connections
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         if connection.origin.role != EDGE or connection.initiator is None:
             return
         self._open[connection.number] = connection
@@ -146,13 +146,13 @@ class Uplink(Subsystem):
             self._write(f"Edge connection (id={connection.number}) to interior established")
             self._attach(connection, gather=True)
 
-    def _wanted(self, connection: Connection) -> bool:
+    def _wanted(self, connection: RegisteredConnection) -> bool:
         """Return whether an interior router becomes an uplink: as the first one, or as one of several."""
         if not self._attachments:
             return True
         return self._several and shares(connection) and all(each.shares for each in self._attachments)
 
-    def _attach(self, connection: Connection, *, gather: bool = False) -> None:
+    def _attach(self, connection: RegisteredConnection, *, gather: bool = False) -> None:
         attachment = Attachment(self._parts, connection)
         self._attachments.append(attachment)
         if gather and isinstance(connection.origin, ConnectorConfig) and takes_bundles(connection):
@@ -160,14 +160,14 @@ class Uplink(Subsystem):
         self._activate(attachment, connection)
         self._bearer.step(self._attachments)
 
-    def _activate(self, attachment: Attachment, connection: Connection) -> None:
+    def _activate(self, attachment: Attachment, connection: RegisteredConnection) -> None:
         attachment.activate(connection)
         self.activated += 1
         for member in [connection, *(each for each in self._open.values() if _bundled(attachment, each))]:
             if member.number not in attachment.proxies.members:
                 attachment.proxies.use(member)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         attachment = self._of(connection)
         if self._open.pop(connection.number, None) is None:
             self.lookups.forget_connection(connection.number)
@@ -178,7 +178,7 @@ class Uplink(Subsystem):
         if attachment.connection is connection:
             self._lose(attachment, connection)
 
-    def _lose(self, attachment: Attachment, connection: Connection) -> None:
+    def _lose(self, attachment: Attachment, connection: RegisteredConnection) -> None:
         """Replace the lost active connection of an interior router."""
         self.lost += 1
         bears = attachment is self.attachment
@@ -218,7 +218,7 @@ class Uplink(Subsystem):
             if not self.uses(other) and self._wanted(other):
                 self._attach(other)
 
-    def _of(self, connection: Connection) -> Attachment | None:
+    def _of(self, connection: RegisteredConnection) -> Attachment | None:
         """Return the interior router at which a connection is in use, if any."""
         number = connection.number
         return next((each for each in self._attachments if number in each.proxies.members), None)
@@ -233,7 +233,7 @@ class Uplink(Subsystem):
 
     # Users
 
-    def _user_changed(self, record: Record) -> None:
+    def _user_changed(self, record: AddressRecord) -> None:
         for attachment in self._attachments:
             attachment.proxies.user_changed(record)
 
@@ -288,7 +288,7 @@ class Uplink(Subsystem):
         return min(*own, *(each.deadline for each in self._attachments), NEVER)
 
 
-def _bundled(attachment: Attachment, connection: Connection) -> bool:
+def _bundled(attachment: Attachment, connection: RegisteredConnection) -> bool:
     """Return whether a connection leads to the same interior router, and that router supports bundles."""
     if attachment.container != (connection.container or "") or not takes_bundles(connection):
         return False

@@ -14,7 +14,7 @@ from router.config.roles import ROUTE_CONTAINER
 from router.control.message import Message
 from router.log import Log
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.containers import Containers, name_of
 from supervisor.subsystem import Subsystem
 
@@ -36,15 +36,15 @@ class LinkAddress:
         self.add_prefix = first.add_prefix or ""
         self.delete_prefix = first.delete_prefix or ""
         self.routes = 0
-        self.connections: deque[Connection] = deque()  # in rotation order, next choice first
-        self._serving: dict[Connection, int] = {}  # number of active link routes by connection
+        self.connections: deque[RegisteredConnection] = deque()  # in rotation order, next choice first
+        self._serving: dict[RegisteredConnection, int] = {}  # number of active link routes by connection
 
     @property
     def containers(self) -> int:
         """Return the number of connections that serve this address."""
         return len(self.connections)
 
-    def choose(self) -> Connection | None:
+    def choose(self) -> RegisteredConnection | None:
         """Return the next connection in rotation (brokers-and-edge.md LR-10), or None if no connection serves the
         address.
         """
@@ -55,13 +55,13 @@ class LinkAddress:
                 return chosen
         return None
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: RegisteredConnection) -> None:
         """Count a link route that became active for the connection."""
         self._serving[connection] = self._serving.get(connection, 0) + 1
         if self._serving[connection] == 1:
             self.connections.append(connection)
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: RegisteredConnection) -> None:
         """Count a link route that became inactive for the connection."""
         self._serving[connection] -= 1
         if not self._serving[connection]:
@@ -79,7 +79,7 @@ class LinkRoute:
     __slots__ = ("address", "config", "number", "owner", "serving")
 
     def __init__(
-        self, config: LinkRouteConfig, address: LinkAddress, owner: Connection | None, number: int = 0
+        self, config: LinkRouteConfig, address: LinkAddress, owner: RegisteredConnection | None, number: int = 0
     ) -> None:
         """owner: the connection of the client that created the link route; None for a configured one. number: the
         number that management shows for a link route created by a client.
@@ -88,7 +88,7 @@ class LinkRoute:
         self.address = address
         self.owner = owner
         self.number = number
-        self.serving: list[Connection] = []
+        self.serving: list[RegisteredConnection] = []
 
 
 class LinkRoutes(Subsystem):
@@ -99,7 +99,7 @@ class LinkRoutes(Subsystem):
         self._log = log
         self._trees: dict[str, PatternTree[LinkAddress]] = {IN: PatternTree(), OUT: PatternTree()}
         self._routes: dict[str, LinkRoute] = {}  # by identity, in order of creation
-        self._own: dict[Connection, dict[int, LinkRoute]] = {}  # created by clients, by connection and number
+        self._own: dict[RegisteredConnection, dict[int, LinkRoute]] = {}  # created by clients, by connection and number
         self._addresses: dict[LinkAddress, None] = {}  # in order of creation
         self._local_changed: list[Callable[[LinkAddress], None]] = []
 
@@ -156,7 +156,7 @@ class LinkRoutes(Subsystem):
         """Remove a configured link route. Attached links stay (brokers-and-edge.md LR-7)."""
         self._remove(self._routes.pop(config.identity))
 
-    def _make(self, config: LinkRouteConfig, owner: Connection | None, number: int = 0) -> LinkRoute:
+    def _make(self, config: LinkRouteConfig, owner: RegisteredConnection | None, number: int = 0) -> LinkRoute:
         tree = self._trees[config.direction]
         address = tree.get(config.whole_pattern)
         if address is None:
@@ -177,11 +177,11 @@ class LinkRoutes(Subsystem):
 
     # Link routes created by clients
 
-    def own(self, connection: Connection) -> list[LinkRoute]:
+    def own(self, connection: RegisteredConnection) -> list[LinkRoute]:
         """Return the link routes that a client created for its connection, in order of creation."""
         return list(self._own.get(connection, {}).values())
 
-    def create_for(self, connection: Connection, config: LinkRouteConfig, number: int) -> LinkRoute | None:
+    def create_for(self, connection: RegisteredConnection, config: LinkRouteConfig, number: int) -> LinkRoute | None:
         """Create a link route that a client requests for its connection (brokers-and-edge.md CLR-1).
 
         Returns None if the connection has MAX_PER_CONNECTION already.
@@ -200,7 +200,7 @@ class LinkRoutes(Subsystem):
 
     # Connections
 
-    def connection_opened(self, connection: Connection, message: Message) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Message) -> None:
         if connection.origin.role != ROUTE_CONTAINER:
             return
         for route in self._routes.values():
@@ -210,7 +210,7 @@ class LinkRoutes(Subsystem):
             ):
                 self._activate(route, connection)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         """Remove the connection's own link routes (brokers-and-edge.md CLR-6) and deactivate all others for it."""
         for route in self._own.pop(connection, {}).values():
             self._remove(route)
@@ -219,14 +219,14 @@ class LinkRoutes(Subsystem):
                 if connection in route.serving:
                     self._deactivate(route, connection)
 
-    def _activate(self, route: LinkRoute, connection: Connection) -> None:
+    def _activate(self, route: LinkRoute, connection: RegisteredConnection) -> None:
         route.serving.append(connection)
         route.address.serve(connection)
         if len(route.address.connections) == 1:
             self._report_changed(route.address)
         self._log_event("Activated", route, connection)
 
-    def _deactivate(self, route: LinkRoute, connection: Connection) -> None:
+    def _deactivate(self, route: LinkRoute, connection: RegisteredConnection) -> None:
         route.serving.remove(connection)
         route.address.leave(connection)
         if not route.address.connections:
@@ -237,7 +237,7 @@ class LinkRoutes(Subsystem):
         for changed in self._local_changed:
             changed(address)
 
-    def _log_event(self, event: str, route: LinkRoute, connection: Connection) -> None:
+    def _log_event(self, event: str, route: LinkRoute, connection: RegisteredConnection) -> None:
         by_id = route.owner is not None or route.config.container_id == connection.container
         where = f"container {connection.container}" if by_id else f"connection {name_of(connection)}"
         self._log.info("ROUTER_CORE", f"Link Route {event} '{route.config.name}' on {where}")

@@ -17,7 +17,7 @@ from router.config.roles import INTER_ROUTER
 from router.control import messages as control
 from router.control.handlers import Handlers
 from router.linkroute.errors import LINK_LOST
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.linkroutes.targets import NextHop, RouterOf, no_router
 from supervisor.links.attach import NO_ROUTE, Routed
 from supervisor.processes.worker import Worker
@@ -37,13 +37,19 @@ class Pair:
     )  # fmt: skip
 
     def __init__(
-        self, number: int, client: Link, client_link: int, container: Connection, outward: int, hop: NextHop | None
+        self,
+        number: int,
+        client: RegisteredLink,
+        client_link: int,
+        container: RegisteredConnection,
+        outward: int,
+        hop: NextHop | None,
     ) -> None:
         self.number = number
-        self.client: Link | None = client
+        self.client: RegisteredLink | None = client
         self.client_link = client_link  # number that the client's worker gave the link
         self.container = container  # connection of the container, or to the next router
-        self.container_link: Link | None = None
+        self.container_link: RegisteredLink | None = None
         self.outward = outward  # identity of the container's link
         self.hop = hop  # None: the container is connected to this router
         # Only the first router appends the client's container id (brokers-and-edge.md LR-13).
@@ -60,7 +66,7 @@ class Pairs(Subsystem):
         self,
         workers: Mapping[int, Worker],
         take_identity: Callable[[], int],
-        add_link: Callable[[Connection, int, Link, str], None],
+        add_link: Callable[[RegisteredConnection, int, RegisteredLink, str], None],
         router_of: RouterOf = no_router,
     ) -> None:
         """add_link(connection, number, link, text): registers a link; `number` is the one that its worker uses."""
@@ -71,11 +77,11 @@ class Pairs(Subsystem):
         self._pairs: dict[int, Pair] = {}
         self._by_link: dict[int, Pair] = {}  # by identity of either link, until that link is dropped
         # pairs without the container's link yet, by container connection
-        self._making: dict[Connection, dict[int, Pair]] = {}
+        self._making: dict[RegisteredConnection, dict[int, Pair]] = {}
         self._rounds: Counter[tuple[str, bool]] = Counter()  # unanswered links from routers, by name and direction
         self._next = 1
 
-    def begin(self, worker: Worker, client: Link, message: control.Attach, decision: Routed) -> None:
+    def begin(self, worker: Worker, client: RegisteredLink, message: control.Attach, decision: Routed) -> None:
         """Make the container's worker attach the second link of a pair, for a client's attach that goes to a
         container.
         """
@@ -136,7 +142,7 @@ class Pairs(Subsystem):
         client = pair.client
         assert client is not None  # a pair that loses its client before this message is dropped at once
         place = (message.slot, message.gen, connection, worker.index)
-        link = Link(pair.outward, pair.name, not client.consumer, *place)
+        link = RegisteredLink(pair.outward, pair.name, not client.consumer, *place)
         self._by_link[link.identity] = pair
         link.other = client.identity
         link.routed_to = client.routed_to
@@ -187,13 +193,13 @@ class Pairs(Subsystem):
         if pair is not None and link is pair.client:
             self._end_round(pair)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         """Refuse the clients of pairs that still wait for a link of this container."""
         for pair in self._making.pop(connection, {}).values():
             del self._pairs[pair.number]
             self._refuse(pair, *LINK_LOST)
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         pair = self._by_link.pop(link.identity, None)
         if pair is None:
             return
@@ -228,13 +234,13 @@ class Pairs(Subsystem):
                 control.Refused(client.connection.number, pair.client_link, condition, description),
             )
 
-    def _send(self, connection: Connection, message: control.Order) -> None:
+    def _send(self, connection: RegisteredConnection, message: control.Order) -> None:
         """Send a message to the worker of a connection, unless the worker or the connection has ended."""
         worker = None if connection.worker is None else self._workers.get(connection.worker)
         if worker is not None and connection.number in worker.connections:
             worker.outbox.append(message)
 
 
-def from_router(link: Link) -> bool:
+def from_router(link: RegisteredLink) -> bool:
     """Return whether a router attached the link, rather than a client."""
     return link.connection.origin.role == INTER_ROUTER

@@ -14,13 +14,13 @@ from typing import NamedTuple, Protocol
 
 from router.addressing.pattern import PatternTree
 from router.control.messages import Attach
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.linkroutes.local import LinkAddress, LinkRoutes
 from supervisor.linkroutes.remote import RemoteLinkRoutes, RemotePattern
 
 # Function from the number of an inter-router connection to the connection and whether its peer is Sluice. Returns None
 # if the connection has ended.
-RouterOf = Callable[[int], tuple[Connection, bool] | None]
+RouterOf = Callable[[int], tuple[RegisteredConnection, bool] | None]
 
 
 def no_router(number: int) -> None:
@@ -58,7 +58,7 @@ class Match(NamedTuple):
 class Target(NamedTuple):
     """Target of a link."""
 
-    connection: Connection
+    connection: RegisteredConnection
     address: LinkAddress | None  # link-route address of the container; None if the target is a router
     hop: NextHop | None  # None: the container is connected to this router
 
@@ -126,7 +126,7 @@ class Targets:
             return Target(hop[0], None, NextHop(hop[1], [destination, *passed, self._id]))
         return None
 
-    def _next_hop(self, links: tuple[int, ...], conn: int) -> tuple[Connection, bool] | None:
+    def _next_hop(self, links: tuple[int, ...], conn: int) -> tuple[RegisteredConnection, bool] | None:
         """Return one of several connections to a router, always the same one for links of the connection `conn`.
 
         This keeps the order of links that belong to one transaction.

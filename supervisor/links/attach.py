@@ -28,10 +28,10 @@ from router.addressing.settings import LOCAL as SCOPE_LOCAL
 from router.config.roles import EDGE as EDGE_ROLE
 from router.config.roles import INTER_EDGE, INTER_ROUTER
 from router.control.messages import Attach
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import AddressTooLongError, Table, TableFullError
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable, AddressTooLongError, TableFullError
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.linkroutes.targets import NextHop, Targets
 from supervisor.subsystem import Subsystem
 
@@ -46,7 +46,7 @@ class Refused(NamedTuple):
 class Accepted(NamedTuple):
     """Decision to accept an attach. `record` is None for an anonymous link."""
 
-    record: Record | None = None
+    record: AddressRecord | None = None
     generated: str | None = None  # generated address of a dynamic terminus
     to: str | None = None  # address for the `to` annotation of incoming messages
     phase: int = 0
@@ -62,7 +62,7 @@ class Accepted(NamedTuple):
 class Routed(NamedTuple):
     """Decision to route an attach to a container. `connection` leads to the container or to the next hop."""
 
-    connection: Connection
+    connection: RegisteredConnection
     # Address sent to the container in place of the client's; None: unchanged. For a dynamic node, the address in its
     # properties is replaced.
     address: str | None
@@ -130,7 +130,7 @@ class Attaching(Subsystem):
         router_id: str,
         mode: str,
         settings: AddressSettings,
-        table: Table,
+        table: AddressTable,
         targets: Targets | None = None,
         *,
         resumable: bool = True,
@@ -262,7 +262,7 @@ class Attaching(Subsystem):
             return None
         return None if found in self._refusals or found in self._sources else found
 
-    def route_beyond(self, message: Attach, connection: Connection, served: bool) -> Routed | Refused:
+    def route_beyond(self, message: Attach, connection: RegisteredConnection, served: bool) -> Routed | Refused:
         """Decide, on an edge router, about an attach for a link route of its interior router (brokers-and-edge.md
         ED-18).
         """
@@ -304,7 +304,7 @@ class Attaching(Subsystem):
         if self._settings.lookup(name).scope == SCOPE_LOCAL:
             return NO_ROUTE
         found = self._bind_mobile(name, name, None, True, capabilities, True)
-        if isinstance(found, Accepted) and found.record is not None and found.record.at_peers >= MOST_PEERS:
+        if isinstance(found, Accepted) and found.record is not None and found.record.consumers_at_peers >= MOST_PEERS:
             return TOO_MANY_PEERS
         return found
 
@@ -315,7 +315,7 @@ class Attaching(Subsystem):
         record = self._table.records.get(key(EDGE, edge_id)) or self._elsewhere(key(EDGE, edge_id), BALANCED)
         return Accepted(record, link_type=DOWNLINK)
 
-    def _elsewhere(self, record_key: str, treatment: str) -> Record:
+    def _elsewhere(self, record_key: str, treatment: str) -> AddressRecord:
         """Create a record for an address whose destination is another router."""
         default = self._settings.default
         record = self._table.create(record_key, treatment, default.priority, default.overflow)

@@ -12,11 +12,11 @@ from router.config.entities import AutoLinkConfig, Configuration
 from router.config.roles import ROUTE_CONTAINER
 from router.control.message import Message
 from router.log import INFO, WARNING, Log
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import Table, TableFullError
+from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.connections.containers import Containers
 from supervisor.links.attach import TABLE_FULL, Accepted, Refused
 from supervisor.links.initiated import InitiatedLinks
@@ -56,7 +56,7 @@ class AutoLinks(Subsystem):
         containers: Containers,
         initiated_links: InitiatedLinks,
         settings: Settings,
-        table: Table,
+        table: AddressTable,
         waker: Waker,
         log: Log,
     ) -> None:
@@ -108,7 +108,7 @@ class AutoLinks(Subsystem):
         link = self._links.get(config.identity)
         return Shown(None, State.INACTIVE.value, None) if link is None else link.shown()
 
-    def connection_opened(self, connection: Connection, message: Message) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Message) -> None:
         if connection.origin.role != ROUTE_CONTAINER:
             return
         for link in self._links.values():
@@ -116,7 +116,7 @@ class AutoLinks(Subsystem):
             if connection in self.containers.matching(config.container_id, config.connection):
                 link.activate(connection)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         for link in self._links.values():
             link.deactivate(connection)
 
@@ -144,12 +144,12 @@ class _AutoLink:
         where = f"connection {config.connection}" if config.connection else f"container {config.container_id}"
         return f"'{config.name}' on {where}"
 
-    def activate(self, connection: Connection) -> None:
+    def activate(self, connection: RegisteredConnection) -> None:
         """Attach the link to a matching container that has connected."""
         self._legs[connection.number] = leg = _Leg(self, connection)
         leg.attach()
 
-    def deactivate(self, connection: Connection) -> None:
+    def deactivate(self, connection: RegisteredConnection) -> None:
         """Drop the link on a connection that has closed."""
         leg = self._legs.pop(connection.number, None)
         if leg is not None:
@@ -189,7 +189,7 @@ class _AutoLink:
         to = None if self.outgoing else config.address
         return Accepted(record, to=to, phase=phase, fallback=self.outgoing or not config.fallback)
 
-    def _open(self) -> Record | None:
+    def _open(self) -> AddressRecord | None:
         """Return the record of the address, or None if the address is too long or the table is full."""
         config, owner = self.config, self.owner
         if too_long(config.address):
@@ -201,7 +201,7 @@ class _AutoLink:
         except TableFullError:
             return None
 
-    def _hold(self) -> Record | None:
+    def _hold(self) -> AddressRecord | None:
         """Hold the record of the address while the auto link exists."""
         record = self._open()
         if record is not None:
@@ -216,10 +216,10 @@ class _Leg:
 
     __slots__ = ("_identity", "_parent", "_timer", "connection", "link", "state")
 
-    def __init__(self, parent: _AutoLink, connection: Connection) -> None:
+    def __init__(self, parent: _AutoLink, connection: RegisteredConnection) -> None:
         self.connection = connection
         self.state = State.INACTIVE
-        self.link: Link | None = None
+        self.link: RegisteredLink | None = None
         self._parent = parent
         self._identity: int | None = None  # identity of the requested link, until the link ends
         self._timer: Cancellable | None = None
@@ -232,11 +232,11 @@ class _Leg:
         self._identity = parent.owner.initiated_links.attach(self.connection, parent.outgoing, address, self)
         parent.log_event("Auto Link Activated")
 
-    def begun(self, link: Link) -> None:
+    def begun(self, link: RegisteredLink) -> None:
         """Store the link, now that its attach has been sent."""
         self.link = link
 
-    def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
         """Bind the link when the peer has answered."""
         if not active and self._parent.outgoing:
             return None

@@ -8,9 +8,9 @@ from router.amqp.errors import INVALID_FIELD
 from router.control import messages as control
 from router.control.handlers import Handlers
 from router.policy.decisions import LINK_TEXT, UNAUTHORIZED
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import Table
-from supervisor.connections.connections import Connection, Link
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.interior import Edges
 from supervisor.edge.lookups import Beyond
 from supervisor.edge.uplink import Uplink
@@ -26,7 +26,7 @@ from supervisor.subsystem import Events, Subsystem
 ESCAPES_TEXT: Final = "The address of a tenant has one scheme at most"
 
 # Attach answer that waits for acknowledgements: worker, link, answer.
-Waiting = tuple[Worker, Link, control.Attached]
+Waiting = tuple[Worker, RegisteredLink, control.Attached]
 
 
 class LinkHandler(Subsystem):
@@ -34,16 +34,16 @@ class LinkHandler(Subsystem):
 
     def __init__(
         self,
-        table: Table,
+        table: AddressTable,
         epochs: Epochs[Waiting],
         attaching: Attaching,
         links: Links,
         initiated_links: InitiatedLinks,
         pairs: Pairs,
         policy: Policy,
-        usable: Callable[[Connection], bool],
+        usable: Callable[[RegisteredConnection], bool],
         take_identity: Callable[[], int],
-        attached: Callable[[Connection, Record, bool], None],
+        attached: Callable[[RegisteredConnection, AddressRecord, bool], None],
         events: Events,
         edges: Edges | None = None,
         uplink: Uplink | None = None,
@@ -120,7 +120,7 @@ class LinkHandler(Subsystem):
             self._policy.detached(connection.number, number)
             worker.outbox.append(control.Refused(connection.number, number, decision.condition, decision.description))
             return
-        link = Link(
+        link = RegisteredLink(
             self._take_identity(),
             message.name,
             message.dir == "out",
@@ -154,7 +154,13 @@ class LinkHandler(Subsystem):
             self._edges.tracked(connection, link)
 
     def _accept(
-        self, worker: Worker, connection: Connection, number: int, link: Link, record: Record, decision: Accepted
+        self,
+        worker: Worker,
+        connection: RegisteredConnection,
+        number: int,
+        link: RegisteredLink,
+        record: AddressRecord,
+        decision: Accepted,
     ) -> None:
         answer = control.Attached(
             conn=connection.number,
@@ -197,7 +203,12 @@ class LinkHandler(Subsystem):
             self._edges.missed(connection)
 
     def _bind(
-        self, worker: Worker, connection: Connection, link: Link, record: Record, answer: control.Attached
+        self,
+        worker: Worker,
+        connection: RegisteredConnection,
+        link: RegisteredLink,
+        record: AddressRecord,
+        answer: control.Attached,
     ) -> None:
         """Make a link a user of its address, and delay the answer until the workers have the change."""
         self._attached(connection, record, link.consumer)
@@ -228,7 +239,7 @@ class LinkHandler(Subsystem):
                 return
         self._answer(worker, link, answer, record.epoch)
 
-    def _answer(self, worker: Worker, link: Link, answer: control.Attached, epoch: int) -> None:
+    def _answer(self, worker: Worker, link: RegisteredLink, answer: control.Attached, epoch: int) -> None:
         """Answer an attach once the link's worker has acknowledged an epoch."""
         if epoch > self._epochs.acknowledged(worker.index):
             self._epochs.when_one(worker.index, epoch, (worker, link, answer))

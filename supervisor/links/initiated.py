@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol
 from msgspec import Struct
 
 from router.control import messages
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.links.attach import Accepted, Refused
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
@@ -38,10 +38,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class Owner(Protocol):
     """Requester of a link that the router attached."""
 
-    def begun(self, link: Link) -> None:
+    def begun(self, link: RegisteredLink) -> None:
         """Take note that the attach has been sent."""
 
-    def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
         """Return the binding of the link after the peer's answer, or the reason to close the link.
 
         active: the peer's answer has an address. address: an address that the peer has generated. Returns None if the
@@ -60,18 +60,20 @@ class InitiatedLinks(Subsystem):
 
     __slots__ = ("_asked", "_owners", "_send", "_take_identity")
 
-    def __init__(self, take_identity: Callable[[], int], send: Callable[[Connection, messages.Order], None]) -> None:
+    def __init__(
+        self, take_identity: Callable[[], int], send: Callable[[RegisteredConnection, messages.Order], None]
+    ) -> None:
         """send: sends a message to the worker of a connection."""
         self._take_identity = take_identity
         self._send = send
         self._owners: dict[int, Owner] = {}  # by identity of the link
         self._asked: dict[int, set[int]] = {}  # identities of requested links, by connection number
 
-    def attach(self, connection: Connection, outgoing: bool, address: str, owner: Owner) -> int:
+    def attach(self, connection: RegisteredConnection, outgoing: bool, address: str, owner: Owner) -> int:
         """Attach a link and return its identity. outgoing: the router sends. address: of the peer's terminus."""
         return self.attach_wanted(connection, outgoing, Wanted(address=address), owner)
 
-    def attach_wanted(self, connection: Connection, outgoing: bool, wanted: Wanted, owner: Owner) -> int:
+    def attach_wanted(self, connection: RegisteredConnection, outgoing: bool, wanted: Wanted, owner: Owner) -> int:
         """Attach a link with special properties, between an edge and an interior router, and return its identity."""
         identity = self._take_identity()
         self._owners[identity] = owner
@@ -96,24 +98,24 @@ class InitiatedLinks(Subsystem):
         )
         return identity
 
-    def detach(self, connection: Connection, identity: int, *, quiet: bool = False) -> None:
+    def detach(self, connection: RegisteredConnection, identity: int, *, quiet: bool = False) -> None:
         """Close a link without further calls to its owner. quiet: close only after its deliveries are settled."""
         self._forget(connection, identity)
         self._close(connection, identity, quiet=quiet)
 
     def _close(
-        self, connection: Connection, identity: int, error: Refused | None = None, *, quiet: bool = False
+        self, connection: RegisteredConnection, identity: int, error: Refused | None = None, *, quiet: bool = False
     ) -> None:
         condition, description = (None, None) if error is None else error
         self._send(connection, messages.Unlink(connection.number, identity, condition, description, quiet))
 
-    def begun(self, link: Link) -> None:
+    def begun(self, link: RegisteredLink) -> None:
         """Notify the owner that the attach has been sent."""
         owner = self._owners.get(link.identity)
         if owner is not None:
             owner.begun(link)
 
-    def answered(self, link: Link, active: bool, address: str | None) -> Accepted | None:
+    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | None:
         """Notify the owner of the peer's answer, and return the binding of the link, or None."""
         owner = self._owners.get(link.identity)
         decision = None if owner is None else owner.answered(link, active, address)
@@ -123,18 +125,18 @@ class InitiatedLinks(Subsystem):
         self.ended(link.connection, link.identity, decision.description)
         return None
 
-    def ended(self, connection: Connection, identity: int, error: str | None) -> None:
+    def ended(self, connection: RegisteredConnection, identity: int, error: str | None) -> None:
         """Notify the owner that a link has ended or was never attached."""
         owner = self._owners.get(identity)
         if owner is not None:
             self._forget(connection, identity)
             owner.ended(error)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         for identity in self._asked.pop(connection.number, ()):
             self._owners.pop(identity, None)
 
-    def _forget(self, connection: Connection, identity: int) -> None:
+    def _forget(self, connection: RegisteredConnection, identity: int) -> None:
         self._owners.pop(identity, None)
         asked = self._asked.get(connection.number)
         if asked is not None:
@@ -148,7 +150,7 @@ def make_name() -> str:
     return "qdlink." + secrets.token_bytes(_RANDOM_PART).translate(_CHARACTER_OF).decode()
 
 
-def initiated_link(worker: Worker, connection: Connection, message: messages.Initiated) -> Link:
+def initiated_link(worker: Worker, connection: RegisteredConnection, message: messages.Initiated) -> RegisteredLink:
     """Return the link that an `initiated` message describes."""
     outgoing = message.dir == "out"
-    return Link(message.ref, message.name, outgoing, message.slot, message.gen, connection, worker.index)
+    return RegisteredLink(message.ref, message.name, outgoing, message.slot, message.gen, connection, worker.index)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 from router.control.ops import Op
 from router.log import Log
-from supervisor.addresses.table import Table
-from supervisor.connections.connections import Connection, Link, log_attached
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink, log_attached
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
 
@@ -13,16 +13,16 @@ from supervisor.subsystem import Subsystem
 class Links(Subsystem):
     """All links. Owner: the core."""
 
-    def __init__(self, table: Table, log: Log) -> None:
-        self.by_identity: dict[int, Link] = {}  # in order of attach
+    def __init__(self, table: AddressTable, log: Log) -> None:
+        self.by_identity: dict[int, RegisteredLink] = {}  # in order of attach
         self._table = table
         self._log = log
-        self._added: list[Callable[[Link], object]] = []
+        self._added: list[Callable[[RegisteredLink], object]] = []
 
     def __len__(self) -> int:
         return len(self.by_identity)
 
-    def add(self, connection: Connection, number: int, link: Link, text: str) -> None:
+    def add(self, connection: RegisteredConnection, number: int, link: RegisteredLink, text: str) -> None:
         """Register a link. number: the number that its worker uses. text: description of the termini, for the log."""
         link.number = number
         connection.links[number] = self.by_identity[link.identity] = link
@@ -30,11 +30,11 @@ class Links(Subsystem):
         for added in self._added:
             added(link)
 
-    def when_added(self, added: Callable[[Link], object]) -> None:
+    def when_added(self, added: Callable[[RegisteredLink], object]) -> None:
         """Call `added` for each new link. The link may not have an address yet."""
         self._added.append(added)
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         link.closed = True
         self.by_identity.pop(link.identity, None)
         record = link.record

@@ -17,7 +17,7 @@ from router.control.codec import ControlError, decode_handover, encode_handover
 from router.control.handover import Handover, Moved
 from router.log import ERROR, INFO, WARNING, Log
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
 from supervisor.listeners.pace import Pace, waiting
 from supervisor.listeners.placement import Placements
@@ -164,7 +164,9 @@ class Acceptor(Subsystem):
         self._closed = False  # closed for good, because the router exits
         self._paused = False
         self._reserve: FileIO | None = _open_reserve()
-        self._waiting: deque[tuple[Connection, socket.socket]] = deque()  # connections that no worker can take now
+        self._waiting: deque[tuple[RegisteredConnection, socket.socket]] = (
+            deque()
+        )  # connections that no worker can take now
         self._proxies = Proxies(loop)
 
     def commit(self, change: ConfigurationChange) -> None:
@@ -399,7 +401,7 @@ class Acceptor(Subsystem):
         elif accepted is not None:
             accepted.close()
 
-    def give(self, connection: Connection, accepted: socket.socket, to: Worker | None = None) -> None:
+    def give(self, connection: RegisteredConnection, accepted: socket.socket, to: Worker | None = None) -> None:
         """Hand over a connection without worker: from a connector, or not taken by a worker that crashed.
 
         to: the preferred worker. Another one is chosen if it cannot take the connection.
@@ -415,7 +417,7 @@ class Acceptor(Subsystem):
         self._connections.move(connection, worker)
         self._hand_over(worker, connection, accepted)
 
-    def _hand_over(self, worker: Worker, connection: Connection, accepted: socket.socket) -> None:
+    def _hand_over(self, worker: Worker, connection: RegisteredConnection, accepted: socket.socket) -> None:
         try:
             if connection.origin.role == INTER_ROUTER:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_OCTETS)
@@ -432,7 +434,7 @@ class Acceptor(Subsystem):
         assert worker.handover is not None
         self._loop.add_writer(worker.handover, self._unstick, worker)
 
-    def _send(self, worker: Worker, connection: Connection, accepted: socket.socket) -> bool:
+    def _send(self, worker: Worker, connection: RegisteredConnection, accepted: socket.socket) -> bool:
         """Write a connection to the hand-over socket. Returns False if the socket is full.
 
         Raises OSError or ControlError if this connection cannot be handed over at all.
@@ -478,7 +480,9 @@ class Acceptor(Subsystem):
             self._give_up(connection, accepted, failure)
         self.resume()
 
-    def _give_up(self, connection: Connection, accepted: socket.socket, error: OSError | ControlError) -> None:
+    def _give_up(
+        self, connection: RegisteredConnection, accepted: socket.socket, error: OSError | ControlError
+    ) -> None:
         """Drop a connection that cannot be handed over to any worker."""
         accepted.close()
         reason = getattr(error, "strerror", None) or str(error)
@@ -491,8 +495,8 @@ class Acceptor(Subsystem):
         for connection, accepted in self._taken_back(worker):
             self.give(connection, accepted)
 
-    def _taken_back(self, worker: Worker) -> list[tuple[Connection, socket.socket]]:
-        found: list[tuple[Connection, socket.socket]] = []
+    def _taken_back(self, worker: Worker) -> list[tuple[RegisteredConnection, socket.socket]]:
+        found: list[tuple[RegisteredConnection, socket.socket]] = []
         while worker.untaken is not None:
             try:
                 data, descriptors, _, _ = socket.recv_fds(worker.untaken, MAX_HANDOVER, 1)

@@ -14,8 +14,8 @@ from router.addressing.address import MOBILE
 from router.config.entities import ListenerConfig
 from router.config.roles import NORMAL
 from router.control.messages import Opened
-from supervisor.addresses.record import Record
-from supervisor.connections.connections import Connection
+from supervisor.addresses.record import AddressRecord
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners.placement import Placements
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
@@ -59,7 +59,7 @@ class Affinity(Subsystem):
 
     # Connections that sent their open
 
-    def place(self, connection: Connection) -> bool:
+    def place(self, connection: RegisteredConnection) -> bool:
         """Return whether a connection that sent its open is to move to another worker.
 
         If it is, a call of `left` or `stays` follows.
@@ -77,16 +77,16 @@ class Affinity(Subsystem):
         self._coming[best] += 1
         return True
 
-    def left(self, connection: Connection) -> Worker | None:
+    def left(self, connection: RegisteredConnection) -> Worker | None:
         """Return the new worker of a connection that has left its old one; None if that worker has exited."""
         self.moved += 1
         return self._workers.get(self._arrive(connection))
 
-    def stays(self, connection: Connection) -> None:
+    def stays(self, connection: RegisteredConnection) -> None:
         """Cancel the move of a connection that could not leave its worker."""
         self._arrive(connection)
 
-    def _arrive(self, connection: Connection) -> int:
+    def _arrive(self, connection: RegisteredConnection) -> int:
         """End the move of a connection, and return the index of its new worker, or -1 if it was not moving."""
         before, to = self._moving.pop(connection.number, (-1, -1))
         if to >= 0:
@@ -94,7 +94,7 @@ class Affinity(Subsystem):
             self._coming[to] -= 1
         return to
 
-    def _movable(self, connection: Connection) -> bool:
+    def _movable(self, connection: RegisteredConnection) -> bool:
         """Return whether a connection may move: it uses neither TLS nor WebSocket, and no placement applies."""
         origin = connection.origin
         return (
@@ -128,7 +128,7 @@ class Affinity(Subsystem):
 
     # Links of clients
 
-    def attached(self, connection: Connection, record: Record, receives: bool) -> None:
+    def attached(self, connection: RegisteredConnection, record: AddressRecord, receives: bool) -> None:
         """Remember the end of an address that a newly attached link of a client uses."""
         client = connection.container or "", connection.user
         texts = (record.key, client[0], client[1] or "")
@@ -152,7 +152,7 @@ class Affinity(Subsystem):
             self._clients.popitem(last=False)
         self._count(connection, connection.worker, (end,))
 
-    def _count(self, connection: Connection, worker: int, ends: Mapping[End, None] | tuple[End, ...]) -> None:
+    def _count(self, connection: RegisteredConnection, worker: int, ends: Mapping[End, None] | tuple[End, ...]) -> None:
         """Count ends of a connection on its present or future worker."""
         before = self._counted.get(connection.number)
         if before is not None and before[0] != worker:
@@ -164,7 +164,7 @@ class Affinity(Subsystem):
                 counted.add(end)
                 self._ends.setdefault(end, Counter())[worker] += 1
 
-    def _discount(self, connection: Connection) -> None:
+    def _discount(self, connection: RegisteredConnection) -> None:
         worker, ends = self._counted.pop(connection.number, (-1, set()))
         for end in ends:
             counts = self._ends[end]
@@ -176,11 +176,11 @@ class Affinity(Subsystem):
 
     # Subsystem
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         """Move the counts of a connection to the worker on which it opened."""
         if connection.number in self._counted and connection.worker is not None:
             self._count(connection, connection.worker, ())
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         self._arrive(connection)
         self._discount(connection)

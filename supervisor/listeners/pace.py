@@ -44,7 +44,7 @@ class Pace:
         work: Callable[[], float] = time.process_time,
     ) -> None:
         """heard: returns whether established clients are active. work: CPU time of the supervisor, seconds."""
-        self._heard = heard
+        self._clients_active = heard
         self._cores = cores or len(os.sched_getaffinity(0))
         self._clock = clock
         self._work = work
@@ -59,7 +59,7 @@ class Pace:
 
         most: limit if the rate is not restricted.
         """
-        if crowd <= CROWD or not self._heard():
+        if crowd <= CROWD or not self._clients_active():
             return most
         now, worked = self._clock(), self._work()
         if now - self._seen > LULL:

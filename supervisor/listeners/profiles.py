@@ -10,7 +10,7 @@ from typing import Final
 
 from router.config.entities import ConnectorConfig, ListenerConfig
 from router.control.ops import Op, ProfileGone, ProfileOp
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.configuration.ops import profile_op
 from supervisor.subsystem import Subsystem
 
@@ -30,7 +30,7 @@ class ListenerProfiles(Subsystem):
     """All profiles by key. Owner: the core."""
 
     def __init__(
-        self, table: Table, listeners: Iterable[ListenerConfig], asks_for_sasl: Callable[[ListenerConfig], bool]
+        self, table: AddressTable, listeners: Iterable[ListenerConfig], asks_for_sasl: Callable[[ListenerConfig], bool]
     ) -> None:
         """Create the profiles of the initial listeners, with the listeners' names as keys. asks_for_sasl:
         see Profile.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from router.addressing.address import CONTROL_KEYS, FLOODED, TOPOLOGICAL
 from router.addressing.settings import BALANCED
 from router.policy.management import SERVED
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.linkroutes.local import LinkAddress
 from supervisor.linkroutes.remote import RemoteLinkAddress
 from supervisor.management import values
@@ -26,7 +26,7 @@ class LinkKey(NamedTuple):
 class Row(NamedTuple):
     """Address with its present counters."""
 
-    record: Record
+    record: AddressRecord
     counters: Mapping[str, int]
     containers: int  # connections that serve a link-route address
     remotes: Sequence[int]  # indexes of reachable routers with destinations
@@ -40,8 +40,8 @@ _NOTHING: Final = dict.fromkeys(
 )  # fmt: skip
 
 
-def _link_record(key: str) -> Record:
-    return Record(0, key, "linkBalanced", None, "")
+def _link_record(key: str) -> AddressRecord:
+    return AddressRecord(0, key, "linkBalanced", None, "")
 
 
 def _in_process(row: Row) -> bytes:
@@ -121,7 +121,7 @@ class Addresses(CoreType):
         "deliveriesRedirectedToFallback": _counter("redirected"),
     }
 
-    def rows(self) -> Iterable[Record | LinkKey]:
+    def rows(self) -> Iterable[AddressRecord | LinkKey]:
         """Return all addresses, those of link routes last."""
         records = self.context.core.table.records
         return [*(record for key, record in records.items() if key not in SERVED), *self._link_keys().values()]
@@ -136,7 +136,7 @@ class Addresses(CoreType):
                 found[address.key] = LinkKey(address.key, None if here is None else here.here, address)
         return found
 
-    def row(self, item: Record | LinkKey) -> Row | None:
+    def row(self, item: AddressRecord | LinkKey) -> Row | None:
         """Return the row of an address with the sums over all workers, or None if the address is gone."""
         if isinstance(item, LinkKey):
             here, there = item.here, item.there
@@ -158,7 +158,7 @@ class Addresses(CoreType):
         routers = self.context.core.routers
         return () if routers is None else tuple(index for index in remotes if routers.links_of(index))
 
-    def find(self, identity: str | None, name: str | None) -> Record | LinkKey:
+    def find(self, identity: str | None, name: str | None) -> AddressRecord | LinkKey:
         """Return the address with this key."""
         wanted = identity if identity is not None else name or ""
         found = self.context.core.table.records.get(wanted) or self._link_keys().get(wanted)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from router.addressing.pattern import MAX_TOKENS, address_tokens
 from router.config.entities import LinkRouteConfig
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.linkroutes.local import IN, OUT, LinkRoute
 from supervisor.management import values
 from supervisor.management.context import Context
@@ -45,7 +45,7 @@ class ConnectionLinkRoutes(CoreType):
         super().__init__(context)
         self._routes = context.core.link_routes
 
-    def _connection(self, request: Request) -> Connection | None:
+    def _connection(self, request: Request) -> RegisteredConnection | None:
         """Return the connection of a request, or None if the request came through another router or the connection is
         gone.
 
@@ -102,7 +102,7 @@ class ConnectionLinkRoutes(CoreType):
         return Response(NO_CONTENT)
 
 
-def _config(request: Request, connection: Connection) -> LinkRouteConfig:
+def _config(request: Request, connection: RegisteredConnection) -> LinkRouteConfig:
     """Return the link route that a request describes, with checks in the order of 1.19. Raises StatusError."""
     body = request.body()
     if not isinstance(body, dict):

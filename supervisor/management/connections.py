@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
 from supervisor.management.request import Request
@@ -21,7 +21,7 @@ _OUT: Final = values.string("out")
 class Row(NamedTuple):
     """Connection with sums over its links; times are CLOCK_MONOTONIC in ns."""
 
-    connection: Connection
+    connection: RegisteredConnection
     now: int
     last_delivery: int  # 0: no delivery yet
     active: bool  # False: an edge router's connection that is a standby uplink
@@ -87,11 +87,11 @@ class Connections(CoreType):
         "cost": _cost,
     }
 
-    def rows(self) -> Iterable[Connection]:
+    def rows(self) -> Iterable[RegisteredConnection]:
         """Return all open connections."""
         return self.context.core.connections.opened.values()
 
-    def row(self, item: Connection) -> Row | None:
+    def row(self, item: RegisteredConnection) -> Row | None:
         """Return the row of a connection with the counters of its links, or None if the connection is gone."""
         if self.context.core.connections.opened.get(item.number) is not item:
             return None
@@ -108,7 +108,7 @@ class Connections(CoreType):
                     incoming += counters["deliveries"]
         return Row(item, time.monotonic_ns(), last, active, incoming, outgoing)
 
-    def find(self, identity: str | None, name: str | None) -> Connection:
+    def find(self, identity: str | None, name: str | None) -> RegisteredConnection:
         """Return the connection with this number. Names are not supported."""
         if identity is None:
             raise StatusError(BAD_REQUEST, "Name not supported. Identity required")
@@ -117,7 +117,7 @@ class Connections(CoreType):
             raise StatusError(NOT_FOUND)
         return found
 
-    def _by_number(self, identity: str | None) -> Connection | None:
+    def _by_number(self, identity: str | None) -> RegisteredConnection | None:
         number = int(identity) if identity is not None and identity.isascii() and identity.isdigit() else None
         return None if number is None else self.context.core.connections.opened.get(number)
 
@@ -152,7 +152,7 @@ class Connections(CoreType):
         core.settings.when_in_force(lambda: self.context.answer(request, response))
         return None
 
-    def _close(self, connection: Connection, request: Request) -> None:
+    def _close(self, connection: RegisteredConnection, request: Request) -> None:
         """Close a connection after the answer has been sent, possibly over the same connection."""
         connection.closing = True
         by = "" if request.connection is None else f" from connection [C{request.connection}]"

@@ -30,9 +30,9 @@ from router.addressing.pattern import PatternError
 from router.addressing.settings import UNAVAILABLE, Setting
 from router.config import roles
 from router.stalls.reason import Reason, Word
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.configuration.ops import address_entry
-from supervisor.connections.connections import DATA, Link
+from supervisor.connections.connections import DATA, RegisteredLink
 from supervisor.management.context import Context
 from supervisor.management.explain_brokers import add_brokers
 from supervisor.management.explain_uplink import add_peers, add_uplink
@@ -126,7 +126,7 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     return Response.of(OK, body)
 
 
-def _records(context: Context, cls: str, name: str) -> Iterator[Record]:
+def _records(context: Context, cls: str, name: str) -> Iterator[AddressRecord]:
     """Iterate over the records of an address; for a mobile address, over all phases and the fallback instance."""
     for phase in _PHASES if cls == MOBILE else (0,):
         record = context.core.table.records.get(key(cls, name, phase))
@@ -163,7 +163,7 @@ def _entity(context: Context, pattern: str | None) -> str | None:
     return None
 
 
-def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
+def _record(context: Context, record: AddressRecord, limit: int) -> dict[str, Any]:
     """Return one record: treatment, users other than links, counters, and empty lists for its links."""
     counters = context.region.address_totals(record.id)
     return {
@@ -192,7 +192,7 @@ def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
     }
 
 
-def _remotes(context: Context, record: Record, limit: int) -> list[dict[str, Any]]:
+def _remotes(context: Context, record: AddressRecord, limit: int) -> list[dict[str, Any]]:
     """Return the routers with destinations, nearest first.
 
     Each has its id, next hop (None: no path), cost, and the number of unsettled deliveries to it.
@@ -217,7 +217,7 @@ def _remotes(context: Context, record: Record, limit: int) -> list[dict[str, Any
 
 def _add_links(
     context: Context,
-    records: dict[int, Record],
+    records: dict[int, AddressRecord],
     found: dict[int, dict[str, Any]],
     stalls: Stalls,
     limit: int,
@@ -263,14 +263,16 @@ def _add_links(
     return further
 
 
-def _is_beyond(link: Link, hops: set[str], routed: str | None) -> bool:
+def _is_beyond(link: RegisteredLink, hops: set[str], routed: str | None) -> bool:
     """Return whether a link without record carries messages to the address: to a next hop, or by a link route."""
     if link.kind == DATA:
         return link.consumer and str(link.connection.number) in hops
     return routed is not None and link.routed_to is not None and normalise(link.routed_to) == routed
 
 
-def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], stall: Stall | None, limit: int) -> None:
+def _add_link(
+    row: dict[str, Any], link: RegisteredLink, counters: dict[str, Any], stall: Stall | None, limit: int
+) -> None:
     since = counters["blocked_since"]
     waits = (time.monotonic_ns() - since) / 1e9 if since else None
     kind = "consumer" if link.consumer else "producer"

@@ -4,20 +4,20 @@ from typing import Any
 
 from router.addressing.address import EDGE, LOCAL, MOBILE, UPLINK, edge_id, key, normalise
 from router.addressing.settings import NETWORK
-from supervisor.addresses.record import Record
-from supervisor.addresses.table import Table
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
 from supervisor.edge.peers import Peers
 from supervisor.edge.uplink import Uplink
 
 
-def add_peers(peers: Peers, table: Table, text: str, record_key: str, verdict: dict[str, Any]) -> bool:
+def add_peers(peers: Peers, table: AddressTable, text: str, record_key: str, verdict: dict[str, Any]) -> bool:
     """Add connected edge routers with consumers of an address to the verdict. text: the address in the request.
 
     Returns True if the address belongs to one of these edge routers.
     """
     edge = edge_id(normalise(text))
     record = None if edge is None else table.records.get(key(EDGE, edge))
-    if record is not None and record.at_peers:
+    if record is not None and record.consumers_at_peers:
         verdict |= {"reachable": True, "verdict": "reachable at another edge router"}
         verdict["findings"] = [f"It is at edge router {way}: messages go there" for way in _ways(peers, record)]
         return True
@@ -28,7 +28,7 @@ def add_peers(peers: Peers, table: Table, text: str, record_key: str, verdict: d
     return False
 
 
-def _ways(peers: Peers, record: Record) -> list[str]:
+def _ways(peers: Peers, record: AddressRecord) -> list[str]:
     """Return descriptions of the edge routers with consumers of an address."""
     found = sorted({(way.cost, way.peer) for way in (record.edges or {}).values() if way.peer})
     return [f"'{peers.container(mark)}' (cost {cost})" for cost, mark in found]

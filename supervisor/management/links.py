@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from router.amqp import codec
 from router.config.roles import INTER_ROUTER
 from supervisor.composition import RouterCore
-from supervisor.connections.connections import Link
+from supervisor.connections.connections import RegisteredLink
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.request import Request
@@ -26,7 +26,7 @@ class Row:
 
     __slots__ = ("core", "counters", "link", "now")
 
-    def __init__(self, core: RouterCore, link: Link, counters: dict[str, Any], now: int) -> None:
+    def __init__(self, core: RouterCore, link: RegisteredLink, counters: dict[str, Any], now: int) -> None:
         self.core = core
         self.link = link
         self.counters = counters
@@ -120,11 +120,11 @@ class Links(CoreType):
         "stallText": _stall_text,
     }
 
-    def rows(self) -> Iterable[Link]:
+    def rows(self) -> Iterable[RegisteredLink]:
         """Return all links."""
         return self.context.core.links.by_identity.values()
 
-    def row(self, item: Link) -> Row | None:
+    def row(self, item: RegisteredLink) -> Row | None:
         """Return the row of a link, or None if the link is gone or its slot reused."""
         if item.closed:
             return None
@@ -133,10 +133,10 @@ class Links(CoreType):
             return None
         return Row(self.context.core, item, counters, time.monotonic_ns())
 
-    def find(self, identity: str | None, name: str | None) -> Link:
+    def find(self, identity: str | None, name: str | None) -> RegisteredLink:
         """Return the link with this number, otherwise the first with the name."""
         links = self.context.core.links.by_identity
-        found: Link | None = None
+        found: RegisteredLink | None = None
         if identity is not None:
             found = links.get(int(identity)) if identity.isascii() and identity.isdigit() else None
         elif name is not None:

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 from router.config import roles
 from router.stalls.reason import Reason, Word
 from supervisor.composition import RouterCore
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 
 _OF_PEERS: Final = {Reason.CREDIT: Word.CREDIT, Reason.WINDOW: Word.WINDOW, Reason.UNREAD: Word.UNREAD}
 _CAUSES: Final = {
@@ -29,7 +29,7 @@ class Stall(NamedTuple):
         return f"{self.text}, for {self.seconds:.0f} s"
 
 
-def find_stall(core: RouterCore, link: Link, counters: dict[str, Any], now: int) -> Stall | None:
+def find_stall(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], now: int) -> Stall | None:
     """Return the stall of a link, or None. counters: of its slot. now: monotonic ns."""
     reason, since = counters["stall"], counters["stall_since"]
     if reason not in _FINDERS:
@@ -43,7 +43,7 @@ def find_stall(core: RouterCore, link: Link, counters: dict[str, Any], now: int)
     return Stall(word, text, max(now - since, 0) / _NS)
 
 
-def peer_of(connection: Connection) -> str:
+def peer_of(connection: RegisteredConnection) -> str:
     """Return a description of the peer of a connection for users."""
     kind = "client"
     if connection.origin.role in roles.BETWEEN_ROUTERS:
@@ -53,19 +53,19 @@ def peer_of(connection: Connection) -> str:
     return f"{kind} '{connection.container}' ({connection.peer}, connection {connection.number})"
 
 
-def _word(connection: Connection, word: Word) -> Word:
+def _word(connection: RegisteredConnection, word: Word) -> Word:
     """Return the word for a stall caused by the peer of a connection."""
     if connection.origin.role in roles.BETWEEN_ROUTERS:
         return Word.HOP
     return Word.BROKER if connection.origin.role == roles.ROUTE_CONTAINER else word
 
 
-def _of_peer(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
+def _of_peer(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     word = _OF_PEERS[Reason(reason)]
     return _word(link.connection, word), f"{peer_of(link.connection)} {_CAUSES[word]}"
 
 
-def _routed(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
+def _routed(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     other = None if link.other is None else core.links.by_identity.get(link.other)
     if other is None:
         return Word.CREDIT, "the receiver at the other end of its link route grants no credit"
@@ -73,7 +73,7 @@ def _routed(core: RouterCore, link: Link, counters: dict[str, Any], reason: int)
     return _word(other.connection, Word.CREDIT), text
 
 
-def _unsettled(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
+def _unsettled(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     consumer = core.links.by_identity.get(counters["stall_detail"])
     count = counters["held"]
     held = "1 delivery" if count == 1 else f"{count} deliveries"
@@ -86,29 +86,29 @@ def _unsettled(core: RouterCore, link: Link, counters: dict[str, Any], reason: i
     return Word.UNSETTLED, f"{held} of {peer_of(link.connection)} wait for consumers, which have not settled them"
 
 
-def _no_consumer(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
+def _no_consumer(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     return Word.NO_CONSUMER, f"{peer_of(link.connection)} gets no credit: no consumer of the address can be reached"
 
 
-def _memory(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
+def _memory(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     return Word.MEMORY, (
         f"{peer_of(link.connection)} has to wait: its connection, or worker {link.worker}, holds as many octets of "
         "messages as it may"
     )
 
 
-def _quota(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
+def _quota(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     user = link.connection.user or "anonymous"
     return Word.QUOTA, f"{peer_of(link.connection)} has to wait: a quota of the vhost of user '{user}' is used up"
 
 
-def _ring(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
+def _ring(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     return Word.RING, (
         f"frames of {peer_of(link.connection)} have to wait: the ring from worker {link.worker} to another one is full"
     )
 
 
-def _supervisor(core: RouterCore, link: Link, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
+def _supervisor(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], reason: int) -> tuple[Word, str]:
     return Word.SUPERVISOR, f"frames of {peer_of(link.connection)} have to wait for an answer of the supervisor"
 
 

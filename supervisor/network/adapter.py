@@ -19,9 +19,9 @@ from router.addressing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULT
 from router.config.entities import RouterConfig
 from router.control.ops import Op, RadiusOp, RouterGone, RouterOp
 from router.log import ERROR, WARNING, Log
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import Table, TableFullError
+from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.linkroutes.local import LinkAddress
 from supervisor.linkroutes.remote import CLASSES as LINK_ROUTE_CLASSES
@@ -92,7 +92,7 @@ class Routers(Subsystem):
     def __init__(
         self,
         config: RouterConfig,
-        table: Table,
+        table: AddressTable,
         epochs: Epochs[Any],
         settings: Settings,
         links: ControlLinks,
@@ -156,7 +156,7 @@ class Routers(Subsystem):
 
     # Local addresses
 
-    def _local_changed(self, record: Record) -> None:
+    def _local_changed(self, record: AddressRecord) -> None:
         """Announce an address that got its first local consumer, or withdraw one that lost its last.
 
         Other routers are notified when all workers have the consumer. A worker without it would release their
@@ -171,7 +171,7 @@ class Routers(Subsystem):
         else:
             self.engine.withdraw(record.key, _now(None))
 
-    def _announce(self, record: Record) -> None:
+    def _announce(self, record: AddressRecord) -> None:
         if record.local:
             self.engine.announce(record.key, HINTS.get(record.treatment, HINTS[BALANCED]), _now(None))
 
@@ -390,7 +390,7 @@ class Routers(Subsystem):
                 )
                 self._log.write(ERROR, "ROUTER_MA", text)
 
-    def _open(self, record_key: str, hint: int | None) -> Record | None:
+    def _open(self, record_key: str, hint: int | None) -> AddressRecord | None:
         """Return a new record for a key (inter-router.md 9.4), or None if the class of the key is not announced."""
         cls = record_key[:1]
         if cls in (ROUTER, EDGE):

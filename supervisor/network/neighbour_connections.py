@@ -16,9 +16,9 @@ from router.control.handlers import Handlers
 from router.control.messages import Attached, Count, Opened, RouterLink, Taken
 from router.control.names import CONTROL_KEY
 from router.control.ops import NextHopGone, NextHopOp, Op
-from supervisor.addresses.inprocess import InProcess
-from supervisor.addresses.table import Table
-from supervisor.connections.connections import DATA, Connection, Link
+from supervisor.addresses.inprocess import InProcessAddresses
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import DATA, RegisteredConnection, RegisteredLink
 from supervisor.links.links import Links
 from supervisor.processes.worker import Stage, Worker
 from supervisor.subsystem import Subsystem
@@ -49,13 +49,13 @@ class Neighbour:
 
     __slots__ = ("connection", "control_in", "control_out", "cost", "hop", "links", "ours")
 
-    def __init__(self, connection: Connection, cost: int, ours: bool) -> None:
+    def __init__(self, connection: RegisteredConnection, cost: int, ours: bool) -> None:
         self.connection = connection
         self.cost = cost  # agreed by both ends
         self.ours = ours  # the peer is Sluice
-        self.control_in: Link | None = None
-        self.control_out: Link | None = None
-        self.links: list[Link | None] = [None] * PRIORITIES  # outgoing data links by priority
+        self.control_in: RegisteredLink | None = None
+        self.control_out: RegisteredLink | None = None
+        self.links: list[RegisteredLink | None] = [None] * PRIORITIES  # outgoing data links by priority
         self.hop = False  # the table has it as a next hop
 
     def op(self, index: int | None) -> Op:
@@ -73,7 +73,9 @@ class Neighbours(Subsystem):
         "_waiting",
     )  # fmt: skip
 
-    def __init__(self, table: Table, in_process: InProcess, links: Links, take_identity: Callable[[], int]) -> None:
+    def __init__(
+        self, table: AddressTable, in_process: InProcessAddresses, links: Links, take_identity: Callable[[], int]
+    ) -> None:
         self._table = table
         self._in_process = in_process
         self._links = links
@@ -84,7 +86,7 @@ class Neighbours(Subsystem):
         self._network: Network | None = None  # None, except at an interior router
         # Waiting control messages by worker and connection, handled in rotation.
         self._waiting: OrderedDict[tuple[Worker, int], deque[bytes]] = OrderedDict()
-        in_process.divert(CONTROL_KEY, self._receive)
+        in_process.divert_messages(CONTROL_KEY, self._receive)
 
     # Interface for the network
 
@@ -96,7 +98,7 @@ class Neighbours(Subsystem):
         """Return the open inter-router connection with this number, or None."""
         return self._by_number.get(conn)
 
-    def router_of(self, conn: int) -> tuple[Connection, bool] | None:
+    def router_of(self, conn: int) -> tuple[RegisteredConnection, bool] | None:
         """Return an inter-router connection and whether its peer is Sluice, or None if it has ended."""
         neighbour = self._by_number.get(conn)
         return None if neighbour is None else (neighbour.connection, neighbour.ours)
@@ -133,7 +135,7 @@ class Neighbours(Subsystem):
 
     # Connections and links
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         if connection.origin.role != INTER_ROUTER:
             return
         announced = message.announced or {}  # the peer's connection properties for routers
@@ -152,7 +154,7 @@ class Neighbours(Subsystem):
             return
         outgoing = message.dir == "out"
         place = (message.slot, message.gen, connection, worker.index)
-        link = Link(self._take_identity(), message.name, outgoing, *place)
+        link = RegisteredLink(self._take_identity(), message.name, outgoing, *place)
         link.up = True
         link.kind = KINDS[message.kind]
         link.priority = message.priority
@@ -171,12 +173,12 @@ class Neighbours(Subsystem):
             neighbour.control_in = link
         self._links.add(connection, message.link, link, message.text)
 
-    def usable(self, connection: Connection) -> bool:
+    def usable(self, connection: RegisteredConnection) -> bool:
         """Return whether the peer is a router with an attached control link."""
         neighbour = self._by_number.get(connection.number)
         return neighbour is not None and neighbour.control_out is not None
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         neighbour = self._by_number.get(link.connection.number)
         if neighbour is None:
             return
@@ -190,7 +192,7 @@ class Neighbours(Subsystem):
             neighbour.links[link.priority] = None
             self._changed[link.connection.number] = neighbour
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         neighbour = self._by_number.pop(connection.number, None)
         self._changed.pop(connection.number, None)
         if neighbour is not None and neighbour.hop:

@@ -8,7 +8,7 @@ from router.config.entities import EndpointConfig, ListenerConfig
 from router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, Who, decide_link
 from router.policy.rules import GroupRules, LinkRules, VhostRules
 from supervisor.audit.trail import AuditTrail, remote
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.policy.denials import NO_VHOST, Kind
 from supervisor.policy.shares import Bound
 from supervisor.policy.stats import VhostStats
@@ -54,7 +54,7 @@ class Grant:
         self.facts = facts
         self.links = links
         self.who = Who(facts.user, facts.host, facts.hostname)
-        self.connection: Connection | None = None  # set when the connection is open
+        self.connection: RegisteredConnection | None = None  # set when the connection is open
         self.vhost: VhostRules | None = None  # None: only the rules of an authentication service apply
         self.group: GroupRules | None = None
         self.stats: VhostStats | None = None

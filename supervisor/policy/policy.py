@@ -62,7 +62,7 @@ from supervisor.audit.trail import AuditTrail
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.admission import Admit, Decision, Deny
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.connections.tenants import tenant_of
 from supervisor.policy.denials import MODULE, NO_VHOST, Denials, Kind
 from supervisor.policy.grant import Grant, OpenFacts
@@ -92,10 +92,12 @@ class Closer(Protocol):
     def count(self) -> int:
         """Return the number of accepted connections."""
 
-    def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
+    def close(
+        self, connection: RegisteredConnection, condition: str | None = None, description: str | None = None
+    ) -> None:
         """Make the worker close a connection."""
 
-    def close_link(self, connection: Connection, number: int, condition: str, description: str) -> None:
+    def close_link(self, connection: RegisteredConnection, number: int, condition: str, description: str) -> None:
         """Make the worker close a link of a client. number: the worker's number for the link."""
 
 
@@ -139,7 +141,7 @@ class Policy(Subsystem):
 
     # Connections
 
-    def decide(self, connection: Connection, message: Opened) -> Decision:
+    def decide(self, connection: RegisteredConnection, message: Opened) -> Decision:
         """Decide about an open; see Admission."""
         number = connection.number
         facts = OpenFacts(
@@ -245,7 +247,7 @@ class Policy(Subsystem):
         )
         self._log.debug(MODULE, text)
 
-    def _announce(self, grant: Grant, connection: Connection) -> None:
+    def _announce(self, grant: Grant, connection: RegisteredConnection) -> None:
         """Send the rules for messages to a connection's worker: before the open is answered, and after each change."""
         worker = None if connection.worker is None else self._workers.get(connection.worker)
         if worker is None:
@@ -289,7 +291,7 @@ class Policy(Subsystem):
 
     # Links
 
-    def attach(self, connection: Connection, message: Attach) -> LinkDenied | None:
+    def attach(self, connection: RegisteredConnection, message: Attach) -> LinkDenied | None:
         """Decide about an attach of a peer. Returns None if it is allowed; the link then counts until `detached`."""
         grant = self._grants.get(connection.number)
         if grant is None:
@@ -301,7 +303,7 @@ class Policy(Subsystem):
             self._deny_link(grant, facts, denied)
         return denied
 
-    def bound_address(self, connection: Connection, message: Attach) -> str | None:
+    def bound_address(self, connection: RegisteredConnection, message: Attach) -> str | None:
         """Return the address that a link of a peer is bound to. For a management node it carries the peer's rights."""
         grant = self._grants.get(connection.number)
         if grant is None or message.dir != "in" or not message.address:
@@ -314,7 +316,7 @@ class Policy(Subsystem):
         if grant is not None:
             grant.release(link)
 
-    def permits(self, connection: Connection, message: Attach) -> bool:
+    def permits(self, connection: RegisteredConnection, message: Attach) -> bool:
         """Return whether an attach allowed by `attach` is still allowed. Rules may change while the attach waits."""
         grant = self._grants.get(connection.number)
         return grant is None or message.link in grant.attaches
@@ -372,7 +374,7 @@ class Policy(Subsystem):
             self.denials.add(grant.kind("user_id"), text, count=message.users)
             grant.report(self._trail, "message", "user_id", count=message.users)
 
-    def may_send(self, connection: Connection, address: str) -> bool:
+    def may_send(self, connection: RegisteredConnection, address: str) -> bool:
         """Return whether a client may send to an address."""
         grant = self._grants.get(connection.number)
         return grant is None or grant.links.targets.allows(address, grant.facts.user)
@@ -421,10 +423,10 @@ class Policy(Subsystem):
         self._announced.pop(worker.index, None)
         self._shares.worker_lost(worker.index)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         self.closed(connection.number)
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         if link.connection.sessions_at_end is not None:
             grant = self._grants.get(link.connection.number)
             if grant is not None and grant.at_end is None:
@@ -502,7 +504,7 @@ class Policy(Subsystem):
             if now is not old and (now or old).config.close_on_change:
                 self._judge(grant, grant.connection, self._closer)
 
-    def regroup(self, connection: Connection) -> None:
+    def groups_changed(self, connection: RegisteredConnection) -> None:
         """Apply the groups of a new token of the user, in the same way as changed rules."""
         grant = self._grants.get(connection.number)
         if grant is None or grant.facts.groups == connection.groups:
@@ -511,7 +513,7 @@ class Policy(Subsystem):
         if grant.vhost is not None and grant.vhost.config.close_on_change and self._closer is not None:
             self._judge(grant, connection, self._closer)
 
-    def _judge(self, grant: Grant, connection: Connection, closer: Closer) -> None:
+    def _judge(self, grant: Grant, connection: RegisteredConnection, closer: Closer) -> None:
         """Replace the rules of a connection by the rules in force."""
         facts = grant.facts
         ours = not isinstance(facts.endpoint, ListenerConfig)

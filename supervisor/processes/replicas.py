@@ -7,7 +7,7 @@ from router.control.handlers import Handlers
 from router.control.messages import Ack, PortClosed, Ready, Resync
 from router.control.ops import Op, WorkerOp
 from router.log import DEBUG, WARNING, Log
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Stage, Worker, WorkerCorruptError
 from supervisor.subsystem import Subsystem
@@ -16,7 +16,7 @@ from supervisor.subsystem import Subsystem
 class Replicas(Subsystem):
     """States of all workers' replicas, and of the workers that are up. Owner: the core."""
 
-    def __init__(self, workers: Mapping[int, Worker], table: Table, epochs: Epochs[Any], log: Log) -> None:
+    def __init__(self, workers: Mapping[int, Worker], table: AddressTable, epochs: Epochs[Any], log: Log) -> None:
         self._workers = workers
         self._table = table
         self._epochs = epochs

@@ -7,7 +7,7 @@ from typing import Any
 
 from router.control.messages import Control, Order, Send
 from router.control.names import identity
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 
 
 class WorkerFaultError(Exception):
@@ -60,7 +60,7 @@ class Worker:
         self.generation = generation
         self.identity = identity(index, generation)
         self.stage = Stage.FORKING
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, RegisteredConnection] = {}
         self.outbox: list[Order] = []  # for the control channel, sent at the end of a wake
         # Messages that the router itself sends, delivered after the outbox.
         self.sends: deque[tuple[Send | Control, bytes]] = deque()

@@ -11,9 +11,9 @@ from msgspec import Struct, field
 from router.addressing.address import MOBILE
 from router.interworker.region import Region
 from router.stats.sums import LINK_SUMS, AddressCounters, add_links
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.composition import RouterCore
-from supervisor.connections.connections import Link
+from supervisor.connections.connections import RegisteredLink
 from supervisor.processes.worker import Worker
 from supervisor.telemetry.others import Others
 
@@ -38,7 +38,7 @@ class WorkerRow(Struct):
 class AddressRow(Struct):
     """Address with series of its own, or the sum of all others (`record` is None). `counters`: as ADDRESS_SUMS."""
 
-    record: Record | None
+    record: AddressRecord | None
     counters: list[int]
     consumers: int
     producers: int
@@ -144,7 +144,7 @@ class Collector:
             self._counters.add(start, min(start + step, ids), sums, traffic)
             await self._pause()
         present = bytearray(ids)
-        shown: list[Record] = []
+        shown: list[AddressRecord] = []
         rest = AddressRow(None, [], 0, 0, sum(undelivered) - undelivered[NO_ADDRESS])
         records = list(table.records.values())
         for start in range(0, len(records), SLICE):
@@ -195,7 +195,7 @@ class _LinkSums:
         self._sums = array("Q")
         self._slots, self._numbers, self._addresses = array("I"), array("I"), array("I")
 
-    def take(self, role: str, links: Collection[Link]) -> None:
+    def take(self, role: str, links: Collection[RegisteredLink]) -> None:
         """Collect links of one connection. `add` counts them."""
         incoming, outgoing = self._group((KIND_ENDPOINT, role, "in")), self._group((KIND_ENDPOINT, role, "out"))
         ids = len(self._undelivered)
@@ -224,7 +224,7 @@ class _LinkSums:
         return {labels: list(self._sums[at * size : (at + 1) * size]) for labels, at in self._groups.items()}
 
 
-def _parts(links: dict[int, Link]) -> Iterator[Collection[Link]]:
+def _parts(links: dict[int, RegisteredLink]) -> Iterator[Collection[RegisteredLink]]:
     """Yield the links of a connection, at most SLICE at a time. Links may change between two slices."""
     if len(links) <= SLICE:
         yield links.values()

@@ -246,7 +246,7 @@ class Builder:
     def _logins(self, families: Families) -> None:
         logins = self._core.authentication.failed
         failed = families.open(DEFINITIONS["sluice_logins_failed_total"])
-        for way, count in logins.by_way.items():
+        for way, count in logins.by_method.items():
             failed.add(way, count)
         by_host = families.open(DEFINITIONS["sluice_logins_failed_by_host_total"])
         for host, count in logins.by_host.items():

@@ -10,7 +10,7 @@ from router.control import messages as control
 from router.control.handlers import Handlers
 from router.control.ops import LogOp, Op
 from router.log import LEVELS, MODULES, Log, LogChange, LogError, LogSettings, Sink, close_outputs, open_outputs
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.processes.worker import Worker, WorkerFaultError
@@ -25,7 +25,7 @@ MAX_LOG_FILES: Final = 8  # threads for opening log files
 class Logging(Subsystem):
     """Log settings of the router and its workers. Owner: the core."""
 
-    def __init__(self, table: Table, waker: Waker, log: Log) -> None:
+    def __init__(self, table: AddressTable, waker: Waker, log: Log) -> None:
         self._table = table
         self._waker = waker
         self._log = log

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from router.stats.sums import ADDRESS_SUMS
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 
 FIELDS: Final = len(ADDRESS_SUMS)
 
@@ -20,12 +20,12 @@ class Others:
     __slots__ = ("_hidden", "_shown", "_taken", "_values")
 
     def __init__(self) -> None:
-        self._shown: dict[Record, list[int]] = {}  # counters at the last page
+        self._shown: dict[AddressRecord, list[int]] = {}  # counters at the last page
         self._hidden = bytearray()  # by id: 1 if the address was in this sum at the last page
         self._taken = [0] * FIELDS  # counts in addresses' own series
         self._values = [0] * FIELDS
 
-    def update(self, totals: Sequence[int], shown: Mapping[Record, list[int]], present: bytearray) -> list[int]:
+    def update(self, totals: Sequence[int], shown: Mapping[AddressRecord, list[int]], present: bytearray) -> list[int]:
         """Return the present sum.
 
         totals: counters of all addresses, read before those of `shown`. shown: addresses with series, and their

@@ -24,7 +24,7 @@ from router.log import LEVELS, Log
 from router.telemetry.schema import Row
 from supervisor.composition import RouterCore
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.policy.denials import Kind
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
@@ -63,7 +63,7 @@ class Telemetry(Subsystem):
         self._unsaved: deque[tuple[int, Message]] = deque(maxlen=MOST_NEWS)
         # State of the present process.
         # links not described yet, and number of `describe` messages since
-        self._pending: dict[int, tuple[Link, int]] = {}
+        self._pending: dict[int, tuple[RegisteredLink, int]] = {}
         self._addresses: set[str] = set()
         self._denied: dict[Kind, int] = {}
         core.links.when_added(self._link_added)
@@ -112,22 +112,22 @@ class Telemetry(Subsystem):
 
     # Events
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         if self._process is not None:
             self._describe_connection(connection)
             self._event("connection open", str(connection.number), _who(connection))
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         if self._process is not None and connection.container is not None:
             self._event("connection close", str(connection.number), _who(connection))
             if connection.origin.role == INTER_ROUTER:
                 self._news.append({"gone": connection.number})
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         if self._pending.pop(link.identity, None) is not None and self._process is not None:
             self._describe_link(link)
 
-    def _link_added(self, link: Link) -> None:
+    def _link_added(self, link: RegisteredLink) -> None:
         if self._process is not None:
             self._pending[link.identity] = link, 0
 
@@ -229,7 +229,7 @@ class Telemetry(Subsystem):
                 detail = {"group": kind.group, "reason": kind.reason, "count": str(more)}
                 self._event("policy denial", kind.vhost, detail)
 
-    def _describe_connection(self, connection: Connection) -> None:
+    def _describe_connection(self, connection: RegisteredConnection) -> None:
         tls = connection.tls
         row: Row = {
             "connection_id": connection.number,
@@ -247,7 +247,7 @@ class Telemetry(Subsystem):
             peer = [connection.number, connection.container or "", connection.origin.cost]
             self._news.append({"peer": peer})
 
-    def _describe_link(self, link: Link) -> None:
+    def _describe_link(self, link: RegisteredLink) -> None:
         record, connection = link.record, link.connection
         address = link.routed_to if record is None else _text(record.key)
         known = [link.identity, connection.number, address]
@@ -272,7 +272,7 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-def _who(connection: Connection) -> dict[str, str]:
+def _who(connection: RegisteredConnection) -> dict[str, str]:
     found = {
         "container": connection.container,
         "user": connection.user,

@@ -22,10 +22,10 @@ from router.control.messages import Opened, Tls
 from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Op
 from router.log import ERROR, INFO, WARNING, Log
 from router.tls.profile import Fault, Material, Remark, Use, read_profile, unknown_letter, use_of, uses_of
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.processes.epochs import Epochs
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
@@ -108,7 +108,7 @@ class Held:
 class TlsProfiles(Subsystem):
     """All profiles by name. Owner: the core."""
 
-    def __init__(self, table: Table, epochs: Epochs[Any], waker: Waker, log: Log) -> None:
+    def __init__(self, table: AddressTable, epochs: Epochs[Any], waker: Waker, log: Log) -> None:
         self.held: Final[dict[str, Held]] = {}
         self._table: Final = table
         self._epochs: Final = epochs
@@ -431,13 +431,13 @@ class TlsProfiles(Subsystem):
         """Return the attributes that management shows besides the configuration."""
         return {"expiresInDays": self.days_left(config.name)}
 
-    def user_of(self, connection: Connection, message: Opened) -> str | None:
+    def user_of(self, connection: RegisteredConnection, message: Opened) -> str | None:
         """Return the user of a connection whose open has arrived."""
         if connection.initiator is not None:
             return message.user
         return self._identity(connection, message.mechanism, message.user, message.tls)
 
-    def peer_of(self, connection: Connection, message: Opened) -> str | None:
+    def peer_of(self, connection: RegisteredConnection, message: Opened) -> str | None:
         """Return the identity of a peer. For a connection that the router opened, this is the server's by its
         certificate.
         """
@@ -445,7 +445,9 @@ class TlsProfiles(Subsystem):
             return self.user_of(connection, message)
         return self._identity(connection, EXTERNAL, None, message.tls)
 
-    def _identity(self, connection: Connection, mechanism: str | None, user: str | None, tls: Tls | None) -> str | None:
+    def _identity(
+        self, connection: RegisteredConnection, mechanism: str | None, user: str | None, tls: Tls | None
+    ) -> str | None:
         name = connection.origin.ssl_profile
         held = None if name is None else self.held.get(name)
         uid_format = None if held is None or held.config is None else held.config.uid_format

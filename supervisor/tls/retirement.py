@@ -7,7 +7,7 @@ from typing import Final
 from router.config.entities import SslProfileConfig
 from router.control.messages import Opened
 from router.log import Log
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
 from supervisor.processes.worker import Worker
 from supervisor.runtime.waker import Cancellable, Waker
@@ -33,10 +33,10 @@ class Retirement(Subsystem):
         self._workers: Final = workers
         self._waker: Final = waker
         self._log: Final = log
-        self._waiting: dict[str, deque[Connection]] = {}  # open connections, by name of the profile
+        self._waiting: dict[str, deque[RegisteredConnection]] = {}  # open connections, by name of the profile
         self._pace: dict[str, int] = {}  # connections per second, by name of the profile
         self._timers: dict[str, Cancellable] = {}
-        self._unopened: dict[int, Connection] = {}  # connections that are to be retired when they have opened
+        self._unopened: dict[int, RegisteredConnection] = {}  # connections that are to be retired when they have opened
         profiles.when_replaced(self._replaced)
 
     def _replaced(self, config: SslProfileConfig, epoch: int) -> None:
@@ -64,14 +64,14 @@ class Retirement(Subsystem):
             self._log.notice("CONN_MGR", f"sslProfile '{name}': {text}")
         self._go_on(name)
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         name = connection.origin.ssl_profile
         if self._unopened.pop(connection.number, None) is None or connection.tls is None or name is None:
             return
         self._waiting.setdefault(name, deque()).append(connection)
         self._go_on(name)
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         self._unopened.pop(connection.number, None)
 
     def stop(self) -> None:

@@ -30,7 +30,7 @@ class _SupervisorMechanism(Mechanism):
         self._name = name
         self._begun = False
 
-    def step(self, response: bytes) -> Literal[Deferred.LATER]:
+    def step(self, response: bytes) -> Literal[Deferred.DEFERRED]:
         """Forward a response. The supervisor's answer arrives at `Login.answer`."""
         login = self._login
         event: control.Event

@@ -27,7 +27,7 @@ from router.interworker.region import Region
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
 from supervisor.processes.worker import Stage, WorkerCorruptError
-from supervisor.processes.worker import WorkerRuntime as Known
+from supervisor.processes.worker import Worker as Known
 from workers.links.routed import RoutedEnd
 from workers.worker import WorkerRuntime
 

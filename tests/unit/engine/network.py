@@ -8,7 +8,7 @@ from typing import Any
 
 import router.testing.engine as engine
 import supervisor.network.adapter
-from supervisor.connections.connections import Ending
+from supervisor.connections.connections import ConnectionEnd
 from tests.unit.engine.host import FaultError, InProcessPeer, InProcessRouter
 from tests.unit.engine.talk import frames, start
 
@@ -110,7 +110,7 @@ class IgnoringObserver:
     def opened(self, connection: Any) -> None:
         pass
 
-    def ended(self, connection: Any, ending: Ending, text: str | None) -> None:
+    def ended(self, connection: Any, ending: ConnectionEnd, text: str | None) -> None:
         pass
 
 

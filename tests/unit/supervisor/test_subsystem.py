@@ -14,10 +14,10 @@ from router.config.entities import AddressConfig, Configuration, EntityConfig
 from router.control.handlers import Handlers
 from router.control.messages import Attach, Local, Log, Opened
 from router.control.ops import Op, RadiusOp
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import Connection, Link
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.core import Core
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Worker, WorkerFaultError
@@ -64,13 +64,13 @@ class Banners(Subsystem):
     def discard(self, change: ConfigurationChange) -> None:
         self.calls.append("discard")
 
-    def connection_opened(self, connection: Connection, message: Opened) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         self.calls.append(("opened", connection.number, message.container))
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: RegisteredConnection) -> None:
         self.calls.append(("closed", connection.number))
 
-    def link_dropped(self, worker: Worker, link: Link) -> None:
+    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
         self.calls.append(("dropped", worker.index, link.name))
 
     def worker_lost(self, worker: Worker) -> None:
@@ -153,7 +153,7 @@ class Greeter(Subsystem):
 
 
 def test_subsystem_handles_its_messages() -> None:
-    core = Core(Table(1), Epochs(), Events(), lambda number: None)
+    core = Core(AddressTable(1), Epochs(), Events(), lambda number: None)
     core.events.add(greeter := Greeter())
     worker = Worker(0, 1)
     core.receive(worker, Log("SERVER", "info", "hi"))

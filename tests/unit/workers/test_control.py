@@ -14,7 +14,7 @@ from router.control.codec import decode_events, encode, encode_delta, encode_han
 from router.control.framing import Frames, pack
 from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
 from router.control.messages import MESSAGES_A_PART, Ack, Closed, Forwarded, Gone, Local, Log
-from router.control.messages import WorkerControl as Order
+from router.control.messages import Control as Order
 from router.control.names import deltas_path
 from router.control.ops import AddressGone
 from router.control.setup import WorkerSetup

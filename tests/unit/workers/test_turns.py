@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from supervisor.connections.registry import DROPS_A_WAKE
+from supervisor.connections.registry import DROPS_PER_WAKE
 from tests.peer.frames import RELEASED, SASL_HEADER
 from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, start, transfer
 
@@ -332,7 +332,7 @@ def test_supervisor_drops_links_in_turns(routers):
             answered = left[-1] if of(frames(modest), "attach") else 0
     assert left[0] == 4 * LINKS
     assert answered > 1
-    assert max(before - after for before, after in itertools.pairwise(left)) <= 2 * DROPS_A_WAKE
+    assert max(before - after for before, after in itertools.pairwise(left)) <= 2 * DROPS_PER_WAKE
     assert left[-1] == 1
 
 

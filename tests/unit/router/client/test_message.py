@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from router.amqp import codec
 from router.amqp import message as messages
 from router.amqp.errors import AmqpError
-from router.client import Accepted, Backoff, Message, Modified, OtherState, Parts, Rejected, Released, Sequences
+from router.client import Accepted, Backoff, DataSections, Message, Modified, OtherState, Rejected, Released, Sequences
 from router.client import outcome as outcomes
 from router.client.url import Url, parse
 from tests.peer.types import Symbol
@@ -52,7 +52,17 @@ def test_message_is_decoded_unchanged(message):
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"x" * 1000, Parts([b"a", b"b"]), [b"a", b"b"], Sequences([[1, "a"], []]), "text", None, [1, 2], {"a": 1}],
+    [
+        b"",
+        b"x" * 1000,
+        DataSections([b"a", b"b"]),
+        [b"a", b"b"],
+        Sequences([[1, "a"], []]),
+        "text",
+        None,
+        [1, 2],
+        {"a": 1},
+    ],
 )
 def test_body_keeps_its_type(body):
     decoded = messages.decode(Message(body).encode())

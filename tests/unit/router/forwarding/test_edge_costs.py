@@ -2,18 +2,18 @@
 
 import pytest
 
-from supervisor.addresses.record import Way
+from supervisor.addresses.record import ConsumerEdge
 from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
 
 #: Index of all edge connections.
 EDGE = 77
-UPLINK = Way(EDGE, 3)
+UPLINK = ConsumerEdge(EDGE, 3)
 
 
 def peer(cost, mark="m"):
-    return Way(EDGE, cost, mark)
+    return ConsumerEdge(EDGE, cost, mark)
 
 
 @pytest.fixture(params=[(1, (0, 0)), (2, (0, 1))], ids=["one-worker", "two-workers"])
@@ -57,12 +57,12 @@ def send(router, sending, number):
 @pytest.mark.parametrize(
     ("ways", "chosen"),
     [
-        ([Way(), peer(1), UPLINK], {0}),
+        ([ConsumerEdge(), peer(1), UPLINK], {0}),
         ([UPLINK, peer(1), peer(1, "n")], {1, 2}),
         ([UPLINK, peer(4), peer(2, "n")], {2}),
         ([UPLINK, peer(4)], {0}),
         ([UPLINK, peer(3)], {0}),
-        ([UPLINK, Way()], {0, 1}),
+        ([UPLINK, ConsumerEdge()], {0, 1}),
     ],
     ids=["here", "equal ones", "the cheapest", "the uplink", "as far as the uplink", "as 1.19 without others"],
 )
@@ -78,7 +78,7 @@ def test_closest_chooses_cheapest_consumers(edge_consumers, ways, chosen):
 
 
 def test_balanced_uses_uplink_when_nearer_consumers_are_full(edge_consumers):
-    router, peers, sending = edge_consumers("balanced.a", [UPLINK, peer(1), Way()])
+    router, peers, sending = edge_consumers("balanced.a", [UPLINK, peer(1), ConsumerEdge()])
     came = []
     for number in range(14):
         send(router, sending, number)
@@ -123,8 +123,12 @@ def test_new_worker_receives_costs_of_consumers(routers):
     router.core.table.add_consumer(record, 0, 2, 1, 10)
     ways = [(op.edge, op.cost, op.peer) for op in record.consumer_ops()]
     assert ways == [(EDGE, 5, "m"), (0, 0, "")]
-    assert (record.at_peers, record.on_others(EDGE), record.on_others(1)) == (1, True, True)
+    assert (record.consumers_at_peers, record.has_other_local_consumers(EDGE), record.has_other_local_consumers(1)) == (
+        1,
+        True,
+        True,
+    )
     router.core.table.remove_consumer(record, 0, 2, 1)
-    assert (record.at_peers, record.on_others(EDGE)) == (1, False)
+    assert (record.consumers_at_peers, record.has_other_local_consumers(EDGE)) == (1, False)
     router.core.table.remove_consumer(record, 0, 1, 1)
     assert record.edges is None

@@ -4,8 +4,8 @@ import pytest
 
 from router.addressing.settings import AddressSettings, Setting
 from router.config.entities import BindingConfig, ExchangeConfig
-from supervisor.addresses.exchanges import ExchangeError, Exchanges
-from supervisor.addresses.table import Table
+from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges
+from supervisor.addresses.table import AddressTable
 from tests.unit.engine.ops import wire
 
 SETTINGS = AddressSettings([("unavailable/#", Setting("unavailable")), ("m/#", Setting("multicast"))])
@@ -13,7 +13,7 @@ SETTINGS = AddressSettings([("unavailable/#", Setting("unavailable")), ("m/#", S
 
 class ExchangeConfigurator:
     def __init__(self):
-        self.table = Table(1000)
+        self.table = AddressTable(1000)
         self.exchanges = Exchanges("QDR", "standalone", SETTINGS, self.table)
 
     def exchange(self, name, address, phase=0, alternate=None, method="amqp"):
@@ -42,7 +42,7 @@ def configurator():
 
 
 def refusal(call, *arguments, **named):
-    with pytest.raises(ExchangeError) as caught:
+    with pytest.raises(ExchangeRefusedError) as caught:
         call(*arguments, **named)
     return str(caught.value)
 

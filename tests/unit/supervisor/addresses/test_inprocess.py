@@ -6,13 +6,13 @@ from router.control.messages import Local, Send, Taken
 from router.control.ops import AddressOp
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.addresses.inprocess import (
-    MESSAGES_A_TURN,
-    UNCONFIRMED_MOST,
+    LOCAL_MESSAGES_PER_WAKE,
+    MAX_UNCONFIRMED_OCTETS,
     UNCONFIRMED_OCTETS,
-    InProcess,
+    InProcessAddresses,
     LocalMessage,
 )
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.addresses.testhooks import echo
 from supervisor.processes.worker import Stage, Worker
 from tests.peer import message
@@ -22,15 +22,15 @@ QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 
 
 class InProcessWithWorkers:
-    """InProcess with fake workers. Messages that its handler has received are in `taken`."""
+    """InProcessAddresses with fake workers. Messages that its handler has received are in `taken`."""
 
     def __init__(self, workers=3):
-        self.table = Table(100)
+        self.table = AddressTable(100)
         self.workers = {index: Worker(index, 1) for index in range(workers)}
         for worker in self.workers.values():
             worker.stage = Stage.SERVING
         self.changes = 0
-        self.process = InProcess(self.table, self.workers, self.table.records.get, Log(QUIET), self.change)
+        self.process = InProcessAddresses(self.table, self.workers, self.table.records.get, Log(QUIET), self.change)
         self.taken: list[LocalMessage] = []
         self.process.serve(KEY, self.taken.append)
 
@@ -85,8 +85,8 @@ def test_connections_take_turns(inner):
         LocalMessage(0, 2, b"second"),
         LocalMessage(1, 1, b"other worker's"),
     ]
-    assert len(inner.taken) == MESSAGES_A_TURN
-    assert inner.workers[0].outbox == [Taken([(1, MESSAGES_A_TURN - 2, 6), (2, 1, 6)])]
+    assert len(inner.taken) == LOCAL_MESSAGES_PER_WAKE
+    assert inner.workers[0].outbox == [Taken([(1, LOCAL_MESSAGES_PER_WAKE - 2, 6), (2, 1, 6)])]
     assert inner.workers[1].outbox == [Taken([(1, 1, 14)])]
     inner.work()
     assert [taken.octets for taken in inner.taken if taken[:2] == (0, 1)] == [b"%d" % n for n in range(20)]
@@ -201,11 +201,11 @@ def test_fallback_and_exchange_are_sent_to(inner):
 
 def test_unconfirmed_octets_of_worker_are_bounded(inner):
     inner.consumer("M0temp", 0)
-    large = bytes(UNCONFIRMED_MOST + 1)
+    large = bytes(MAX_UNCONFIRMED_OCTETS + 1)
     assert inner.process.send("M0temp", large)  # a message alone may have any size
     assert not inner.process.send("M0temp", b"x")
     inner.workers[0].unconfirmed = 0
-    piece = bytes(UNCONFIRMED_MOST // 4)
+    piece = bytes(MAX_UNCONFIRMED_OCTETS // 4)
     assert [inner.process.send("M0temp", piece) for _ in range(5)] == [True] * 4 + [False]
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from router.addressing.address import MOBILE, key
 from router.addressing.settings import AddressSettings, Setting
-from supervisor.addresses.settings import OPS_AN_EPOCH, Settings
-from supervisor.addresses.table import Table
+from supervisor.addresses.settings import MAX_OPS_PER_EPOCH, Settings
+from supervisor.addresses.table import AddressTable
 from supervisor.processes.epochs import Epochs
 from tests.unit.engine.ops import wire
 
@@ -18,7 +18,7 @@ class SettingsWithWorker:
     """Settings with one worker, which acknowledges on request."""
 
     def __init__(self, entries=None, default="balanced"):
-        self.table = Table(100_000)
+        self.table = AddressTable(100_000)
         self.epochs: Epochs[None] = Epochs()
         self.settings = Settings(self.table, self.epochs, entries or {}, default)
         self.epochs.join(0, 0)
@@ -131,7 +131,7 @@ def test_bulk_changes_are_announced_in_acknowledged_epochs():
     assert len(setup.received) == 1, "the next portion waits for the worker"
     setup.epochs.acknowledge(0, setup.table.epoch)
     setup.settle()
-    assert [len(ops) for ops in setup.received] == [OPS_AN_EPOCH] * 4
+    assert [len(ops) for ops in setup.received] == [MAX_OPS_PER_EPOCH] * 4
     for ops in setup.received:  # a pattern and its address are in the same epoch
         assert {op[1] for op in ops if op[0] == "setting"} == {op[2][2:] for op in ops if op[0] == "addr"}
     assert setup.settings.settled

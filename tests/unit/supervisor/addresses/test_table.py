@@ -4,7 +4,7 @@ import pytest
 
 from router.addressing.settings import Setting
 from router.control.ops import AddressAttributes, AddressOp, ConsumerOp
-from supervisor.addresses.table import Table, TableFullError
+from supervisor.addresses.table import AddressTable, TableFullError
 from tests.unit.engine.ops import wire
 
 PLAIN = Setting("multicast", priority=3, overflow="block")
@@ -26,7 +26,7 @@ def reclaimed_ids(table, settled):
 
 
 def test_record_is_announced_with_first_consumer():
-    table = Table(100)
+    table = AddressTable(100)
     record = table.open_mobile("a", 0, PLAIN)
     assert table.add_consumer(record, 3, 70000, (5 << 20) + 9, 250) == record.epoch == 1
     announced = AddressOp(record.id, "M0a", AddressAttributes("multicast", priority=3, overflow="block"))
@@ -37,7 +37,7 @@ def test_record_is_announced_with_first_consumer():
 
 
 def test_record_is_removed_with_last_user():
-    table = Table(100)
+    table = AddressTable(100)
     record = table.open_mobile("a", 0, PLAIN)
     table.add_consumer(record, 0, 1, 1, 250)
     table.add_producer(record)
@@ -52,14 +52,14 @@ def test_record_is_removed_with_last_user():
 
 
 def test_unused_record_is_removed_at_once():
-    table = Table(100)
+    table = AddressTable(100)
     record = table.open_mobile("a", 0, PLAIN)
     assert [op[0] for op in ops(table)] == ["addr", "-addr"]
     assert record.key not in table.records
 
 
 def test_user_before_delta_keeps_record():
-    table = Table(100)
+    table = AddressTable(100)
     record = table.open_mobile("a", 0, PLAIN)
     table.add_producer(record)
     ops(table)
@@ -70,7 +70,7 @@ def test_user_before_delta_keeps_record():
 
 
 def test_ids_are_reused_after_acknowledged_removal():
-    table = Table(4)
+    table = AddressTable(4)
     first = [table.open_mobile(name, 0, PLAIN) for name in "abc"]
     assert [record.id for record in first] == [1, 2, 3]
     with pytest.raises(TableFullError):
@@ -87,7 +87,7 @@ def test_ids_are_reused_after_acknowledged_removal():
 
 @pytest.mark.parametrize("phase", [0, "F"])
 def test_fallback_instances_come_and_go_in_pairs(phase):
-    table = Table(100)
+    table = AddressTable(100)
     used = table.open_mobile("a", phase, FALLBACK)
     table.add_producer(used)
     primary, fallback = table.records["M0a"], table.records["MFa"]
@@ -106,7 +106,7 @@ def test_fallback_instances_come_and_go_in_pairs(phase):
 
 
 def test_fallback_consumer_without_setting_has_own_record():
-    table = Table(100)
+    table = AddressTable(100)
     table.add_producer(table.open_mobile("a", "F", PLAIN))
     assert list(table.records) == ["MFa"]
     primary = table.open_mobile("a", 0, PLAIN)
@@ -114,13 +114,13 @@ def test_fallback_consumer_without_setting_has_own_record():
 
 
 def test_phases_have_separate_records():
-    table = Table(100)
+    table = AddressTable(100)
     assert table.open_mobile("a", 0, PLAIN) is not table.open_mobile("a", 1, PLAIN)
     assert sorted(table.records) == ["M0a", "M1a"]
 
 
 def test_snapshot_names_fallback_before_primary():
-    table = Table(100)
+    table = AddressTable(100)
     for name in "ab":
         table.hold(table.open_mobile(name, 0, FALLBACK))
     known: set[int] = set()
@@ -131,7 +131,7 @@ def test_snapshot_names_fallback_before_primary():
 
 
 def test_consumers_keep_order_of_arrival():
-    table = Table(100)
+    table = AddressTable(100)
     record = table.open_mobile("a", 0, PLAIN)
     for slot in (5, 3, 9, 1):
         table.add_consumer(record, slot % 2, slot, slot, 250)
@@ -145,7 +145,7 @@ def test_consumers_keep_order_of_arrival():
 
 
 def test_remote_destination_keeps_record():
-    table = Table(100)
+    table = AddressTable(100)
     record = table.open_mobile("a", 0, PLAIN)
     table.add_remote(record, 7)
     counters = (record.remotes or {})[7]
@@ -160,7 +160,7 @@ def test_remote_destination_keeps_record():
 
 
 def test_unknown_remote_destination_cannot_be_removed():
-    table = Table(100)
+    table = AddressTable(100)
     record = table.open_mobile("a", 0, PLAIN)
     with pytest.raises(KeyError):
         table.remove_remote(record, 7)
@@ -170,7 +170,7 @@ def test_unknown_remote_destination_cannot_be_removed():
 
 
 def test_remote_destination_without_free_id_is_refused():
-    table = Table(2)
+    table = AddressTable(2)
     record = table.open_mobile("a", 0, PLAIN)
     with pytest.raises(TableFullError):
         table.add_remote(record, 1)
@@ -179,7 +179,7 @@ def test_remote_destination_without_free_id_is_refused():
 
 
 def test_local_watch_is_notified_of_first_and_last_consumer():
-    table = Table(100)
+    table = AddressTable(100)
     notified: list[tuple[str, bool]] = []
     table.watch_local(lambda record: notified.append((record.key, record.local)))
     record = table.open_mobile("a", 0, PLAIN)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.audit.line import LINE_MOST, encode, numbered, timestamp
+from supervisor.audit.line import MAX_LINE_OCTETS, encode, timestamp, with_sequence_number
 
 
 def event(**detail: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def test_members_without_value_are_left_out() -> None:
 
 
 def test_numbered_line_begins_with_its_sequence() -> None:
-    line = numbered(encode(event()), 17)
+    line = with_sequence_number(encode(event()), 17)
     assert line.startswith(b'{"sequence":17,"time":')
     assert line.endswith(b"}\n")
     assert json.loads(line)["sequence"] == 17
@@ -66,7 +66,7 @@ def test_long_text_is_cut_and_marked() -> None:
 def test_line_length_is_bounded_for_any_value(value: Any) -> None:
     given = {**event(asked=value, reason="\U0001f600" * 9000), "user": "\U0001f600" * 9000, "vhost": "\x00" * 9000}
     line = encode(given)
-    assert len(line) <= LINE_MOST
+    assert len(line) <= MAX_LINE_OCTETS
     assert decoded(line)["cut"] is True
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from supervisor.audit.repetitions import (
-    ALL_PER_SECOND,
     AT_ONCE,
     MOST_KINDS,
+    SINGLE_LINES_PER_SECOND,
     WINDOW_SECONDS,
     Repetitions,
-    common,
+    common_members,
 )
 
 
@@ -93,7 +93,7 @@ def test_hosts_have_separate_lines(log: RepetitionLog) -> None:
 def test_lines_of_many_hosts_are_bounded(log: RepetitionLog) -> None:
     for number in range(5000):
         log.happen(f"h{number}")
-    assert len(log.lines) <= ALL_PER_SECOND
+    assert len(log.lines) <= SINGLE_LINES_PER_SECOND
     log.now += WINDOW_SECONDS
     log.repetitions.flush()
     assert log.events == 5000
@@ -133,4 +133,4 @@ def test_complete_flush_counts_all_events(log: RepetitionLog) -> None:
 
 def test_common_members_are_those_with_equal_values() -> None:
     one = {"a": 1, "b": {"x": 1, "y": 2}, "c": 3, "d": None}
-    assert common(one, {"a": 1, "b": {"x": 1, "y": 3}, "c": 4, "d": None}) == {"a": 1, "b": {"x": 1}, "d": None}
+    assert common_members(one, {"a": 1, "b": {"x": 1, "y": 3}, "c": 4, "d": None}) == {"a": 1, "b": {"x": 1}, "d": None}

@@ -12,7 +12,7 @@ import pytest
 from router.config.entities import AuditConfig
 from supervisor.audit.line import encode
 from supervisor.audit.line_queue import LineQueue
-from supervisor.audit.output import Written
+from supervisor.audit.output import WriteResult
 from supervisor.audit.sink import AuditSink, open_output
 
 FULL = "No space left on device"
@@ -29,12 +29,12 @@ class FakeDisk:
         self.closed = False
         self.tried = threading.Semaphore(0)
 
-    def write(self, lines: Sequence[bytes]) -> Written:
+    def write(self, lines: Sequence[bytes]) -> WriteResult:
         self.tried.release()
         if self.full:
-            return Written(0, FULL)
+            return WriteResult(0, FULL)
         self.lines += [json.loads(line) for line in lines]
-        return Written(len(lines))
+        return WriteResult(len(lines))
 
     def reopen(self) -> str | None:
         self.reopened += 1

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.audit.line import encode, numbered
+from supervisor.audit.line import encode, with_sequence_number
 from supervisor.audit.system_log import JournalOutput, SyslogOutput
 
-LINE = numbered(encode({"event": "login.refused", "outcome": "denied", "user": "a\nPRIORITY=0"}), 1)
+LINE = with_sequence_number(encode({"event": "login.refused", "outcome": "denied", "user": "a\nPRIORITY=0"}), 1)
 
 
 class FakeLogDaemon:

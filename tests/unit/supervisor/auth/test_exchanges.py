@@ -16,19 +16,19 @@ from router.sasl.users import Users
 from router.sasl.verifiers import make
 from supervisor.auth import exchanges as module
 from supervisor.auth.attempts import AT_ONCE, Attempts
-from supervisor.auth.exchanges import Exchanges, Providers
+from supervisor.auth.exchanges import Providers, SaslExchanges
 from supervisor.auth.messages import (
-    Accepted,
-    Begin,
-    Cancel,
-    Challenge,
-    Check,
-    Context,
+    BeginExchange,
+    CancelExchange,
+    CheckTokenRequest,
+    ExchangeContext,
     Facts,
     Init,
+    LoginAccepted,
+    LoginChallenge,
+    LoginOffer,
+    LoginRefused,
     LogLine,
-    Offer,
-    Refused,
     Respond,
     Service,
 )
@@ -39,7 +39,7 @@ USERS = Users({"guest": {name: make(name, "secret", 4096) for name in SCRAM}})
 
 
 def context(**options):
-    return Context(**{"connection": 1, "host": "10.0.0.1", "users": "u", **options})
+    return ExchangeContext(**{"connection": 1, "host": "10.0.0.1", "users": "u", **options})
 
 
 def check_token(names, token):
@@ -56,7 +56,7 @@ class RunningExchanges:
         self.sent: list[Any] = []
         self.attempts = attempts or Attempts()
         users = {"u": lambda: USERS, "never": lambda: None}
-        self.exchanges = Exchanges(
+        self.exchanges = SaslExchanges(
             asyncio.get_running_loop(),
             providers or Providers(users=users, check_token=check_token),
             self.attempts,
@@ -73,9 +73,9 @@ class RunningExchanges:
 
     async def offer(self, **options):
         self.next += 1
-        self.exchanges.begin(Begin(self.next, context(**options)))
+        self.exchanges.begin(BeginExchange(self.next, context(**options)))
         found = await self.answer(self.next)
-        return self.next, found.mechanisms if isinstance(found, Offer) else found
+        return self.next, found.mechanisms if isinstance(found, LoginOffer) else found
 
     async def log_in(self, mechanism, response, **options):
         number, _ = await self.offer(**options)
@@ -128,11 +128,11 @@ def test_service_offers_no_anonymous_if_login_is_required(monkeypatch):
 def test_exchange_cancelled_early_is_removed():
     async def run():
         running = RunningExchanges()
-        running.exchanges.begin(Begin(1, context()))
-        running.exchanges.cancel(Cancel(1))
+        running.exchanges.begin(BeginExchange(1, context()))
+        running.exchanges.cancel(CancelExchange(1))
         number, _ = await running.offer()
         running.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
-        running.exchanges.cancel(Cancel(number))
+        running.exchanges.cancel(CancelExchange(number))
         await asyncio.sleep(0)
         assert len(running.exchanges) == 0
 
@@ -153,9 +153,9 @@ def test_logins_succeed_with_each_mechanism():
             ("EXTERNAL", b"", {"external": "CN=a"}, "CN=a"),
         ):
             number, answer = await running.log_in(mechanism, response, **options)
-            assert answer == Accepted(number, user, Facts(account=ACCOUNT if user == "guest" else None))
+            assert answer == LoginAccepted(number, user, Facts(account=ACCOUNT if user == "guest" else None))
         number, answer = await running.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
-        assert answer == Accepted(number, "alice", Facts(groups=["i"]))
+        assert answer == LoginAccepted(number, "alice", Facts(groups=["i"]))
         client = ScramClient("SCRAM-SHA-256", "guest", "secret")
         number, answer = await running.log_in("SCRAM-SHA-256", client.response)
         running.exchanges.respond(Respond(number, client.step(answer.octets)))
@@ -174,9 +174,9 @@ def test_users_of_file_have_its_prefix():
             Providers(users=users, prefixes={"u": "file:", "v": "other:"}, check_token=check_token)
         )
         number, answer = await running.log_in("PLAIN", b"\0guest\0secret")
-        assert answer == Accepted(number, "file:guest", Facts(account=ACCOUNT))
+        assert answer == LoginAccepted(number, "file:guest", Facts(account=ACCOUNT))
         number, answer = await running.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
-        assert answer == Accepted(number, "alice", Facts(groups=["i"]))
+        assert answer == LoginAccepted(number, "alice", Facts(groups=["i"]))
 
     asyncio.run(run())
 
@@ -198,10 +198,10 @@ def test_login_is_bound_to_its_connection(mechanism, binding, admitted):
         number, _ = await running.offer(binding=b"b" * 32)
         running.exchanges.init(Init(number, mechanism, scram.response))
         answer = await running.answer(number, 2)
-        if isinstance(answer, Challenge):
+        if isinstance(answer, LoginChallenge):
             running.exchanges.respond(Respond(number, scram.step(answer.octets)))
             answer = await running.answer(number, 3)
-        assert isinstance(answer, Accepted if admitted else Refused)
+        assert isinstance(answer, LoginAccepted if admitted else LoginRefused)
 
     asyncio.run(run())
 
@@ -217,9 +217,9 @@ def test_user_deleted_during_exchange_is_refused(present):
         running.exchanges.respond(Respond(number, scram.step(challenge.octets)))
         answer = await running.answer(number, 3)
         if "guest" in present.users:
-            assert isinstance(answer, Accepted)
+            assert isinstance(answer, LoginAccepted)
         else:
-            assert answer == Refused(number, "SASL(-13): authentication failure: the user has been deleted")
+            assert answer == LoginRefused(number, "SASL(-13): authentication failure: the user has been deleted")
 
     asyncio.run(run())
 
@@ -228,17 +228,17 @@ def test_failed_logins_are_refused_with_reason():
     async def run():
         running = RunningExchanges()
         number, answer = await running.log_in("PLAIN", b"\0guest\0wrong")
-        assert answer == Refused(number, "SASL(-13): authentication failure: Password verification failed")
+        assert answer == LoginRefused(number, "SASL(-13): authentication failure: Password verification failed")
         number, answer = await running.log_in("CRAM-MD5", b"")
-        assert answer == Refused(number, "Client mechanism not in mechanism inclusion list.")
+        assert answer == LoginRefused(number, "Client mechanism not in mechanism inclusion list.")
         number, answer = await running.log_in("PLAIN", b"\0guest\0secret", mechanisms=["ANONYMOUS"])
-        assert answer == Refused(number, "Client mechanism not in mechanism inclusion list.")
+        assert answer == LoginRefused(number, "Client mechanism not in mechanism inclusion list.")
         number, answer = await running.log_in("OAUTHBEARER", b"n,,\x01auth=Bearer bad\x01\x01", issuers=["i"])
-        assert answer == Challenge(number, b'{"status": "invalid_token"}')
+        assert answer == LoginChallenge(number, b'{"status": "invalid_token"}')
         running.exchanges.respond(Respond(number, b"\x01"))
-        assert isinstance(await running.answer(number, 3), Refused)
+        assert isinstance(await running.answer(number, 3), LoginRefused)
         number, answer = await running.offer(service="unknown")
-        assert answer == Refused(number, "there is no authentication service 'unknown'")
+        assert answer == LoginRefused(number, "there is no authentication service 'unknown'")
         assert running.attempts.total == 2  # wrong credentials only
         assert len(running.exchanges) == 0
 
@@ -255,7 +255,7 @@ def test_unexpected_requests_are_refused():
         running.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
         running.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))  # repeated
         assert [answer.text for n in (7, 8) for answer in running.answers(n)] == ["the exchange has ended"] * 2
-        await soon(lambda: any(isinstance(one, Accepted) for one in running.answers(number)))
+        await soon(lambda: any(isinstance(one, LoginAccepted) for one in running.answers(number)))
 
     asyncio.run(run())
 
@@ -263,10 +263,10 @@ def test_unexpected_requests_are_refused():
 def test_token_check_without_login_is_answered():
     async def run():
         running = RunningExchanges()
-        running.exchanges.check(Check(1, context(issuers=["i"]), "good"))
-        assert await running.answer(1) == Accepted(1, "alice", Facts(groups=["i"]))
-        running.exchanges.check(Check(2, context(issuers=["i"]), "bad"))
-        assert isinstance(await running.answer(2), Refused)
+        running.exchanges.check(CheckTokenRequest(1, context(issuers=["i"]), "good"))
+        assert await running.answer(1) == LoginAccepted(1, "alice", Facts(groups=["i"]))
+        running.exchanges.check(CheckTokenRequest(2, context(issuers=["i"]), "bad"))
+        assert isinstance(await running.answer(2), LoginRefused)
 
     asyncio.run(run())
 
@@ -299,10 +299,10 @@ def test_guessing_clients_delay_no_others(monkeypatch):
             running.exchanges.init(Init(number, "PLAIN", b"\0guest\0wrong"))
             guessing.append(number)
         number, answer = await running.log_in("PLAIN", b"\0guest\0secret", host="10.0.0.2")
-        assert answer == Accepted(number, "guest", Facts(account=ACCOUNT))
+        assert answer == LoginAccepted(number, "guest", Facts(account=ACCOUNT))
         for one in guessing:
             assert len(running.answers(one)) == 1
-            running.exchanges.cancel(Cancel(one))
+            running.exchanges.cancel(CancelExchange(one))
         assert len(running.exchanges) == 0
 
     asyncio.run(run())
@@ -327,7 +327,7 @@ def test_hanging_provider_delays_no_other_provider(monkeypatch):
             running.exchanges.init(Init(number, "XOAUTH2", b"user=me\x01auth=Bearer x\x01\x01"))
             numbers.append(number)
         number, answer = await running.log_in("PLAIN", b"\0guest\0secret")
-        assert answer == Accepted(number, "guest", Facts(account=ACCOUNT))
+        assert answer == LoginAccepted(number, "guest", Facts(account=ACCOUNT))
         texts = [(await running.answer(one, 2)).text for one in numbers]
         assert texts[:2] == ["SASL(-8): the provider did not answer in time"] * 2
         assert all("no thread for the provider" in text for text in texts[2:])
@@ -342,7 +342,7 @@ def test_idle_client_is_refused_and_removed(monkeypatch):
     async def run():
         running = RunningExchanges()
         number, _ = await running.offer()
-        assert await running.answer(number, 2) == Refused(number, "the client did not respond in time")
+        assert await running.answer(number, 2) == LoginRefused(number, "the client did not respond in time")
         assert len(running.exchanges) == 0
 
     asyncio.run(run())
@@ -358,7 +358,7 @@ def test_exchanges_are_bounded_in_number(monkeypatch):
         _, third = await running.offer()
         assert third.text == "too many clients log in at the same time"
         for number in (1, 2):
-            running.exchanges.cancel(Cancel(number))
+            running.exchanges.cancel(CancelExchange(number))
 
     asyncio.run(run())
 
@@ -370,7 +370,7 @@ def test_internal_error_refuses_one_client():
     async def run():
         running = RunningExchanges(Providers(users={"u": broken}))
         number, answer = await running.offer()
-        assert answer == Refused(number, "internal error")
+        assert answer == LoginRefused(number, "internal error")
         assert [line.level for line in running.sent if isinstance(line, LogLine)] == ["critical"]
 
     asyncio.run(run())
@@ -387,7 +387,7 @@ def test_unreachable_service_is_logged():
         service = Service(name="s", host="127.0.0.1", port=port)
         running = RunningExchanges(Providers(services={"s": service}))
         number, answer = await running.offer(service="s")
-        assert answer == Refused(number, "")
+        assert answer == LoginRefused(number, "")
         (line,) = [line for line in running.sent if isinstance(line, LogLine)]
         assert (line.module, line.level) == ("AUTHSERVICE", "warning")
         assert line.text.startswith("Downstream disconnected: proton:io Connection refused")

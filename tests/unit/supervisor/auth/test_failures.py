@@ -1,6 +1,6 @@
 """Counters of failed logins, bounded whatever clients send."""
 
-from supervisor.auth.failures import MOST_HOSTS, MOST_WAYS, OTHER, FailedLogins, Way
+from supervisor.auth.failures import MAX_METHOD_COUNTERS, MOST_HOSTS, OTHER, FailedLogins, LoginMethod
 
 
 def test_recently_failed_hosts_have_counters() -> None:
@@ -11,12 +11,12 @@ def test_recently_failed_hosts_have_counters() -> None:
     logins.add("l", "PLAIN", "new")
     assert (len(logins.by_host), logins.by_host["h0"], logins.by_other_hosts) == (MOST_HOSTS, 2, 1)
     assert "h1" not in logins.by_host
-    assert logins.by_way == {Way("l", "PLAIN"): MOST_HOSTS + 2}
+    assert logins.by_method == {LoginMethod("l", "PLAIN"): MOST_HOSTS + 2}
 
 
 def test_excess_listeners_share_one_counter() -> None:
     logins = FailedLogins()
-    for number in range(MOST_WAYS + 2):
+    for number in range(MAX_METHOD_COUNTERS + 2):
         logins.add(f"l{number}", None, "h")
-    assert (len(logins.by_way), logins.by_way[Way(OTHER, OTHER)]) == (MOST_WAYS + 1, 2)
-    assert logins.by_host == {"h": MOST_WAYS + 2}
+    assert (len(logins.by_method), logins.by_method[LoginMethod(OTHER, OTHER)]) == (MAX_METHOD_COUNTERS + 1, 2)
+    assert logins.by_host == {"h": MAX_METHOD_COUNTERS + 2}

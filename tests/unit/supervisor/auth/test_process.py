@@ -15,16 +15,16 @@ from router.sasl.users import Users
 from router.sasl.verifiers import make
 from supervisor.auth.client import AuthenticationProcess
 from supervisor.auth.messages import (
-    Accepted,
-    Challenge,
     Configure,
-    Context,
-    Library,
-    Missing,
-    Offer,
-    Refused,
+    ExchangeContext,
+    LibrarySettings,
+    LoginAccepted,
+    LoginChallenge,
+    LoginOffer,
+    LoginRefused,
     TokenIssuer,
     UsersFile,
+    UsersMissing,
     UsersRead,
 )
 from tests import sasldb
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.starts
 # Program of an authentication process that answers each request but the second.
 UNANSWERED_SECOND_REQUEST = """
 import socket, sys
-from supervisor.auth.messages import Begin, Offer, Reader, decode_request, encode
+from supervisor.auth.messages import BeginExchange, LoginOffer, MessageSplitter, decode_request, encode
 
 ours = socket.socket(fileno=int(sys.argv[1]))
-reader = Reader()
+reader = MessageSplitter()
 while octets := ours.recv(65536):
     for each in map(decode_request, reader.feed(octets)):
-        if isinstance(each, Begin) and each.exchange != 2:
-            ours.sendall(encode(Offer(each.exchange, ["PLAIN"])))
+        if isinstance(each, BeginExchange) and each.exchange != 2:
+            ours.sendall(encode(LoginOffer(each.exchange, ["PLAIN"])))
 """
 
 QUIET = LogSettings(modules={"DEFAULT": ModuleSettings(mask=0)})
@@ -77,7 +77,9 @@ class AuthenticationRequester:
 
     async def begin(self, **options):
         replies: list[Any] = []
-        number = self.process.begin(Context(**{"connection": 1, "host": "h", "users": "u", **options}), replies.append)
+        number = self.process.begin(
+            ExchangeContext(**{"connection": 1, "host": "h", "users": "u", **options}), replies.append
+        )
         await soon(lambda: replies)
         return number, replies
 
@@ -106,15 +108,15 @@ def configuration(users, serial=1, **options):
 def test_logins_by_scram_and_plain_are_answered(users):
     async def test(client):
         number, replies = await client.begin()
-        assert replies[0] == Offer(number, ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "ANONYMOUS"])
+        assert replies[0] == LoginOffer(number, ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "ANONYMOUS"])
         scram = ScramClient("SCRAM-SHA-256", "guest", "secret")
         answer = await client.ask(lambda: client.process.init(number, "SCRAM-SHA-256", scram.response), replies)
-        assert isinstance(answer, Challenge)
+        assert isinstance(answer, LoginChallenge)
         last = await client.ask(lambda: client.process.step(number, scram.step(answer.octets)), replies)
-        assert isinstance(last, Accepted)
+        assert isinstance(last, LoginAccepted)
         assert last.user == "guest"
         scram.finish(last.additional)
-        assert isinstance(await client.plain("guest", "wrong"), Refused)
+        assert isinstance(await client.plain("guest", "wrong"), LoginRefused)
         assert client.process.exchanges == 0
         assert [(each.serial, each.problems) for each in client.configured] == [(1, [])]
 
@@ -136,11 +138,11 @@ def test_process_has_own_name_priority_and_limits(users):
 
 def test_changed_users_file_is_used(users):
     async def test(client):
-        assert isinstance(await client.plain("guest", "secret"), Accepted)
+        assert isinstance(await client.plain("guest", "secret"), LoginAccepted)
         users.write_text(Users({}).with_user("other", [make("SCRAM-SHA-256", "new", 4096)]).text())
-        while not isinstance(await client.plain("other", "new", host="another"), Accepted):
+        while not isinstance(await client.plain("other", "new", host="another"), LoginAccepted):
             pass
-        assert isinstance(await client.plain("guest", "secret"), Refused)
+        assert isinstance(await client.plain("guest", "secret"), LoginRefused)
 
     run(test, configuration(users))
 
@@ -157,7 +159,7 @@ def test_users_missing_in_new_file_are_reported(users):
         await soon(lambda: client.users == [UsersRead("u")])
         client.process.confirm("u", ["guest", "other"])
         client.process.confirm("unknown", ["guest"])
-        await soon(lambda: client.users[1:] == [Missing("u", ["other"])])
+        await soon(lambda: client.users[1:] == [UsersMissing("u", ["other"])])
         _replace_file(users, Users({}).text())
         await soon(lambda: client.users[2:] == [UsersRead("u")])
         names = [f"user{number}" for number in range(300)]
@@ -215,7 +217,7 @@ def test_killed_process_is_restarted(users):
         await soon(lambda: len(replies) == 2)
         assert replies[1].text == "the authentication process has ended: it died"
         await soon(lambda: client.process.pid not in (None, first))
-        assert isinstance(await client.plain("guest", "secret"), Accepted)
+        assert isinstance(await client.plain("guest", "secret"), LoginAccepted)
         assert client.process.exchanges == 0
 
     run(test, configuration(users))
@@ -224,7 +226,7 @@ def test_killed_process_is_restarted(users):
 def test_clients_without_process_are_refused(users):
     async def test(client):
         _, replies = await client.begin()
-        assert isinstance(replies[0], Refused)
+        assert isinstance(replies[0], LoginRefused)
 
     def command(descriptor):
         return [sys.executable, "-c", "raise SystemExit(3)"]
@@ -235,7 +237,7 @@ def test_clients_without_process_are_refused(users):
 def test_unstartable_process_refuses_clients(users, tmp_path):
     async def test(client):
         number, replies = await client.begin()
-        assert replies == [Refused(number, "the authentication process is not running")]
+        assert replies == [LoginRefused(number, "the authentication process is not running")]
 
     run(test, configuration(users), command=lambda descriptor: [str(tmp_path / "nothing")])
 
@@ -272,12 +274,12 @@ def test_single_unanswered_request_ends_process(users, monkeypatch, tmp_path):
         replies: list[Any] = []
         lost: list[Any] = []
         first = client.process.pid
-        client.process.begin(Context(connection=1, host="a", users="u"), replies.append)
-        client.process.begin(Context(connection=2, host="a", users="u"), lost.append)
+        client.process.begin(ExchangeContext(connection=1, host="a", users="u"), replies.append)
+        client.process.begin(ExchangeContext(connection=2, host="a", users="u"), lost.append)
         while not lost:
-            client.process.begin(Context(connection=3, host="a", users="u"), replies.append)
+            client.process.begin(ExchangeContext(connection=3, host="a", users="u"), replies.append)
             await asyncio.sleep(0.02)
-        assert isinstance(replies[0], Offer)
+        assert isinstance(replies[0], LoginOffer)
         assert lost[0].text == "the authentication process has ended: it does not answer"
         assert client.process.pid != first
 
@@ -290,7 +292,7 @@ def test_simultaneous_logins_are_all_answered(users):
     async def test(client):
         replies: list[Any] = []
         numbers = [
-            client.process.begin(Context(connection=1, host=f"h{index}", users="u"), replies.append)
+            client.process.begin(ExchangeContext(connection=1, host=f"h{index}", users="u"), replies.append)
             for index in range(1000)
         ]
         await soon(lambda: len(replies) == 1000)
@@ -298,7 +300,7 @@ def test_simultaneous_logins_are_all_answered(users):
         for number in numbers:
             client.process.init(number, "PLAIN", b"\0guest\0" + b"p" * 900)
         await soon(lambda: len(replies) == 2000)
-        assert all(isinstance(each, Refused) for each in replies[1000:])
+        assert all(isinstance(each, LoginRefused) for each in replies[1000:])
 
     run(test, configuration(users))
 
@@ -319,7 +321,7 @@ class TestLibrary:
     def log_in(self, tmp_path, test, **options):
         sasldb.make(tmp_path, {"guest": "secret"}, **options)
         sasldb.make(tmp_path, {"test": "password"}, realm="domain.com", **options)
-        run(test, Configure(serial=1, library=Library(name="qdrouterd", folder=str(tmp_path))))
+        run(test, Configure(serial=1, library=LibrarySettings(name="qdrouterd", folder=str(tmp_path))))
 
     def test_library_checks_plain_passwords(self, tmp_path):
         """The logins follow security.md S-3, S-6, S-8."""
@@ -327,14 +329,14 @@ class TestLibrary:
         async def test(client):
             options = {"users": None, "library": True}
             answer = await client.plain("guest", "secret", **options)
-            assert isinstance(answer, Accepted)
+            assert isinstance(answer, LoginAccepted)
             assert answer.user == "guest"
             answer = await client.plain("test@domain.com", "password", **options)
             assert answer.user == "test@domain.com"
             answer = await client.plain("guest", "wrong", **options)
             assert answer.text == "SASL(-13): authentication failure: Password verification failed"
             answer = await client.plain("test", "password", **options)  # user of another realm
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, LoginRefused)
 
         self.log_in(tmp_path, test)
 
@@ -359,7 +361,7 @@ class TestLibrary:
             answer = await client.ask(lambda: client.process.init(number, "SCRAM-SHA-1", scram.response), replies)
             answer = await client.ask(lambda: client.process.step(number, scram.step(answer.octets)), replies)
             answer = await client.ask(lambda: client.process.step(number, scram.step(answer.octets)), replies)
-            assert isinstance(answer, Accepted)
+            assert isinstance(answer, LoginAccepted)
             assert answer.user == "test@domain.com"
             scram.finish(None)
 
@@ -373,7 +375,7 @@ class TestLibrary:
             passwords = ["secret" if index % 2 else "wrong" for index in range(40)]
             logins = [client.plain("guest", each, host=str(at), **options) for at, each in enumerate(passwords)]
             answers = await asyncio.gather(*logins)
-            assert [isinstance(each, Accepted) for each in answers] == [bool(index % 2) for index in range(40)]
+            assert [isinstance(each, LoginAccepted) for each in answers] == [bool(index % 2) for index in range(40)]
 
         self.log_in(tmp_path, test)
 
@@ -381,7 +383,7 @@ class TestLibrary:
         async def test(client):
             await soon(lambda: client.configured)
             first = client.process.pid
-            client.process.configure(Configure(serial=2, library=Library(name="other", folder=str(tmp_path))))
+            client.process.configure(Configure(serial=2, library=LibrarySettings(name="other", folder=str(tmp_path))))
             await soon(lambda: len(client.configured) == 2)
             assert client.process.pid != first
 

@@ -3,8 +3,8 @@
 import pytest
 
 from router.config.load import load_text
-from supervisor.auth.messages import Library, Service, TokenIssuer
-from supervisor.auth.providers import asks, context, providers, uses_library
+from supervisor.auth.messages import LibrarySettings, Service, TokenIssuer
+from supervisor.auth.providers import asks_supervisor, exchange_context, providers, uses_library
 
 
 def load(listener="", router="", more=""):
@@ -18,7 +18,7 @@ def load(listener="", router="", more=""):
 
 def verdict(listener="", router=""):
     found = load(listener, router)
-    return asks(found.listeners[0], found.router), uses_library(found.listeners[0], found.router)
+    return asks_supervisor(found.listeners[0], found.router), uses_library(found.listeners[0], found.router)
 
 
 NO_PROVIDER, LIBRARY, OTHER = (False, False), (True, True), (True, False)
@@ -53,7 +53,7 @@ def test_configuration_without_logins_needs_no_process():
 def test_process_configuration_lists_providers():
     found = providers(load("saslMechanisms: PLAIN", "saslConfigDir: /d"), 7, str)
     assert found is not None
-    assert (found.serial, found.users, found.library) == (7, [], Library(name="qdrouterd", folder="/d"))
+    assert (found.serial, found.users, found.library) == (7, [], LibrarySettings(name="qdrouterd", folder="/d"))
     assert found.services == [Service(name="service", host="h", port=9, realm="r")]
     (issuer,) = found.issuers
     assert isinstance(issuer, TokenIssuer)
@@ -65,6 +65,6 @@ def test_process_configuration_lists_providers():
 
 def test_exchange_context_follows_listener():
     found = load("tokenIssuers: id\n saslMechanisms: PLAIN XOAUTH2\n authenticatePeer: yes")
-    made = context(found.listeners[0], found.router, 3, "[::1]:99", "CN=a", 256)
+    made = exchange_context(found.listeners[0], found.router, 3, "[::1]:99", "CN=a", 256)
     assert (made.connection, made.host, made.external, made.encryption) == (3, "[::1]", "CN=a", 256)
     assert (made.issuers, made.mechanisms, made.anonymous, made.library) == (["id"], ["PLAIN", "XOAUTH2"], False, False)

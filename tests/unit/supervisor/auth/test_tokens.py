@@ -289,12 +289,12 @@ def test_missing_keys_refuse_tokens(url_keys):
 
 
 def test_unknown_key_refreshes_at_limited_rate(url_keys, monkeypatch):
-    monkeypatch.setattr("supervisor.auth.tokens.REFRESH_AT_LEAST", 0.0)
+    monkeypatch.setattr("supervisor.auth.tokens.MIN_REFRESH_SECONDS", 0.0)
     keys, fetch, _ = url_keys(jwks(KEYS[1]).encode(), jwks().encode())
     made = Issuer(issuer().config, keys)
     assert isinstance(check(token(), made), Success)
     assert fetch.calls == 2
-    monkeypatch.setattr("supervisor.auth.tokens.REFRESH_AT_LEAST", 600.0)
+    monkeypatch.setattr("supervisor.auth.tokens.MIN_REFRESH_SECONDS", 600.0)
     assert "no key" in refused(token(kid="unknown"), made)
     assert fetch.calls == 2
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from supervisor.auth.watched import Watched, Watcher
+from supervisor.auth.watched_files import FileWatcher, WatchedFile
 from tests.unit.supervisor.auth.waiting import until
 
 
@@ -21,7 +21,7 @@ def watched(tmp_path):
     path = tmp_path / "file"
     path.write_text("one")
     lines: list[tuple[str, str]] = []
-    made = Watched(str(path), read, lambda *line: lines.append(line), "saslUsers u")
+    made = WatchedFile(str(path), read, lambda *line: lines.append(line), "saslUsers u")
     made.look()
     return made, path, lines
 
@@ -43,7 +43,7 @@ def test_swapped_symbolic_link_is_noticed(watched, tmp_path):
         folder.mkdir()
         (folder / "file").write_text(text)
     (tmp_path / "..data").symlink_to(first)
-    made = Watched(str(tmp_path / "..data" / "file"), read, lambda *_: None, "u")
+    made = WatchedFile(str(tmp_path / "..data" / "file"), read, lambda *_: None, "u")
     made.look()
     assert made.value == "1"
     (tmp_path / "new").symlink_to(second)
@@ -71,7 +71,7 @@ def test_broken_file_keeps_previous_content(watched):
 
 
 def test_missing_file_is_read_later(tmp_path):
-    made = Watched(str(tmp_path / "file"), read, lambda *_: None, "u")
+    made = WatchedFile(str(tmp_path / "file"), read, lambda *_: None, "u")
     made.look()
     assert made.get() is None
     assert made.problem
@@ -82,7 +82,7 @@ def test_missing_file_is_read_later(tmp_path):
 
 def test_watcher_reads_changed_file(watched):
     made, path, _ = watched
-    watcher = Watcher(every=0.01)
+    watcher = FileWatcher(every=0.01)
     watcher.watch([made])
     path.write_text("two")
     until(lambda: made.value == "two")

@@ -4,7 +4,7 @@ import pytest
 
 from router.config.load import load_text
 from router.control.messages import Opened
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.containers import Containers
 
 TEXT = """
@@ -36,7 +36,7 @@ class ContainerConnections:
         self.containers = Containers()
 
     def open(self, number, listener, container):
-        connection = Connection(number, self.listeners[listener], "here", "there", "profile")
+        connection = RegisteredConnection(number, self.listeners[listener], "here", "there", "profile")
         connection.opened, connection.opened_at, connection.container = True, float(number), container
         opened = Opened(conn=number, container=container, hostname=None, user=None, properties={}, tls=None)
         self.containers.connection_opened(connection, opened)
@@ -93,5 +93,7 @@ def test_closed_container_is_not_found(connections):
 
 def test_unopened_connection_is_no_container(connections):
     connections.open(1, NAMED, "broker")
-    connections.containers.connection_closed(Connection(9, connections.listeners[NAMED], "here", "there", "profile"))
+    connections.containers.connection_closed(
+        RegisteredConnection(9, connections.listeners[NAMED], "here", "there", "profile")
+    )
     assert connections.matching("broker", "brokers") == [1]

@@ -5,44 +5,46 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from supervisor.connections.unopened import Unopened
+from supervisor.connections.unopened import UnopenedConnections
 
 
 def connection(number: int, host: str) -> Any:
     return SimpleNamespace(number=number, peer=f"{host}:{1000 + number}")
 
 
-def evicted(unopened: Unopened, peer: str) -> int | None:
+def evicted(unopened: UnopenedConnections, peer: str) -> int | None:
     """Return the number of the connection that would be closed."""
-    found = unopened.to_give_up(peer)
+    found = unopened.connection_to_evict(peer)
     return None if found is None else found.number
 
 
 def test_oldest_connection_of_largest_host_is_evicted():
-    unopened = Unopened()
+    unopened = UnopenedConnections()
     for number, host in enumerate(["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.2"]):
         unopened.add(connection(number, host))
     assert evicted(unopened, "10.0.0.3:1") == 1
     assert evicted(unopened, "10.0.0.1:1") == 1
-    assert unopened.to_give_up("10.0.0.2:1") is None
+    assert unopened.connection_to_evict("10.0.0.2:1") is None
     unopened.add(connection(9, "10.0.0.1"))
-    assert unopened.to_give_up("10.0.0.1:1") is None  # the host would then have as many as the other one has now
+    assert (
+        unopened.connection_to_evict("10.0.0.1:1") is None
+    )  # the host would then have as many as the other one has now
     unopened.remove(connection(1, "10.0.0.2"))
     unopened.remove(connection(1, "10.0.0.2"))
     assert evicted(unopened, "10.0.0.3:1") in (0, 2)
 
 
 def test_ipv6_network_counts_as_one_host():
-    unopened = Unopened()
+    unopened = UnopenedConnections()
     for number in range(3):
         unopened.add(connection(number, f"2001:db8::{number}"))
-    assert unopened.to_give_up("2001:db8::9:1") is None
+    assert unopened.connection_to_evict("2001:db8::9:1") is None
     assert evicted(unopened, "10.0.0.1:1") == 0
 
 
 def test_eviction_choice_matches_plain_counting():
     rng = Random(7)
-    unopened = Unopened()
+    unopened = UnopenedConnections()
     hosts: dict[int, str] = {}
     for number in range(3000):
         if hosts and rng.random() < 0.49:

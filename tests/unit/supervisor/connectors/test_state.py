@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from supervisor.connectors.ring import MAX_NAMED
+from supervisor.connectors.failover import MAX_ANNOUNCED
 from supervisor.connectors.state import (
     AFTER_END,
     AFTER_FAILURE,
     AFTER_WORKER,
     JITTER,
-    LASTING,
+    LASTING_SECONDS,
     TO_ROUTERS,
     WITH_FAILOVER,
     ConnectorState,
@@ -173,8 +173,8 @@ def test_incomplete_and_invalid_list_entries_are_handled(state):
 
 
 def test_failover_list_is_bounded(state):
-    connect(state, servers(*(f"host{number}:1" for number in range(10 * MAX_NAMED))))
-    assert len(state.ring) == 1 + MAX_NAMED
+    connect(state, servers(*(f"host{number}:1" for number in range(10 * MAX_ANNOUNCED))))
+    assert len(state.ring) == 1 + MAX_ANNOUNCED
 
 
 def test_absent_router_is_retried_soon_then_rarely():
@@ -193,10 +193,10 @@ def test_router_connected_for_long_is_retried_soon(end):
     now = [100.0]
     state = ConnectorState("one", "1", to_router=True, uniform=lambda low, high: 1.0, clock=lambda: now[0])
     connect(state)
-    now[0] += LASTING - 0.1
+    now[0] += LASTING_SECONDS - 0.1
     assert end(state) == AFTER_END, "it may be unwanted"
     connect(state)
-    now[0] += LASTING
+    now[0] += LASTING_SECONDS
     assert end(state) == TO_ROUTERS[0]
     state.begin()
     assert [state.failed("refused") for _ in range(3)] == list(TO_ROUTERS[:3])
@@ -204,5 +204,5 @@ def test_router_connected_for_long_is_retried_soon(end):
 
 def test_broker_connected_for_long_is_retried_later(state):
     connect(state)
-    state._opened_at -= LASTING
+    state._opened_at -= LASTING_SECONDS
     assert state.ended() == AFTER_END

@@ -11,9 +11,9 @@ from router.control import messages
 from router.control.handover import Initiate
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.addresses.inprocess import LocalMessage
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.composition import RouterCore
-from supervisor.connections.connections import Connection, Ending
+from supervisor.connections.connections import ConnectionEnd, RegisteredConnection
 from supervisor.edge.messages import (
     FOUND,
     NO_LINK_ROUTE,
@@ -63,16 +63,16 @@ def connector(name: str, **more: Any) -> str:
 class _SilentInitiator:
     """Initiator of a connection that the test opens."""
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: RegisteredConnection) -> None:
         """See Initiator."""
 
-    def ended(self, connection: Connection, ending: Ending, text: str) -> None:
+    def ended(self, connection: RegisteredConnection, ending: ConnectionEnd, text: str) -> None:
         """See Initiator."""
 
 
 def open_interior(
     core: RouterCore, worker: Worker, config: ConnectorConfig, name: str, **properties: Any
-) -> Connection:
+) -> RegisteredConnection:
     """Open a connection to an interior router."""
     profile, _ = core.profiles.add(config)
     number = core.connections.take_number()
@@ -138,7 +138,7 @@ class EdgeRouter:
                 self.pending_lookups.setdefault(order.conn, []).extend(question.asked)
                 self._lookups.setdefault(order.conn, []).append(question)
 
-    def confirm_precedence(self, connection: Connection) -> None:
+    def confirm_precedence(self, connection: RegisteredConnection) -> None:
         """Confirm the last precedence on behalf of an interior router."""
         octets = taken(self.precedences[connection.number][-1].number, True)
         self.uplink._tracking(LocalMessage(0, connection.number, octets))
@@ -170,25 +170,25 @@ class EdgeRouter:
 
     # -- Interior routers
 
-    def interior(self, name: str, connector: str = "up", **properties: Any) -> Connection:
+    def interior(self, name: str, connector: str = "up", **properties: Any) -> RegisteredConnection:
         """Open a connection to an interior router."""
         (config,) = [each for each in self.configuration.connectors if each.name == connector]
         made = open_interior(self.core, self.worker, config, name, **properties)
         self.settle()
         return made
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: RegisteredConnection) -> None:
         """Lose a connection."""
         self.links = {ref: link for ref, link in self.links.items() if link.conn != connection.number}
         self.core.receive(self.worker, messages.Closed(conn=connection.number, error=None))
         self.settle()
 
-    def track(self, connection: Connection, key: str, reachable: bool) -> None:
+    def track(self, connection: RegisteredConnection, key: str, reachable: bool) -> None:
         """Report on behalf of an interior router whether an address has destinations."""
         self.uplink._tracking(LocalMessage(0, connection.number, tracking(key, reachable)))
         self.settle()
 
-    def proxies(self, connection: Connection, direction: str) -> list[str]:
+    def proxies(self, connection: RegisteredConnection, direction: str) -> list[str]:
         """Return the addresses that have a link on a connection. Direction "in": the interior router sends."""
         services = {*("$management", "E"), *(link.address for link in self.links.values() if link.second)}
         found = [link for link in self.links.values() if link.conn == connection.number and link.dir == direction]
@@ -196,12 +196,12 @@ class EdgeRouter:
 
     # -- Clients
 
-    def client(self) -> Connection:
+    def client(self) -> RegisteredConnection:
         made = self.core.connections.adopt(self.worker, self.configuration.listeners[0], "127.0.0.1:1", "127.0.0.1:2")
         self.settle()
         return made
 
-    def attach(self, client: Connection, direction: str, address: str) -> int:
+    def attach(self, client: RegisteredConnection, direction: str, address: str) -> int:
         """Attach a link of a client without waiting for look-ups. Return its number."""
         number = self.attach_pending(client, direction, address)
         self.uplink.lookups.give_up()
@@ -211,14 +211,14 @@ class EdgeRouter:
         self.settle()
         return number
 
-    def attach_pending(self, client: Connection, direction: str, address: str | None, **more: object) -> int:
+    def attach_pending(self, client: RegisteredConnection, direction: str, address: str | None, **more: object) -> int:
         """Attach a link of a client and leave its look-up unanswered. Return its number."""
         number = next(self._next)
         self.core.receive(self.worker, attach(number, direction, address, conn=client.number, **more))
         self.settle()
         return number
 
-    def answer(self, connection: Connection, *, routed: bool = False, served: bool = True) -> None:
+    def answer(self, connection: RegisteredConnection, *, routed: bool = False, served: bool = True) -> None:
         """Look up the first pending address on behalf of an interior router.
 
         The answer is sent with the last address of a message. routed: the address belongs to a link route.
@@ -235,11 +235,11 @@ class EdgeRouter:
         self.uplink._answer(LocalMessage(0, number, octets))
         self.settle()
 
-    def detach(self, client: Connection, number: int) -> None:
+    def detach(self, client: RegisteredConnection, number: int) -> None:
         self.core.receive(self.worker, messages.Detach(conn=client.number, link=number))
         self.settle()
 
-    def record(self, key: str) -> Record:
+    def record(self, key: str) -> AddressRecord:
         return self.core.table.records[key]
 
     def destinations(self, key: str) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 from router.control import messages
 from router.control.edge_properties import EDGE, EDGE_VERSION
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.lookups import IN_FLIGHT, MOST_ROUTED, SEVERAL_IN_FLIGHT, TIMEOUT, TOGETHER
 from supervisor.links.attach import NO_LINK_ROUTE
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
@@ -45,12 +45,12 @@ def edge() -> EdgeRouter:
 
 
 @pytest.fixture
-def interior(edge: EdgeRouter) -> Connection:
+def interior(edge: EdgeRouter) -> RegisteredConnection:
     return edge.interior("A", **OURS)
 
 
 @pytest.fixture
-def client(edge: EdgeRouter) -> Connection:
+def client(edge: EdgeRouter) -> RegisteredConnection:
     return edge.client()
 
 
@@ -66,7 +66,9 @@ def is_forgotten(edge: EdgeRouter, key: str) -> bool:
     return key not in edge.core.table.records and key not in proxies and not capabilities(edge)
 
 
-def test_proxy_exists_before_answer(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_proxy_exists_before_answer(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     edge.attach_pending(client, "in", "a")
     assert capabilities(edge) == {"a": NO_LINK_ROUTE}
     edge.track(interior, "M0a", True)
@@ -79,7 +81,9 @@ def test_proxy_exists_before_answer(edge: EdgeRouter, interior: Connection, clie
     assert edge.uplink.announced() == (0, 1)
 
 
-def test_answer_needs_no_acknowledgement(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_answer_needs_no_acknowledgement(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     number = edge.attach_pending(client, "in", "a")
     question = edge.pending_lookups[interior.number]
     assert len(question) == 1
@@ -89,7 +93,9 @@ def test_answer_needs_no_acknowledgement(edge: EdgeRouter, interior: Connection,
     assert [(answer.conn, answer.link) for answer in answers] == [(client.number, number)]
 
 
-def test_answer_before_tracking_is_handled(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_answer_before_tracking_is_handled(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     edge.attach_pending(client, "in", "a")
     edge.answer(interior)
     edge.track(interior, "M0a", True)
@@ -99,7 +105,7 @@ def test_answer_before_tracking_is_handled(edge: EdgeRouter, interior: Connectio
 @pytest.mark.parametrize("reachable", [False, True])
 @pytest.mark.parametrize("served", [False, True])
 def test_proxy_of_link_route_address_is_removed(
-    edge: EdgeRouter, interior: Connection, client: Connection, served: bool, reachable: bool
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection, served: bool, reachable: bool
 ) -> None:
     edge.attach_pending(client, "in", "a")
     assert capabilities(edge) == {"a": NO_LINK_ROUTE}
@@ -117,7 +123,7 @@ def test_proxy_of_link_route_address_is_removed(
     assert capabilities(edge) == {"a": None, "b": NO_LINK_ROUTE}
 
 
-def test_proxy_in_use_stays(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_proxy_in_use_stays(edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection) -> None:
     edge.attach(client, "in", "a")
     links = set(edge.links)
     for routed in (False, True):
@@ -128,7 +134,9 @@ def test_proxy_in_use_stays(edge: EdgeRouter, interior: Connection, client: Conn
     assert edge.record("M0a").producers == 2
 
 
-def test_several_clients_share_early_proxy(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_several_clients_share_early_proxy(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     first, second = edge.attach_pending(client, "in", "a"), edge.attach_pending(client, "in", "a")
     assert len(capabilities(edge)) == 1
     edge.detach(client, first)
@@ -138,7 +146,9 @@ def test_several_clients_share_early_proxy(edge: EdgeRouter, interior: Connectio
 
 
 @pytest.mark.parametrize("how", ["detach", "close"])
-def test_lost_client_removes_early_proxy(edge: EdgeRouter, interior: Connection, client: Connection, how: str) -> None:
+def test_lost_client_removes_early_proxy(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection, how: str
+) -> None:
     number = edge.attach_pending(client, "in", "a")
     edge.track(interior, "M0a", True)
     if how == "detach":
@@ -151,7 +161,9 @@ def test_lost_client_removes_early_proxy(edge: EdgeRouter, interior: Connection,
     assert is_forgotten(edge, "M0a")
 
 
-def test_lost_uplink_moves_producers(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_lost_uplink_moves_producers(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     edge.attach_pending(client, "in", "a")
     edge.track(interior, "M0a", True)
     edge.close(interior)
@@ -163,7 +175,9 @@ def test_lost_uplink_moves_producers(edge: EdgeRouter, interior: Connection, cli
     assert edge.destinations("M0a") == [again.number]
 
 
-def test_second_uplink_takes_over_look_ups(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_second_uplink_takes_over_look_ups(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     other = edge.interior("B", "other", **OURS)
     edge.attach_pending(client, "in", "routed")
     edge.answer(interior, routed=True)
@@ -176,7 +190,9 @@ def test_second_uplink_takes_over_look_ups(edge: EdgeRouter, interior: Connectio
     assert edge.proxies(other, "out") == ["a", "routed"], "answers of the lost router do not count"
 
 
-def test_lost_bundle_member_moves_early_proxy(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_lost_bundle_member_moves_early_proxy(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     second = edge.interior("A", **OURS)
     edge.attach(client, "in", "b")
     edge.attach_pending(client, "in", "a")
@@ -187,7 +203,7 @@ def test_lost_bundle_member_moves_early_proxy(edge: EdgeRouter, interior: Connec
 
 
 def test_look_up_without_answer_times_out(
-    edge: EdgeRouter, interior: Connection, client: Connection, monkeypatch: pytest.MonkeyPatch
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edge.attach_pending(client, "in", "a")
     later = time.monotonic() + TIMEOUT
@@ -200,7 +216,7 @@ def test_look_up_without_answer_times_out(
 
 @pytest.mark.parametrize("properties", [{}, {EDGE: 1}, {EDGE: 2}], ids=["dispatch", "bundles", "uplinks"])
 def test_early_proxy_is_not_attached_at_other_routers(
-    edge: EdgeRouter, client: Connection, properties: dict[str, Any]
+    edge: EdgeRouter, client: RegisteredConnection, properties: dict[str, Any]
 ) -> None:
     interior = edge.interior("A", **properties)
     edge.attach_pending(client, "in", "a")
@@ -228,7 +244,11 @@ def test_early_proxy_is_not_attached_at_other_routers(
     ],
 )
 def test_early_proxy_is_not_attached_for_other_attaches(
-    edge: EdgeRouter, interior: Connection, client: Connection, address: str | None, more: dict[str, Any]
+    edge: EdgeRouter,
+    interior: RegisteredConnection,
+    client: RegisteredConnection,
+    address: str | None,
+    more: dict[str, Any],
 ) -> None:
     before = set(edge.core.table.records)
     edge.attach_pending(client, "in", address, **more)
@@ -247,7 +267,12 @@ def test_early_proxy_is_not_attached_for_other_attaches(
     ],
 )
 def test_early_proxy_has_address_of_decision(
-    edge: EdgeRouter, interior: Connection, client: Connection, address: str, more: dict[str, Any], key: str
+    edge: EdgeRouter,
+    interior: RegisteredConnection,
+    client: RegisteredConnection,
+    address: str,
+    more: dict[str, Any],
+    key: str,
 ) -> None:
     edge.attach_pending(client, "in", address, **more)
     assert capabilities(edge) == {key[2:]: NO_LINK_ROUTE}
@@ -257,7 +282,7 @@ def test_early_proxy_has_address_of_decision(
     assert capabilities(edge) == {key[2:]: NO_LINK_ROUTE}
 
 
-def test_early_proxies_are_bounded(edge: EdgeRouter, client: Connection) -> None:
+def test_early_proxies_are_bounded(edge: EdgeRouter, client: RegisteredConnection) -> None:
     interior = edge.interior("A", **SINGLE)
     for number in range(3 * IN_FLIGHT):
         edge.attach_pending(client, "in", f"a{number}")
@@ -268,7 +293,9 @@ def test_early_proxies_are_bounded(edge: EdgeRouter, client: Connection) -> None
     assert list(capabilities(edge)) == [f"a{IN_FLIGHT + number}" for number in range(IN_FLIGHT)]
 
 
-def test_waiting_look_ups_share_messages(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_waiting_look_ups_share_messages(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     addresses = [f"a{number}" for number in range(SEVERAL_IN_FLIGHT + TOGETHER + 1)]
     for address in addresses:
         edge.attach_pending(client, "in", address)
@@ -283,7 +310,9 @@ def test_waiting_look_ups_share_messages(edge: EdgeRouter, interior: Connection,
     assert len(edge.answered) == 0, "all are routed"
 
 
-def test_connections_take_turns_in_look_up_messages(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_connections_take_turns_in_look_up_messages(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     other = edge.client()
     for number in range(SEVERAL_IN_FLIGHT):
         edge.attach_pending(client, "in", f"before{number}")
@@ -294,7 +323,9 @@ def test_connections_take_turns_in_look_up_messages(edge: EdgeRouter, interior: 
     assert list(capabilities(edge))[SEVERAL_IN_FLIGHT - 1 :][:2] == ["a0", "b"]
 
 
-def test_detached_link_keeps_order_of_answers(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+def test_detached_link_keeps_order_of_answers(
+    edge: EdgeRouter, interior: RegisteredConnection, client: RegisteredConnection
+) -> None:
     for number in range(SEVERAL_IN_FLIGHT):
         edge.attach_pending(client, "in", f"before{number}")
     links = [edge.attach_pending(client, "in", f"a{number}") for number in range(3)]
@@ -309,7 +340,7 @@ def test_detached_link_keeps_order_of_answers(edge: EdgeRouter, interior: Connec
     assert "M0a0" not in edge.core.table.records
 
 
-def test_remembered_link_route_addresses_are_bounded(edge: EdgeRouter, client: Connection) -> None:
+def test_remembered_link_route_addresses_are_bounded(edge: EdgeRouter, client: RegisteredConnection) -> None:
     interior = edge.interior("A", **SINGLE)
     for number in range(MOST_ROUTED + 1):
         link = edge.attach_pending(client, "in", f"a{number}")
@@ -322,11 +353,13 @@ def test_remembered_link_route_addresses_are_bounded(edge: EdgeRouter, client: C
     assert capabilities(edge) == {"a0": NO_LINK_ROUTE}
 
 
-def test_full_table_prevents_early_proxy(interior: Connection, edge: EdgeRouter, client: Connection) -> None:
+def test_full_table_prevents_early_proxy(
+    interior: RegisteredConnection, edge: EdgeRouter, client: RegisteredConnection
+) -> None:
     table = edge.core.table
     full = 0
     while table.ids_used < table.limit - 1:
-        table.take_id()
+        table.allocate_id()
         full += 1
     assert full
     edge.attach_pending(client, "in", "a")

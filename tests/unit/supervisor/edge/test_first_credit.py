@@ -10,7 +10,7 @@ import pytest
 
 from router.control import messages
 from router.control.edge_properties import EDGE, EDGE_VERSION
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.first_credit import TIMEOUT
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
@@ -39,11 +39,13 @@ def edge() -> EdgeRouter:
 
 
 @pytest.fixture
-def client(edge: EdgeRouter) -> Connection:
+def client(edge: EdgeRouter) -> RegisteredConnection:
     return edge.client()
 
 
-def attach_producer(edge: EdgeRouter, client: Connection, address: str, interior: Connection | None = None) -> int:
+def attach_producer(
+    edge: EdgeRouter, client: RegisteredConnection, address: str, interior: RegisteredConnection | None = None
+) -> int:
     """Attach a sender of a client to an address of no link route. Return the number of the link."""
     number = edge.attach_pending(client, "in", address)
     if interior is not None:
@@ -54,7 +56,7 @@ def attach_producer(edge: EdgeRouter, client: Connection, address: str, interior
 @pytest.mark.parametrize("reachable", [True, False])
 @pytest.mark.parametrize("address", ["all.a", "fb.a"])
 def test_credit_waits_for_tracking_of_interior_router(
-    edge: EdgeRouter, client: Connection, address: str, reachable: bool
+    edge: EdgeRouter, client: RegisteredConnection, address: str, reachable: bool
 ) -> None:
     interior = edge.interior("A", **OURS)
     number = attach_producer(edge, client, address, interior)
@@ -70,7 +72,7 @@ def test_credit_waits_for_tracking_of_interior_router(
 
 
 @pytest.mark.parametrize("address", ["plain", "near.a"])
-def test_credit_of_other_addresses_does_not_wait(edge: EdgeRouter, client: Connection, address: str) -> None:
+def test_credit_of_other_addresses_does_not_wait(edge: EdgeRouter, client: RegisteredConnection, address: str) -> None:
     interior = edge.interior("A", **OURS)
     number = edge.attach_pending(client, "in", address)
     if edge.pending_lookups.get(interior.number):
@@ -80,7 +82,7 @@ def test_credit_of_other_addresses_does_not_wait(edge: EdgeRouter, client: Conne
 
 @pytest.mark.parametrize("reachable", [True, False])
 def test_dispatch_interior_answers_look_up_after_tracking(
-    edge: EdgeRouter, client: Connection, reachable: bool
+    edge: EdgeRouter, client: RegisteredConnection, reachable: bool
 ) -> None:
     """An interior router of 1.19 reports nothing for an address without destinations."""
     interior = edge.interior("A")
@@ -98,7 +100,7 @@ def test_dispatch_interior_answers_look_up_after_tracking(
     assert edge.destinations("M0all.a") == ([interior.number] if reachable else [])
 
 
-def test_tracking_before_link_answer_counts_later(edge: EdgeRouter, client: Connection) -> None:
+def test_tracking_before_link_answer_counts_later(edge: EdgeRouter, client: RegisteredConnection) -> None:
     edge.unanswered.add("all.a")
     interior = edge.interior("A", **OURS)
     number = attach_producer(edge, client, "all.a", interior)
@@ -111,7 +113,7 @@ def test_tracking_before_link_answer_counts_later(edge: EdgeRouter, client: Conn
     assert number in edge.answered
 
 
-def test_credit_without_uplink_does_not_wait(edge: EdgeRouter, client: Connection) -> None:
+def test_credit_without_uplink_does_not_wait(edge: EdgeRouter, client: RegisteredConnection) -> None:
     assert attach_producer(edge, client, "all.a") in edge.answered, "there is no uplink"
     interior = edge.interior("A", **OURS)
     waiting = attach_producer(edge, client, "all.b", interior)
@@ -120,7 +122,9 @@ def test_credit_without_uplink_does_not_wait(edge: EdgeRouter, client: Connectio
     assert waiting in edge.answered
 
 
-def test_credit_is_granted_after_timeout(edge: EdgeRouter, client: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credit_is_granted_after_timeout(
+    edge: EdgeRouter, client: RegisteredConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = attach_producer(edge, client, "all.a", edge.interior("A", **OURS))
     now = time.monotonic()
     assert now < edge.uplink.deadline <= now + TIMEOUT
@@ -130,7 +134,7 @@ def test_credit_is_granted_after_timeout(edge: EdgeRouter, client: Connection, m
     assert len(edge.uplink.first_credit) == 0
 
 
-def test_detached_producer_is_not_answered(edge: EdgeRouter, client: Connection) -> None:
+def test_detached_producer_is_not_answered(edge: EdgeRouter, client: RegisteredConnection) -> None:
     interior = edge.interior("A", **OURS)
     number = attach_producer(edge, client, "all.a", interior)
     edge.detach(client, number)

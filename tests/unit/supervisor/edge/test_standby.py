@@ -9,9 +9,9 @@ import pytest
 from router.addressing.settings import BALANCED, DEFAULT_OVERFLOW, MULTICAST
 from router.config.load import load_text
 from router.control.edge_properties import UPLINKS
-from supervisor.addresses.record import Record, Way
-from supervisor.addresses.table import Table
-from supervisor.connections.connections import Connection, Link
+from supervisor.addresses.record import AddressRecord, ConsumerEdge
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.messages import Precedence
 from supervisor.edge.standby import NEVER, PATIENCE, Standby
 
@@ -46,23 +46,23 @@ class StandbyRouter:
     """Interior router B with an edge connection on which addresses have consumers."""
 
     def __init__(self) -> None:
-        self.table = Table(100)
+        self.table = AddressTable(100)
         self.network = ReachableRouters()
         self.standby = Standby("B", self.table, self.network)
         listener = load_text("router.conf", CONFIGURATION).listeners[0]
-        self.connection = Connection(7, listener, "l", "p", "key")
+        self.connection = RegisteredConnection(7, listener, "l", "p", "key")
         self.connection.properties = {UPLINKS: True}
-        self.connection.way = Way(7)
+        self.connection.way = ConsumerEdge(7)
         self.standby.opened(self.connection)
         self._numbers = itertools.count(1)
 
-    def consumer(self, name: str, treatment: str = BALANCED) -> Link:
+    def consumer(self, name: str, treatment: str = BALANCED) -> RegisteredLink:
         record = self.table.records.get(name) or self.table.create(name, treatment, None, DEFAULT_OVERFLOW)
         number = next(self._numbers)
-        link = Link(number, f"l{number}", True, number, 1, self.connection, 0)
+        link = RegisteredLink(number, f"l{number}", True, number, 1, self.connection, 0)
         link.record = record
         if self.standby.begins(link, record):
-            self.table.add_consumer(record, 0, number, 1, 10, Way(7))
+            self.table.add_consumer(record, 0, number, 1, 10, ConsumerEdge(7))
         self.table.take_delta()
         return link
 
@@ -71,10 +71,10 @@ class StandbyRouter:
         self.table.take_delta()
         return bears
 
-    def counts(self, link: Link) -> bool:
+    def counts(self, link: RegisteredLink) -> bool:
         assert link.record is not None
         assert self.table.records[link.record.key] is link.record, "the record stays, used or not"
-        return Table.has_consumer(link.record, 0, link.slot, link.generation)
+        return AddressTable.has_consumer(link.record, 0, link.slot, link.generation)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_multicast_consumers_count_after_complete_precedence(interior: StandbyRo
 def test_detached_link_leaves_no_record(interior: StandbyRouter) -> None:
     link = interior.consumer("M0a")
     interior.standby.dropped(link)
-    assert isinstance(link.record, Record)
+    assert isinstance(link.record, AddressRecord)
     interior.table.release(link.record)
     assert interior.announce("B")
     assert "M0a" not in interior.table.records

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.control.edge_properties import EDGE, EDGE_VERSION
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.attachment import PATIENCE
 from supervisor.edge.proxies import BURST, HOLD, QUIET
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
@@ -70,7 +70,7 @@ def test_tracking_of_standby_connection_is_ignored(edge: EdgeRouter) -> None:
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
 
 
-def attach_burst(edge: EdgeRouter) -> Connection:
+def attach_burst(edge: EdgeRouter) -> RegisteredConnection:
     """Attach receivers until the proxy of the first one, which is answered, waits; return the interior router."""
     interior, client = edge.interior("A", **OURS), edge.client()
     for number in range(BURST + 2):
@@ -191,7 +191,7 @@ def several() -> EdgeRouter:
     return made
 
 
-def uplink(several: EdgeRouter, name: str, connector_name: str) -> Connection:
+def uplink(several: EdgeRouter, name: str, connector_name: str) -> RegisteredConnection:
     """Open a connection to an interior router that has destinations for all addresses of the clients."""
     made = several.interior(name, connector_name, **OURS)
     for key in (ANYCAST, MULTICAST):
@@ -199,7 +199,7 @@ def uplink(several: EdgeRouter, name: str, connector_name: str) -> Connection:
     return made
 
 
-def precedences_of(several: EdgeRouter, connection: Connection) -> list[tuple[str, bool]]:
+def precedences_of(several: EdgeRouter, connection: RegisteredConnection) -> list[tuple[str, bool]]:
     """Return the announced precedences: the concatenated router ids, and whether all other routers have released the
     addresses."""
     return [("".join(each.routers), each.complete) for each in several.precedences.get(connection.number, [])]

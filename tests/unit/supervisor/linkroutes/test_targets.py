@@ -7,7 +7,7 @@ import pytest
 from router.addressing.settings import AddressSettings
 from router.config.entities import LinkRouteConfig
 from router.log import Log
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.connections.containers import Containers
 from supervisor.linkroutes.local import LinkRoutes
 from supervisor.linkroutes.remote import RemoteLinkRoutes
@@ -55,7 +55,7 @@ class RoutedLinkRouter:
         self.network = FakeTargetNetwork()
         self.local = LinkRoutes(Containers(), Log())
         targets: Any = Targets("A", self.local, self.network, self.network.end)
-        self.attaching = Attaching("A", "interior", AddressSettings([], "balanced"), Table(100), targets)
+        self.attaching = Attaching("A", "interior", AddressSettings([], "balanced"), AddressTable(100), targets)
 
     def announce(self, key: str, *routers: int) -> None:
         for index in routers:

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from router.addressing.settings import AddressSettings, Setting
-from supervisor.addresses.record import Way
-from supervisor.addresses.table import Table
+from supervisor.addresses.record import ConsumerEdge
+from supervisor.addresses.table import AddressTable
 from supervisor.links.attach import (
     FORBIDDEN,
     MOST_PEERS,
@@ -35,7 +35,7 @@ SETTINGS = [
 
 class AttachDecider:
     def __init__(self, mode="standalone", default="balanced", limit=1000):
-        self.table = Table(limit)
+        self.table = AddressTable(limit)
         self.attaching = Attaching("QDR", mode, AddressSettings(SETTINGS, default), self.table)
 
     def decide(self, direction, address, role="normal", **more):
@@ -112,7 +112,7 @@ def test_edge_routers_per_address_are_bounded():
     router = AttachDecider("edge")
     for number in range(MOST_PEERS):
         record = router.decide("out", "a", role="inter-edge").record
-        router.table.add_consumer(record, 0, number, 1, 10, Way(7, 1, f"mark{number}"))
+        router.table.add_consumer(record, 0, number, 1, 10, ConsumerEdge(7, 1, f"mark{number}"))
     assert router.decide("out", "a", role="inter-edge") is TOO_MANY_PEERS
     assert isinstance(router.decide("out", "a"), Accepted), "clients are not limited"
 

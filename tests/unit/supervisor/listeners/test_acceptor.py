@@ -15,7 +15,7 @@ from router.control.codec import decode_handover
 from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore, add_services
-from supervisor.connections.connections import Ending
+from supervisor.connections.connections import ConnectionEnd
 from supervisor.listeners.acceptor import Listener, ListenError
 from supervisor.processes.worker import Stage, Worker
 from supervisor.runtime.host_names import Resolver, look_up
@@ -212,7 +212,10 @@ def test_connection_without_handover_ends():
                 connection = setup.core.connections.initiate(number, connector, profile, opener, Initiate("h", user))
                 setup.acceptor.give(connection, opened)
                 assert peer.recv(1) == b""
-        assert [(number, ending) for number, ending, _ in opener.endings] == [(10, Ending.FAILED), (11, Ending.FAILED)]
+        assert [(number, ending) for number, ending, _ in opener.endings] == [
+            (10, ConnectionEnd.FAILED),
+            (11, ConnectionEnd.FAILED),
+        ]
         assert "Message too long" in opener.endings[0][2]
         assert all(not worker.connections for worker in setup.core.workers.values())
         assert setup.core.connections.count == 0

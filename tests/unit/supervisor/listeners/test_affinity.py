@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from router.config.load import load_text
-from supervisor.addresses.record import Record
-from supervisor.connections.connections import Connection
+from supervisor.addresses.record import AddressRecord
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners import affinity
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.placement import Placements
@@ -33,7 +33,7 @@ class AffinityWorkers:
 
     def open_client(self, name, *ends, worker=None):
         """Open a client, move it to its worker, and attach its ends (address, receives)."""
-        connection = Connection(next(self.numbers), LISTENER, "", "127.0.0.1:1", "in")
+        connection = RegisteredConnection(next(self.numbers), LISTENER, "", "127.0.0.1:1", "in")
         connection.container, connection.user = name, "anonymous"
         first = min(self.workers.values(), key=lambda each: len(each.connections)).index if worker is None else worker
         self.assign(connection, first)
@@ -44,7 +44,7 @@ class AffinityWorkers:
             self.assign(connection, best.index)
         self.affinity.connection_opened(connection, OPENED)
         for address, receives in ends:
-            self.affinity.attached(connection, Record(1, f"M0{address}", "closest", None, ""), receives)
+            self.affinity.attached(connection, AddressRecord(1, f"M0{address}", "closest", None, ""), receives)
         return connection
 
     def assign(self, connection, worker):
@@ -70,7 +70,7 @@ def test_unknown_clients_stay_at_their_worker():
     pool.close_clients(pool.open_client("b", ("x", True)))
     pool.open_client("a", ("x", False), worker=0)
     assert pool.open_client("c", worker=1).worker == 1
-    other = Connection(99, LISTENER, "", "127.0.0.1:1", "in")
+    other = RegisteredConnection(99, LISTENER, "", "127.0.0.1:1", "in")
     other.container, other.user, other.worker = "b", "somebody", 1
     assert not pool.affinity.place(other)
 
@@ -129,7 +129,7 @@ def test_move_under_way_counts_as_load():
     pool = AffinityWorkers()
     pool.close_clients(pool.open_client("a", ("x", False)), pool.open_client("b", ("x", True)))
     pool.open_client("a", worker=0)
-    moving = Connection(50, LISTENER, "", "127.0.0.1:1", "in")
+    moving = RegisteredConnection(50, LISTENER, "", "127.0.0.1:1", "in")
     moving.container, moving.user = "b", "anonymous"
     pool.assign(moving, 1)
     assert pool.affinity.place(moving)

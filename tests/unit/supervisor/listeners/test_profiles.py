@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from router.config.load import load_text
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.listeners.profiles import ListenerProfiles
 from tests.unit.engine.ops import wire
 from tests.unit.supervisor.harness import configuration_text
@@ -14,7 +14,7 @@ from tests.unit.supervisor.harness import configuration_text
 
 class AnnouncedProfiles:
     def __init__(self):
-        self.table = Table(10)
+        self.table = AddressTable(10)
         self.profiles = ListenerProfiles(self.table, [LISTENER], lambda listener: False)
 
     def delta(self):

@@ -17,7 +17,7 @@ from router.testing.interworker import claim_link, set_worker
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.composition import RouterCore, add_services
 from supervisor.configuration.live import LiveConfiguration
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners.acceptor import Acceptor
 from supervisor.management.agent import Agent
 from supervisor.processes.worker import Stage, Worker
@@ -132,7 +132,7 @@ class ManagedRouter:
 
     def connection(
         self, worker: int = 0, listener: int = 0, peer: str | None = None, groups: tuple[str, ...] = (), **more: Any
-    ) -> Connection:
+    ) -> RegisteredConnection:
         """Open a connection to `worker`. `groups`: from the token of its user."""
         owner = self.workers[worker]
         peer = peer or f"10.0.0.1:{1000 + self.core.connections.accepted}"
@@ -150,7 +150,7 @@ class ManagedRouter:
 
     def link(
         self,
-        connection: Connection,
+        connection: RegisteredConnection,
         direction: str = "in",
         address: str | None = None,
         capabilities: tuple[str, ...] = (),

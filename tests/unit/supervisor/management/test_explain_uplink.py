@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from tests.unit.supervisor.edge.edge_router import CONFIGURATION, connector, open_interior
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 
@@ -25,7 +25,7 @@ def explain(router: ManagedRouter, address: str) -> dict[str, Any]:
     return body
 
 
-def open_uplink(router: ManagedRouter) -> Connection:
+def open_uplink(router: ManagedRouter) -> RegisteredConnection:
     return open_interior(router.core, router.workers[0], router.configuration.connectors[0], "A")
 
 

@@ -9,7 +9,7 @@ from router.addressing.settings import Setting
 from router.config.load import load_text
 from router.log import Log
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.network.adapter import ADDRESSES_AN_EPOCH, Routers
 from supervisor.network.protocol.outputs import (
     KeysChanged,
@@ -67,7 +67,7 @@ class RoutersOnTable:
     """Routers on an address table, with one worker that acknowledges each step."""
 
     def __init__(self, limit: int = 10_000, settings: dict[str, Any] | None = None, default: str = "balanced") -> None:
-        self.table = Table(limit)
+        self.table = AddressTable(limit)
         self.epochs: Epochs[Any] = Epochs()
         self.settings = Settings(self.table, self.epochs, settings or {}, default)
         self.log = Log()

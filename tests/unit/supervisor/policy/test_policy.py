@@ -14,7 +14,7 @@ from router.log import LogSettings, ModuleSettings
 from router.policy.decisions import CONNECTION_TEXT, LINK_TEXT, RESOURCE_LIMIT, UNAUTHORIZED
 from router.policy.rules import Vhosts
 from supervisor.connections.admission import Admit
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.policy.denials import LOGGED_A_SECOND, MOST_KINDS, OTHER, Denials, Kind
 from supervisor.policy.grant import OpenFacts
 from supervisor.policy.policy import DENIED, limits
@@ -64,13 +64,13 @@ class PolicyRouter:
         hostname: str | None = "v",
         peer: str = "10.0.0.1:1000",
         groups: tuple[str, ...] = (),
-    ) -> Connection:
+    ) -> RegisteredConnection:
         return self.router.connection(peer=peer, user=user, hostname=hostname, groups=groups)
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: RegisteredConnection) -> None:
         self.router.core.receive(self.router.workers[0], messages.Closed(conn=connection.number, error=None))
 
-    def closed(self, connection: Connection) -> tuple[str | None, str | None] | None:
+    def closed(self, connection: RegisteredConnection) -> tuple[str | None, str | None] | None:
         """Return the error with which the connection was to be closed."""
         answer = self.router.admissions.get(connection.number)
         if isinstance(answer, messages.Denied):
@@ -80,7 +80,7 @@ class PolicyRouter:
                 return message.condition, message.description
         return None
 
-    def attach(self, connection: Connection, direction: str, address: str | None, **more: Any) -> Message:
+    def attach(self, connection: RegisteredConnection, direction: str, address: str | None, **more: Any) -> Message:
         """Return the answer to an attach."""
         self._links += 1
         attach_message = attach(self._links, direction, address, conn=connection.number, **more)
@@ -91,7 +91,7 @@ class PolicyRouter:
         assert isinstance(answer, Message)
         return answer
 
-    def detach(self, connection: Connection, link: int) -> None:
+    def detach(self, connection: RegisteredConnection, link: int) -> None:
         self.router.core.receive(self.router.workers[0], messages.Detach(conn=connection.number, link=link))
 
     def stats(self, vhost: str = "v") -> dict[str, Any]:
@@ -332,14 +332,14 @@ def test_rules_are_sent_to_workers_once_per_group():
 
 
 class NullInitiator:
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: RegisteredConnection) -> None:
         pass
 
     def ended(self, *_: Any) -> None:
         pass
 
 
-def open_by_connector(policy_router: PolicyRouter) -> Connection:
+def open_by_connector(policy_router: PolicyRouter) -> RegisteredConnection:
     core = policy_router.router.core
     profile, _ = core.profiles.add(policy_router.router.configuration.connectors[0])
     number = core.connections.take_number()
@@ -514,10 +514,10 @@ def test_token_groups_decide_like_users(on_change, closed):
     connection = policy_router.open(user="u", groups=("staff",))
     assert policy_router.closed(connection) is None
     connection.groups = ("other", "staff")
-    policy_router.policy.regroup(connection)
+    policy_router.policy.groups_changed(connection)
     assert policy_router.closed(connection) is None
     connection.groups = ("other",)
-    policy_router.policy.regroup(connection)
+    policy_router.policy.groups_changed(connection)
     assert policy_router.closed(connection) == closed
 
 

@@ -15,9 +15,9 @@ from router.interworker.region import Region
 from router.log import Log, LogSettings, ModuleSettings
 from router.stats.sums import AddressCounters
 from router.testing.interworker import claim_link, set_address
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import AddressRecord
 from supervisor.composition import RouterCore
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.processes.worker import Stage, Worker
 from supervisor.telemetry.collect import Collector, Snapshot
 from supervisor.telemetry.families import Builder, HttpCounts
@@ -71,11 +71,13 @@ class MetricsRouter:
         for index in self.core.workers:
             self.core.epochs.acknowledge(index, self.core.table.epoch)
 
-    def client(self, worker: int = 0) -> Connection:
+    def client(self, worker: int = 0) -> RegisteredConnection:
         owner = self.core.workers[worker]
         return self.core.connections.adopt(owner, self.configuration.listeners[0], "127.0.0.1:1", "127.0.0.1:2")
 
-    def link(self, client: Connection, direction: str, address: str | None, worker: int = 0, **fields: Any) -> int:
+    def link(
+        self, client: RegisteredConnection, direction: str, address: str | None, worker: int = 0, **fields: Any
+    ) -> int:
         """Attach a link whose slot has these fields; return its number."""
         slot = next(self._slots)
         claim_link(self.region, worker, slot, GENERATION + slot, direction=1 if direction == "in" else 2, **fields)
@@ -84,12 +86,12 @@ class MetricsRouter:
         self.settle()
         return slot
 
-    def detach(self, client: Connection, link: int, worker: int = 0) -> None:
+    def detach(self, client: RegisteredConnection, link: int, worker: int = 0) -> None:
         message = messages.Detach(conn=client.number, link=link)
         self.core.receive(self.core.workers[worker], message)
         self.settle()
 
-    def record(self, address: str) -> Record:
+    def record(self, address: str) -> AddressRecord:
         return self.core.table.records[key(MOBILE, address)]
 
     def count(self, address: str, worker: int = 0, **fields: int) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from router.interworker.layout import DROP_NAMES
 from router.testing.interworker import claim_link, set_worker
-from supervisor.connections.connections import Link
+from supervisor.connections.connections import RegisteredLink
 from supervisor.policy.denials import Kind
 from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, GROUPS, Definition
 from supervisor.telemetry.collect import SHOWN_ADDRESSES, SLICE
@@ -182,7 +182,7 @@ def test_links_and_connections_are_read_in_slices(router: MetricsRouter, clients
     made = [router.client(1) for _ in range(clients)]
     for number, client in enumerate(made):
         for link in range(links):
-            client.links[link] = Link(link, "", True, number * links + link, 1, client, 1)
+            client.links[link] = RegisteredLink(link, "", True, number * links + link, 1, client, 1)
             claim_link(router.region, 1, number * links + link, 1, direction=2, unsettled=1)
     assert router.pauses_of_a_page() >= quiet + (clients + clients * links) // SLICE - 1
     page = router.page()

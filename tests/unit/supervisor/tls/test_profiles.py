@@ -11,10 +11,10 @@ from router.config.load import load_text
 from router.control.messages import Opened, Tls
 from router.control.ops import CredentialsGone, CredentialsOp
 from router.log import Log, LogSettings, ModuleSettings
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
 from supervisor.tls.profiles import TlsProfiles, TlsStartError
@@ -35,7 +35,7 @@ class TlsProfilesOnTable:
 
     def __init__(self, text):
         self.configuration = load_text("x.conf", text)
-        self.table = Table(16)
+        self.table = AddressTable(16)
         self.epochs = Epochs[Any]()
         self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
         self.waker = Waker()
@@ -256,7 +256,7 @@ def test_connection_user_follows_name_mapping(authority, tmp_path):
     tls = Tls(protocol="TLSv1.3", cipher="x", ssf=256, subject="CN=host,O=Client", attributes=fields)
 
     def user(setup):
-        connection = Connection(7, setup.configuration.listeners[0], "", "", "")
+        connection = RegisteredConnection(7, setup.configuration.listeners[0], "", "", "")
         message = Opened(
             conn=7, container="c", hostname=None, user="worker's", mechanism="EXTERNAL", properties={}, tls=tls
         )

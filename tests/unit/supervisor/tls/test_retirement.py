@@ -8,7 +8,7 @@ import pytest
 from router.config.load import load_text
 from router.control.messages import Opened, Tls
 from router.log import Log, LogSettings, ModuleSettings
-from supervisor.connections.connections import Connection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.tls.retirement import FORCED, Retirement
 
 CONFIGURATION = """
@@ -57,7 +57,7 @@ class RetirementOnClock:
         self.closed.append(connection.number)
 
     def connection(self, number, listener=0, tls=True, opened=True, epoch=EPOCH - 1):
-        made = Connection(number, self.configuration.listeners[listener], "", "", "")
+        made = RegisteredConnection(number, self.configuration.listeners[listener], "", "", "")
         made.epoch = epoch
         made.opened, made.tls = opened, Tls(protocol="TLSv1.3", cipher="x", ssf=1) if tls else None
         self.worker.connections[number] = made

@@ -100,8 +100,8 @@ def opens_at_supervisor(router):
 
 
 def test_undecided_opens_are_bounded(routers, decide, monkeypatch):
-    """At most MAX_PENDING_OPENS opens wait at the supervisor, so that its other events do not wait behind them. The others
-    follow in order; lost connections are skipped."""
+    """At most MAX_PENDING_OPENS opens wait at the supervisor, so that its other events do not wait behind them. The
+    others follow in order; lost connections are skipped."""
     monkeypatch.setattr("workers.connections.admissions.MAX_PENDING_OPENS", 2)
     router = routers()
     decide(None)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 FAILOVER_PROPERTY: Final = "failover-server-list"
-TRIES: Final = 2  # number of consecutive transport errors after which the next entry is tried
-MAX_NAMED: Final = 64  # maximum number of entries from a peer; more are ignored
+MAX_CONSECUTIVE_ERRORS: Final = 2  # number of consecutive transport errors after which the next entry is tried
+MAX_ANNOUNCED: Final = 64  # maximum number of entries from a peer; more are ignored
 _DEFAULT_PORT: Final = "5672"
-_MOST: Final = 255  # maximum characters of a host name, a port or a scheme
+_MAX_CHARACTERS: Final = 255  # maximum characters of a host name, a port or a scheme
 
 
-class Entry(NamedTuple):
+class FailoverEntry(NamedTuple):
     """Address to connect to; `port` may be a service name."""
 
     scheme: str
@@ -26,13 +26,13 @@ class Entry(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-class Ring:
+class FailoverList:
     """Addresses to connect to, tried round robin. Owner: a connector's state."""
 
     __slots__ = ("_configured", "_entries", "_errors", "_index")
 
     def __init__(self, host: str, port: str) -> None:
-        self._configured = Entry("amqp", host, port)
+        self._configured = FailoverEntry("amqp", host, port)
         self._entries = [self._configured]
         self._index = 0
         self._errors = 0  # number of consecutive errors of the current entry
@@ -41,7 +41,7 @@ class Ring:
         return len(self._entries)
 
     @property
-    def current(self) -> Entry:
+    def current(self) -> FailoverEntry:
         """Entry in use, or next entry to try."""
         return self._entries[self._index]
 
@@ -54,7 +54,7 @@ class Ring:
     def failed(self) -> None:
         """Count a transport error of the current entry: the connect failed, or the connection was lost."""
         self._errors += 1
-        if self._errors >= TRIES:
+        if self._errors >= MAX_CONSECUTIVE_ERRORS:
             self._errors = 0
             self._index = (self._index + 1) % len(self._entries)
 
@@ -62,7 +62,7 @@ class Ring:
         """Clear the errors of the current entry, which was reached."""
         self._errors = 0
 
-    def add_named(self, properties: Mapping[str, Any] | None) -> None:
+    def replace_announced(self, properties: Mapping[str, Any] | None) -> None:
         """Replace the peer's addresses by those listed in its connection properties.
 
         The configured entry and the current entry stay.
@@ -70,7 +70,7 @@ class Ring:
         listed = None if properties is None else properties.get(FAILOVER_PROPERTY)
         if not isinstance(listed, list):
             return
-        wanted = [entry for entry in map(_entry, listed[:MAX_NAMED]) if entry is not None]
+        wanted = [entry for entry in map(_entry, listed[:MAX_ANNOUNCED]) if entry is not None]
         places = {entry.place for entry in wanted}
         current = self.current
         kept = [
@@ -85,15 +85,17 @@ class Ring:
         self._index = kept.index(current)
 
 
-def _entry(item: Any) -> Entry | None:
+def _entry(item: Any) -> FailoverEntry | None:
     """Convert one map of the list; None if it names no valid host."""
     if not isinstance(item, dict):
         return None
     host, port, scheme = (item.get(name) for name in ("network-host", "port", "scheme"))
-    if not isinstance(host, str) or not 0 < len(host) <= _MOST:
+    if not isinstance(host, str) or not 0 < len(host) <= _MAX_CHARACTERS:
         return None
     if isinstance(port, int) and not isinstance(port, bool):
         port = str(port)
-    if not isinstance(port, str) or not 0 < len(port) <= _MOST:
+    if not isinstance(port, str) or not 0 < len(port) <= _MAX_CHARACTERS:
         port = _DEFAULT_PORT
-    return Entry(scheme if isinstance(scheme, str) and 0 < len(scheme) <= _MOST else "amqp", host, port)
+    return FailoverEntry(
+        scheme if isinstance(scheme, str) and 0 < len(scheme) <= _MAX_CHARACTERS else "amqp", host, port
+    )

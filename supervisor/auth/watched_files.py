@@ -10,16 +10,16 @@ from typing import Any, Final, Generic, TypeVar
 
 from supervisor.auth.messages import ProviderState
 
-EVERY: Final = 1.0  # seconds between two checks
+CHECK_INTERVAL: Final = 1.0  # seconds between two checks
 KEPT: Final = "; the values read before stay in force"
 _Value = TypeVar("_Value")
 _Signature = tuple[str, int, int, int, int]
 
 
-class Watched(Generic[_Value]):
+class WatchedFile(Generic[_Value]):
     """Watched file with its last valid value. An invalid file leaves the previous value in force.
 
-    Owner: `Watcher`. `value` and `problem` may be read in any thread.
+    Owner: `FileWatcher`. `value` and `problem` may be read in any thread.
     """
 
     def __init__(self, path: str, read: Callable[[str], _Value], log: Callable[[str, str], None], what: str) -> None:
@@ -67,24 +67,24 @@ class Watched(Generic[_Value]):
         self._log("error", f"{self._what}: {problem}{kept}")
 
 
-def file_state(kind: str, name: str, file: Watched[Any]) -> ProviderState:
+def file_state(kind: str, name: str, file: WatchedFile[Any]) -> ProviderState:
     """Return the state of the provider that uses the file. Without a valid value it is not usable."""
     kept = KEPT if file.value is not None else ""
     text = "in use" if file.problem is None else file.problem + kept
     return ProviderState(kind, name, file.value is not None, text)
 
 
-class Watcher:
+class FileWatcher:
     """Thread that checks files. A file system that does not respond blocks only this thread. Owner: the process."""
 
-    def __init__(self, every: float = EVERY) -> None:
+    def __init__(self, every: float = CHECK_INTERVAL) -> None:
         self._every: Final = every
-        self._files: list[Watched[object]] = []
+        self._files: list[WatchedFile[object]] = []
         self._lock: Final = threading.Lock()
         self._wake: Final = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def watch(self, files: list[Watched[object]]) -> None:
+    def watch(self, files: list[WatchedFile[object]]) -> None:
         """Watch these files from now on, and no others."""
         with self._lock:
             self._files = list(files)
