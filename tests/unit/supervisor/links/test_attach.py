@@ -33,7 +33,7 @@ SETTINGS = [
 ]
 
 
-class AttachDecider:
+class TableWithDecisions:
     def __init__(self, mode="standalone", default="balanced", limit=1000):
         self.table = AddressTable(limit)
         self.attaching = Attaching("QDR", mode, AddressSettings(SETTINGS, default), self.table)
@@ -50,7 +50,7 @@ class AttachDecider:
 
 @pytest.fixture
 def router():
-    return AttachDecider()
+    return TableWithDecisions()
 
 
 def caps(*symbols, array=False):
@@ -80,7 +80,7 @@ def test_clients_at_router_listener_are_refused(router):
 
 def test_links_of_other_edge_router_are_limited():
     """Links of an inter-edge connection follow docs/internals/edge.md."""
-    router = AttachDecider("edge")
+    router = TableWithDecisions("edge")
 
     def decide(direction, address, **more):
         return router.decide(direction, address, role="inter-edge", **more)
@@ -109,7 +109,7 @@ def test_links_of_other_edge_router_are_limited():
 
 
 def test_edge_routers_per_address_are_bounded():
-    router = AttachDecider("edge")
+    router = TableWithDecisions("edge")
     for number in range(MOST_PEERS):
         record = router.decide("out", "a", role="inter-edge").record
         router.table.add_consumer(record, 0, number, 1, 10, ConsumerEdge(7, 1, f"mark{number}"))
@@ -119,7 +119,7 @@ def test_edge_routers_per_address_are_bounded():
 
 def test_coordinator_attach_is_refused():
     for default in ("balanced", "unavailable"):
-        assert AttachDecider(default=default).decide("in", None, coordinator=True) is NO_COORDINATOR
+        assert TableWithDecisions(default=default).decide("in", None, coordinator=True) is NO_COORDINATOR
     assert NO_COORDINATOR.condition == "amqp:precondition-failed"
 
 
@@ -135,7 +135,7 @@ def test_coordinator_attach_is_refused():
 )
 @pytest.mark.parametrize("tenant", [None, "acme.com/"])
 def test_dynamic_address_is_generated(mode, direction, pattern, prefix, tenant):
-    router = AttachDecider(mode, default="unavailable")
+    router = TableWithDecisions(mode, default="unavailable")
     decision = router.decide(direction, "ignored", dynamic=True, tenant=tenant)
     assert re.fullmatch(pattern, decision.generated)
     assert decision.record.key.startswith(prefix)
@@ -171,17 +171,17 @@ def test_equivalent_names_share_one_address(router, text, key):
 @pytest.mark.parametrize("text", ["_topo/0/OTHER/x", "_topo/all/X", "_topo/1/x", "_edge/E/x"])
 @pytest.mark.parametrize("default", ["balanced", "unavailable"])
 def test_addresses_of_other_routers_accept_producers(text, default):
-    router = AttachDecider("interior", default)
+    router = TableWithDecisions("interior", default)
     assert router.decide("out", text) is NO_ROUTE
     assert router.decide("in", text).record.treatment == "closest"
 
 
 def test_address_beyond_uplink_has_edge_record():
-    router = AttachDecider("edge")
+    router = TableWithDecisions("edge")
     assert router.key("in", "_topo/0/OTHER/x") == "L_edge"
     assert router.decide("out", "_topo/0/OTHER/x") is NO_ROUTE
     assert router.decide("out", "_local/_edge") is NO_ROUTE
-    assert AttachDecider().key("out", "_local/_edge") == "L_edge"
+    assert TableWithDecisions().key("out", "_local/_edge") == "L_edge"
 
 
 @pytest.mark.parametrize("direction", ["in", "out"])
@@ -189,7 +189,7 @@ def test_unavailable_address_is_not_found(router, direction):
     assert router.decide(direction, "unavailable.x") is NOT_FOUND
     assert NOT_FOUND == ("amqp:not-found", "Node not found")
     assert not router.table.records
-    everything = AttachDecider(default="unavailable")
+    everything = TableWithDecisions(default="unavailable")
     assert everything.decide(direction, "a") is NOT_FOUND
     assert everything.decide(direction, "_local/a") is NOT_FOUND
     assert isinstance(everything.decide(direction, "closest/a"), Accepted)
@@ -259,7 +259,7 @@ def test_tenant_prefixes_address(router):
 
 
 def test_full_table_refuses_new_addresses():
-    router = AttachDecider(limit=3)
+    router = TableWithDecisions(limit=3)
     for name in "ab":
         assert isinstance(router.decide("in", name), Accepted)
     assert router.decide("in", "c") is TABLE_FULL
