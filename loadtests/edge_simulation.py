@@ -29,7 +29,7 @@ from supervisor.composition import RouterCore
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.messages import Precedence, precedence
 from supervisor.network.neighbour_connections import BUNDLE_PROPERTY
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 
 CONFIGURATION = """
 router {
@@ -65,8 +65,8 @@ class Simulation:
         # An address of another router takes a number more, for what is unsettled there.
         most = 2 * edges * (addresses + 10) + SPARE
         self.core = RouterCore(configuration, Log(QUIET), most, lambda number: None)
-        self._worker = Worker(0, 1)
-        self._worker.stage = Stage.STARTING
+        self._worker = WorkerProcess(0, 1)
+        self._worker.stage = WorkerStage.STARTING
         self.core.workers[0] = self._worker
         self._numbers = itertools.count(1)
         self._said = itertools.count(1)

@@ -33,21 +33,21 @@ from supervisor.core import Core
 from supervisor.edge.interior import Edges
 from supervisor.edge.peers import Peers
 from supervisor.edge.uplink import Uplink
-from supervisor.linkroutes.local import LinkRoutes
-from supervisor.linkroutes.pairs import Pairs
-from supervisor.linkroutes.targets import Targets
-from supervisor.links.attach import Attaching
+from supervisor.linkroutes.local import LocalLinkRoutes
+from supervisor.linkroutes.pairs import LinkPairs
+from supervisor.linkroutes.targets import LinkTargets
+from supervisor.links.attach import AttachDecider
 from supervisor.links.auto import AutoLinks
-from supervisor.links.handler import LinkHandler, Waiting
+from supervisor.links.handler import LinkHandler, PendingAttachAnswer
 from supervisor.links.initiated import InitiatedLinks
 from supervisor.links.links import Links
+from supervisor.listeners.accept_rate import AcceptRateLimiter
 from supervisor.listeners.acceptor import Acceptor, Listener
 from supervisor.listeners.affinity import Affinity
-from supervisor.listeners.listening import Listening
-from supervisor.listeners.pace import Pace
 from supervisor.listeners.placement import Placements
 from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.network.neighbour_connections import Neighbours
+from supervisor.listeners.runtime_listeners import RuntimeListeners
+from supervisor.network.neighbour_connections import NeighbourConnections
 from supervisor.policy.policy import Policy
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.replicas import Replicas
@@ -89,7 +89,7 @@ class RouterCore(Core):
         addresses: number of counter slots in shared memory. reset_address: zero a slot before its id is used again.
         admission: policy for opens; None: the policy subsystem. test_hooks: option -T.
         """
-        table, epochs, events = AddressTable(addresses), Epochs[Waiting](), Events()
+        table, epochs, events = AddressTable(addresses), Epochs[PendingAttachAnswer](), Events()
         super().__init__(table, epochs, events, reset_address)
         router = configuration.router
         self.program: Final = program
@@ -133,10 +133,10 @@ class RouterCore(Core):
         self.links = Links(table, log)
         self.initiated_links = InitiatedLinks(self.take_identity, self.connections.send)
         self.auto_links = AutoLinks(self.containers, self.initiated_links, self.settings, table, self.waker, log)
-        self.link_routes = LinkRoutes(self.containers, log)
+        self.link_routes = LocalLinkRoutes(self.containers, log)
 
         # Other routers
-        self.neighbours = Neighbours(table, self.in_process, self.links, self.take_identity)
+        self.neighbours = NeighbourConnections(table, self.in_process, self.links, self.take_identity)
         self.routers: Routers | None = None  # only at an interior router
         if router.mode == INTERIOR_MODE:
             # Imported on demand: the engine takes long to load, and only interior routers need it.
@@ -148,7 +148,7 @@ class RouterCore(Core):
 
         # Attaches
         router_of = self.neighbours.router_of
-        targets = Targets(router.id, self.link_routes, self.routers, router_of)
+        targets = LinkTargets(router.id, self.link_routes, self.routers, router_of)
         self.edges: Edges | None = None  # only at an interior router
         self.uplink: Uplink | None = None  # only at an edge router
         self.peers: Peers | None = None  # only at an edge router
@@ -161,8 +161,10 @@ class RouterCore(Core):
                 router.id, table, epochs, self.settings, self.initiated_links, self.connections.close_link,
                 self.waker, log,
             )  # fmt: skip
-        attaching = Attaching(router.id, router.mode, current, table, targets, resumable=router.resumable_routed_links)
-        pairs = Pairs(self.workers, self.take_identity, self.links.add, router_of)
+        attaching = AttachDecider(
+            router.id, router.mode, current, table, targets, resumable=router.resumable_routed_links
+        )
+        pairs = LinkPairs(self.workers, self.take_identity, self.links.add, router_of)
 
         events.add(
             # Log settings and profiles come first in a snapshot.
@@ -226,7 +228,7 @@ class Services(NamedTuple):
     acceptor: Acceptor
     connectors: Connectors
     http: LazyHttp
-    listening: Listening
+    listening: RuntimeListeners
 
 
 def add_services(
@@ -246,10 +248,12 @@ def add_services(
     """
     core.policy.connect(loop)
     limit = configuration.policy.max_connections
-    acceptor = Acceptor(loop, core.workers, core.connections, core.neighbours, Pace(heard), log, limit, core.placements)
+    acceptor = Acceptor(
+        loop, core.workers, core.connections, core.neighbours, AcceptRateLimiter(heard), log, limit, core.placements
+    )
     connectors = Connectors(loop, core.connections, core.profiles, core.epochs, acceptor, core.waker, log)
     http = LazyHttp(loop, lambda: make_http(acceptor), log)
-    listening = Listening(loop, names, acceptor, http, core.profiles, core.epochs, announce, core.waker, log)
+    listening = RuntimeListeners(loop, names, acceptor, http, core.profiles, core.epochs, announce, core.waker, log)
     core.events.add(
         CredentialWatch(loop, core.tls, log),
         connectors,

@@ -12,7 +12,7 @@ from router.control.messages import Event, Local, Snapshot
 from router.control.ops import Op
 from supervisor.addresses.table import AddressTable
 from supervisor.processes.epochs import Epochs
-from supervisor.processes.worker import Stage, Worker, WorkerFaultError
+from supervisor.processes.worker import WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Events
 
@@ -30,7 +30,7 @@ class Core:
         self.table = table
         self.epochs = epochs
         self.events = events
-        self.workers: dict[int, Worker] = {}  # present generation of each worker, dead or alive, by index
+        self.workers: dict[int, WorkerProcess] = {}  # present generation of each worker, dead or alive, by index
         self.waker = Waker()
         self.started_at = time.monotonic()
         self._reset_address = reset_address
@@ -49,7 +49,7 @@ class Core:
 
     # Workers
 
-    def receive(self, worker: Worker, message: Event, raw: bytes | None = None) -> None:
+    def receive(self, worker: WorkerProcess, message: Event, raw: bytes | None = None) -> None:
         """Handle a message of a worker. raw: the octets that belong to it. Raises WorkerFaultError."""
         if not isinstance(message, Local):
             self.events.handle(worker, message)
@@ -58,17 +58,17 @@ class Core:
             raise WorkerFaultError("local: the octets of the message are missing")
         self.events.handle_raw(worker, message, raw)
 
-    def subscribed(self, worker: Worker) -> None:
+    def subscribed(self, worker: WorkerProcess) -> None:
         """Note that the worker has subscribed to deltas and needs a snapshot."""
         worker.wants_snapshot = True
 
-    def lost(self, worker: Worker, settled: Callable[[], None]) -> None:
+    def lost(self, worker: WorkerProcess, settled: Callable[[], None]) -> None:
         """Remove a worker that died. settled: called when all others have settled their deliveries to it."""
         was_live = worker.live
-        worker.stage = Stage.DEAD
+        worker.stage = WorkerStage.DEAD
         self.events.worker_lost(worker)
         if was_live:
-            self.epochs.call_when_all(self.table.pending_epoch, settled)
+            self.epochs.call_when_acknowledged(self.table.pending_epoch, settled)
         else:
             settled()
 

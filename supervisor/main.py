@@ -20,7 +20,7 @@ from router.stats.sums import AddressCounters
 from router.version import VERSION
 from supervisor.composition import RouterCore
 from supervisor.processes import zygote
-from supervisor.processes.channels import Keys, make_keys
+from supervisor.processes.channels import CurveKeys, make_keys
 from supervisor.processes.private_directory import PrivateDirectory
 from supervisor.processes.privileges import PrivilegeError, find_identity
 from supervisor.service import EXIT_FAILED, Supervisor, log_identity
@@ -84,7 +84,7 @@ def run(
         directory = PrivateDirectory()
         path = str(directory.path)
         setup = _setup(configuration, log, region.fd, eventfds, path, keys, test_hooks)
-        parent = zygote.start(setup, _cores(workers), worker_module, name, identity)
+        parent = zygote.start_zygote(setup, _cores(workers), worker_module, name, identity)
     except (OSError, RuntimeError, PrivilegeError) as error:
         log.critical("SERVER", f"The router cannot start: {error}")
         if directory is not None:
@@ -127,7 +127,7 @@ def _setup(
     region_fd: int,
     eventfds: list[int],
     directory: str,
-    keys: Keys,
+    keys: CurveKeys,
     test_hooks: bool,
 ) -> WorkerSetup:
     """Return the setup of all workers; the zygote fills in number, generation, sockets and core."""

@@ -28,16 +28,16 @@ from supervisor.composition import IN_PROCESS, RouterCore, add_services
 from supervisor.configuration.live import LiveConfiguration
 from supervisor.configuration.reload_requests import HangUp, register_reload
 from supervisor.configuration.reloads import Reloads
+from supervisor.listeners.accept_rate import ACTIVE_SECONDS
 from supervisor.listeners.acceptor import Listener, ListenError
-from supervisor.listeners.listening import describe_configured
-from supervisor.listeners.pace import HEARD
+from supervisor.listeners.runtime_listeners import describe_configured
 from supervisor.management.agent import Agent
-from supervisor.processes.channels import Channels, Keys
-from supervisor.processes.pool import Pool
+from supervisor.processes.channels import CurveKeys, WorkerChannels
+from supervisor.processes.pool import WorkerPool
 from supervisor.processes.privileges import Identity, forbid_core_dumps
-from supervisor.processes.worker import Stage, Worker, WorkerCorruptError, WorkerFaultError
+from supervisor.processes.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.processes.zygote import Zygote
-from supervisor.runtime.host_names import Answers, Resolver, place
+from supervisor.runtime.host_names import AddressesByHosts, Resolver, place
 from supervisor.subsystem import NEVER
 from supervisor.telemetry.health import Health, Lag, ListenerState
 from supervisor.telemetry.telemetry import Telemetry
@@ -70,7 +70,7 @@ class Supervisor:
         zygote: Zygote,
         region: Region,
         directory: str,
-        keys: Keys,
+        keys: CurveKeys,
         version: str,
         counters: AddressCounters,
         eventfds: list[int],
@@ -94,7 +94,7 @@ class Supervisor:
         self._core = core
         self._region = region
         self._ended: asyncio.Future[int] = loop.create_future()  # number of a signal, or minus the exit status
-        self._channels = Channels(
+        self._channels = WorkerChannels(
             loop,
             directory,
             keys,
@@ -121,7 +121,7 @@ class Supervisor:
         acceptor = self._services.acceptor
         self._telemetry = Telemetry(loop, core, region, version, log, core.program)
         core.events.add(self._telemetry)
-        self._pool = Pool(
+        self._pool = WorkerPool(
             loop,
             core,
             zygote,
@@ -137,7 +137,7 @@ class Supervisor:
             page=lambda *asked: self._services.http.service().answer_page(*asked),
             moved=acceptor.moved,
         )
-        core.tls.when_held(self._protect_keys)
+        core.tls.on_first_profile(self._protect_keys)
         self._serving = False  # True: the router listens
         self._wake: asyncio.Handle | None = None  # scheduled wake
         self._hearing = False  # True: within a wake, from the first message until `work` is done
@@ -176,12 +176,12 @@ class Supervisor:
         await self._stop(result)
         return result
 
-    async def _gather(self) -> Answers:
+    async def _gather(self) -> AddressesByHosts:
         """Read credentials and resolve the hosts of listeners. Raises TlsStartError."""
         await self._core.tls.load(self._configuration)
         return await self._names.find(self._configuration.listeners)
 
-    def _begin(self, answers: Answers) -> None:
+    def _begin(self, answers: AddressesByHosts) -> None:
         """Bind the listeners, drop privileges and start the workers. answers: addresses of the listeners' hosts."""
         try:
             self._services.acceptor.bind(
@@ -237,7 +237,7 @@ class Supervisor:
                 self._log.critical("SERVER", f"Internal error: message {message.kind_name} of {worker}\n{trace}")
             if worker.stage is not before:
                 self._pool.update(worker, before)
-                if worker.stage is Stage.SERVING:
+                if worker.stage is WorkerStage.SERVING:
                     self._worker_serves()
 
     def _subscribed(self, topic: bytes) -> None:
@@ -245,7 +245,7 @@ class Supervisor:
         if worker is not None:
             self._core.subscribed(worker)
 
-    def _replace(self, worker: Worker, text: str) -> None:
+    def _replace(self, worker: WorkerProcess, text: str) -> None:
         """Kill a worker whose memory cannot be trusted; another one replaces it."""
         self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) is killed: {text}")
         self._pool.kill(worker)
@@ -287,13 +287,13 @@ class Supervisor:
         # Orders are sent before deltas: they depend only on acknowledged deltas, and ZeroMQ's threads take a while.
         try:
             for worker in self._core.workers.values():
-                if worker.stage not in (Stage.FORKING, Stage.DEAD):
+                if worker.stage not in (WorkerStage.FORKING, WorkerStage.DEAD):
                     self._send_orders(worker)
         finally:
             for epoch, ops in deltas:
                 self._publish(epoch, ops)
 
-    def _send_orders(self, worker: Worker) -> None:
+    def _send_orders(self, worker: WorkerProcess) -> None:
         """Send the queued orders of a worker in batches, followed by messages from the router itself.
 
         The router's messages fill up the last batch, because each batch wakes the worker, which costs more than most
@@ -348,7 +348,7 @@ class Supervisor:
     def _worker_serves(self) -> None:
         if self._serving:
             self._services.acceptor.resume()
-        elif not self._ended.done() and all(own.stage is Stage.SERVING for own in self._core.workers.values()):
+        elif not self._ended.done() and all(own.stage is WorkerStage.SERVING for own in self._core.workers.values()):
             self._serving = True
             self._log_running()
             gc.freeze()  # garbage collections, and the one at the end, need not scan the modules
@@ -362,7 +362,7 @@ class Supervisor:
 
     # HTTP
 
-    def _bind_http(self, answers: Answers) -> bool:
+    def _bind_http(self, answers: AddressesByHosts) -> bool:
         """Bind the HTTP listeners of the configuration. Returns False if one fails; then the router ends."""
         for config in self._configuration.listeners:
             if config.http:
@@ -475,7 +475,7 @@ class Supervisor:
 
     def _clients_active(self) -> bool:
         """True if a worker has lately read from an established client."""
-        since = 1000 * (time.monotonic() - HEARD)
+        since = 1000 * (time.monotonic() - ACTIVE_SECONDS)
         return any(self._region.worker_heard(index) >= since for index in self._core.workers)
 
     def _log_listening(self, listener: Listener) -> None:

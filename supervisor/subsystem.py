@@ -17,13 +17,13 @@ from router.control.messages import Event, Local, Opened
 from router.control.ops import Op
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 
 NEVER: Final = math.inf  # deadline of a subsystem that waits for no time
 RAW: Final = (Local,)  # types of worker messages that are followed by octets
 
 # Handler of a worker's message with the octets that follow it. Raises WorkerFaultError.
-RawHandler = Callable[[Worker, Local, bytes], None]
+RawHandler = Callable[[WorkerProcess, Local, bytes], None]
 # Return the attributes of a configured entity that show its live state, for management.
 LiveAttributes = Callable[[Any], Mapping[str, Any]]
 
@@ -39,7 +39,7 @@ class Subsystem:
 
     # Contributions, collected when the supervisor is composed
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         """Register this subsystem's handlers of worker messages by type. A handler raises WorkerFaultError."""
 
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:
@@ -83,10 +83,10 @@ class Subsystem:
     def connection_closed(self, connection: RegisteredConnection) -> None:
         """Handle the end of a connection, whose links were dropped before."""
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         """Handle the end of a link."""
 
-    def worker_lost(self, worker: Worker) -> None:
+    def worker_lost(self, worker: WorkerProcess) -> None:
         """Handle the exit of a worker."""
 
     # Each wake of the supervisor, in this order
@@ -126,7 +126,7 @@ class Events:
 
     def __init__(self) -> None:
         self._subsystems: list[Subsystem] = []
-        self._messages = Handlers[Worker](Event, but=RAW)
+        self._messages = Handlers[WorkerProcess](Event, but=RAW)
         self._raw_messages: dict[type[Message], RawHandler] = {}
         self._live_attributes: dict[str, LiveAttributes] = {}
         self._opened: list[Subsystem] = []
@@ -182,11 +182,11 @@ class Events:
             if kind not in self._raw_messages:
                 raise CompositionError(f"no handler for {kind.__name__}")
 
-    def handle(self, worker: Worker, message: Message) -> None:
+    def handle(self, worker: WorkerProcess, message: Message) -> None:
         """Pass a worker's message to its handler. Raises WorkerFaultError."""
         self._messages.handle(worker, message)
 
-    def handle_raw(self, worker: Worker, message: Local, octets: bytes) -> None:
+    def handle_raw(self, worker: WorkerProcess, message: Local, octets: bytes) -> None:
         """Pass a worker's message with octets to its handler. Raises WorkerFaultError."""
         self._raw_messages[type(message)](worker, message, octets)
 
@@ -205,12 +205,12 @@ class Events:
         for subsystem in self._closed:
             subsystem.connection_closed(connection)
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         """See Subsystem."""
         for subsystem in self._dropped:
             subsystem.link_dropped(worker, link)
 
-    def worker_lost(self, worker: Worker) -> None:
+    def worker_lost(self, worker: WorkerProcess) -> None:
         """See Subsystem."""
         for subsystem in self._lost:
             subsystem.worker_lost(worker)

@@ -8,7 +8,7 @@ from typing import Final
 from loadtests.network.model import Graph, distances
 from loadtests.network.topologies import TOPOLOGIES
 from loadtests.network.world import Mirror, Router, Wire, World
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 # Virtual seconds that a network is given: for the first convergence, and after an event. A held (damped) neighbour may
 # take half a minute, and what a silent one does three seconds; those are given longer where they occur.
@@ -39,7 +39,7 @@ class Network:
     mirrors: int = 8
     foreign: int = 0  # how many of the routers count as 1.19
     shared: bool = True  # see World
-    limits: Limits = field(default_factory=Limits)
+    limits: ProtocolLimits = field(default_factory=ProtocolLimits)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)

@@ -11,7 +11,7 @@ from supervisor.network.protocol.engine import Engine
 from supervisor.network.protocol.memo import Memo
 from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RouterAdded, RouterRemoved, Unreachable
 from supervisor.network.protocol.paths import TreeCache
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 EPOCH = 1_800_000_000  # seconds since 1970 when the clock says 0
 
@@ -83,7 +83,7 @@ class World:
         mirrors: int = 0,
         foreign: frozenset[int] = frozenset(),
         shared: bool = True,
-        limits: Limits | None = None,
+        limits: ProtocolLimits | None = None,
     ) -> None:
         """mirrors: routers whose changes are followed. foreign: numbers of routers that count as 1.19 to the others.
 
@@ -91,7 +91,7 @@ class World:
         """
         self.rng = random.Random(seed)
         self.timers = timers or Timers()
-        self.limits = limits or Limits()
+        self.limits = limits or ProtocolLimits()
         self.now = 0.0
         self.routers: list[Router] = []
         self.wires: dict[tuple[int, int], list[Wire]] = {}

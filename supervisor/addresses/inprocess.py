@@ -16,7 +16,7 @@ from router.control.messages import Control, Count, Forwarded, Local, Send, Take
 from router.log import DEBUG, WARNING, Log
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.subsystem import CompositionError, RawHandler, Subsystem
 
 # Maximum number of messages handled before other events.
@@ -37,7 +37,7 @@ class LocalMessage(NamedTuple):
 
 Handler = Callable[[LocalMessage], None]
 # Receiver of diverted messages: (worker, number of the connection, octets).
-DivertedHandler = Callable[[Worker, int, bytes], None]
+DivertedHandler = Callable[[WorkerProcess, int, bytes], None]
 
 # Predicate of a connection number: True if the handler accepts another message from that connection now.
 Ready = Callable[[int], bool]
@@ -55,7 +55,7 @@ class InProcessAddresses(Subsystem):
     def __init__(
         self,
         table: AddressTable,
-        workers: Mapping[int, Worker],
+        workers: Mapping[int, WorkerProcess],
         find: Callable[[str], AddressRecord | None],
         log: Log,
         wake: Callable[[], object],
@@ -72,8 +72,8 @@ class InProcessAddresses(Subsystem):
         self._handlers: dict[str, tuple[Handler, Ready]] = {}
         # Waiting messages with their record keys, by connection. Connections are served round robin, so that none
         # delays the others.
-        self._waiting: OrderedDict[tuple[Worker, int], deque[tuple[str, bytes]]] = OrderedDict()
-        self._taken: dict[Worker, dict[int, Count]] = {}  # handled messages by connection, not yet reported
+        self._waiting: OrderedDict[tuple[WorkerProcess, int], deque[tuple[str, bytes]]] = OrderedDict()
+        self._taken: dict[WorkerProcess, dict[int, Count]] = {}  # handled messages by connection, not yet reported
         self._working = False
         self._wake = wake
         self._diverted: dict[str, DivertedHandler] = {}
@@ -155,7 +155,7 @@ class InProcessAddresses(Subsystem):
             self._wake()
         return True
 
-    def _choose(self, record: AddressRecord, preferred: int | None) -> Worker | None:
+    def _choose(self, record: AddressRecord, preferred: int | None) -> WorkerProcess | None:
         """Return a live worker that has a consumer, if possible the preferred one; None if there is none.
 
         Any live worker serves for an exchange, whose consumers belong to other addresses, and for an address with
@@ -177,17 +177,17 @@ class InProcessAddresses(Subsystem):
 
     # Messages for the router itself
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(Forwarded, self._forwarded)
 
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:
         return {Local: self.receive}
 
     @staticmethod
-    def _forwarded(worker: Worker, message: Forwarded) -> None:
+    def _forwarded(worker: WorkerProcess, message: Forwarded) -> None:
         worker.unconfirmed -= message.octets
 
-    def receive(self, worker: Worker, message: Local, octets: bytes) -> None:
+    def receive(self, worker: WorkerProcess, message: Local, octets: bytes) -> None:
         """Queue a `local` message for `work`, unless its key is diverted."""
         diverted = self._diverted.get(message.key)
         if diverted is not None:
@@ -228,7 +228,7 @@ class InProcessAddresses(Subsystem):
         self._handle(record_key, LocalMessage(worker.index, connection, octets))
         return True
 
-    def _next(self) -> tuple[Worker, int] | None:
+    def _next(self) -> tuple[WorkerProcess, int] | None:
         """Return the next connection with a message that can be handled now; None if there is none."""
         for source, queue in self._waiting.items():
             if not self._behind(source[0]):
@@ -238,7 +238,7 @@ class InProcessAddresses(Subsystem):
         return None
 
     @staticmethod
-    def _behind(worker: Worker) -> bool:
+    def _behind(worker: WorkerProcess) -> bool:
         """True if the worker has so many octets to forward that responses to its clients would queue up."""
         return worker.live and worker.unconfirmed >= UNCONFIRMED_OCTETS
 
@@ -253,6 +253,6 @@ class InProcessAddresses(Subsystem):
     def _report_taken(self) -> None:
         """Queue `taken` for each worker whose messages were handled."""
         for worker, counts in self._taken.items():
-            if worker.stage is not Stage.DEAD:
+            if worker.stage is not WorkerStage.DEAD:
                 worker.outbox.append(Taken(list(counts.values())))
         self._taken.clear()

@@ -164,7 +164,7 @@ class Settings(Subsystem):
         if self._announcing and self._may_send():
             self._announce_some()
         while self._when_in_force and self._when_in_force[0][0] <= self._ended:
-            self._epochs.call_when_all(self._table.pending_epoch, self._when_in_force.popleft()[1])
+            self._epochs.call_when_acknowledged(self._table.pending_epoch, self._when_in_force.popleft()[1])
 
     def _begin(self) -> None:
         """Begin a round for all changes so far."""

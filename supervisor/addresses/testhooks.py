@@ -17,10 +17,10 @@ from router.amqp.codec import decode, described_list, encode_described
 from router.addressing.address import MOBILE, key
 from router.amqp.errors import RemoteError
 from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
-from supervisor.links.attach import Attaching, Refused
+from supervisor.links.attach import AttachDecider, AttachRefused
 
 PREFIX: Final = "org.apache.qpid.dispatch.router/test/"
-DENIED: Final = Refused("qd:forbidden", "Connectivity to the deny node is forbidden")
+DENIED: Final = AttachRefused("qd:forbidden", "Connectivity to the deny node is forbidden")
 SOURCES: Final = {"source": False, "source_ps": True}  # by name; True: messages are presettled
 
 _PROPERTIES: Final = 0x73
@@ -28,7 +28,7 @@ _TO, _REPLY_TO = 2, 4
 _NULL: Final = b"\x40"
 
 
-def add_test_hooks(in_process: InProcessAddresses, attaching: Attaching) -> None:
+def add_test_hooks(in_process: InProcessAddresses, attaching: AttachDecider) -> None:
     """Create the test endpoints."""
 
     def send_back(message: LocalMessage) -> None:

@@ -48,7 +48,7 @@ from supervisor.auth.providers import asks_supervisor, exchange_context, provide
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
-from supervisor.processes.worker import Worker, WorkerFaultError
+from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.runtime.waker import Cancellable, Waker
 from supervisor.subsystem import Subsystem
 
@@ -232,13 +232,13 @@ class Authentication(Subsystem):
 
     # Exchanges
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(SaslBegin, self._begin)
         handlers.on(SaslInit, self._init)
         handlers.on(SaslResponse, self._respond)
         handlers.on(LoginFailed, self._failed)
 
-    def _begin(self, worker: Worker, message: SaslBegin) -> None:
+    def _begin(self, worker: WorkerProcess, message: SaslBegin) -> None:
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
@@ -262,18 +262,18 @@ class Authentication(Subsystem):
         number = self._process.begin(known, lambda reply: self._replied(connection, reply))
         self._exchanges[connection.number] = number
 
-    def _init(self, worker: Worker, message: SaslInit) -> None:
+    def _init(self, worker: WorkerProcess, message: SaslInit) -> None:
         number = self._exchanges.get(message.conn)
         if number is not None and message.conn in worker.connections and self._process is not None:
             self._claims[message.conn] = _Claim(message.mechanism, claimed_user(message.mechanism, message.response))
             self._process.init(number, message.mechanism, message.response, message.hostname)
 
-    def _respond(self, worker: Worker, message: SaslResponse) -> None:
+    def _respond(self, worker: WorkerProcess, message: SaslResponse) -> None:
         number = self._exchanges.get(message.conn)
         if number is not None and message.conn in worker.connections and self._process is not None:
             self._process.step(number, message.response)
 
-    def _failed(self, worker: Worker, message: LoginFailed) -> None:
+    def _failed(self, worker: WorkerProcess, message: LoginFailed) -> None:
         """Count and report a failed login, including those that a worker has refused by itself."""
         connection = worker.connections.get(message.conn)
         if connection is not None:

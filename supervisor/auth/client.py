@@ -42,7 +42,7 @@ from supervisor.auth.messages import (
 )
 from supervisor.auth.messages import LoginReply as Reply
 from supervisor.runtime.deadline import Deadline
-from supervisor.runtime.remote_hosts import HostShares
+from supervisor.runtime.remote_hosts import HostCounts
 
 MODULE: Final = "supervisor.auth.process"
 ANSWER_SECONDS: Final = 60.0  # time limit for one answer; longer than the process itself waits for any provider
@@ -94,7 +94,7 @@ class AuthenticationProcess:
         self._command: Final = command or self._usual_command
         self._configuration: Configure | None = None
         self._exchanges: dict[int, _PendingExchange] = {}
-        self._shares: Final = HostShares(MOST_EXCHANGES, MOST_OF_HOST)
+        self._shares: Final = HostCounts(MOST_EXCHANGES, MOST_OF_HOST)
         self._asked: dict[int, float] = {}  # start of the wait for an answer, by number of the exchange; oldest first
         self._watched: tuple[int, float] | None = None  # the oldest entry of `_asked` when the deadline began
         self._deadline: Deadline | None = None

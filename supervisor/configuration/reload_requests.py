@@ -11,7 +11,7 @@ from supervisor.audit.audit import Audit
 from supervisor.configuration.errors import ChangeError
 from supervisor.configuration.reloads import Reloads, Result
 from supervisor.management import operations
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.request import Request
 from supervisor.management.response import OK, Response, StatusError, Steps
 from supervisor.telemetry.logging import Logging
@@ -70,7 +70,7 @@ def register_reload(reloads: Reloads) -> None:
     """Register the operation RELOAD with properties `plan` (only plan) and `undo` (revert the last reload)."""
     responses = _Responses(reloads)
 
-    def reload(request: Request, context: Context) -> Steps:
+    def reload(request: Request, context: AgentContext) -> Steps:
         del context
         plan_only = request.properties.get("plan") is True
         undo = request.properties.get("undo") is True

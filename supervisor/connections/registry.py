@@ -37,7 +37,7 @@ from supervisor.edge.bundles import Bundles
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.processes.epochs import Epochs
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Events, Subsystem
 
 # Links of closed connections are dropped in batches: at most DROPS_PER_WAKE links in a wake, and at most
@@ -67,7 +67,7 @@ class Connections(Subsystem):
 
     def __init__(
         self,
-        workers: Mapping[int, Worker],
+        workers: Mapping[int, WorkerProcess],
         table: AddressTable,
         epochs: Epochs[Any],
         profiles: ListenerProfiles,
@@ -101,7 +101,9 @@ class Connections(Subsystem):
         self._initiated: set[int] = set()  # numbers of connections that the router opened and a worker has
         self._unopened = UnopenedConnections()
         self._given_up: set[int] = set()  # numbers of unopened connections that are dropped for other hosts
-        self._leaving: deque[tuple[Worker, Closed]] = deque()  # ended connections that still have links to be dropped
+        self._leaving: deque[tuple[WorkerProcess, Closed]] = (
+            deque()
+        )  # ended connections that still have links to be dropped
         self._drops_left = DROPS_PER_WAKE  # number of links that may still be dropped in this wake
         self._ending = False  # True: the router stops, so workers close their connections
 
@@ -120,7 +122,7 @@ class Connections(Subsystem):
     # From listeners and connectors
 
     def adopt(
-        self, worker: Worker | None, listener: ListenerConfig, local: str, peer: str, profile: str | None = None
+        self, worker: WorkerProcess | None, listener: ListenerConfig, local: str, peer: str, profile: str | None = None
     ) -> RegisteredConnection:
         """Register an accepted connection of `worker`; None: `move` assigns a worker later.
 
@@ -147,7 +149,7 @@ class Connections(Subsystem):
         self._profiles.enter(profile)
         return connection
 
-    def move(self, connection: RegisteredConnection, worker: Worker) -> None:
+    def move(self, connection: RegisteredConnection, worker: WorkerProcess) -> None:
         """Assign a connection that has no worker to this worker."""
         worker.connections[connection.number] = connection
         connection.worker = worker.index
@@ -157,13 +159,13 @@ class Connections(Subsystem):
         elif connection.begun is None:
             self._unopened.add(connection)
 
-    def take_back(self, connection: RegisteredConnection, worker: Worker) -> None:
+    def take_back(self, connection: RegisteredConnection, worker: WorkerProcess) -> None:
         """Take a connection back from a worker that has not received it, or has returned it."""
         del worker.connections[connection.number]
         self._initiated.discard(connection.number)
         self._unopened.remove(connection)
 
-    def left(self, worker: Worker, connection: RegisteredConnection, message: Moved) -> Worker | None:
+    def left(self, worker: WorkerProcess, connection: RegisteredConnection, message: Moved) -> WorkerProcess | None:
         """Take over a connection that a worker has handed back for another worker. Returns the new worker."""
         self.take_back(connection, worker)
         connection.read_before, connection.begun = message.octets, message.begun
@@ -232,7 +234,7 @@ class Connections(Subsystem):
 
     # Subsystem
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(Opened, self._opened)
         handlers.on(Unmoved, self._unmoved)
         handlers.on(Closed, self._closed)
@@ -243,7 +245,7 @@ class Connections(Subsystem):
     def stop(self) -> None:
         self._ending = True
 
-    def worker_lost(self, worker: Worker) -> None:
+    def worker_lost(self, worker: WorkerProcess) -> None:
         """Close the records of all connections of a lost worker."""
         for connection in worker.connections.values():
             connection.sessions_at_end = 0  # the real number is unknown
@@ -256,7 +258,7 @@ class Connections(Subsystem):
                 log_closed(self._log, connection, None)
         worker.connections = {}
 
-    def _opened(self, worker: Worker, message: Opened) -> None:
+    def _opened(self, worker: WorkerProcess, message: Opened) -> None:
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
@@ -274,7 +276,7 @@ class Connections(Subsystem):
         else:
             self._decide(connection, message)
 
-    def _unmoved(self, worker: Worker, message: Unmoved) -> None:
+    def _unmoved(self, worker: WorkerProcess, message: Unmoved) -> None:
         """Decide about the open of a connection that its worker could not hand over to another one."""
         connection = worker.connections.get(message.conn)
         if connection is not None and message.conn in self._asked:
@@ -363,7 +365,7 @@ class Connections(Subsystem):
             self._epochs.await_all(self._table.pending_epoch)
         return self._can_drop
 
-    def _closed(self, worker: Worker, message: Closed) -> None:
+    def _closed(self, worker: WorkerProcess, message: Closed) -> None:
         connection = worker.connections.get(message.conn)
         if connection is not None:
             connection.sessions_at_end = message.sessions
@@ -374,7 +376,7 @@ class Connections(Subsystem):
         self._drops_left -= links
         self._end(worker, message)
 
-    def _end(self, worker: Worker, message: Closed) -> None:
+    def _end(self, worker: WorkerProcess, message: Closed) -> None:
         """Remove a connection whose end a worker has reported. The links it still has are dropped."""
         connection = worker.connections.pop(message.conn, None)
         if connection is not None:
@@ -388,9 +390,9 @@ class Connections(Subsystem):
                 log_closed(self._log, connection, message.error)
         if message.confirm:
             answer = Gone(message.conn)
-            self._epochs.call_when_all(self._table.pending_epoch, lambda: worker.outbox.append(answer))
+            self._epochs.call_when_acknowledged(self._table.pending_epoch, lambda: worker.outbox.append(answer))
 
-    def _forget(self, worker: Worker | None, connection: RegisteredConnection) -> None:
+    def _forget(self, worker: WorkerProcess | None, connection: RegisteredConnection) -> None:
         """Remove a connection with its links. worker: the worker that had it; None: it had none."""
         self.opened.pop(connection.number, None)
         self._asked.pop(connection.number, None)

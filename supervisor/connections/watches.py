@@ -7,7 +7,7 @@ from typing import Final
 from router.control.handlers import Handlers
 from router.control.messages import Order, Traced, Watch
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 MAX_WATCHES: Final = 16  # maximum number of watches at a time, because each costs a worker time for every frame
@@ -72,14 +72,14 @@ class Watches(Subsystem):
         self._watches.setdefault(connection.number, []).append(_Watch(connection, on_lines, seconds, lines))
         self._send(connection, Watch(connection.number, True, None if seconds is None else int(seconds * _MS)))
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(Traced, self._traced)
 
-    def worker_lost(self, worker: Worker) -> None:
+    def worker_lost(self, worker: WorkerProcess) -> None:
         for number in worker.connections:
             self.gone(number)
 
-    def _traced(self, worker: Worker, message: Traced) -> None:
+    def _traced(self, worker: WorkerProcess, message: Traced) -> None:
         del worker
         lines = message.lines
         if message.lost:

@@ -224,7 +224,7 @@ class _Connector:
         """Announce a profile for the present configuration; it is used once all workers have it."""
         owner, config = self._owner, self.config
         profile, epoch = owner.profiles.add(config)
-        owner.epochs.call_when_all(epoch, lambda: self._use_profile(config, profile))
+        owner.epochs.call_when_acknowledged(epoch, lambda: self._use_profile(config, profile))
 
     def _use_profile(self, config: ConnectorConfig, profile: str) -> None:
         if self.config is not config or self.state.closing:

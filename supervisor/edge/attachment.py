@@ -23,17 +23,17 @@ from supervisor.edge.lookups import Lookups
 from supervisor.edge.messages import Precedence
 from supervisor.edge.proxies import Proxies, Use
 from supervisor.edge.route_proxies import RouteProxies
-from supervisor.linkroutes.local import LinkRoutes
+from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.links.attach import (
     DOWNLINK_CAPABILITY,
     HEARTBEAT,
     LOOKUP,
     TRACKING,
     UPLINKS,
-    Accepted,
-    Refused,
+    AttachAccepted,
+    AttachRefused,
 )
-from supervisor.links.initiated import InitiatedLinks, Wanted
+from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
 
@@ -59,7 +59,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     epochs: Epochs[Any]
     settings: Settings
     initiated_links: InitiatedLinks
-    link_routes: LinkRoutes
+    link_routes: LocalLinkRoutes
     in_process: InProcessAddresses
     lookups: Lookups
     waker: Waker
@@ -82,7 +82,9 @@ class OwnLink:
         """Store the link, whose attach has been sent."""
         self.link = link
 
-    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(
+        self, link: RegisteredLink, active: bool, address: str | None
+    ) -> AttachAccepted | AttachRefused | None:
         """Store the interior router's answer to the attach."""
         self.link = link
         self.up, self.address = active, address
@@ -105,25 +107,31 @@ class Active:
         self._owner = owner
         attach = self._attach
         ready = owner.services_ready
-        self.anonymous = attach(True, Wanted(use="anonymous"), lambda _: self.send_all(owner.use))
-        downlink = Wanted(address=owner.parts.router_id, use="anonymous", capability=DOWNLINK_CAPABILITY, mirrored=True)
+        self.anonymous = attach(True, InitiatedLinkOptions(use="anonymous"), lambda _: self.send_all(owner.use))
+        downlink = InitiatedLinkOptions(
+            address=owner.parts.router_id, use="anonymous", capability=DOWNLINK_CAPABILITY, mirrored=True
+        )
         self.downlink = attach(False, downlink)
         self.tracking = attach(
             False,
-            Wanted(address=TRACKING, use="messages", second=True, capacity=TRACKING_CREDIT, service=TRACKING_SERVICE),
+            InitiatedLinkOptions(
+                address=TRACKING, use="messages", second=True, capacity=TRACKING_CREDIT, service=TRACKING_SERVICE
+            ),
         )
-        self.management = attach(True, Wanted(address=MANAGEMENT, use="messages", second=True))
+        self.management = attach(True, InitiatedLinkOptions(address=MANAGEMENT, use="messages", second=True))
         self.management_answers = attach(False, _answers(MANAGEMENT_CREDIT), ready)
-        self.lookup = attach(True, Wanted(address=LOOKUP, use="messages", second=True), ready)
+        self.lookup = attach(True, InitiatedLinkOptions(address=LOOKUP, use="messages", second=True), ready)
         self.lookup_answers = attach(False, _answers(LOOKUP_CREDIT), ready)
-        self.heartbeat = attach(True, Wanted(address=HEARTBEAT, use="heartbeat", second=True))
+        self.heartbeat = attach(True, InitiatedLinkOptions(address=HEARTBEAT, use="heartbeat", second=True))
         self.uplinks: OwnLink | None = None
         if owner.shares:
-            self.uplinks = attach(True, Wanted(address=UPLINKS, use="messages", second=True), ready)
+            self.uplinks = attach(True, InitiatedLinkOptions(address=UPLINKS, use="messages", second=True), ready)
 
-    def _attach(self, outgoing: bool, wanted: Wanted, answered: Callable[[OwnLink], None] | None = None) -> OwnLink:
+    def _attach(
+        self, outgoing: bool, wanted: InitiatedLinkOptions, answered: Callable[[OwnLink], None] | None = None
+    ) -> OwnLink:
         own = OwnLink(answered or _nothing)
-        self._owner.parts.initiated_links.attach_wanted(self.connection, outgoing, wanted, own)
+        self._owner.parts.initiated_links.attach_with_options(self.connection, outgoing, wanted, own)
         return own
 
     def send(self, own: OwnLink, octets: bytes) -> bool:
@@ -151,8 +159,10 @@ class Active:
             parts.table.remove_consumer(parts.record, *place)
 
 
-def _answers(credit: int) -> Wanted:
-    return Wanted(use="messages", dynamic=True, bare=False, second=True, capacity=credit, service=ANSWER_SERVICE)
+def _answers(credit: int) -> InitiatedLinkOptions:
+    return InitiatedLinkOptions(
+        use="messages", dynamic=True, bare=False, second=True, capacity=credit, service=ANSWER_SERVICE
+    )
 
 
 def _nothing(own: OwnLink) -> None:

@@ -94,7 +94,7 @@ class Bearer:
         self._drained = False
         self._moves += 1
         move = self._moves
-        self._epochs.call_when_all(self._table.pending_epoch, lambda: self._has_drained(move))
+        self._epochs.call_when_acknowledged(self._table.pending_epoch, lambda: self._has_drained(move))
 
     def _has_drained(self, move: int) -> None:
         """Note that all workers send to the new bearer."""

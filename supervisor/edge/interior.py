@@ -21,10 +21,10 @@ from supervisor.connections.connections import RegisteredConnection, RegisteredL
 from supervisor.edge import messages
 from supervisor.edge.bundles import mark_of
 from supervisor.edge.standby import Standby, Ways
-from supervisor.linkroutes.targets import Match
+from supervisor.linkroutes.targets import LinkRouteMatch
 from supervisor.links.attach import HEARTBEAT_KEY, LOOKUP_KEY, TRACKING_KEY, UPLINKS_KEY
 from supervisor.processes.epochs import Epochs
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 MOST_MISSING: Final = 1000  # bound on the edge routers whose missed heartbeats are counted
@@ -41,7 +41,7 @@ class EdgeRow(NamedTuple):
 class LinkRoutes(Protocol):
     """Link routes of this router and of others."""
 
-    def match(self, direction: str, name: str) -> Match | None:
+    def match(self, direction: str, name: str) -> LinkRouteMatch | None:
         """Return the link routes that match a normalised address."""
 
 
@@ -172,7 +172,7 @@ class Edges(Subsystem):
         self.standby.step()
         if self._changed:
             changed, self._changed = self._changed, {}
-            self._epochs.call_when_all(self._table.pending_epoch, lambda: self._tell_all(changed))
+            self._epochs.call_when_acknowledged(self._table.pending_epoch, lambda: self._tell_all(changed))
 
     def _tell_all(self, keys: Mapping[str, None]) -> None:
         for key in keys:
@@ -208,7 +208,9 @@ class Edges(Subsystem):
         if connection is None or said is None:
             return
         bears = self.standby.said(connection.edge, said)
-        self._epochs.call_when_all(self._table.pending_epoch, lambda: self._taken(connection.edge, said.number, bears))
+        self._epochs.call_when_acknowledged(
+            self._table.pending_epoch, lambda: self._taken(connection.edge, said.number, bears)
+        )
 
     def _taken(self, number: int, said: int, bears: bool) -> None:
         edge = self._edges.get(number)
@@ -217,7 +219,7 @@ class Edges(Subsystem):
             octets = messages.taken(said, bears)
             self._in_process.send_control(link.worker, link.connection.number, octets, link.number)
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         self.standby.dropped(link)
         edge = self._edges.get(link.connection.edge)
         if edge is None:
@@ -282,7 +284,7 @@ def _announced_by(connection: RegisteredConnection) -> int:
     return sum(record is not None and record.key[0] == MOBILE for record in records)
 
 
-def _served(match: Match) -> bool:
+def _served(match: LinkRouteMatch) -> bool:
     """Return whether a link route has a container, here or at another router."""
     return (match.local is not None and match.local.containers > 0) or (
         match.remote is not None and bool(match.remote.routers)

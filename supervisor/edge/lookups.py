@@ -23,9 +23,9 @@ from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge import messages
 from supervisor.edge.bundles import takes_several
 from supervisor.edge.messages import Asked, LookupAnswer
-from supervisor.linkroutes.local import LinkRoutes
+from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.links.attach import COORDINATOR
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.waker import Waker
 
 TIMEOUT: Final = 3.0  # seconds
@@ -83,7 +83,7 @@ class Question(Struct):
 class Lookups:
     """All look-ups. Owner: the uplink."""
 
-    def __init__(self, link_routes: LinkRoutes, waker: Waker, scope: Callable[[str], str]) -> None:
+    def __init__(self, link_routes: LocalLinkRoutes, waker: Waker, scope: Callable[[str], str]) -> None:
         """scope(name): returns the configured scope of a mobile address."""
         self._scope = scope
         self._link_routes = link_routes
@@ -131,16 +131,16 @@ class Lookups:
 
     def ask(
         self,
-        worker: Worker,
+        worker: WorkerProcess,
         connection: RegisteredConnection,
         attach: Attach,
-        decide: Callable[[Worker, Attach, Beyond | None], None],
-        sends_to: Callable[[Attach], str | None],
+        decide: Callable[[WorkerProcess, Attach, Beyond | None], None],
+        mobile_key_of_sender: Callable[[Attach], str | None],
     ) -> bool:
         """Ask about the address of an attach; `decide` is called with the answer. Return False if no look-up is needed
         or possible: the caller decides now.
 
-        sends_to(attach): returns the key of the address of an ordinary sender.
+        mobile_key_of_sender(attach): returns the key of the address of an ordinary sender.
         """
         if self._send is None or connection.origin.role in (EDGE, INTER_EDGE):
             return False
@@ -152,7 +152,7 @@ class Lookups:
         local = self._link_routes.match(attach.dir, normalise(text))
         if local is not None and local.containers:
             return False
-        early = sends_to(attach) if local is None else None
+        early = mobile_key_of_sender(attach) if local is None else None
         place = connection.number, attach.link
         self._add(place, text, attach.dir == "in", lambda beyond: decide(worker, attach, beyond), early)
         return True

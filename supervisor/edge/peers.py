@@ -20,7 +20,7 @@ from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.attachment import OwnLink
 from supervisor.edge.proxies import Proxies, announced
 from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
-from supervisor.links.initiated import InitiatedLinks, Wanted
+from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import NEVER, Subsystem
@@ -99,18 +99,20 @@ class Peers(Subsystem):
                 proxies.gather(connection.origin.parallel_connections)
         self._write(f"Edge connection (id={connection.number}) to edge router '{container}' established")
         peer.proxies.use(connection)
-        self._attach(connection, True, Wanted(address=HEARTBEAT, use="heartbeat", second=True))
+        self._attach(connection, True, InitiatedLinkOptions(address=HEARTBEAT, use="heartbeat", second=True))
         if peer.bearer is None:
             self._bear(peer, connection)
 
     def _bear(self, peer: Peer, connection: RegisteredConnection) -> None:
         """Attach the link for messages to this router itself on a connection."""
         peer.bearer = connection
-        own = Wanted(address=self._router_id, use="anonymous", capability=DOWNLINK_CAPABILITY, mirrored=True)
+        own = InitiatedLinkOptions(
+            address=self._router_id, use="anonymous", capability=DOWNLINK_CAPABILITY, mirrored=True
+        )
         self._attach(connection, False, own)
 
-    def _attach(self, connection: RegisteredConnection, outgoing: bool, wanted: Wanted) -> None:
-        self._initiated_links.attach_wanted(connection, outgoing, wanted, OwnLink(lambda own: None))
+    def _attach(self, connection: RegisteredConnection, outgoing: bool, wanted: InitiatedLinkOptions) -> None:
+        self._initiated_links.attach_with_options(connection, outgoing, wanted, OwnLink(lambda own: None))
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
         mark = connection.way.peer

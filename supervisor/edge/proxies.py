@@ -19,8 +19,14 @@ from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.bundles import takes_early, tells
-from supervisor.links.attach import FALLBACK_CAPABILITY, NO_LINK_ROUTE, WAYPOINT_CAPABILITY, Accepted, Refused
-from supervisor.links.initiated import InitiatedLinks, Wanted
+from supervisor.links.attach import (
+    FALLBACK_CAPABILITY,
+    NO_LINK_ROUTE,
+    WAYPOINT_CAPABILITY,
+    AttachAccepted,
+    AttachRefused,
+)
+from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
 
@@ -315,16 +321,18 @@ class _Proxy:
         capability = capability_of(phase, owner.settings.current.lookup(name), outgoing=outgoing)
         if early:
             capability = NO_LINK_ROUTE
-        wanted = Wanted(address=name, capability=capability, use="messages" if outgoing else "address")
+        wanted = InitiatedLinkOptions(address=name, capability=capability, use="messages" if outgoing else "address")
         owner.begun(connection)
-        self._identity = owner.initiated_links.attach_wanted(connection, outgoing, wanted, self)
+        self._identity = owner.initiated_links.attach_with_options(connection, outgoing, wanted, self)
 
     def begun(self, link: RegisteredLink) -> None:
         """Store the link, whose attach has been sent."""
         self.link = link
         link.owner = self.key
 
-    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(
+        self, link: RegisteredLink, active: bool, address: str | None
+    ) -> AttachAccepted | AttachRefused | None:
         """Bind the answered link to its address: messages on it are for this address."""
         del address
         link.up = active
@@ -333,7 +341,7 @@ class _Proxy:
             return None
         phase, name = self.key[1], self.key[2:]
         number = FALLBACK_PHASE_NUMBER if phase == FALLBACK_PHASE else int(phase)
-        return Accepted(self.record, to=name, phase=number, fallback=phase != FALLBACK_PHASE)
+        return AttachAccepted(self.record, to=name, phase=number, fallback=phase != FALLBACK_PHASE)
 
     def ended(self, error: str | None) -> None:
         """Attach the link again after RETRY: the interior router has detached it, or there was no room for it."""
@@ -391,7 +399,9 @@ class _Sender(_Proxy):
         super().ended(error)
         self._hear()
 
-    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(
+        self, link: RegisteredLink, active: bool, address: str | None
+    ) -> AttachAccepted | AttachRefused | None:
         """Use the answered link if there are destinations beyond."""
         del address
         link.up = self._up = active
@@ -438,7 +448,7 @@ class _Sender(_Proxy):
         self._open = False
         owner = self.owner
         owner.over(self.connection)
-        owner.epochs.call_when_all(
+        owner.epochs.call_when_acknowledged(
             owner.table.pending_epoch,
             lambda: owner.initiated_links.detach(self.connection, self._identity, quiet=True),
         )

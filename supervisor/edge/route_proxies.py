@@ -10,7 +10,7 @@ from typing import Final
 
 from supervisor.edge import messages
 from supervisor.edge.messages import ManagementAnswer
-from supervisor.linkroutes.local import LinkAddress, LinkRoutes
+from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
 from supervisor.runtime.waker import Waker
 
 TIMEOUT: Final = 10.0  # seconds for an answer
@@ -49,7 +49,7 @@ class _Proxy:
 class RouteProxies:
     """All link-route proxies. Owner: the uplink."""
 
-    def __init__(self, router_id: str, link_routes: LinkRoutes, waker: Waker) -> None:
+    def __init__(self, router_id: str, link_routes: LocalLinkRoutes, waker: Waker) -> None:
         self._router_id = router_id
         self._waker = waker
         self._proxies: dict[str, _Proxy] = {}  # by key of the address

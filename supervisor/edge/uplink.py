@@ -25,7 +25,7 @@ from supervisor.edge.bundles import shares, takes_bundles
 from supervisor.edge.first_credit import FirstCredit
 from supervisor.edge.lookups import Lookups
 from supervisor.edge.proxies import announced
-from supervisor.linkroutes.local import LinkAddress, LinkRoutes
+from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
 from supervisor.links.attach import HEARTBEAT_KEY
 from supervisor.links.initiated import InitiatedLinks
 from supervisor.processes.epochs import Epochs
@@ -45,7 +45,7 @@ class Uplink(Subsystem):
         epochs: Epochs[Any],
         settings: Settings,
         initiated_links: InitiatedLinks,
-        link_routes: LinkRoutes,
+        link_routes: LocalLinkRoutes,
         in_process: InProcessAddresses,
         waker: Waker,
         log: Log,

@@ -91,7 +91,7 @@ class LinkRoute:
         self.serving: list[RegisteredConnection] = []
 
 
-class LinkRoutes(Subsystem):
+class LocalLinkRoutes(Subsystem):
     """All local link routes. Owner: the core."""
 
     def __init__(self, containers: Containers, log: Log) -> None:

@@ -18,17 +18,17 @@ from router.control import messages as control
 from router.control.handlers import Handlers
 from router.linkroute.errors import LINK_LOST
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.linkroutes.targets import NextHop, RouterOf, no_router
-from supervisor.links.attach import NO_ROUTE, Routed
-from supervisor.processes.worker import Worker
+from supervisor.linkroutes.targets import LinkNextHop, RouterOf, no_router
+from supervisor.links.attach import NO_ROUTE, AttachRouted
+from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 # Limit of links with one name that were attached by routers and are unanswered. More of them are in a loop, which
 # routers of Dispatch 1.19 allow.
-ROUNDS: Final = 16
+MOST_UNANSWERED: Final = 16
 
 
-class Pair:
+class LinkPair:
     """Two links that relay all frames to each other. Owner: the pairs."""
 
     __slots__ = (
@@ -43,7 +43,7 @@ class Pair:
         client_link: int,
         container: RegisteredConnection,
         outward: int,
-        hop: NextHop | None,
+        hop: LinkNextHop | None,
     ) -> None:
         self.number = number
         self.client: RegisteredLink | None = client
@@ -56,15 +56,15 @@ class Pair:
         self.name = client.name if from_router(client) else f"{client.name}@{client.connection.container}"
         self.survives = False
         self.text = ""
-        self.round: tuple[str, bool] | None = None  # key in `Pairs._rounds` while the link may be in a loop
+        self.round: tuple[str, bool] | None = None  # key in `LinkPairs._rounds` while the link may be in a loop
 
 
-class Pairs(Subsystem):
+class LinkPairs(Subsystem):
     """All pairs of routed links. Owner: the core."""
 
     def __init__(
         self,
-        workers: Mapping[int, Worker],
+        workers: Mapping[int, WorkerProcess],
         take_identity: Callable[[], int],
         add_link: Callable[[RegisteredConnection, int, RegisteredLink, str], None],
         router_of: RouterOf = no_router,
@@ -74,25 +74,27 @@ class Pairs(Subsystem):
         self._take_identity = take_identity
         self._add_link = add_link
         self._router_of = router_of
-        self._pairs: dict[int, Pair] = {}
-        self._by_link: dict[int, Pair] = {}  # by identity of either link, until that link is dropped
+        self._pairs: dict[int, LinkPair] = {}
+        self._by_link: dict[int, LinkPair] = {}  # by identity of either link, until that link is dropped
         # pairs without the container's link yet, by container connection
-        self._making: dict[RegisteredConnection, dict[int, Pair]] = {}
+        self._making: dict[RegisteredConnection, dict[int, LinkPair]] = {}
         self._rounds: Counter[tuple[str, bool]] = Counter()  # unanswered links from routers, by name and direction
         self._next = 1
 
-    def begin(self, worker: Worker, client: RegisteredLink, message: control.Attach, decision: Routed) -> None:
+    def begin(
+        self, worker: WorkerProcess, client: RegisteredLink, message: control.Attach, decision: AttachRouted
+    ) -> None:
         """Make the container's worker attach the second link of a pair, for a client's attach that goes to a
         container.
         """
         container = decision.connection
-        pair = Pair(self._next, client, message.link, container, self._take_identity(), decision.hop)
+        pair = LinkPair(self._next, client, message.link, container, self._take_identity(), decision.hop)
         if decision.keeps_name:
             pair.name = client.name
         client.routed_to = message.address or ""
         if from_router(client):
             pair.round = (pair.name, client.consumer)
-            if self._rounds[pair.round] >= ROUNDS:
+            if self._rounds[pair.round] >= MOST_UNANSWERED:
                 pair.round = None
                 self._refuse(pair, *NO_ROUTE)
                 return
@@ -127,13 +129,13 @@ class Pairs(Subsystem):
         )
         self._send(container, order)
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(control.Pairable, self._pairable)
         handlers.on(control.Unpairable, self._unpairable)
         handlers.on(control.Unpaired, self._unpaired)
         handlers.on(control.RoutedUp, self._answered)
 
-    def _pairable(self, worker: Worker, message: control.Pairable) -> None:
+    def _pairable(self, worker: WorkerProcess, message: control.Pairable) -> None:
         """Connect the client's link to the container's, which now exists."""
         pair = self._pairs.get(message.pair)
         connection = worker.connections.get(message.conn)
@@ -167,7 +169,7 @@ class Pairs(Subsystem):
         )
         self._send(client.connection, order)
 
-    def _unpairable(self, worker: Worker, message: control.Unpairable) -> None:
+    def _unpairable(self, worker: WorkerProcess, message: control.Unpairable) -> None:
         """Refuse the client's link because the container's cannot be made."""
         del worker
         pair = self._pairs.pop(message.pair, None)
@@ -175,14 +177,14 @@ class Pairs(Subsystem):
             self._made(pair)
             self._refuse(pair, message.condition, message.description)
 
-    def _unpaired(self, worker: Worker, message: control.Unpaired) -> None:
+    def _unpaired(self, worker: WorkerProcess, message: control.Unpaired) -> None:
         """Cancel the container's link because the client's link ended before the two were connected."""
         del worker
         pair = self._pairs.get(message.pair)
         if pair is not None:
             self._send(pair.container, control.Unpair(pair.number))
 
-    def _answered(self, worker: Worker, message: control.RoutedUp) -> None:
+    def _answered(self, worker: WorkerProcess, message: control.RoutedUp) -> None:
         """Mark a link as up when its peer has answered the attach."""
         connection = worker.connections.get(message.conn)
         link = None if connection is None else connection.links.get(message.link)
@@ -191,7 +193,7 @@ class Pairs(Subsystem):
         link.up = True
         pair = self._by_link.get(link.identity)
         if pair is not None and link is pair.client:
-            self._end_round(pair)
+            self._count_answered(pair)
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
         """Refuse the clients of pairs that still wait for a link of this container."""
@@ -199,34 +201,34 @@ class Pairs(Subsystem):
             del self._pairs[pair.number]
             self._refuse(pair, *LINK_LOST)
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         pair = self._by_link.pop(link.identity, None)
         if pair is None:
             return
         if link is pair.client:
             pair.client = None
-            self._end_round(pair)
+            self._count_answered(pair)
             if pair.container_link is None and self._pairs.pop(pair.number, None) is not None:
                 self._made(pair)
                 self._send(pair.container, control.Unpair(pair.number))
         if link is pair.container_link:
             self._pairs.pop(pair.number, None)
 
-    def _made(self, pair: Pair) -> None:
+    def _made(self, pair: LinkPair) -> None:
         """Remove a pair from those under construction, because it is complete or has failed."""
         making = self._making.get(pair.container, {})
         making.pop(pair.number, None)
         if not making:
             self._making.pop(pair.container, None)
 
-    def _end_round(self, pair: Pair) -> None:
+    def _count_answered(self, pair: LinkPair) -> None:
         if pair.round is not None:
             self._rounds[pair.round] -= 1
             if not self._rounds[pair.round]:
                 del self._rounds[pair.round]
             pair.round = None
 
-    def _refuse(self, pair: Pair, condition: str | None, description: str | None) -> None:
+    def _refuse(self, pair: LinkPair, condition: str | None, description: str | None) -> None:
         client = pair.client
         if client is not None:
             self._send(

@@ -41,7 +41,7 @@ class RemotePattern:
         """Return the indexes of the routers with containers, ascending."""
         return tuple(sorted({index for address in self.addresses.values() for index in address.routers}))
 
-    def by_turn(self) -> tuple[int, ...]:
+    def in_rotation(self) -> tuple[int, ...]:
         """Return the indexes of `routers`, rotated so that the next choice comes first."""
         routers = self.routers
         return (*(index for index in routers if index > self.last), *(index for index in routers if index <= self.last))

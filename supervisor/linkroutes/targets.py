@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from router.addressing.pattern import PatternTree
 from router.control.messages import Attach
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.linkroutes.local import LinkAddress, LinkRoutes
+from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
 from supervisor.linkroutes.remote import RemoteLinkRoutes, RemotePattern
 
 # Function from the number of an inter-router connection to the connection and whether its peer is Sluice. Returns None
@@ -27,7 +27,7 @@ def no_router(number: int) -> None:
     """Return None for any connection: the RouterOf of a router without a network."""
 
 
-class Network(Protocol):
+class NetworkLinkRoutes(Protocol):
     """Link routes announced by other routers, and the next hops towards these routers."""
 
     @property
@@ -41,36 +41,36 @@ class Network(Protocol):
         """Return the numbers of the connections to the next hop of a router; empty if the router is unreachable."""
 
 
-class NextHop(NamedTuple):
+class LinkNextHop(NamedTuple):
     """Next router on the path of a link."""
 
     ours: bool  # the next router is Sluice, so the whole attach is passed on
     route: list[str]  # router ids: the destination's first, then those passed, ending with this router's
 
 
-class Match(NamedTuple):
+class LinkRouteMatch(NamedTuple):
     """Link routes of one pattern: local, remote or both."""
 
     local: LinkAddress | None
     remote: RemotePattern | None
 
 
-class Target(NamedTuple):
+class LinkTarget(NamedTuple):
     """Target of a link."""
 
     connection: RegisteredConnection
     address: LinkAddress | None  # link-route address of the container; None if the target is a router
-    hop: NextHop | None  # None: the container is connected to this router
+    hop: LinkNextHop | None  # None: the container is connected to this router
 
 
-class Targets:
+class LinkTargets:
     """Choice of the target for a routed link. Owner: the core."""
 
     def __init__(
         self,
         router_id: str,
-        link_routes: LinkRoutes,
-        network: Network | None = None,
+        link_routes: LocalLinkRoutes,
+        network: NetworkLinkRoutes | None = None,
         router_of: RouterOf = no_router,
     ) -> None:
         self._id = router_id
@@ -78,29 +78,29 @@ class Targets:
         self._network = network
         self._router_of = router_of
 
-    def match(self, direction: str, name: str) -> Match | None:
+    def match(self, direction: str, name: str) -> LinkRouteMatch | None:
         """Return the link routes that best match a normalised address, or None."""
         local = self._link_routes.match(direction, name)
         remote = None if self._network is None else self._network.link_routes.find(direction, name)
         if local is None or remote is None:
-            return None if local is None and remote is None else Match(local, remote)
-        both: PatternTree[Match] = PatternTree()
-        both.put(local.pattern, Match(local, None))
+            return None if local is None and remote is None else LinkRouteMatch(local, remote)
+        both: PatternTree[LinkRouteMatch] = PatternTree()
+        both.put(local.pattern, LinkRouteMatch(local, None))
         same = both.get(remote.pattern) is not None
-        both.put(remote.pattern, Match(local if same else None, remote))
+        both.put(remote.pattern, LinkRouteMatch(local if same else None, remote))
         return both.match(name)
 
-    def choose(self, match: Match, message: Attach, from_router: bool) -> Target | None:
+    def choose(self, match: LinkRouteMatch, message: Attach, from_router: bool) -> LinkTarget | None:
         """Return the target for the link of an `attach`, or None if no container can be reached.
 
         from_router: a router attaches the link, not a client.
         """
         container = None if match.local is None else match.local.choose()
         if container is not None:
-            return Target(container, match.local, None)
+            return LinkTarget(container, match.local, None)
         return None if match.remote is None else self._towards(match.remote, message, from_router)
 
-    def _towards(self, pattern: RemotePattern, message: Attach, from_router: bool) -> Target | None:
+    def _towards(self, pattern: RemotePattern, message: Attach, from_router: bool) -> LinkTarget | None:
         """Return the next hop to the router that an earlier router chose, or else to the next reachable one in
         rotation.
         """
@@ -113,7 +113,7 @@ class Targets:
             if came_by is None or self._id in passed:
                 return None
             barred.add(came_by[0].container or "")
-        ids = {index: network.id_of(index) for index in pattern.by_turn()}
+        ids = {index: network.id_of(index) for index in pattern.in_rotation()}
         for index in sorted(ids, key=lambda index: ids[index] != chosen):
             destination = ids[index]
             if destination is None or destination in barred:
@@ -123,7 +123,7 @@ class Targets:
                 continue
             if destination != chosen:
                 pattern.last = index
-            return Target(hop[0], None, NextHop(hop[1], [destination, *passed, self._id]))
+            return LinkTarget(hop[0], None, LinkNextHop(hop[1], [destination, *passed, self._id]))
         return None
 
     def _next_hop(self, links: tuple[int, ...], conn: int) -> tuple[RegisteredConnection, bool] | None:

@@ -32,18 +32,18 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable, AddressTooLongError, TableFullError
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.linkroutes.targets import NextHop, Targets
+from supervisor.linkroutes.targets import LinkNextHop, LinkTargets
 from supervisor.subsystem import Subsystem
 
 
-class Refused(NamedTuple):
+class AttachRefused(NamedTuple):
     """Decision to refuse an attach. The client receives both texts."""
 
     condition: str | None  # None: the detach carries no error
     description: str | None
 
 
-class Accepted(NamedTuple):
+class AttachAccepted(NamedTuple):
     """Decision to accept an attach. `record` is None for an anonymous link."""
 
     record: AddressRecord | None = None
@@ -59,7 +59,7 @@ class Accepted(NamedTuple):
     link_type: str | None = None  # link type shown by management; None: the default type
 
 
-class Routed(NamedTuple):
+class AttachRouted(NamedTuple):
     """Decision to route an attach to a container. `connection` leads to the container or to the next hop."""
 
     connection: RegisteredConnection
@@ -69,30 +69,30 @@ class Routed(NamedTuple):
     # Prefix to remove from the address in the container's answer, then prefix to add.
     remove: str
     put: str
-    hop: NextHop | None = None  # None: the container is connected to this router
+    hop: LinkNextHop | None = None  # None: the container is connected to this router
     # the interior router appends the client's container id to the name (brokers-and-edge.md ED-22)
     keeps_name: bool = False
 
 
-MISUSED: Final = Refused(None, None)
-NO_ROUTE: Final = Refused("qd:no-route-to-dest", "No route to the destination node")
-NOT_FOUND: Final = Refused("amqp:not-found", "Node not found")
-FORBIDDEN: Final = Refused("qd:forbidden", "Connectivity to the node is forbidden")
-WRONG_ROLE: Final = Refused("qd:connection-role", "Link attach forbidden on inter-router connection")
-WRONG_LINK: Final = Refused("qd:connection-role", "Link attach forbidden on inter-edge connection")
-NO_COORDINATOR: Final = Refused(
+MISUSED: Final = AttachRefused(None, None)
+NO_ROUTE: Final = AttachRefused("qd:no-route-to-dest", "No route to the destination node")
+NOT_FOUND: Final = AttachRefused("amqp:not-found", "Node not found")
+FORBIDDEN: Final = AttachRefused("qd:forbidden", "Connectivity to the node is forbidden")
+WRONG_ROLE: Final = AttachRefused("qd:connection-role", "Link attach forbidden on inter-router connection")
+WRONG_LINK: Final = AttachRefused("qd:connection-role", "Link attach forbidden on inter-edge connection")
+NO_COORDINATOR: Final = AttachRefused(
     "amqp:precondition-failed",
     "The router can't coordinate transactions by itself, "
     "a linkRoute to a coordinator must be configured to use transactions.",
 )
-NO_EXPIRATION: Final = Refused("qd:link-expiration", "Requested link expiration not allowed")
-ONLY_OUTGOING: Final = Refused("qd:forbidden", "Source function only accepts outgoing links")
-TOO_LONG: Final = Refused("amqp:resource-limit-exceeded", f"The address is longer than {LONGEST} octets")
-TOO_MANY_PEERS: Final = Refused(
+NO_EXPIRATION: Final = AttachRefused("qd:link-expiration", "Requested link expiration not allowed")
+ONLY_OUTGOING: Final = AttachRefused("qd:forbidden", "Source function only accepts outgoing links")
+TOO_LONG: Final = AttachRefused("amqp:resource-limit-exceeded", f"The address is longer than {LONGEST} octets")
+TOO_MANY_PEERS: Final = AttachRefused(
     "amqp:resource-limit-exceeded", "Too many edge routers have consumers of this address already"
 )
-TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "The address table is full")
-ANONYMOUS: Final = Accepted()
+TABLE_FULL: Final = AttachRefused("amqp:resource-limit-exceeded", "The address table is full")
+ANONYMOUS: Final = AttachAccepted()
 
 # Limit of other edge routers with consumers of one address: a record between workers must have room for their marks.
 MOST_PEERS: Final = 256
@@ -120,7 +120,7 @@ HEARTBEAT_CREDIT: Final = 2
 UPLINKS_CREDIT: Final = 8
 
 
-class Attaching(Subsystem):
+class AttachDecider(Subsystem):
     """Decides about attaches, and creates address records as needed. Owner: supervisor."""
 
     __slots__ = ("_mode", "_refusals", "_resumable", "_router_id", "_settings", "_sources", "_table", "_targets")
@@ -131,7 +131,7 @@ class Attaching(Subsystem):
         mode: str,
         settings: AddressSettings,
         table: AddressTable,
-        targets: Targets | None = None,
+        targets: LinkTargets | None = None,
         *,
         resumable: bool = True,
     ) -> None:
@@ -142,13 +142,13 @@ class Attaching(Subsystem):
         self._table = table
         self._targets = targets
         self._resumable = resumable
-        self._refusals: dict[str, Refused] = {}
+        self._refusals: dict[str, AttachRefused] = {}
         self._sources: dict[str, bool] = {}
 
     def commit(self, change: ConfigurationChange) -> None:
         self._resumable = change.new.router.resumable_routed_links
 
-    def refuse(self, record_key: str, refusal: Refused) -> None:
+    def refuse(self, record_key: str, refusal: AttachRefused) -> None:
         """Refuse all further attaches to this address, which has no record."""
         self._refusals[record_key] = refusal
 
@@ -159,7 +159,7 @@ class Attaching(Subsystem):
         """
         self._sources[record_key] = settled
 
-    def decide(self, message: Attach, role: str, usable: bool = False) -> Accepted | Refused | Routed:
+    def decide(self, message: Attach, role: str, usable: bool = False) -> AttachAccepted | AttachRefused | AttachRouted:
         """Decide about an `attach` message of a worker.
 
         role: role of the listener of the link's connection. usable: the peer is a router with an attached control
@@ -187,7 +187,7 @@ class Attaching(Subsystem):
                 return NO_ROUTE if consumer else ANONYMOUS
             if role == INTER_EDGE:
                 return self._from_edge(normalise(address), consumer, capabilities)
-            if not self._is_early(message, role):
+            if not self._is_early_proxy(message, role):
                 routed = self._route(message, address, from_router)
                 if routed is not None:
                     return routed
@@ -207,7 +207,7 @@ class Attaching(Subsystem):
         except TableFullError:
             return TABLE_FULL
 
-    def _route(self, message: Attach, text: str, from_router: bool) -> Routed | Refused | None:
+    def _route(self, message: Attach, text: str, from_router: bool) -> AttachRouted | AttachRefused | None:
         """Return the target by link routes, a refusal, or None if no link route matches `text`."""
         if self._targets is None:
             return None
@@ -222,15 +222,15 @@ class Attaching(Subsystem):
         if target is None:
             return NO_ROUTE
         if message.coordinator:
-            return Routed(target.connection, None, "", "", target.hop)
+            return AttachRouted(target.connection, None, "", "", target.hop)
         whole = text if tenant is None else tenant + name
         if target.address is None or message.dynamic:
-            return Routed(target.connection, None if whole == text else whole, "", "", target.hop)
+            return AttachRouted(target.connection, None if whole == text else whole, "", "", target.hop)
         seen = target.address.outward(whole)
         put = target.address.delete_prefix.removeprefix(tenant or "")
-        return Routed(target.connection, None if seen == text else seen, target.address.add_prefix, put)
+        return AttachRouted(target.connection, None if seen == text else seen, target.address.add_prefix, put)
 
-    def _is_early(self, message: Attach, role: str) -> bool:
+    def _is_early_proxy(self, message: Attach, role: str) -> bool:
         """Return whether an edge router attaches before it knows if the address belongs to a link route.
 
         The edge router closes the link if the address does (docs/internals/edge.md).
@@ -242,7 +242,7 @@ class Attaching(Subsystem):
             and NO_LINK_ROUTE in message.caps[0]
         )
 
-    def sends_to(self, message: Attach) -> str | None:
+    def mobile_key_of_sender(self, message: Attach) -> str | None:
         """Return the key of the mobile address that a client's sender is bound to unless a link route matches.
 
         Returns None for other kinds of attach, for an attach that will be refused, and for an address that no early
@@ -262,7 +262,9 @@ class Attaching(Subsystem):
             return None
         return None if found in self._refusals or found in self._sources else found
 
-    def route_beyond(self, message: Attach, connection: RegisteredConnection, served: bool) -> Routed | Refused:
+    def route_to_interior(
+        self, message: Attach, connection: RegisteredConnection, served: bool
+    ) -> AttachRouted | AttachRefused:
         """Decide, on an edge router, about an attach for a link route of its interior router (brokers-and-edge.md
         ED-18).
         """
@@ -271,12 +273,12 @@ class Attaching(Subsystem):
         if not served or connection.closing:
             return NO_ROUTE
         if message.coordinator:
-            return Routed(connection, None, "", "", keeps_name=True)
+            return AttachRouted(connection, None, "", "", keeps_name=True)
         text = message.address or ""
         whole = text if message.tenant is None else message.tenant + normalise(text)
-        return Routed(connection, None if whole == text else whole, "", "", keeps_name=True)
+        return AttachRouted(connection, None if whole == text else whole, "", "", keeps_name=True)
 
-    def _dynamic(self, consumer: bool) -> Accepted:
+    def _dynamic(self, consumer: bool) -> AttachAccepted:
         """Accept a link to a generated address."""
         while True:
             text = generate_temporary(self._router_id, self._mode, dynamic_target=not consumer)
@@ -287,9 +289,9 @@ class Attaching(Subsystem):
         default = self._settings.default
         record = self._table.create(record_key, BALANCED, default.priority, default.overflow)
         record.fixed = True
-        return Accepted(record, generated=text, to=None if consumer else text)
+        return AttachAccepted(record, generated=text, to=None if consumer else text)
 
-    def _from_edge(self, name: str, consumer: bool, capabilities: Sequence[str]) -> Accepted | Refused:
+    def _from_edge(self, name: str, consumer: bool, capabilities: Sequence[str]) -> AttachAccepted | AttachRefused:
         """Decide about a link of another edge router: for its clients, for itself, or for its heartbeats."""
         if not consumer:
             return self._service(name, False, False) or WRONG_LINK
@@ -304,16 +306,20 @@ class Attaching(Subsystem):
         if self._settings.lookup(name).scope == SCOPE_LOCAL:
             return NO_ROUTE
         found = self._bind_mobile(name, name, None, True, capabilities, True)
-        if isinstance(found, Accepted) and found.record is not None and found.record.consumers_at_peers >= MOST_PEERS:
+        if (
+            isinstance(found, AttachAccepted)
+            and found.record is not None
+            and found.record.consumers_at_peers >= MOST_PEERS
+        ):
             return TOO_MANY_PEERS
         return found
 
-    def _downlink(self, edge_id: str) -> Accepted | Refused:
+    def _downlink(self, edge_id: str) -> AttachAccepted | AttachRefused:
         """Accept the link that brings an edge router the messages for itself (inter-router.md 14.3)."""
         if too_long(edge_id):
             return TOO_LONG
         record = self._table.records.get(key(EDGE, edge_id)) or self._elsewhere(key(EDGE, edge_id), BALANCED)
-        return Accepted(record, link_type=DOWNLINK)
+        return AttachAccepted(record, link_type=DOWNLINK)
 
     def _elsewhere(self, record_key: str, treatment: str) -> AddressRecord:
         """Create a record for an address whose destination is another router."""
@@ -322,7 +328,7 @@ class Attaching(Subsystem):
         record.fixed = True
         return record
 
-    def _service(self, text: str, consumer: bool, edge: bool) -> Accepted | Refused | None:
+    def _service(self, text: str, consumer: bool, edge: bool) -> AttachAccepted | AttachRefused | None:
         """Decide about a link to a service for edge routers (brokers-and-edge.md ED-30); None for any other address."""
         name = normalise(text)
         if not name.startswith(_SERVICES):
@@ -330,24 +336,24 @@ class Attaching(Subsystem):
         if name == HEARTBEAT:
             if consumer:
                 return MISUSED
-            return Accepted(service="heartbeat", owner=HEARTBEAT_KEY, capacity=HEARTBEAT_CREDIT)
+            return AttachAccepted(service="heartbeat", owner=HEARTBEAT_KEY, capacity=HEARTBEAT_CREDIT)
         if self._mode != INTERIOR_MODE:
             return None
         if name == TRACKING:
-            return Accepted(service="anonymous", owner=TRACKING_KEY) if consumer and edge else MISUSED
+            return AttachAccepted(service="anonymous", owner=TRACKING_KEY) if consumer and edge else MISUSED
         if name == LOOKUP:
             if consumer or not edge:
                 return MISUSED
-            return Accepted(self._table.records[LOOKUP_KEY], to=text, capacity=LOOKUP_CREDIT)
+            return AttachAccepted(self._table.records[LOOKUP_KEY], to=text, capacity=LOOKUP_CREDIT)
         if name == UPLINKS:
             if consumer or not edge:
                 return MISUSED
-            return Accepted(self._table.records[UPLINKS_KEY], to=text, capacity=UPLINKS_CREDIT)
+            return AttachAccepted(self._table.records[UPLINKS_KEY], to=text, capacity=UPLINKS_CREDIT)
         return None
 
     def _bind(
         self, text: str, tenant: str | None, consumer: bool, capabilities: Sequence[str], edge: bool = False
-    ) -> Accepted | Refused:
+    ) -> AttachAccepted | AttachRefused:
         """Bind a link to the address that the client names. edge: the link is on an edge connection."""
         if too_long(text):
             return TOO_LONG
@@ -364,13 +370,13 @@ class Attaching(Subsystem):
             if not elsewhere and default.distribution == UNAVAILABLE:
                 return NOT_FOUND
             if elsewhere:
-                return Accepted(self._elsewhere(key(cls, name), CLOSEST), to=None if consumer else text)
+                return AttachAccepted(self._elsewhere(key(cls, name), CLOSEST), to=None if consumer else text)
             record = self._table.create(key(cls, name), default.distribution, default.priority, default.overflow)
-        return Accepted(record, to=None if consumer else text)
+        return AttachAccepted(record, to=None if consumer else text)
 
     def _bind_mobile(
         self, text: str, name: str, tenant: str | None, consumer: bool, capabilities: Sequence[str], edge: bool
-    ) -> Accepted | Refused:
+    ) -> AttachAccepted | AttachRefused:
         if tenant is not None:
             name = text = tenant + name
         setting = self._settings.lookup(name)
@@ -387,12 +393,12 @@ class Attaching(Subsystem):
         if self._refusals and (refusal := self._refusals.get(key(MOBILE, name, phase))) is not None:
             return refusal
         if self._sources and (settled := self._sources.get(key(MOBILE, name, phase))) is not None:
-            return Accepted(source=settled) if consumer else ONLY_OUTGOING
+            return AttachAccepted(source=settled) if consumer else ONLY_OUTGOING
         if setting.distribution == UNAVAILABLE and key(MOBILE, name, phase) not in self._table.records:
             return NOT_FOUND
         record = self._table.open_mobile(name, phase, setting)
         number = FALLBACK_PHASE_NUMBER if isinstance(phase, str) else phase
-        return Accepted(record, to=None if consumer else text, phase=number, fallback=fallback)
+        return AttachAccepted(record, to=None if consumer else text, phase=number, fallback=fallback)
 
 
 def _waypoint(capabilities: Sequence[str]) -> int | None:

@@ -18,7 +18,7 @@ from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.connections.containers import Containers
-from supervisor.links.attach import TABLE_FULL, Accepted, Refused
+from supervisor.links.attach import TABLE_FULL, AttachAccepted, AttachRefused
 from supervisor.links.initiated import InitiatedLinks
 from supervisor.runtime.waker import Cancellable, Waker
 from supervisor.subsystem import Subsystem
@@ -28,7 +28,7 @@ RETRY: Final = 5.0  # seconds; all later retries
 NO_ROOM: Final = "The address table is full"
 
 
-class State(Enum):
+class AutoLinkState(Enum):
     """State of an auto link, on one connection or overall."""
 
     ACTIVE = "active"
@@ -37,10 +37,10 @@ class State(Enum):
     INACTIVE = "inactive"
 
 
-_BEST_FIRST: Final = (State.ACTIVE, State.ATTACHING, State.FAILED)
+_BEST_FIRST: Final = (AutoLinkState.ACTIVE, AutoLinkState.ATTACHING, AutoLinkState.FAILED)
 
 
-class Shown(NamedTuple):
+class AutoLinkStatus(NamedTuple):
     """Status of an auto link, as management shows it besides the configuration."""
 
     link: int | None
@@ -103,10 +103,10 @@ class AutoLinks(Subsystem):
         """Remove an auto link, and close its links."""
         self._links.pop(config.identity).delete()
 
-    def shown(self, config: AutoLinkConfig) -> Shown:
+    def shown(self, config: AutoLinkConfig) -> AutoLinkStatus:
         """Return the status of an auto link."""
         link = self._links.get(config.identity)
-        return Shown(None, State.INACTIVE.value, None) if link is None else link.shown()
+        return AutoLinkStatus(None, AutoLinkState.INACTIVE.value, None) if link is None else link.shown()
 
     def connection_opened(self, connection: RegisteredConnection, message: Message) -> None:
         if connection.origin.role != ROUTE_CONTAINER:
@@ -129,7 +129,7 @@ class _AutoLink:
         self.config = config
         self.retried = False
         self.error: str | None = None
-        self._legs: dict[int, _Leg] = {}  # by number of the connection
+        self._legs: dict[int, _AutoLinkAttachment] = {}  # by number of the connection
         self._record = self._hold()
 
     @property
@@ -146,7 +146,7 @@ class _AutoLink:
 
     def activate(self, connection: RegisteredConnection) -> None:
         """Attach the link to a matching container that has connected."""
-        self._legs[connection.number] = leg = _Leg(self, connection)
+        self._legs[connection.number] = leg = _AutoLinkAttachment(self, connection)
         leg.attach()
 
     def deactivate(self, connection: RegisteredConnection) -> None:
@@ -154,7 +154,7 @@ class _AutoLink:
         leg = self._legs.pop(connection.number, None)
         if leg is not None:
             leg.stop()
-            if not any(leg.state is State.FAILED for leg in self._legs.values()):
+            if not any(leg.state is AutoLinkState.FAILED for leg in self._legs.values()):
                 self.error = None
             self.log_event("Auto Link Deactivated")
 
@@ -165,21 +165,21 @@ class _AutoLink:
         if self._record is not None:
             self.owner.table.release(self._record)
 
-    def shown(self) -> Shown:
+    def shown(self) -> AutoLinkStatus:
         """Return the status for management, from the connection with the best state."""
         for state in _BEST_FIRST:
             legs = [leg for leg in self._legs.values() if leg.state is state]
             if legs:
                 link = next((leg.link for leg in legs if leg.link is not None), None)
-                return Shown(None if link is None else link.identity, state.value, self.error)
-        return Shown(None, State.INACTIVE.value, None)
+                return AutoLinkStatus(None if link is None else link.identity, state.value, self.error)
+        return AutoLinkStatus(None, AutoLinkState.INACTIVE.value, None)
 
     def log_event(self, what: str) -> None:
         """Log an event of the auto link."""
         if self.owner.log.enabled("ROUTER_CORE", INFO):
             self.owner.log.info("ROUTER_CORE", f"{what} {self.place}")
 
-    def bound(self) -> Accepted | None:
+    def bound(self) -> AttachAccepted | None:
         """Return the record to bind links to, or None if the table has no room for the address."""
         record = self._open()
         if record is None:
@@ -187,7 +187,7 @@ class _AutoLink:
         config = self.config
         phase = FALLBACK_PHASE_NUMBER if config.fallback and self.outgoing else config.phase
         to = None if self.outgoing else config.address
-        return Accepted(record, to=to, phase=phase, fallback=self.outgoing or not config.fallback)
+        return AttachAccepted(record, to=to, phase=phase, fallback=self.outgoing or not config.fallback)
 
     def _open(self) -> AddressRecord | None:
         """Return the record of the address, or None if the address is too long or the table is full."""
@@ -211,14 +211,14 @@ class _AutoLink:
         return record
 
 
-class _Leg:
+class _AutoLinkAttachment:
     """Auto link on one connection. Owner: the auto link."""
 
     __slots__ = ("_identity", "_parent", "_timer", "connection", "link", "state")
 
     def __init__(self, parent: _AutoLink, connection: RegisteredConnection) -> None:
         self.connection = connection
-        self.state = State.INACTIVE
+        self.state = AutoLinkState.INACTIVE
         self.link: RegisteredLink | None = None
         self._parent = parent
         self._identity: int | None = None  # identity of the requested link, until the link ends
@@ -227,7 +227,7 @@ class _Leg:
     def attach(self) -> None:
         """Request the link from the worker."""
         parent, config = self._parent, self._parent.config
-        self.state = State.ATTACHING
+        self.state = AutoLinkState.ATTACHING
         address = config.external_address or config.address
         self._identity = parent.owner.initiated_links.attach(self.connection, parent.outgoing, address, self)
         parent.log_event("Auto Link Activated")
@@ -236,7 +236,9 @@ class _Leg:
         """Store the link, now that its attach has been sent."""
         self.link = link
 
-    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(
+        self, link: RegisteredLink, active: bool, address: str | None
+    ) -> AttachAccepted | AttachRefused | None:
         """Bind the link when the peer has answered."""
         if not active and self._parent.outgoing:
             return None
@@ -244,14 +246,14 @@ class _Leg:
         if bound is None:
             return TABLE_FULL
         if active:
-            self.state = State.ACTIVE
+            self.state = AutoLinkState.ACTIVE
             self._parent.error = None
         return bound
 
     def ended(self, error: str | None) -> None:
         """Schedule a retry after the peer has detached."""
         parent = self._parent
-        self.state = State.FAILED
+        self.state = AutoLinkState.FAILED
         self.link = self._identity = None
         parent.error = error
         parent.log_event(f"Auto Link Activation Failed. {error or ''}".rstrip())

@@ -14,19 +14,19 @@ from supervisor.connections.connections import RegisteredConnection, RegisteredL
 from supervisor.edge.interior import Edges
 from supervisor.edge.lookups import Beyond
 from supervisor.edge.uplink import Uplink
-from supervisor.linkroutes.pairs import Pairs
-from supervisor.links.attach import TRACKING_KEY, Accepted, Attaching, Refused, Routed
+from supervisor.linkroutes.pairs import LinkPairs
+from supervisor.links.attach import TRACKING_KEY, AttachAccepted, AttachDecider, AttachRefused, AttachRouted
 from supervisor.links.initiated import InitiatedLinks, initiated_link
 from supervisor.links.links import Links
 from supervisor.policy.policy import Policy
 from supervisor.processes.epochs import Epochs
-from supervisor.processes.worker import Worker, WorkerFaultError
+from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.subsystem import Events, Subsystem
 
 ESCAPES_TEXT: Final = "The address of a tenant has one scheme at most"
 
 # Attach answer that waits for acknowledgements: worker, link, answer.
-Waiting = tuple[Worker, RegisteredLink, control.Attached]
+PendingAttachAnswer = tuple[WorkerProcess, RegisteredLink, control.Attached]
 
 
 class LinkHandler(Subsystem):
@@ -35,11 +35,11 @@ class LinkHandler(Subsystem):
     def __init__(
         self,
         table: AddressTable,
-        epochs: Epochs[Waiting],
-        attaching: Attaching,
+        epochs: Epochs[PendingAttachAnswer],
+        attaching: AttachDecider,
         links: Links,
         initiated_links: InitiatedLinks,
-        pairs: Pairs,
+        pairs: LinkPairs,
         policy: Policy,
         usable: Callable[[RegisteredConnection], bool],
         take_identity: Callable[[], int],
@@ -66,7 +66,7 @@ class LinkHandler(Subsystem):
         self._attached = attached
         self._events = events
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(control.Attach, self._attach)
         handlers.on(control.Detach, self._detach)
         handlers.on(control.Initiated, self._initiated)
@@ -81,7 +81,7 @@ class LinkHandler(Subsystem):
                 link.up = True
                 worker.outbox.append(answer)
 
-    def _attach(self, worker: Worker, message: control.Attach) -> None:
+    def _attach(self, worker: WorkerProcess, message: control.Attach) -> None:
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
@@ -95,13 +95,13 @@ class LinkHandler(Subsystem):
             worker.outbox.append(_forbidden(message, denied.condition))
             return
         if self._uplink is not None and self._uplink.lookups.ask(
-            worker, connection, message, self._decide, self._attaching.sends_to
+            worker, connection, message, self._decide, self._attaching.mobile_key_of_sender
         ):
             worker.outbox.append(control.Postponed(connection.number, message.link))
         else:
             self._decide(worker, message, None)
 
-    def _decide(self, worker: Worker, message: control.Attach, beyond: Beyond | None) -> None:
+    def _decide(self, worker: WorkerProcess, message: control.Attach, beyond: Beyond | None) -> None:
         """Answer an attach. beyond: the interior router's link route that matches the attach."""
         connection = worker.connections.get(message.conn)
         if connection is None:
@@ -110,13 +110,13 @@ class LinkHandler(Subsystem):
             worker.outbox.append(_forbidden(message, UNAUTHORIZED))
             return
         number = message.link
-        decision: Accepted | Refused | Routed
+        decision: AttachAccepted | AttachRefused | AttachRouted
         if beyond is not None:
-            decision = self._attaching.route_beyond(message, beyond.connection, beyond.served)
+            decision = self._attaching.route_to_interior(message, beyond.connection, beyond.served)
         else:
             message.address = self._policy.bound_address(connection, message)
             decision = self._attaching.decide(message, connection.origin.role, self._usable(connection))
-        if isinstance(decision, Refused):
+        if isinstance(decision, AttachRefused):
             self._policy.detached(connection.number, number)
             worker.outbox.append(control.Refused(connection.number, number, decision.condition, decision.description))
             return
@@ -130,7 +130,7 @@ class LinkHandler(Subsystem):
             worker.index,
         )
         self._links.add(connection, number, link, message.text)
-        if isinstance(decision, Routed):
+        if isinstance(decision, AttachRouted):
             self._pairs.begin(worker, link, message, decision)
             return
         link.kind = decision.link_type or link.kind
@@ -155,12 +155,12 @@ class LinkHandler(Subsystem):
 
     def _accept(
         self,
-        worker: Worker,
+        worker: WorkerProcess,
         connection: RegisteredConnection,
         number: int,
         link: RegisteredLink,
         record: AddressRecord,
-        decision: Accepted,
+        decision: AttachAccepted,
     ) -> None:
         answer = control.Attached(
             conn=connection.number,
@@ -176,14 +176,14 @@ class LinkHandler(Subsystem):
         )
         self._bind(worker, connection, link, record, answer)
 
-    def _initiated(self, worker: Worker, message: control.Initiated) -> None:
+    def _initiated(self, worker: WorkerProcess, message: control.Initiated) -> None:
         connection = worker.connections.get(message.conn)
         if connection is not None:
             link = initiated_link(worker, connection, message)
             self._links.add(connection, message.link, link, message.text)
             self._initiated_links.begun(link)
 
-    def _linked(self, worker: Worker, message: control.Linked) -> None:
+    def _linked(self, worker: WorkerProcess, message: control.Linked) -> None:
         connection = worker.connections.get(message.conn)
         link = None if connection is None else connection.links.get(message.link)
         if connection is None or link is None:
@@ -192,19 +192,19 @@ class LinkHandler(Subsystem):
         if decision is not None and decision.record is not None:
             self._accept(worker, connection, message.link, link, decision.record, decision)
 
-    def _unlinked(self, worker: Worker, message: control.Unlinked) -> None:
+    def _unlinked(self, worker: WorkerProcess, message: control.Unlinked) -> None:
         connection = worker.connections.get(message.conn)
         if connection is not None:
             self._initiated_links.ended(connection, message.ref, message.error)
 
-    def _heartbeat_missed(self, worker: Worker, message: control.HeartbeatMissed) -> None:
+    def _heartbeat_missed(self, worker: WorkerProcess, message: control.HeartbeatMissed) -> None:
         connection = worker.connections.get(message.conn)
         if connection is not None and self._edges is not None:
             self._edges.missed(connection)
 
     def _bind(
         self,
-        worker: Worker,
+        worker: WorkerProcess,
         connection: RegisteredConnection,
         link: RegisteredLink,
         record: AddressRecord,
@@ -220,7 +220,7 @@ class LinkHandler(Subsystem):
                 epoch = self._table.add_consumer(
                     record, worker.index, link.slot, link.generation, connection.origin.link_capacity, connection.way
                 )
-                self._epochs.when_all(epoch, (worker, link, answer))
+                self._epochs.hold_for_all(epoch, (worker, link, answer))
                 return
         else:
             link.record = record
@@ -239,15 +239,15 @@ class LinkHandler(Subsystem):
                 return
         self._answer(worker, link, answer, record.epoch)
 
-    def _answer(self, worker: Worker, link: RegisteredLink, answer: control.Attached, epoch: int) -> None:
+    def _answer(self, worker: WorkerProcess, link: RegisteredLink, answer: control.Attached, epoch: int) -> None:
         """Answer an attach once the link's worker has acknowledged an epoch."""
         if epoch > self._epochs.acknowledged(worker.index):
-            self._epochs.when_one(worker.index, epoch, (worker, link, answer))
+            self._epochs.hold_for_worker(worker.index, epoch, (worker, link, answer))
         elif not link.closed:
             link.up = True
             worker.outbox.append(answer)
 
-    def _detach(self, worker: Worker, message: control.Detach) -> None:
+    def _detach(self, worker: WorkerProcess, message: control.Detach) -> None:
         connection = worker.connections.get(message.conn)
         link = connection.links.pop(message.link, None) if connection is not None else None
         if link is not None and connection is not None:
@@ -260,7 +260,7 @@ class LinkHandler(Subsystem):
                 self._uplink.lookups.forget(message.conn, message.link)
         if message.confirm:
             answer = control.Detached(message.conn, message.link)
-            self._epochs.call_when_all(self._table.pending_epoch, lambda: worker.outbox.append(answer))
+            self._epochs.call_when_acknowledged(self._table.pending_epoch, lambda: worker.outbox.append(answer))
 
 
 def _forbidden(message: control.Attach, condition: str) -> control.Refused:

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from router.control import messages
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.links.attach import Accepted, Refused
-from supervisor.processes.worker import Worker
+from supervisor.links.attach import AttachAccepted, AttachRefused
+from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 _NAME_CHARACTERS: Final = (string.ascii_letters + string.digits + "+_").encode()  # 64
@@ -21,7 +21,7 @@ _CHARACTER_OF: Final = bytes(_NAME_CHARACTERS[octet % len(_NAME_CHARACTERS)] for
 _RANDOM_PART: Final = 15
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class InitiatedLinkOptions(Struct, frozen=True, kw_only=True):
     """Properties of a requested link that differ from the default; see `messages.Link`."""
 
     address: str | None = None
@@ -35,13 +35,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
     service: str = ""
 
 
-class Owner(Protocol):
+class InitiatedLinkOwner(Protocol):
     """Requester of a link that the router attached."""
 
     def begun(self, link: RegisteredLink) -> None:
         """Take note that the attach has been sent."""
 
-    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | Refused | None:
+    def answered(
+        self, link: RegisteredLink, active: bool, address: str | None
+    ) -> AttachAccepted | AttachRefused | None:
         """Return the binding of the link after the peer's answer, or the reason to close the link.
 
         active: the peer's answer has an address. address: an address that the peer has generated. Returns None if the
@@ -66,14 +68,16 @@ class InitiatedLinks(Subsystem):
         """send: sends a message to the worker of a connection."""
         self._take_identity = take_identity
         self._send = send
-        self._owners: dict[int, Owner] = {}  # by identity of the link
+        self._owners: dict[int, InitiatedLinkOwner] = {}  # by identity of the link
         self._asked: dict[int, set[int]] = {}  # identities of requested links, by connection number
 
-    def attach(self, connection: RegisteredConnection, outgoing: bool, address: str, owner: Owner) -> int:
+    def attach(self, connection: RegisteredConnection, outgoing: bool, address: str, owner: InitiatedLinkOwner) -> int:
         """Attach a link and return its identity. outgoing: the router sends. address: of the peer's terminus."""
-        return self.attach_wanted(connection, outgoing, Wanted(address=address), owner)
+        return self.attach_with_options(connection, outgoing, InitiatedLinkOptions(address=address), owner)
 
-    def attach_wanted(self, connection: RegisteredConnection, outgoing: bool, wanted: Wanted, owner: Owner) -> int:
+    def attach_with_options(
+        self, connection: RegisteredConnection, outgoing: bool, wanted: InitiatedLinkOptions, owner: InitiatedLinkOwner
+    ) -> int:
         """Attach a link with special properties, between an edge and an interior router, and return its identity."""
         identity = self._take_identity()
         self._owners[identity] = owner
@@ -104,7 +108,12 @@ class InitiatedLinks(Subsystem):
         self._close(connection, identity, quiet=quiet)
 
     def _close(
-        self, connection: RegisteredConnection, identity: int, error: Refused | None = None, *, quiet: bool = False
+        self,
+        connection: RegisteredConnection,
+        identity: int,
+        error: AttachRefused | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
         condition, description = (None, None) if error is None else error
         self._send(connection, messages.Unlink(connection.number, identity, condition, description, quiet))
@@ -115,11 +124,11 @@ class InitiatedLinks(Subsystem):
         if owner is not None:
             owner.begun(link)
 
-    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> Accepted | None:
+    def answered(self, link: RegisteredLink, active: bool, address: str | None) -> AttachAccepted | None:
         """Notify the owner of the peer's answer, and return the binding of the link, or None."""
         owner = self._owners.get(link.identity)
         decision = None if owner is None else owner.answered(link, active, address)
-        if not isinstance(decision, Refused):
+        if not isinstance(decision, AttachRefused):
             return decision
         self._close(link.connection, link.identity, decision)
         self.ended(link.connection, link.identity, decision.description)
@@ -150,7 +159,9 @@ def make_name() -> str:
     return "qdlink." + secrets.token_bytes(_RANDOM_PART).translate(_CHARACTER_OF).decode()
 
 
-def initiated_link(worker: Worker, connection: RegisteredConnection, message: messages.Initiated) -> RegisteredLink:
+def initiated_link(
+    worker: WorkerProcess, connection: RegisteredConnection, message: messages.Initiated
+) -> RegisteredLink:
     """Return the link that an `initiated` message describes."""
     outgoing = message.dir == "out"
     return RegisteredLink(message.ref, message.name, outgoing, message.slot, message.gen, connection, worker.index)

@@ -6,7 +6,7 @@ from router.control.ops import Op
 from router.log import Log
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink, log_attached
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 
@@ -30,11 +30,11 @@ class Links(Subsystem):
         for added in self._added:
             added(link)
 
-    def when_added(self, added: Callable[[RegisteredLink], object]) -> None:
+    def on_link_added(self, added: Callable[[RegisteredLink], object]) -> None:
         """Call `added` for each new link. The link may not have an address yet."""
         self._added.append(added)
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         link.closed = True
         self.by_identity.pop(link.identity, None)
         record = link.record

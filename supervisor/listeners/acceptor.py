@@ -19,13 +19,13 @@ from router.log import ERROR, INFO, WARNING, Log
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
-from supervisor.listeners.pace import Pace, waiting
+from supervisor.listeners.accept_rate import AcceptRateLimiter, accept_queue_length
 from supervisor.listeners.placement import Placements
-from supervisor.listeners.proxies import Proxies, is_proxy, refused_proxy
+from supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
 from supervisor.listeners.proxy_header import ProxyError
-from supervisor.network.neighbour_connections import Neighbours
-from supervisor.processes.worker import Worker
-from supervisor.runtime.host_names import Answers, Found, at_once, place
+from supervisor.network.neighbour_connections import NeighbourConnections
+from supervisor.processes.worker import WorkerProcess
+from supervisor.runtime.host_names import AddressesByHosts, HostAddresses, numeric_addresses, place
 from supervisor.subsystem import Subsystem
 
 MAX_CONNECTIONS: Final = 65535  # default of policy.maxConnections
@@ -48,7 +48,7 @@ _GONE: Final = (errno.EPIPE, errno.ECONNRESET)
 UNSENT_OCTETS: Final = 131072
 
 
-_NONE: Final[Answers] = {}
+_NONE: Final[AddressesByHosts] = {}
 
 
 class ListenError(Exception):
@@ -65,7 +65,7 @@ class Listener:
 
     __slots__ = ("accepts_as", "config", "port", "sockets")
 
-    def __init__(self, config: ListenerConfig, found: Found | None = None, *, share: bool = False) -> None:
+    def __init__(self, config: ListenerConfig, found: HostAddresses | None = None, *, share: bool = False) -> None:
         """Bind the sockets. Raises ListenError if no address can be bound.
 
         found: the addresses of the hosts; None if the hosts are addresses themselves. share: share the port with other
@@ -77,7 +77,7 @@ class Listener:
         self.port = config.port_text  # replaced below if the kernel chooses the port
         self.sockets: list[socket.socket] = []
         port = config.port
-        found = found or at_once(config) or Found()
+        found = found or numeric_addresses(config) or HostAddresses()
         reason = found.reason or "no address"
         for family, kind, protocol, _, address in found.addresses:
             try:
@@ -142,10 +142,10 @@ class Acceptor(Subsystem):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        workers: Mapping[int, Worker],
+        workers: Mapping[int, WorkerProcess],
         connections: Connections,
-        neighbours: Neighbours,
-        pace: Pace,
+        neighbours: NeighbourConnections,
+        pace: AcceptRateLimiter,
         log: Log,
         limit: int = MAX_CONNECTIONS,
         placements: Placements | None = None,
@@ -167,7 +167,7 @@ class Acceptor(Subsystem):
         self._waiting: deque[tuple[RegisteredConnection, socket.socket]] = (
             deque()
         )  # connections that no worker can take now
-        self._proxies = Proxies(loop)
+        self._proxies = ProxiedConnections(loop)
 
     def commit(self, change: ConfigurationChange) -> None:
         self.limit = change.new.policy.max_connections
@@ -181,7 +181,7 @@ class Acceptor(Subsystem):
         """Return whether connections are accepted now."""
         return self._open and not self._paused
 
-    def bind(self, configs: tuple[ListenerConfig, ...], answers: Answers = _NONE) -> None:
+    def bind(self, configs: tuple[ListenerConfig, ...], answers: AddressesByHosts = _NONE) -> None:
         """Bind all listeners without accepting yet. Raises ListenError if the first listener fails; others may fail.
 
         answers: the addresses of the listeners' hosts.
@@ -240,7 +240,7 @@ class Acceptor(Subsystem):
     def _watch(self, listener: Listener) -> None:
         if listener.accepts_as is not None and not self._paused:
             for opened in listener.sockets:
-                self._loop.add_reader(opened, self._acceptable, listener, opened)
+                self._loop.add_reader(opened, self._on_acceptable, listener, opened)
 
     def _unwatch(self) -> None:
         for listener in self._listeners:
@@ -263,13 +263,13 @@ class Acceptor(Subsystem):
             for listener in self._listeners:
                 self._watch(listener)
 
-    def _choose(self, role: str = "") -> Worker | None:
+    def _choose(self, role: str = "") -> WorkerProcess | None:
         """Return the worker with the fewest connections, of those that serve and have room in the hand-over socket.
 
         Connections to other routers carry the most traffic, so for that `role` their number is compared first. Returns
         None if no worker can take a connection.
         """
-        best: Worker | None = None
+        best: WorkerProcess | None = None
         fewest = (0, 0)
         for worker in self._workers.values():
             if worker.takes_connections:
@@ -278,9 +278,9 @@ class Acceptor(Subsystem):
                     best, fewest = worker, load
         return best
 
-    def _acceptable(self, listener: Listener, opened: socket.socket) -> None:
+    def _on_acceptable(self, listener: Listener, opened: socket.socket) -> None:
         """Accept connections from a readable socket, as far as the accept rate permits."""
-        crowd = waiting(opened)
+        crowd = accept_queue_length(opened)
         room = self._pace.room(crowd, min(max(crowd, 1), ACCEPTS_PER_WAKE))
         if room:
             self._accept(listener, opened, room)
@@ -291,7 +291,7 @@ class Acceptor(Subsystem):
     def _go_on(self, listener: Listener, opened: socket.socket) -> None:
         """Watch a socket again after its pause."""
         if listener in self._listeners and listener.accepts_as is not None and self._open and not self._paused:
-            self._loop.add_reader(opened, self._acceptable, listener, opened)
+            self._loop.add_reader(opened, self._on_acceptable, listener, opened)
 
     def _accept(self, listener: Listener, opened: socket.socket, most: int) -> None:
         for _ in range(most):
@@ -313,12 +313,12 @@ class Acceptor(Subsystem):
                 continue
             accepted.setblocking(False)
             if is_proxy(address[0], listener.config.proxy_networks):
-                self._proxies.wait(accepted, address[:2], partial(self._proxied, listener, accepted, address[0]))
+                self._proxies.wait(accepted, address[:2], partial(self._adopt_proxied, listener, accepted, address[0]))
                 continue
-            placed = self._placed(listener.config, address[0])
+            placed = self._placed_worker(listener.config, address[0])
             self._adopt(listener, worker if placed is None else placed, accepted, f"{address[0]}:{address[1]}")
 
-    def _proxied(
+    def _adopt_proxied(
         self, listener: Listener, accepted: socket.socket, proxy: str, client: tuple[str, int] | ProxyError
     ) -> None:
         """Adopt a connection of a proxy, or close it if its header is missing or invalid."""
@@ -330,15 +330,15 @@ class Acceptor(Subsystem):
         elif not self._denied(accepted, f"{client[0]}:{client[1]}"):
             config, profile = listener.accepts_as
             connection = self._connections.adopt(None, config, listener.text, f"{client[0]}:{client[1]}", profile)
-            self.give(connection, accepted, self._placed(listener.config, client[0]))
+            self.give(connection, accepted, self._placed_worker(listener.config, client[0]))
 
-    def _placed(self, config: ListenerConfig, host: str) -> Worker | None:
+    def _placed_worker(self, config: ListenerConfig, host: str) -> WorkerProcess | None:
         """Return the worker that a placement names, or None if there is none or it takes no connections."""
         index = None if self._placements is None else self._placements.worker(config.name, host)
         worker = None if index is None else self._workers.get(index)
         return worker if worker is not None and worker.takes_connections else None
 
-    def _adopt(self, listener: Listener, worker: Worker, accepted: socket.socket, peer: str) -> None:
+    def _adopt(self, listener: Listener, worker: WorkerProcess, accepted: socket.socket, peer: str) -> None:
         """Hand over an accepted connection, unless the connection limit is reached."""
         if self._denied(accepted, peer):
             return
@@ -360,13 +360,13 @@ class Acceptor(Subsystem):
             connection.read_before = octets
             self.give(connection, accepted)
 
-    def take_encrypted(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> bool:
+    def hand_over_encrypted(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> bool:
         """Hand over an unread connection of an HTTPS listener, because one process must handle both its TLS and
         WebSocket.
 
         Returns False if no worker can take the connection now.
         """
-        worker = self._placed(listener.config, address[0]) or self._choose(listener.config.role)
+        worker = self._placed_worker(listener.config, address[0]) or self._choose(listener.config.role)
         if worker is None or listener.accepts_as is None or self._connections.count >= self.limit:
             return False
         self._adopt(listener, worker, accepted, f"{address[0]}:{address[1]}")
@@ -386,7 +386,7 @@ class Acceptor(Subsystem):
             )
         return True
 
-    def moved(self, worker: Worker, message: Moved, accepted: socket.socket | None) -> None:
+    def moved(self, worker: WorkerProcess, message: Moved, accepted: socket.socket | None) -> None:
         """Hand over a connection that a worker returned after its open, to another worker.
 
         accepted: None if no descriptor was left for the socket; the connection is lost then.
@@ -401,7 +401,7 @@ class Acceptor(Subsystem):
         elif accepted is not None:
             accepted.close()
 
-    def give(self, connection: RegisteredConnection, accepted: socket.socket, to: Worker | None = None) -> None:
+    def give(self, connection: RegisteredConnection, accepted: socket.socket, to: WorkerProcess | None = None) -> None:
         """Hand over a connection without worker: from a connector, or not taken by a worker that crashed.
 
         to: the preferred worker. Another one is chosen if it cannot take the connection.
@@ -417,7 +417,7 @@ class Acceptor(Subsystem):
         self._connections.move(connection, worker)
         self._hand_over(worker, connection, accepted)
 
-    def _hand_over(self, worker: Worker, connection: RegisteredConnection, accepted: socket.socket) -> None:
+    def _hand_over(self, worker: WorkerProcess, connection: RegisteredConnection, accepted: socket.socket) -> None:
         try:
             if connection.origin.role == INTER_ROUTER:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_OCTETS)
@@ -432,9 +432,9 @@ class Acceptor(Subsystem):
         self._connections.take_back(connection, worker)  # the worker does not have the connection before the hand-over
         worker.stuck = (connection, accepted)
         assert worker.handover is not None
-        self._loop.add_writer(worker.handover, self._unstick, worker)
+        self._loop.add_writer(worker.handover, self._send_stuck_connection, worker)
 
-    def _send(self, worker: Worker, connection: RegisteredConnection, accepted: socket.socket) -> bool:
+    def _send(self, worker: WorkerProcess, connection: RegisteredConnection, accepted: socket.socket) -> bool:
         """Write a connection to the hand-over socket. Returns False if the socket is full.
 
         Raises OSError or ControlError if this connection cannot be handed over at all.
@@ -460,7 +460,7 @@ class Acceptor(Subsystem):
             raise
         return True
 
-    def _unstick(self, worker: Worker) -> None:
+    def _send_stuck_connection(self, worker: WorkerProcess) -> None:
         """Send the stuck connection, now that the hand-over socket of its worker has room."""
         connection, accepted = worker.stuck
         if worker.handover is None:
@@ -488,14 +488,14 @@ class Acceptor(Subsystem):
         reason = getattr(error, "strerror", None) or str(error)
         self._connections.give_up(connection, f"it cannot be handed to a worker: {reason}")
 
-    def withdraw(self, worker: Worker) -> None:
+    def withdraw(self, worker: WorkerProcess) -> None:
         """Take back all connections that a dead or unresponsive worker has not taken, and hand them to
         other workers.
         """
-        for connection, accepted in self._taken_back(worker):
+        for connection, accepted in self._receive_untaken(worker):
             self.give(connection, accepted)
 
-    def _taken_back(self, worker: Worker) -> list[tuple[RegisteredConnection, socket.socket]]:
+    def _receive_untaken(self, worker: WorkerProcess) -> list[tuple[RegisteredConnection, socket.socket]]:
         found: list[tuple[RegisteredConnection, socket.socket]] = []
         while worker.untaken is not None:
             try:

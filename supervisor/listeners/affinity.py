@@ -17,7 +17,7 @@ from router.control.messages import Opened
 from supervisor.addresses.record import AddressRecord
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners.placement import Placements
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 # limit of ends remembered for a client, and counted for a connection; the latest attached are kept
@@ -36,7 +36,7 @@ End = tuple[str, bool]
 class Affinity(Subsystem):
     """Ends that clients used before, and ends in use on each worker. Owner: supervisor."""
 
-    def __init__(self, workers: Mapping[int, Worker], placements: Placements, most: int) -> None:
+    def __init__(self, workers: Mapping[int, WorkerProcess], placements: Placements, most: int) -> None:
         """placements: the operator's placements, which take precedence. most: number of clients to remember; 0: no
         connection moves.
         """
@@ -77,7 +77,7 @@ class Affinity(Subsystem):
         self._coming[best] += 1
         return True
 
-    def left(self, connection: RegisteredConnection) -> Worker | None:
+    def left(self, connection: RegisteredConnection) -> WorkerProcess | None:
         """Return the new worker of a connection that has left its old one; None if that worker has exited."""
         self.moved += 1
         return self._workers.get(self._arrive(connection))
@@ -123,7 +123,7 @@ class Affinity(Subsystem):
         fitting = [each for each, load in loads.items() if load < most and each != now and near[each] >= least]
         return max(fitting, key=lambda each: (near[each], -loads[each]), default=now)
 
-    def _load(self, worker: Worker) -> int:
+    def _load(self, worker: WorkerProcess) -> int:
         return len(worker.connections) + self._coming[worker.index]
 
     # Links of clients

@@ -97,7 +97,7 @@ def _binary(octets: bytes) -> ProxyHeader | None:
 
 def _check(header: bytes, at: int) -> None:
     """Check the TLVs after the addresses, and the checksum if there is one. Raises ProxyError."""
-    for kind, begin, end in _additions(header, at):
+    for kind, begin, end in _tlvs(header, at):
         if kind != _CHECKSUM:
             continue
         if end - begin != 4:
@@ -106,7 +106,7 @@ def _check(header: bytes, at: int) -> None:
             raise ProxyError("the checksum is wrong")
 
 
-def _additions(header: bytes, at: int) -> Iterator[tuple[int, int, int]]:
+def _tlvs(header: bytes, at: int) -> Iterator[tuple[int, int, int]]:
     """Yield type, start and end of each TLV. Raises ProxyError."""
     while at < len(header):
         begin = at + 3

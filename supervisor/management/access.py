@@ -22,7 +22,7 @@ _OPERATED: Final = frozenset(f"{SCHEMA.prefix}.{name}" for name in ("connection"
 _RIGHTS: Final = frozenset(f"{SCHEMA.prefix}.{name}" for name in ("policy", "vhost", "vhostUserGroupSettings"))
 
 
-def needed(operation: str, entity_type: str) -> str:
+def required_role(operation: str, entity_type: str) -> str:
     """Return the role that an operation requires. entity_type: long name of the type."""
     if operation in _READING:
         return READ
@@ -33,7 +33,7 @@ def needed(operation: str, entity_type: str) -> str:
 
 def permit(request: Request, operation: str, entity_type: str) -> None:
     """Raise StatusError if the sender of a request may not perform an operation."""
-    rights, role = request.rights, needed(operation, entity_type)
+    rights, role = request.rights, required_role(operation, entity_type)
     if rights.includes(role) and (rights.unlimited or role != ALL or entity_type not in _RIGHTS):
         return
     wanted = f"{operation} {entity_type}".rstrip()

@@ -10,7 +10,7 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.linkroutes.local import LinkAddress
 from supervisor.linkroutes.remote import RemoteLinkAddress
 from supervisor.management import values
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.response import NOT_FOUND, StatusError
 
@@ -23,14 +23,14 @@ class LinkKey(NamedTuple):
     there: RemoteLinkAddress | None
 
 
-class Row(NamedTuple):
+class AddressCoreRow(NamedTuple):
     """Address with its present counters."""
 
     record: AddressRecord
     counters: Mapping[str, int]
     containers: int  # connections that serve a link-route address
     remotes: Sequence[int]  # indexes of reachable routers with destinations
-    context: Context
+    context: AgentContext
 
 
 # Deliveries on routed links do not count for an address.
@@ -44,19 +44,19 @@ def _link_record(key: str) -> AddressRecord:
     return AddressRecord(0, key, "linkBalanced", None, "")
 
 
-def _in_process(row: Row) -> bytes:
+def _in_process(row: AddressCoreRow) -> bytes:
     """Return whether an address is in-process, including those of the protocol between routers."""
     routers = row.context.core.routers
     return values.uint(int(row.record.inproc or (routers is not None and row.record.key in CONTROL_KEYS)))
 
 
-def _remote_ids(row: Row) -> bytes:
+def _remote_ids(row: AddressCoreRow) -> bytes:
     routers = row.context.core.routers
     found = [] if routers is None else [routers.id_of(index) for index in row.remotes]
     return values.strings(sorted(each for each in found if each is not None))
 
 
-def _outstanding(row: Row) -> dict[int, int] | None:
+def _outstanding(row: AddressCoreRow) -> dict[int, int] | None:
     """Return unsettled deliveries to other routers by bit of the inter-router connection; None if none are counted."""
     routers = row.context.core.routers
     if routers is None or row.record.treatment != BALANCED or not row.record.remotes:
@@ -70,7 +70,7 @@ def _outstanding(row: Row) -> dict[int, int] | None:
     return found
 
 
-def _transit(row: Row) -> bytes:
+def _transit(row: AddressCoreRow) -> bytes:
     """Return the counts by mask bit. Null until the address is used, as in 1.19.
 
     Trailing zeros are left out, because there may be very many addresses.
@@ -81,7 +81,7 @@ def _transit(row: Row) -> bytes:
     return values.value([found.get(bit, 0) for bit in range(max(found) + 1)])
 
 
-def _tracked(row: Row) -> bytes:
+def _tracked(row: AddressCoreRow) -> bytes:
     return values.long(sum((_outstanding(row) or {}).values()))
 
 
@@ -93,7 +93,7 @@ def _key(row: Any) -> bytes:
     return values.string(row.record.key)
 
 
-class Addresses(CoreType):
+class AddressCoreType(CoreType):
     """Addresses in order of creation."""
 
     name = PREFIX + "router.address"
@@ -136,7 +136,7 @@ class Addresses(CoreType):
                 found[address.key] = LinkKey(address.key, None if here is None else here.here, address)
         return found
 
-    def row(self, item: AddressRecord | LinkKey) -> Row | None:
+    def row(self, item: AddressRecord | LinkKey) -> AddressCoreRow | None:
         """Return the row of an address with the sums over all workers, or None if the address is gone."""
         if isinstance(item, LinkKey):
             here, there = item.here, item.there
@@ -145,13 +145,13 @@ class Addresses(CoreType):
             reachable = self._reachable(remotes)
             if not remotes and (here is None or not here.routes):
                 return None
-            return Row(_link_record(item.key), _NOTHING, containers, reachable, self.context)
+            return AddressCoreRow(_link_record(item.key), _NOTHING, containers, reachable, self.context)
         if self.context.core.table.records.get(item.key) is not item:
             return None
         remotes = self._reachable(item.remotes or ())
         if item.key[0] == TOPOLOGICAL and item.key in CONTROL_KEYS and self.context.core.routers is not None:
             remotes = self._reachable(self.context.core.routers.indexes())
-        return Row(item, self.context.region.address_totals(item.id), 0, remotes, self.context)
+        return AddressCoreRow(item, self.context.region.address_totals(item.id), 0, remotes, self.context)
 
     def _reachable(self, remotes: Iterable[int]) -> tuple[int, ...]:
         """Return the routers to which there is a path."""

@@ -22,12 +22,13 @@ from supervisor.addresses.inprocess import LocalMessage
 from supervisor.audit.requests import RequestAudit
 from supervisor.composition import RouterCore
 from supervisor.management.access import LINK_ROUTE, permit
-from supervisor.management.addresses import Addresses
+from supervisor.management.addresses import AddressCoreType
 from supervisor.management.connection_link_routes import ConnectionLinkRoutes
-from supervisor.management.connections import Connections
-from supervisor.management.context import Changes, Context
+from supervisor.management.connections import ConnectionCoreType
+from supervisor.management.context import AgentContext, Changes
 from supervisor.management.core_type import CoreType
-from supervisor.management.links import Links
+from supervisor.management.links import LinkCoreType
+from supervisor.management.query_rows import MOST_VALUES, count
 from supervisor.management.request import Request, decode
 from supervisor.management.response import (
     BAD_REQUEST,
@@ -38,16 +39,15 @@ from supervisor.management.response import (
     Steps,
     encode,
 )
-from supervisor.management.router import Console, RouterType
+from supervisor.management.router import ConsoleCoreType, RouterType
 from supervisor.management.settings import (
     ConfiguredAddresses,
     ConfiguredAutoLinks,
     ConfiguredBindings,
     ConfiguredExchanges,
     ConfiguredLinkRoutes,
-    Identities,
+    ConfiguredNumbers,
 )
-from supervisor.management.sheet import MOST_VALUES, count
 from supervisor.management.store import Store
 from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
 
@@ -60,7 +60,7 @@ MAX_UNFINISHED: Final = 16  # limit of unfinished answers; further requests wait
 MAX_WAITING: Final = 256
 MAX_WAITING_OCTETS: Final = 1 << 20
 # Operations whose success is reported when all workers use the change. Those on connections are excluded: closing one
-# waits for no worker, and `Connections` answers other changes when they are in force.
+# waits for no worker, and `ConnectionCoreType` answers other changes when they are in force.
 CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 _SHOWN: Final = 500  # characters of an answer in the log
 
@@ -68,14 +68,14 @@ _SHOWN: Final = 500  # characters of an answer in the log
 Send = Callable[[str, bytes, int], bool]
 
 
-class _Job(NamedTuple):
+class _UnfinishedAnswer(NamedTuple):
     """Unfinished answer."""
 
     request: Request
     steps: Steps
 
 
-class _Waiting:
+class _WaitingAnswers:
     """Waiting answers of one connection."""
 
     __slots__ = ("changes", "count", "octets")
@@ -111,29 +111,29 @@ class Agent:
         self._send = send
         self._later = later
         self._go_on = go_on
-        self.context = Context(core, region, log, changes, version, self.answer, later)
+        self.context = AgentContext(core, region, log, changes, version, self.answer, later)
         self._store = Store(self.context)
         self._audit = RequestAudit(core.audit, core.connections.opened.get)
         self._types: dict[str, CoreType] = {each.name: each for each in self._core_types()}
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[_UnfinishedAnswer] = deque()
         self._called = False
-        self._waiting: dict[int | None, _Waiting] = {}  # by connection number
+        self._waiting: dict[int | None, _WaitingAnswers] = {}  # by connection number
 
     def _core_types(self) -> list[CoreType]:
         context = self.context
-        identities = Identities(context)
+        identities = ConfiguredNumbers(context)
         return [
             RouterType(context),
-            Links(context),
-            Addresses(context),
-            Connections(context),
+            LinkCoreType(context),
+            AddressCoreType(context),
+            ConnectionCoreType(context),
             ConfiguredAddresses(context, identities),
             ConfiguredLinkRoutes(context, identities),
             ConfiguredAutoLinks(context, identities),
             ConfiguredExchanges(context, identities),
             ConfiguredBindings(context, identities),
             ConnectionLinkRoutes(context),
-            Console(context),
+            ConsoleCoreType(context),
         ]
 
     def ready(self, connection: int | None = None) -> bool:
@@ -183,11 +183,13 @@ class Agent:
         if isinstance(outcome, Response):
             self._complete(request, outcome)
         elif outcome is not None:
-            self._run(_Job(request, outcome))
+            self._run(_UnfinishedAnswer(request, outcome))
 
     def _changes(self, request: Request) -> bool:
         """Return whether a request changes the configuration."""
-        return (request.operation or "").upper() in CHANGING and not isinstance(self._core_type(request), Connections)
+        return (request.operation or "").upper() in CHANGING and not isinstance(
+            self._core_type(request), ConnectionCoreType
+        )
 
     def _complete(self, request: Request, response: Response) -> None:
         """Send a complete answer; after a change, once all workers use it."""
@@ -206,7 +208,7 @@ class Agent:
     def _wait(self, request: Request, changes: int = 0) -> Callable[[], None]:
         """Count a waiting answer, and return the function that ends its wait."""
         connection, octets = request.connection, request.size
-        waiting = self._waiting.setdefault(connection, _Waiting())
+        waiting = self._waiting.setdefault(connection, _WaitingAnswers())
         waiting.count += 1
         waiting.octets += octets
         waiting.changes += changes
@@ -258,7 +260,7 @@ class Agent:
 
     # Long answers
 
-    def _run(self, job: _Job) -> None:
+    def _run(self, job: _UnfinishedAnswer) -> None:
         """Work on an answer until it is complete or its slice is over."""
         until = time.monotonic() + SLICE
         awaited = None
@@ -282,7 +284,7 @@ class Agent:
             self._called = True
             self._later(self._continue)
 
-    def _park(self, job: _Job, awaited: "asyncio.Future[Any]") -> None:
+    def _park(self, job: _UnfinishedAnswer, awaited: "asyncio.Future[Any]") -> None:
         """Continue an answer when a future is done.
 
         Until the change is made, no other request of its connection is answered. Connections between routers are

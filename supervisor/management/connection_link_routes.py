@@ -12,7 +12,7 @@ from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.linkroutes.local import IN, OUT, LinkRoute
 from supervisor.management import values
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, CREATED, FORBIDDEN, NO_CONTENT, NOT_FOUND, Response, StatusError
@@ -41,7 +41,7 @@ class ConnectionLinkRoutes(CoreType):
         "containerId": lambda route: values.string(route.config.container_id),
     }
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AgentContext) -> None:
         super().__init__(context)
         self._routes = context.core.link_routes
 
@@ -81,7 +81,7 @@ class ConnectionLinkRoutes(CoreType):
 
     def create(self, request: Request) -> Response:
         """Create a link route for the requesting connection."""
-        if not self.context.core.policy.may_make_link_routes(request.connection):
+        if not self.context.core.policy.permits_link_routes(request.connection):
             raise StatusError(FORBIDDEN, body=values.NULL)
         connection = self._connection(request)
         if connection is None or connection.closing:

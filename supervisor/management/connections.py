@@ -18,7 +18,7 @@ _IN: Final = values.string("in")
 _OUT: Final = values.string("out")
 
 
-class Row(NamedTuple):
+class ConnectionCoreRow(NamedTuple):
     """Connection with sums over its links; times are CLOCK_MONOTONIC in ns."""
 
     connection: RegisteredConnection
@@ -33,15 +33,15 @@ def _tls(name: str) -> Any:
     return lambda row: values.string(getattr(row.connection.tls, name, None))
 
 
-def _is_encrypted(row: Row) -> bytes:
+def _is_encrypted(row: ConnectionCoreRow) -> bytes:
     return values.boolean(row.connection.tls is not None)
 
 
-def _last_delivery(row: Row) -> bytes:
+def _last_delivery(row: ConnectionCoreRow) -> bytes:
     return values.uint(max(0, row.now - row.last_delivery) // 1_000_000_000 if row.last_delivery else None)
 
 
-def _cost(row: Row) -> bytes:
+def _cost(row: ConnectionCoreRow) -> bytes:
     """Return the cost of a connection to another router: the higher of both ends'."""
     connection = row.connection
     if connection.origin.role not in (INTER_ROUTER, INTER_EDGE):
@@ -50,7 +50,7 @@ def _cost(row: Row) -> bytes:
     return values.long(max(connection.origin.cost, announced if isinstance(announced, int) else 1))
 
 
-class Connections(CoreType):
+class ConnectionCoreType(CoreType):
     """Connections in order of opening."""
 
     name = PREFIX + "connection"
@@ -91,7 +91,7 @@ class Connections(CoreType):
         """Return all open connections."""
         return self.context.core.connections.opened.values()
 
-    def row(self, item: RegisteredConnection) -> Row | None:
+    def row(self, item: RegisteredConnection) -> ConnectionCoreRow | None:
         """Return the row of a connection with the counters of its links, or None if the connection is gone."""
         if self.context.core.connections.opened.get(item.number) is not item:
             return None
@@ -106,7 +106,7 @@ class Connections(CoreType):
                     outgoing += counters["deliveries"]
                 else:
                     incoming += counters["deliveries"]
-        return Row(item, time.monotonic_ns(), last, active, incoming, outgoing)
+        return ConnectionCoreRow(item, time.monotonic_ns(), last, active, incoming, outgoing)
 
     def find(self, identity: str | None, name: str | None) -> RegisteredConnection:
         """Return the connection with this number. Names are not supported."""

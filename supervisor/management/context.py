@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 # Change of the configuration in steps like those of an answer; returns the result.
-Changing = Generator["asyncio.Future[Any] | None", None, _Result]
+AnswerChangeSteps = Generator["asyncio.Future[Any] | None", None, _Result]
 
 
 class Changes(Protocol):
@@ -33,17 +33,17 @@ class Changes(Protocol):
     def find(self, name: str | None, identity: str | None) -> Sequence[EntityConfig]:
         """Return all entities with this name, otherwise with this identity."""
 
-    def create(self, entity_type: str, name: str | None, attributes: object) -> Changing[EntityConfig]:
+    def create(self, entity_type: str, name: str | None, attributes: object) -> AnswerChangeSteps[EntityConfig]:
         """Create an entity."""
 
-    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> Changing[EntityConfig]:
+    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> AnswerChangeSteps[EntityConfig]:
         """Change attributes of an entity; None removes an attribute."""
 
-    def delete(self, entity: EntityConfig) -> Changing[None]:
+    def delete(self, entity: EntityConfig) -> AnswerChangeSteps[None]:
         """Remove an entity."""
 
 
-class Context(Struct, frozen=True):
+class AgentContext(Struct, frozen=True):
     """Access of the agent to the router. Owner: the agent; immutable.
 
     answer(request, response): sends a further answer to a request; returns False if there is no receiver.

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Final
 from router.amqp import codec
 from router.config.schema import SCHEMA
 from supervisor.management import values
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
+from supervisor.management.query_rows import QueryRows
 from supervisor.management.request import Request
 from supervisor.management.response import (
     BAD_REQUEST,
@@ -23,7 +24,6 @@ from supervisor.management.response import (
     StatusError,
     Steps,
 )
-from supervisor.management.sheet import Sheet
 
 # Function from a row to the encoded value of a column.
 Column = Callable[[Any], bytes]
@@ -40,7 +40,7 @@ class CoreType:
     columns: ClassVar[Mapping[str, Column]]  # default columns, in this order
     more: ClassVar[Mapping[str, Column]] = {}  # columns returned only when requested by name
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AgentContext) -> None:
         self.context = context
         found = SCHEMA.find(self.name)
         assert found is not None
@@ -90,10 +90,10 @@ class CoreType:
         if offset >= 0:
             stop = offset + count if count is not None and count > 0 else None
             items = list(islice(self.rows_for(request), *_within(offset, stop)))
-        sheet = Sheet(names, paged=bool(count and count > 0), listed=names != list(self.columns))
+        sheet = QueryRows(names, paged=bool(count and count > 0), listed=names != list(self.columns))
         return self._steps(sheet, columns, items, offset)
 
-    def _steps(self, sheet: Sheet, columns: list[Column], items: list[Any], offset: int) -> Steps:
+    def _steps(self, sheet: QueryRows, columns: list[Column], items: list[Any], offset: int) -> Steps:
         for number, item in enumerate(items, 1):
             row = self.row(item)
             if row is not None and not sheet.add([column(row) for column in columns]):

@@ -10,16 +10,16 @@ from typing import Any, Final, NamedTuple
 from router.config.entities import SELF, EntityConfig
 from router.config.schema import SCHEMA, EntityType
 from supervisor.listeners.acceptor import MAX_CONNECTIONS
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.memory import pools
 from supervisor.management.nodes import nodes
 from supervisor.management.settings import NUMBERED
-from supervisor.policy.shares import VHOST, Share
+from supervisor.policy.shared_usage import VHOST, SharedUsage
 
 _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 
 
-class Entity(NamedTuple):
+class StoreEntity(NamedTuple):
     """Entity of the store. `config`: its configuration, or None if it is not configurable."""
 
     type: EntityType
@@ -37,32 +37,34 @@ class Entity(NamedTuple):
         return str(self.attributes["identity"])
 
 
-Source = Callable[[Context], Iterable[Entity]]
+Source = Callable[[AgentContext], Iterable[StoreEntity]]
 
 
-def entity(kind: str, name: str, identity: str, own: Mapping[str, Any], config: EntityConfig | None = None) -> Entity:
+def entity(
+    kind: str, name: str, identity: str, own: Mapping[str, Any], config: EntityConfig | None = None
+) -> StoreEntity:
     """Return an entity of the type with the short name `kind`. Attributes without a value are left out."""
     found = SCHEMA.types[kind]
     attributes = {key: value for key, value in own.items() if value is not None}
     attributes.update(name=name, identity=identity, type=found.long_name)
-    return Entity(found, attributes, config)
+    return StoreEntity(found, attributes, config)
 
 
-def shown(config: EntityConfig, more: Mapping[str, Any] | None = None) -> Entity:
+def shown(config: EntityConfig, more: Mapping[str, Any] | None = None) -> StoreEntity:
     """Return a configured entity without its secrets."""
     attributes = config.entity_type.attributes
     open_to_all = {name: value for name, value in config.values.items() if not attributes[name].hidden}
     return entity(config.type, config.name, config.identity, {**open_to_all, **(more or {})}, config)
 
 
-def entities(context: Context, kind: EntityType | None = None) -> Iterator[Entity]:
+def entities(context: AgentContext, kind: EntityType | None = None) -> Iterator[StoreEntity]:
     """Iterate over the entities of a type and of derived types, or of all types, in order of creation."""
     for name, source in _SOURCES.items():
         if kind is None or SCHEMA.types[name].is_a(kind):
             yield from source(context)
 
 
-def named(context: Context, name: str | None, identity: str | None) -> Iterator[Entity]:
+def named(context: AgentContext, name: str | None, identity: str | None) -> Iterator[StoreEntity]:
     """Iterate over the entities with this name, otherwise with this identity.
 
     Types with many entities are not searched linearly.
@@ -77,7 +79,7 @@ def named(context: Context, name: str | None, identity: str | None) -> Iterator[
                     yield each
 
 
-def management(context: Context) -> Entity:
+def management(context: AgentContext) -> StoreEntity:
     """Return the management entity, the target of operations without target."""
     return entity("management", SELF, SELF, {})
 
@@ -96,7 +98,7 @@ def _from_file(kind: str) -> Source:
     return lambda context: (shown(config) for config in context.changes.entities(kind) if config.line)
 
 
-def _router(context: Context) -> Iterator[Entity]:
+def _router(context: AgentContext) -> Iterator[StoreEntity]:
     router = context.changes.configuration.router
     live = {
         "id": router.id,
@@ -114,7 +116,7 @@ def _router(context: Context) -> Iterator[Entity]:
         yield shown(config, live)
 
 
-def _policy(context: Context) -> Iterator[Entity]:
+def _policy(context: AgentContext) -> Iterator[StoreEntity]:
     core = context.core
     live = {
         "connectionsProcessed": core.connections.accepted + core.connections.denied,
@@ -128,16 +130,16 @@ def _policy(context: Context) -> Iterator[Entity]:
         yield shown(config, {"maxConnections": MAX_CONNECTIONS, **live})
 
 
-def _vhost_stats(context: Context) -> Iterator[Entity]:
+def _vhost_stats(context: AgentContext) -> Iterator[StoreEntity]:
     for vhost, stats in context.core.policy.stats().items():
         identity = f"vhostStats/{vhost}"
         attributes = {"id": vhost, "hostname": vhost, **stats.shown(), **_shares(context.core.policy.shares(vhost))}
         yield entity("vhostStats", identity, identity, attributes)
 
 
-def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:
+def _shares(shares: Mapping[str, SharedUsage]) -> dict[str, Any]:
     """Return the usage of a vhost and of its groups."""
-    own = shares.get(VHOST, Share()).shown()
+    own = shares.get(VHOST, SharedUsage()).shown()
     del own["connections"]
     return {
         "linksCurrent": own.pop("links"),
@@ -147,19 +149,19 @@ def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:
     }
 
 
-def _allocator(context: Context) -> Iterator[Entity]:
+def _allocator(context: AgentContext) -> Iterator[StoreEntity]:
     for name, own in pools(context.region, context.core.table.ids_used).items():
         identity = f"allocator/{name}"
         yield entity("allocator", identity, identity, {"typeName": name, **own})
 
 
-def _nodes(context: Context) -> Iterator[Entity]:
+def _nodes(context: AgentContext) -> Iterator[StoreEntity]:
     for own in nodes(context):
         identity = f"router.node/{own['id']}"
         yield entity("router.node", identity, identity, own)
 
 
-def _log_stats(context: Context) -> Iterator[Entity]:
+def _log_stats(context: AgentContext) -> Iterator[StoreEntity]:
     for module, counts in context.log.counters().items():
         own = {f"{level}Count": counts[level] for level in _LEVELS}
         yield entity("logStats", module, f"logStats/{module}", own)

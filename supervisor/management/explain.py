@@ -33,7 +33,7 @@ from router.stalls.reason import Reason, Word
 from supervisor.addresses.record import AddressRecord
 from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import DATA, RegisteredLink
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.explain_brokers import add_brokers
 from supervisor.management.explain_uplink import add_peers, add_uplink
 from supervisor.management.request import Request
@@ -79,7 +79,7 @@ _BEYOND: Final = -1  # in place of a record id: links to next hops, and routed l
 Stalls = dict[tuple[int, bool], list[Stall]]
 
 
-def explain(request: Request, context: Context) -> Generator[None, None, Response]:
+def explain(request: Request, context: AgentContext) -> Generator[None, None, Response]:
     """Explain an address. Raises StatusError."""
     text = request.text("address")
     if text is None:
@@ -110,7 +110,7 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
         interior = add_uplink(context.core.uplink, cls, name, phase, verdict)
         if interior is not None:
             further[interior] = False
-    verdict["findings"] += _others(stalls)
+    verdict["findings"] += _other_stall_findings(stalls)
     body = {
         "address": text,
         "class": CLASSES[cls],
@@ -126,7 +126,7 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     return Response.of(OK, body)
 
 
-def _records(context: Context, cls: str, name: str) -> Iterator[AddressRecord]:
+def _records(context: AgentContext, cls: str, name: str) -> Iterator[AddressRecord]:
     """Iterate over the records of an address; for a mobile address, over all phases and the fallback instance."""
     for phase in _PHASES if cls == MOBILE else (0,):
         record = context.core.table.records.get(key(cls, name, phase))
@@ -134,7 +134,7 @@ def _records(context: Context, cls: str, name: str) -> Iterator[AddressRecord]:
             yield record
 
 
-def _setting(context: Context, setting: Setting) -> dict[str, Any]:
+def _setting(context: AgentContext, setting: Setting) -> dict[str, Any]:
     """Return the setting of the address, and the entity that defines it."""
     pattern = context.core.settings.current.pattern_of(setting)
     entity = _entity(context, pattern)
@@ -150,7 +150,7 @@ def _setting(context: Context, setting: Setting) -> dict[str, Any]:
     }
 
 
-def _entity(context: Context, pattern: str | None) -> str | None:
+def _entity(context: AgentContext, pattern: str | None) -> str | None:
     """Return the name of the configured address with a canonical pattern, or None."""
     if pattern is None:
         return None
@@ -163,7 +163,7 @@ def _entity(context: Context, pattern: str | None) -> str | None:
     return None
 
 
-def _record(context: Context, record: AddressRecord, limit: int) -> dict[str, Any]:
+def _record(context: AgentContext, record: AddressRecord, limit: int) -> dict[str, Any]:
     """Return one record: treatment, users other than links, counters, and empty lists for its links."""
     counters = context.region.address_totals(record.id)
     return {
@@ -192,7 +192,7 @@ def _record(context: Context, record: AddressRecord, limit: int) -> dict[str, An
     }
 
 
-def _remotes(context: Context, record: AddressRecord, limit: int) -> list[dict[str, Any]]:
+def _remotes(context: AgentContext, record: AddressRecord, limit: int) -> list[dict[str, Any]]:
     """Return the routers with destinations, nearest first.
 
     Each has its id, next hop (None: no path), cost, and the number of unsettled deliveries to it.
@@ -216,7 +216,7 @@ def _remotes(context: Context, record: AddressRecord, limit: int) -> list[dict[s
 
 
 def _add_links(
-    context: Context,
+    context: AgentContext,
     records: dict[int, AddressRecord],
     found: dict[int, dict[str, Any]],
     stalls: Stalls,
@@ -316,69 +316,73 @@ def _verdict(
 ) -> dict[str, Any]:
     """Return whether a message would be delivered, and the reasons."""
     if cls == ROUTER and records and records[0]["remotes"]:
-        return _beyond(records[0])
+        return _verdict_elsewhere(records[0])
     elsewhere = cls in (ROUTER, AREA, EDGE)
     if elsewhere and not (records and (records[0]["remotes"] or records[0]["consumerCount"])):
         kind = {ROUTER: "router", AREA: "area", EDGE: "edge router"}[cls]
         why = ": it is not part of a network" if alone else ""
-        return _no(f"{kind} unknown", f"It is an address of {kind} '{name}', unknown to this router{why}")
+        return _unreachable_verdict(
+            f"{kind} unknown", f"It is an address of {kind} '{name}', unknown to this router{why}"
+        )
     phase = "0" if setting is None else str(setting.ingress_phase)
     by_phase = {record["phase"]: record for record in records}
     record = by_phase.get(phase if cls == MOBILE else None)
     if setting is not None and setting.distribution == UNAVAILABLE and record is None:
-        return _no(
+        return _unreachable_verdict(
             UNAVAILABLE, "Its distribution is 'unavailable': clients that attach are refused with amqp:not-found"
         )
     if record is None:
-        return _unused(records, setting)
+        return _verdict_without_consumers(records, setting)
     if record["inProcess"]:
-        return _yes("The router itself consumes its messages")
+        return _reachable_verdict("The router itself consumes its messages")
     if record["exchange"] is not None:
         exchange = record["exchange"]
-        return _yes(f"Messages go through exchange '{exchange['name']}' and its bindings ({exchange['bindingCount']})")
+        return _reachable_verdict(
+            f"Messages go through exchange '{exchange['name']}' and its bindings ({exchange['bindingCount']})"
+        )
     if record["treatment"] == UNAVAILABLE and not record["consumerCount"] and not record["remotes"]:
-        return _no(UNAVAILABLE, "Its distribution is 'unavailable' now: messages are not routed")
+        return _unreachable_verdict(UNAVAILABLE, "Its distribution is 'unavailable' now: messages are not routed")
     if record["consumerCount"] or record["remotes"]:
-        return _taken(record)
+        return _verdict_with_consumers(record)
     fallback = by_phase.get(FALLBACK_PHASE)
     if record["fallback"] is not None and fallback is not None and (fallback["consumerCount"] or fallback["remotes"]):
-        verdict = _taken(fallback)
+        verdict = _verdict_with_consumers(fallback)
         verdict["findings"].insert(0, "It has no consumer: messages go to its fallback consumers")
         return verdict
-    return _unused(records, setting)
+    return _verdict_without_consumers(records, setting)
 
 
-def _unused(records: list[dict[str, Any]], setting: Setting | None) -> dict[str, Any]:
+def _verdict_without_consumers(records: list[dict[str, Any]], setting: Setting | None) -> dict[str, Any]:
     """Return the verdict for an address without consumers at its ingress phase."""
     phase = 0 if setting is None else setting.ingress_phase
     others = [record for record in records if record["consumerCount"] and record["phase"] != FALLBACK_PHASE]
     if not any(record["consumerCount"] or record["producerCount"] for record in records):
         text = "Not in use: no consumer, no producer. A producer may attach; it gets credit when a consumer attaches"
-        return _no("not in use", text)
+        return _unreachable_verdict("not in use", text)
     if others:
         phases = ", ".join(record["phase"] for record in others)
         text = f"Messages enter at phase {phase}, which has no consumers; there are consumers at phase {phases}"
-        return _no(f"no consumer at phase {phase}", text)
+        return _unreachable_verdict(f"no consumer at phase {phase}", text)
     producers = sum(record["producerCount"] for record in records)
     text = f"No consumer: its producers ({producers}) get no credit; messages sent on anonymous links are released"
-    return _no("no consumer", text)
+    return _unreachable_verdict("no consumer", text)
 
 
-def _taken(record: dict[str, Any]) -> dict[str, Any]:
+def _verdict_with_consumers(record: dict[str, Any]) -> dict[str, Any]:
     """Return the verdict for a record with consumers, at this or other routers."""
     if not record["remotes"]:
-        return _consumed(record)
-    beyond = _beyond(record)
+        return _verdict_here(record)
+    beyond = _verdict_elsewhere(record)
     if not record["consumerCount"]:
         return beyond
-    here = _consumed(record)
+    here = _verdict_here(record)
     findings = here["findings"] + beyond["findings"]
     if here["reachable"]:
         return {**here, "findings": findings}
     return {**beyond, "verdict": f"{here['verdict']}; {beyond['verdict']}", "findings": findings}
 
 
-def _beyond(record: dict[str, Any]) -> dict[str, Any]:
+def _verdict_elsewhere(record: dict[str, Any]) -> dict[str, Any]:
     """Return the verdict for consumers at other routers."""
     ways = []
     for remote in record["remotes"][:_WAYS]:
@@ -393,32 +397,32 @@ def _beyond(record: dict[str, Any]) -> dict[str, Any]:
     text = f"Consumers at {routers}: {', '.join(ways)}{more}"
     reachable = any(remote["nextHop"] is not None for remote in record["remotes"])
     if not reachable:
-        return _no("no path to its consumers", f"No path to its consumers. {text}")
+        return _unreachable_verdict("no path to its consumers", f"No path to its consumers. {text}")
     if all(remote["stalled"] for remote in record["remotes"] if remote["nextHop"] is not None):
-        return _no(f"stalled: no path to {routers} accepts messages ({Word.HOP})", text)
-    return {**_yes(text), "verdict": f"reachable at {routers}"}
+        return _unreachable_verdict(f"stalled: no path to {routers} accepts messages ({Word.HOP})", text)
+    return {**_reachable_verdict(text), "verdict": f"reachable at {routers}"}
 
 
-def _consumed(record: dict[str, Any]) -> dict[str, Any]:
+def _verdict_here(record: dict[str, Any]) -> dict[str, Any]:
     """Return the verdict for a record with consumers at this router."""
     count, able = record["consumerCount"], record["consumersAble"]
     waits = record["longestWithoutCreditSeconds"]
     consumers = "1 consumer" if count == 1 else f"{count} consumers"
-    who = _named(record["stalls"])
+    who = _stall_findings(record["stalls"])
     reasons = {stall.reason for stall in record["stalls"]}
     if not able and reasons == {Word.CREDIT}:
         verdict = f"no credit: {consumers} {'withholds' if count == 1 else 'withhold'} it"
         summary = f"No credit: {consumers}, none grants credit, the longest for {waits:.0f} s"
-        return _no(verdict, summary, *who)
+        return _unreachable_verdict(verdict, summary, *who)
     if not able:
         words = ", ".join(sorted(reasons))
-        return _no(f"stalled: {consumers}, none takes messages ({words})", *who)
+        return _unreachable_verdict(f"stalled: {consumers}, none takes messages ({words})", *who)
     if able < count and reasons == {Word.CREDIT}:
-        taken = _yes(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s", *who)
+        taken = _reachable_verdict(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s", *who)
     elif able < count:
-        taken = _yes(f"{able} of {consumers} can take messages", *who)
+        taken = _reachable_verdict(f"{able} of {consumers} can take messages", *who)
     else:
-        taken = _yes(f"{consumers} with credit")
+        taken = _reachable_verdict(f"{consumers} with credit")
     if stuck := record["deliveriesStuck"]:
         deliveries = "1 delivery is" if stuck == 1 else f"{stuck} deliveries are"
         taken["verdict"] = f"{deliveries} stuck"
@@ -426,7 +430,7 @@ def _consumed(record: dict[str, Any]) -> dict[str, Any]:
     return taken
 
 
-def _named(stalls: list[Stall]) -> list[str]:
+def _stall_findings(stalls: list[Stall]) -> list[str]:
     """Return findings about stalls, the longest first. Stalls of one connection with the same reason appear once."""
     named: dict[str, Stall] = {}
     for stall in sorted(stalls, key=lambda stall: -stall.seconds):
@@ -435,7 +439,7 @@ def _named(stalls: list[Stall]) -> list[str]:
     return [_capital(stall.described) for stall in list(named.values())[:_STALLS]] + more
 
 
-def _others(stalls: Stalls) -> list[str]:
+def _other_stall_findings(stalls: Stalls) -> list[str]:
     """Return findings about all stalls except those of consumers, which the verdict has.
 
     Producers without a consumer are also in the verdict.
@@ -443,16 +447,16 @@ def _others(stalls: Stalls) -> list[str]:
     found = [
         stall for (record, consumer), each in stalls.items() if record == _BEYOND or not consumer for stall in each
     ]
-    return _named([stall for stall in found if stall.reason != Word.NO_CONSUMER])
+    return _stall_findings([stall for stall in found if stall.reason != Word.NO_CONSUMER])
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _yes(*findings: str) -> dict[str, Any]:
+def _reachable_verdict(*findings: str) -> dict[str, Any]:
     return {"reachable": True, "verdict": "reachable", "findings": list(findings)}
 
 
-def _no(verdict: str, *findings: str) -> dict[str, Any]:
+def _unreachable_verdict(verdict: str, *findings: str) -> dict[str, Any]:
     return {"reachable": False, "verdict": verdict, "findings": list(findings)}

@@ -9,14 +9,14 @@ from router.addressing.address import normalise
 from router.config.entities import AutoLinkConfig
 from supervisor.composition import RouterCore
 from supervisor.linkroutes.local import IN, OUT
-from supervisor.links.auto import State
-from supervisor.management.context import Context
+from supervisor.links.auto import AutoLinkState
+from supervisor.management.context import AgentContext
 
 _CLIENTS: Final = {IN: "senders", OUT: "receivers"}
 _ROUTERS: Final = 10  # routers named in a finding
 
 
-def add_brokers(context: Context, name: str, verdict: dict[str, Any]) -> None:
+def add_brokers(context: AgentContext, name: str, verdict: dict[str, Any]) -> None:
     """Add the link routes and auto links of a mobile address to the verdict."""
     routed = {direction: _routed(context.core, direction, name) for direction in (IN, OUT)}
     auto = list(_auto_links(context, name))
@@ -50,13 +50,13 @@ def _routed(core: RouterCore, direction: str, name: str) -> str | None:
     return f"a container at {' or '.join(ids)}" + (" or others" if len(remote) > _ROUTERS else "")
 
 
-def _auto_links(context: Context, name: str) -> Iterator[str]:
+def _auto_links(context: AgentContext, name: str) -> Iterator[str]:
     """Yield findings about auto links of the address that are not attached."""
     for config in context.changes.configuration.auto_links:
         if normalise(config.address) != name:
             continue
         shown = context.core.auto_links.shown(config)
-        if shown.state != State.ACTIVE.value:
+        if shown.state != AutoLinkState.ACTIVE.value:
             error = f": {shown.error}" if shown.error else ""
             yield f"Auto link '{config.name}' ({config.direction}, {_place(config)}) is {shown.state}{error}"
 

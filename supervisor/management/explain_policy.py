@@ -7,12 +7,12 @@ Not in Dispatch. The body is a map with the fields of router.policy.question.Que
 from collections.abc import Generator
 
 from router.policy.question import Question, QuestionError
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
 
 
-def explain_policy(request: Request, context: Context) -> Generator[None, None, Response]:
+def explain_policy(request: Request, context: AgentContext) -> Generator[None, None, Response]:
     """Explain the policy. Other events are handled between two findings. Raises StatusError."""
     try:
         question = Question.of(request.body_map())

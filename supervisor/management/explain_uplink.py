@@ -19,16 +19,18 @@ def add_peers(peers: Peers, table: AddressTable, text: str, record_key: str, ver
     record = None if edge is None else table.records.get(key(EDGE, edge))
     if record is not None and record.consumers_at_peers:
         verdict |= {"reachable": True, "verdict": "reachable at another edge router"}
-        verdict["findings"] = [f"It is at edge router {way}: messages go there" for way in _ways(peers, record)]
+        verdict["findings"] = [
+            f"It is at edge router {way}: messages go there" for way in _edge_descriptions(peers, record)
+        ]
         return True
     record = table.records.get(record_key)
     if record is not None:
         findings: list[str] = verdict["findings"]
-        findings += [f"There are consumers at edge router {way}" for way in _ways(peers, record)]
+        findings += [f"There are consumers at edge router {way}" for way in _edge_descriptions(peers, record)]
     return False
 
 
-def _ways(peers: Peers, record: AddressRecord) -> list[str]:
+def _edge_descriptions(peers: Peers, record: AddressRecord) -> list[str]:
     """Return descriptions of the edge routers with consumers of an address."""
     found = sorted({(way.cost, way.peer) for way in (record.edges or {}).values() if way.peer})
     return [f"'{peers.container(mark)}' (cost {cost})" for cost, mark in found]

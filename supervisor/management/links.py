@@ -21,7 +21,7 @@ _UP: Final = values.string("up")
 _DOWN: Final = values.string("down")
 
 
-class Row:
+class LinkCoreRow:
     """Link with its present counters."""
 
     __slots__ = ("core", "counters", "link", "now")
@@ -41,7 +41,7 @@ def _counter(name: str) -> Column:
     return lambda row: values.ulong(row.counters[name])
 
 
-def _histogram(row: Row) -> bytes:
+def _histogram(row: LinkCoreRow) -> bytes:
     """Return the finished deliveries of an outgoing link by ingress router. All are counted for this router."""
     if not row.link.consumer or row.link.connection.origin.role == INTER_ROUTER:
         return values.NULL
@@ -52,34 +52,34 @@ def _histogram(row: Row) -> bytes:
 _OTHER_ROUTERS: Final = (values.ulong(0),) * (ROUTERS - 1)
 
 
-def _owning_address(row: Row) -> bytes:
+def _owning_address(row: LinkCoreRow) -> bytes:
     link = row.link
     if link.routed_to is not None:
         return values.string(f"M0{link.routed_to}")
     return values.string(link.owner if link.record is None else link.record.key)
 
 
-def _zero_credit(row: Row) -> bytes:
+def _zero_credit(row: LinkCoreRow) -> bytes:
     since = row.counters["blocked_since"]
     return values.uint((row.now - since) // 1_000_000_000 if since else 0)
 
 
-def _stall(row: Row) -> bytes:
+def _stall(row: LinkCoreRow) -> bytes:
     stall = row.stall
     return values.string(None if stall is None else stall.reason)
 
 
-def _stall_seconds(row: Row) -> bytes:
+def _stall_seconds(row: LinkCoreRow) -> bytes:
     stall = row.stall
     return values.uint(0 if stall is None else int(stall.seconds))
 
 
-def _stall_text(row: Row) -> bytes:
+def _stall_text(row: LinkCoreRow) -> bytes:
     stall = row.stall
     return values.string(None if stall is None else stall.text)
 
 
-class Links(CoreType):
+class LinkCoreType(CoreType):
     """Links of all connections, in order of attach."""
 
     name = PREFIX + "router.link"
@@ -124,14 +124,14 @@ class Links(CoreType):
         """Return all links."""
         return self.context.core.links.by_identity.values()
 
-    def row(self, item: RegisteredLink) -> Row | None:
+    def row(self, item: RegisteredLink) -> LinkCoreRow | None:
         """Return the row of a link, or None if the link is gone or its slot reused."""
         if item.closed:
             return None
         counters = self.context.region.link_counters(item.worker, item.slot)
         if counters is None or counters["generation"] != item.generation:
             return None
-        return Row(self.context.core, item, counters, time.monotonic_ns())
+        return LinkCoreRow(self.context.core, item, counters, time.monotonic_ns())
 
     def find(self, identity: str | None, name: str | None) -> RegisteredLink:
         """Return the link with this number, otherwise the first with the name."""

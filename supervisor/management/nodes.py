@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 
 
 def management_address(router_id: str) -> str:
@@ -11,7 +11,7 @@ def management_address(router_id: str) -> str:
     return f"amqp:/_topo/0/{router_id}/$management"
 
 
-def nodes(context: Context) -> Iterator[dict[str, Any]]:
+def nodes(context: AgentContext) -> Iterator[dict[str, Any]]:
     """Yield the attributes of each router of the network, this one first; nothing without a network."""
     routers = context.core.routers
     if routers is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from router.config.schema import SCHEMA, EntityType
 from router.policy.management import OPERATE
 from supervisor.management import values
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.explain import explain
 from supervisor.management.explain_policy import explain_policy
 from supervisor.management.nodes import management_address
@@ -20,7 +20,7 @@ from supervisor.management.workers_view import get_workers
 if TYPE_CHECKING:
     import cProfile
 
-Operation = Callable[[Request, Context], Outcome]
+Operation = Callable[[Request, AgentContext], Outcome]
 
 # By name in capitals. The case in requests is ignored.
 OPERATIONS: Final[dict[str, Operation]] = {}
@@ -47,31 +47,31 @@ def _asked(request: Request) -> EntityType | None:
     return found
 
 
-def get_types(request: Request, context: Context) -> Response:
+def get_types(request: Request, context: AgentContext) -> Response:
     """Return types with their base types, nearest first."""
     kind = _asked(request)
     found = SCHEMA.listed if kind is None else SCHEMA.derived(kind)
     return Response.of(OK, {each.long_name: [base.long_name for base in each.bases] for each in found})
 
 
-def get_attributes(request: Request, context: Context) -> Response:
+def get_attributes(request: Request, context: AgentContext) -> Response:
     """Return types with the names of their attributes."""
     return Response.of(OK, {each.long_name: list(each.attributes) for each in _types(request)})
 
 
-def get_operations(request: Request, context: Context) -> Response:
+def get_operations(request: Request, context: AgentContext) -> Response:
     """Return types with the names of their operations."""
     if (kind := _asked(request)) is not None:
         return Response.of(OK, {kind.long_name: list(kind.operations)})
     return Response.of(OK, {each.long_name: list(each.listed_operations) for each in SCHEMA.listed})
 
 
-def get_annotations(request: Request, context: Context) -> Response:
+def get_annotations(request: Request, context: AgentContext) -> Response:
     """Return an empty map, because there are no annotations."""
     return Response()
 
 
-def get_management_nodes(request: Request, context: Context) -> Response:
+def get_management_nodes(request: Request, context: AgentContext) -> Response:
     """Return the management addresses of all routers of the network, this one's first; none without a network."""
     routers = context.core.routers
     own = context.changes.configuration.router.id
@@ -83,12 +83,12 @@ def _schema() -> bytes:
     return values.value(SCHEMA.dump())
 
 
-def get_schema(request: Request, context: Context) -> Response:
+def get_schema(request: Request, context: AgentContext) -> Response:
     """Return the schema as a map."""
     return Response(OK, _schema())
 
 
-def get_json_schema(request: Request, context: Context) -> Response:
+def get_json_schema(request: Request, context: AgentContext) -> Response:
     """Return the schema as JSON text, on one line unless `indent` is given."""
     return Response.of(OK, json.dumps(SCHEMA.dump(), indent=_number(request, "indent")))
 
@@ -108,7 +108,7 @@ def _number(request: Request, key: str) -> int | None:
     return number
 
 
-def get_log(request: Request, context: Context) -> Response:
+def get_log(request: Request, context: AgentContext) -> Response:
     """Return the last lines of the log, oldest first."""
     limit = _number(request, "limit")
     entries = context.log.recent(limit if limit is not None and limit > 0 else None)
@@ -124,7 +124,7 @@ class _Profiler:
     running: "cProfile.Profile | None" = None
 
 
-def profile(request: Request, context: Context) -> Response:
+def profile(request: Request, context: AgentContext) -> Response:
     """Start the profiler of the supervisor, or stop it and return its report."""
     import cProfile  # here: a start need not read them
     import pstats

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Final
 
 from supervisor.composition import RouterCore
 from supervisor.management import values
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
+from supervisor.management.query_rows import table
 from supervisor.management.request import Request
 from supervisor.management.response import FORBIDDEN, Response, StatusError
-from supervisor.management.sheet import table
 
 # Counter columns, and their names in the totals of shared memory.
 COUNTERS: Final = {
@@ -31,12 +31,12 @@ COUNTERS: Final = {
 _PAGE: Final = 4096
 
 
-class Row:
+class RouterCoreRow:
     """Router with its present totals."""
 
     __slots__ = ("context", "core", "router", "totals")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AgentContext) -> None:
         self.context = context
         self.core = context.core
         self.router = context.changes.configuration.router
@@ -47,7 +47,7 @@ def _counter(name: str) -> Column:
     return lambda row: values.ulong(row.totals[name])
 
 
-def _memory(row: Row) -> bytes:
+def _memory(row: RouterCoreRow) -> bytes:
     size = memory_used(row.core)
     return values.NULL if size is None else values.ulong(size)
 
@@ -109,9 +109,9 @@ class RouterType(CoreType):
         "connectionsMoved": lambda row: values.ulong(row.core.affinity.moved),
     }
 
-    def rows(self) -> Iterable[Row]:
+    def rows(self) -> Iterable[RouterCoreRow]:
         """Return the only row."""
-        return (Row(self.context),)
+        return (RouterCoreRow(self.context),)
 
     def read(self, request: Request) -> Response:
         """Refuse the request as in 1.19: the row can only be queried."""
@@ -126,7 +126,7 @@ class RouterType(CoreType):
         return forbidden(request)
 
 
-class Console(CoreType):
+class ConsoleCoreType(CoreType):
     """Type console, which never has rows (management.md 5.5 to 5.10)."""
 
     name = PREFIX + "console"

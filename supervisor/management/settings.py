@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 from router.addressing.settings import UNAVAILABLE
 from router.config.entities import EntityConfig
 from supervisor.configuration.errors import ChangeError
-from supervisor.links.auto import Shown as AutoLinkShown
+from supervisor.links.auto import AutoLinkStatus as AutoLinkShown
 from supervisor.management import values
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.request import Request
 from supervisor.management.response import (
@@ -33,10 +33,10 @@ NUMBERED: Final = (ADDRESS, LINK_ROUTE, AUTO_LINK, EXCHANGE, BINDING)
 _MAX_DIGITS: Final = 18  # limit for the digits of a number
 
 
-class Identities:
+class ConfiguredNumbers:
     """Numbers of configured objects. Owner: the agent."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AgentContext) -> None:
         """Number the initial configuration, for which the first numbers are reserved."""
         self._context = context
         self._numbers: dict[str, tuple[int, EntityConfig]] = {}  # by store identity
@@ -58,7 +58,7 @@ class Identities:
         """Return the number of an object. A new object gets the next number, a changed one keeps its number."""
         number, known = self._numbers.get(entity.identity, (0, None))
         if known is not entity:
-            if known is None or _what(known) != _what(entity):
+            if known is None or _distinguishing_attributes(known) != _distinguishing_attributes(entity):
                 number = self._context.core.take_identity()
             self._enter(number, entity)
         return number
@@ -89,7 +89,7 @@ class Identities:
         return sum(len(self._context.changes.entities(kind)) for kind in NUMBERED)
 
 
-def _what(entity: Any) -> tuple[Any, ...]:
+def _distinguishing_attributes(entity: Any) -> tuple[Any, ...]:
     """Return the attributes that distinguish objects with the same store identity."""
     return entity.name, getattr(entity, "prefix", None), getattr(entity, "pattern", None)
 
@@ -98,12 +98,12 @@ def _what(entity: Any) -> tuple[Any, ...]:
 _OF_THE_WIRE: Final[Mapping[str, tuple[str, ...]]] = {ADDRESS: ("fallback",)}
 
 
-class Row(NamedTuple):
+class ConfiguredTypeRow(NamedTuple):
     """Configured object with its number."""
 
     entity: Any
     number: int
-    context: Context
+    context: AgentContext
     counters: Mapping[str, int]
 
 
@@ -113,7 +113,7 @@ class ConfiguredType(CoreType):
     kind: ClassVar[str]  # short name of the type
     needs: ClassVar[str] = "name"  # words in the answer to a request without target
 
-    def __init__(self, context: Context, identities: Identities) -> None:
+    def __init__(self, context: AgentContext, identities: ConfiguredNumbers) -> None:
         super().__init__(context)
         self._identities = identities
 
@@ -127,7 +127,7 @@ class ConfiguredType(CoreType):
 
     def row(self, item: EntityConfig) -> NamedTuple:
         """Return the row of an object with its number and counters."""
-        return Row(item, self._identities.of(item), self.context, self.counters(item))
+        return ConfiguredTypeRow(item, self._identities.of(item), self.context, self.counters(item))
 
     def counters(self, item: EntityConfig) -> Mapping[str, int]:
         """Return the counters of an object."""
@@ -175,15 +175,15 @@ def shown_name(entity: EntityConfig) -> str | None:
     return entity.name if entity.named or entity.line else None
 
 
-def _name(row: Row) -> bytes:
+def _name(row: ConfiguredTypeRow) -> bytes:
     return values.string(shown_name(row.entity))
 
 
-def _identity(row: Row) -> bytes:
+def _identity(row: ConfiguredTypeRow) -> bytes:
     return values.string(str(row.number))
 
 
-def _counter(name: str) -> Callable[[Row], bytes]:
+def _counter(name: str) -> Callable[[ConfiguredTypeRow], bytes]:
     return lambda row: values.ulong(row.counters.get(name, 0))
 
 
@@ -243,7 +243,7 @@ class ConfiguredLinkRoutes(ConfiguredType):
     }
 
 
-def _status(row: Row) -> str:
+def _status(row: ConfiguredTypeRow) -> str:
     return "active" if row.context.core.link_routes.active(row.entity) else "inactive"
 
 
@@ -322,11 +322,11 @@ class ConfiguredExchanges(ConfiguredType):
         }
 
 
-def _bindings_of(row: Row) -> int:
+def _bindings_of(row: ConfiguredTypeRow) -> int:
     return sum(each.exchange_name == row.entity.name for each in _bindings(row.context))  # type: ignore[attr-defined]
 
 
-def _bindings(context: Context) -> Iterable[EntityConfig]:
+def _bindings(context: AgentContext) -> Iterable[EntityConfig]:
     return context.changes.entities(BINDING)
 
 

@@ -8,8 +8,9 @@ from router.policy.management import READ
 from supervisor.configuration.errors import ChangeError
 from supervisor.management import operations, values
 from supervisor.management.access import permit
-from supervisor.management.context import Context
-from supervisor.management.entities import Entity, entities, management, named, shown
+from supervisor.management.context import AgentContext
+from supervisor.management.entities import StoreEntity, entities, management, named, shown
+from supervisor.management.query_rows import QueryRows
 from supervisor.management.request import Request
 from supervisor.management.response import (
     BAD_REQUEST,
@@ -25,7 +26,6 @@ from supervisor.management.response import (
     Steps,
 )
 from supervisor.management.settings import NUMBERED
-from supervisor.management.sheet import Sheet
 
 ROWS_A_STEP: Final = 50
 _SHOWN: Final = 200  # characters of client input in a text
@@ -34,7 +34,7 @@ _SHOWN: Final = 200  # characters of client input in a text
 class Store:
     """Answers to requests for types that are not core types, and to requests without type. Owner: the agent."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AgentContext) -> None:
         self.context = context
 
     def handle(self, request: Request) -> Outcome:
@@ -66,7 +66,7 @@ class Store:
             return Response(OK, values.mapping(request.properties))
         raise not_implemented(request.operation, target.type)
 
-    def _target(self, request: Request, kind: EntityType | None) -> Entity:
+    def _target(self, request: Request, kind: EntityType | None) -> StoreEntity:
         """Return the entity of a request. Raises StatusError."""
         name, identity = request.name, request.identity
         own = management(self.context)
@@ -92,7 +92,7 @@ class Store:
         kind = find_type(request, "entityType")
         names = _columns(request, kind)
         offset, count = request.number("offset") or 0, request.number("count") or 0
-        sheet = Sheet(names, paged=count > 0, listed=names is not _ALL_NAMES)
+        sheet = QueryRows(names, paged=count > 0, listed=names is not _ALL_NAMES)
         matched = 0
         for number, each in enumerate(entities(self.context, kind), 1):
             if number % ROWS_A_STEP == 0:
@@ -107,7 +107,7 @@ class Store:
                 break
         return sheet.response(offset)
 
-    def _read(self, target: Entity, kind: EntityType | None) -> Response:
+    def _read(self, target: StoreEntity, kind: EntityType | None) -> Response:
         if kind is not None and kind is not target.type:
             text = f"Entity type '{target.type.long_name}' does match requested type '{kind.long_name}'"
             raise StatusError(NOT_FOUND, text)
@@ -132,7 +132,7 @@ class Store:
             raise StatusError(error.status, error.text) from error
         return Response(CREATED, values.mapping(shown(config).attributes))
 
-    def _update(self, request: Request, target: Entity) -> Steps:
+    def _update(self, request: Request, target: StoreEntity) -> Steps:
         if target.config is None:
             raise not_implemented("UPDATE", target.type)
         body = request.body_map()
@@ -145,7 +145,7 @@ class Store:
             raise StatusError(error.status, error.text) from error
         return Response(OK, values.mapping(shown(config).attributes))
 
-    def _delete(self, target: Entity) -> Steps:
+    def _delete(self, target: StoreEntity) -> Steps:
         if target.config is None:
             raise not_implemented("DELETE", target.type)
         try:

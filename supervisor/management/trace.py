@@ -4,7 +4,7 @@ from typing import Final
 
 from supervisor.connections.watches import MAX_WATCHES, Lines, WatchesFullError
 from supervisor.management import values
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.operations import register
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, NOT_FOUND, OK, Response, StatusError
@@ -14,7 +14,7 @@ MAX_SECONDS: Final = 7 * 24 * 3600
 MAX_DIGITS: Final = 20  # limit for the digits of an identity
 
 
-def trace(request: Request, context: Context) -> Response:
+def trace(request: Request, context: AgentContext) -> Response:
     """Start a trace, and return the identity of the connection.
 
     Messages with subject `trace` follow, whose body is a list of `[seconds since the epoch, text]`. An empty list is

@@ -12,19 +12,19 @@ import psutil
 from router.interworker.layout import DROP_NAMES, WorkerState
 from router.interworker.region import Region
 from router.stats.latency import quantile
-from supervisor.management.context import Context
+from supervisor.management.context import AgentContext
 from supervisor.management.request import Request
 from supervisor.management.response import OK, Response
 
 QUANTILES: Final = (("latencyP50Seconds", 0.5), ("latencyP90Seconds", 0.9), ("latencyP99Seconds", 0.99))
 
 
-def get_workers(request: Request, context: Context) -> Response:
+def get_workers(request: Request, context: AgentContext) -> Response:
     """Return a map for each worker."""
     return Response.of(OK, [worker(context, index) for index in sorted(context.core.workers)])
 
 
-def worker(context: Context, index: int) -> dict[str, Any]:
+def worker(context: AgentContext, index: int) -> dict[str, Any]:
     """Return the map of one worker."""
     counters = context.region.worker_counters(index)
     cpu, resident = process(counters["pid"])

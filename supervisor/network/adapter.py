@@ -57,7 +57,7 @@ _PHASES: Final[Mapping[str, int | str]] = {
 }
 
 
-class Router:
+class RemoteRouter:
     """Another router, as workers have it or soon will. Owner: Routers."""
 
     __slots__ = ("announced", "cost", "gone", "id", "index", "links", "origins")
@@ -114,8 +114,8 @@ class Routers(Subsystem):
         self.engine: Final = Engine(config.id, self.instance, timers(config), self._clock, process=process)
         self.link_routes: Final = RemoteLinkRoutes()
         self._bits: dict[int, int] = {}  # bit of each inter-router connection: the lowest free one at its start
-        self._present: dict[int, Router] = {}  # by index, as the engine has them
-        self._announced: dict[int, Router] = {}  # by index, as workers have them
+        self._present: dict[int, RemoteRouter] = {}  # by index, as the engine has them
+        self._announced: dict[int, RemoteRouter] = {}  # by index, as workers have them
         self._radius = 0
         self._work: deque[Iterator[None]] = deque()  # waiting changes, executed step by step
         self._sent = 0  # epoch of the last applied slice
@@ -167,7 +167,7 @@ class Routers(Subsystem):
         elif record.key[0] != MOBILE or record.key[2:] == MANAGEMENT or record.key.startswith(_SERVICES, 2):
             return
         if record.local:
-            self._epochs.call_when_all(self._table.next_epoch, lambda: self._announce(record))
+            self._epochs.call_when_acknowledged(self._table.next_epoch, lambda: self._announce(record))
         else:
             self.engine.withdraw(record.key, _now(None))
 
@@ -287,7 +287,7 @@ class Routers(Subsystem):
         """Apply a change that the engine reports, or queue it."""
         match change:
             case RouterAdded():
-                router = self._present[change.index] = Router(change.index, change.id)
+                router = self._present[change.index] = RemoteRouter(change.index, change.id)
                 self._links.known(change.id, change.index)
                 self._work.append(self._add(router))
             case RouterRemoved():
@@ -307,7 +307,7 @@ class Routers(Subsystem):
                 self._radius = change.radius
                 self._table.change(RadiusOp(change.radius))
 
-    def _path(self, router: Router, links: tuple[int, ...], cost: int, origins: int) -> None:
+    def _path(self, router: RemoteRouter, links: tuple[int, ...], cost: int, origins: int) -> None:
         if (links, cost, origins) != (router.links, router.cost, router.origins):
             self._changes += 1
             router.links, router.cost, router.origins = links, cost, origins
@@ -327,7 +327,7 @@ class Routers(Subsystem):
 
     # Steps, each of which changes one record
 
-    def _add(self, router: Router) -> Iterator[None]:
+    def _add(self, router: RemoteRouter) -> Iterator[None]:
         """Announce a router to the workers."""
         if router.gone:
             return
@@ -337,7 +337,7 @@ class Routers(Subsystem):
         self._add_remote(key(ROUTER, router.id), router, None)
         yield
 
-    def _remove(self, router: Router) -> Iterator[None]:
+    def _remove(self, router: RemoteRouter) -> Iterator[None]:
         """Remove a router and all that it has announced."""
         if not router.announced:
             return
@@ -353,7 +353,9 @@ class Routers(Subsystem):
         del self._announced[index]
         self._table.change(RouterGone(index))
 
-    def _change_keys(self, router: Router, added: Mapping[str, int | None], removed: tuple[str, ...]) -> Iterator[None]:
+    def _change_keys(
+        self, router: RemoteRouter, added: Mapping[str, int | None], removed: tuple[str, ...]
+    ) -> Iterator[None]:
         """Apply the keys that a router has announced and withdrawn."""
         for record_key in removed:
             if router.gone:
@@ -366,7 +368,7 @@ class Routers(Subsystem):
             self._add_remote(record_key, router, hint)
             yield
 
-    def _add_remote(self, record_key: str, router: Router, hint: int | None) -> None:
+    def _add_remote(self, record_key: str, router: RemoteRouter, hint: int | None) -> None:
         """Record that a router has destinations for a key."""
         if record_key[:1] in LINK_ROUTE_CLASSES:
             try:
@@ -418,7 +420,7 @@ class Routers(Subsystem):
         record.hint = announced
         return record
 
-    def _drop_remote(self, record_key: str, router: Router) -> None:
+    def _drop_remote(self, record_key: str, router: RemoteRouter) -> None:
         """Record that a router has no more destinations for a key."""
         if record_key[:1] in LINK_ROUTE_CLASSES:
             self.link_routes.remove(record_key, router.index)

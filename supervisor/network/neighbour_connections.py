@@ -20,7 +20,7 @@ from supervisor.addresses.inprocess import InProcessAddresses
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import DATA, RegisteredConnection, RegisteredLink
 from supervisor.links.links import Links
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.subsystem import Subsystem
 
 TURN: Final = 0.002  # seconds for control messages before other events are handled
@@ -31,7 +31,7 @@ CONTROL_ADDRESS: Final = "Lqdhello"  # address of an outgoing control link, for 
 KINDS: Final = {"control": "router-control", "data": DATA, "stream": DATA}
 
 
-class Network(Protocol):
+class RoutingProtocol(Protocol):
     """Interface of the routing protocol for inter-router connections, identified by number."""
 
     def link_up(self, conn: int, cost: int, ours: bool, *, only: str | None = None) -> None:
@@ -44,7 +44,7 @@ class Network(Protocol):
         """Report a whole control message, as the peer encoded it."""
 
 
-class Neighbour:
+class NeighbourConnection:
     """Open inter-router connection. Owner: the neighbours."""
 
     __slots__ = ("connection", "control_in", "control_out", "cost", "hop", "links", "ours")
@@ -65,7 +65,7 @@ class Neighbour:
         return NextHopOp(self.connection.number, self.connection.worker, links, index)
 
 
-class Neighbours(Subsystem):
+class NeighbourConnections(Subsystem):
     """All inter-router connections. Owner: the core."""
 
     __slots__ = (
@@ -80,21 +80,23 @@ class Neighbours(Subsystem):
         self._in_process = in_process
         self._links = links
         self._take_identity = take_identity
-        self._by_number: dict[int, Neighbour] = {}
-        self._changed: dict[int, Neighbour] = {}  # data links or index have changed since the last announcement
+        self._by_number: dict[int, NeighbourConnection] = {}
+        self._changed: dict[
+            int, NeighbourConnection
+        ] = {}  # data links or index have changed since the last announcement
         self._indexes: dict[str, int] = {}  # indexes of the network's routers, by id
-        self._network: Network | None = None  # None, except at an interior router
+        self._network: RoutingProtocol | None = None  # None, except at an interior router
         # Waiting control messages by worker and connection, handled in rotation.
-        self._waiting: OrderedDict[tuple[Worker, int], deque[bytes]] = OrderedDict()
+        self._waiting: OrderedDict[tuple[WorkerProcess, int], deque[bytes]] = OrderedDict()
         in_process.divert_messages(CONTROL_KEY, self._receive)
 
     # Interface for the network
 
-    def join(self, network: Network) -> None:
+    def join(self, network: RoutingProtocol) -> None:
         """Report inter-router connections to `network` from now on."""
         self._network = network
 
-    def get(self, conn: int) -> Neighbour | None:
+    def get(self, conn: int) -> NeighbourConnection | None:
         """Return the open inter-router connection with this number, or None."""
         return self._by_number.get(conn)
 
@@ -103,7 +105,7 @@ class Neighbours(Subsystem):
         neighbour = self._by_number.get(conn)
         return None if neighbour is None else (neighbour.connection, neighbour.ours)
 
-    def __iter__(self) -> Iterator[Neighbour]:
+    def __iter__(self) -> Iterator[NeighbourConnection]:
         """Iterate over all connections in order of opening."""
         return iter(self._by_number.values())
 
@@ -140,13 +142,13 @@ class Neighbours(Subsystem):
             return
         announced = message.announced or {}  # the peer's connection properties for routers
         cost = max(connection.origin.cost, announced.get(COST_PROPERTY, 1))
-        neighbour = Neighbour(connection, cost, BUNDLE_PROPERTY in announced)
+        neighbour = NeighbourConnection(connection, cost, BUNDLE_PROPERTY in announced)
         self._by_number[connection.number] = neighbour
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(RouterLink, self._attached)
 
-    def _attached(self, worker: Worker, message: RouterLink) -> None:
+    def _attached(self, worker: WorkerProcess, message: RouterLink) -> None:
         """Record an attached link to another router."""
         connection = worker.connections.get(message.conn)
         neighbour = None if connection is None else self._by_number.get(connection.number)
@@ -178,7 +180,7 @@ class Neighbours(Subsystem):
         neighbour = self._by_number.get(connection.number)
         return neighbour is not None and neighbour.control_out is not None
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         neighbour = self._by_number.get(link.connection.number)
         if neighbour is None:
             return
@@ -214,19 +216,19 @@ class Neighbours(Subsystem):
     def snapshot_ops(self) -> list[Op]:
         return [self._op(neighbour) for neighbour in self if neighbour.hop]
 
-    def _op(self, neighbour: Neighbour) -> Op:
+    def _op(self, neighbour: NeighbourConnection) -> Op:
         # A router's container id is its router id (inter-router.md 1).
         return neighbour.op(self._indexes.get(neighbour.connection.container or ""))
 
     # Control messages
 
-    def _receive(self, worker: Worker, conn: int, octets: bytes) -> None:
+    def _receive(self, worker: WorkerProcess, conn: int, octets: bytes) -> None:
         """Queue a control message. It is handled before other messages to the router."""
         self._waiting.setdefault((worker, conn), deque()).append(octets)
 
     def work(self) -> bool:
         """Pass messages to the network for a limited time. Returns True if more are waiting."""
-        taken: dict[Worker, dict[int, Count]] = {}
+        taken: dict[WorkerProcess, dict[int, Count]] = {}
         until = time.monotonic() + TURN
         try:
             while self._waiting and time.monotonic() < until:
@@ -242,6 +244,6 @@ class Neighbours(Subsystem):
                     self._network.received(conn, octets)
         finally:
             for worker, counts in taken.items():
-                if worker.stage is not Stage.DEAD:
+                if worker.stage is not WorkerStage.DEAD:
                     worker.outbox.append(Taken([], list(counts.values())))
         return bool(self._waiting)

@@ -19,7 +19,7 @@ MOST_KINDS: Final = 1000
 OTHER: Final = "other"
 
 
-class Kind(NamedTuple):
+class DenialKind(NamedTuple):
     """Labels that refusals are counted by. The group is empty if there is none."""
 
     vhost: str
@@ -27,7 +27,7 @@ class Kind(NamedTuple):
     reason: str
 
 
-class _Line:
+class _DenialLines:
     """Number of lines of one kind within a second, logged and left out."""
 
     __slots__ = ("began", "left_out", "logged")
@@ -42,23 +42,23 @@ class Denials:
     """All refusals. Owner: the policy."""
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
-        self.counts: dict[Kind, int] = {}
+        self.counts: dict[DenialKind, int] = {}
         self._log = log
         self._clock = clock
-        self._lines: dict[Kind, _Line] = {}  # of kinds refused within the last second
+        self._lines: dict[DenialKind, _DenialLines] = {}  # of kinds refused within the last second
 
-    def add(self, kind: Kind, *texts: str, count: int = 1) -> None:
+    def add(self, kind: DenialKind, *texts: str, count: int = 1) -> None:
         """Count a refusal, and log the given lines."""
         counted = kind
         if kind not in self.counts and len(self.counts) >= MOST_KINDS:
-            counted = Kind(OTHER, OTHER, kind.reason)
+            counted = DenialKind(OTHER, OTHER, kind.reason)
         self.counts[counted] = self.counts.get(counted, 0) + count
         if not texts or not self._log.enabled(MODULE, INFO):
             return
         self.flush()
         line = self._lines.get(kind)
         if line is None:
-            line = self._lines[kind] = _Line(self._clock())
+            line = self._lines[kind] = _DenialLines(self._clock())
         if line.logged >= LOGGED_A_SECOND:
             line.left_out += 1
             return

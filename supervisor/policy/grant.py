@@ -9,8 +9,8 @@ from router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, Who, 
 from router.policy.rules import GroupRules, LinkRules, VhostRules
 from supervisor.audit.trail import AuditTrail, remote
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.policy.denials import NO_VHOST, Kind
-from supervisor.policy.shares import Bound
+from supervisor.policy.denials import NO_VHOST, DenialKind
+from supervisor.policy.shared_usage import LimitedUsage
 from supervisor.policy.stats import VhostStats
 
 
@@ -59,7 +59,7 @@ class Grant:
         self.group: GroupRules | None = None
         self.stats: VhostStats | None = None
         self.announced: tuple[int, int] | None = None  # worker, and the number under which it has the rules
-        self.bounds: tuple[Bound, ...] = ()  # limits shared with other connections
+        self.bounds: tuple[LimitedUsage, ...] = ()  # limits shared with other connections
         self.attaches: dict[int, LinkFacts] = {}  # allowed links, by the worker's number for the link
         self.senders = 0  # senders among `attaches`
         self.receivers = 0
@@ -118,7 +118,7 @@ class Grant:
         else:
             self.senders -= 1
 
-    def enter(self, bounds: tuple[Bound, ...]) -> None:
+    def enter(self, bounds: tuple[LimitedUsage, ...]) -> None:
         """Count the connection in these shared limits. It has no links yet."""
         self.bounds = bounds
         for bound in bounds:
@@ -140,9 +140,9 @@ class Grant:
         vhost = kind.vhost or None
         trail.denied(self.facts.who(vhost), kind, {"of": of, "reason": reason, "group": kind.group or None, **detail})
 
-    def kind(self, reason: str) -> Kind:
+    def kind(self, reason: str) -> DenialKind:
         """Return the labels that a refusal is counted by."""
-        return Kind(
+        return DenialKind(
             NO_VHOST if self.vhost is None else self.vhost.name,
             "" if self.group is None else self.group.config.name,
             reason,

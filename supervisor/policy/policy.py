@@ -64,11 +64,11 @@ from supervisor.configuration.errors import ChangeError
 from supervisor.connections.admission import Admit, Decision, Deny
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.connections.tenants import tenant_of
-from supervisor.policy.denials import MODULE, NO_VHOST, Denials, Kind
+from supervisor.policy.denials import MODULE, NO_VHOST, DenialKind, Denials
 from supervisor.policy.grant import Grant, OpenFacts
-from supervisor.policy.shares import VHOST, Bound, Share, Shares
+from supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
 from supervisor.policy.stats import VhostStats
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.threads import Threads
 from supervisor.subsystem import Subsystem
 
@@ -85,7 +85,7 @@ DENIED: Final = Deny(RESOURCE_LIMIT, CONNECTION_TEXT, by_policy=True)
 _Found = Mapping[str, str | HostError]  # addresses by name, or the reason for which there is none
 
 
-class Closer(Protocol):
+class ConnectionCloser(Protocol):
     """Interface for closing connections and links that are no longer permitted."""
 
     @property
@@ -105,7 +105,7 @@ class Policy(Subsystem):
     """Policy for connections and links. `join` must be called first. Owner: the core."""
 
     def __init__(
-        self, configuration: Configuration, workers: Mapping[int, Worker], trail: AuditTrail, log: Log
+        self, configuration: Configuration, workers: Mapping[int, WorkerProcess], trail: AuditTrail, log: Log
     ) -> None:
         self.denials = Denials(log)
         self.links_denied = 0
@@ -115,11 +115,11 @@ class Policy(Subsystem):
         self._workers = workers
         # by worker: number of connections for each rule number that the worker has
         self._announced: dict[int, dict[int, int]] = {}
-        self._closer: Closer | None = None
+        self._closer: ConnectionCloser | None = None
         self._trail = trail
         self._log = log
         self._vhosts = Vhosts(configuration.policy, configuration.vhosts)
-        self._shares = Shares(lambda text: log.error(MODULE, text))
+        self._shares = SharedUsages(lambda text: log.error(MODULE, text))
         self._stats: dict[str, VhostStats] = {vhost.name: VhostStats() for vhost in self._vhosts}
         self._grants: dict[int, Grant] = {}  # by connection number
         self._addresses: dict[str, str] = {}  # resolved names of remote hosts that files did not resolve
@@ -135,7 +135,7 @@ class Policy(Subsystem):
         """Keep quotas of vhosts and groups in this region. Must be called before the first connection."""
         self._shares.connect(region)
 
-    def join(self, closer: Closer) -> None:
+    def join(self, closer: ConnectionCloser) -> None:
         """Set the object that closes connections and links. It queries the policy about them."""
         self._closer = closer
 
@@ -188,7 +188,7 @@ class Policy(Subsystem):
             return Admit()
         decision = decide_connector(self._vhosts.find(name))
         if isinstance(decision, OpenDenied):
-            kind = Kind(NO_VHOST if decision.vhost is None else decision.vhost.name, "", decision.reason)
+            kind = DenialKind(NO_VHOST if decision.vhost is None else decision.vhost.name, "", decision.reason)
             self.denials.add(kind)
             detail = {"of": "connector", "reason": decision.reason, "rule": list(decision.texts)}
             self._trail.denied(facts.who(name), kind, detail)
@@ -203,7 +203,7 @@ class Policy(Subsystem):
         grant.vhost, grant.group, grant.stats = allowed.vhost, allowed.group, stats
         grant.enter(self._bounds(allowed))
 
-    def _bounds(self, allowed: OpenAllowed) -> tuple[Bound, ...]:
+    def _bounds(self, allowed: OpenAllowed) -> tuple[LimitedUsage, ...]:
         """Return the limits that a connection with these rules shares within its vhost and within its group."""
         vhost, group = allowed.vhost.config, allowed.group.config
         return (
@@ -213,7 +213,7 @@ class Policy(Subsystem):
 
     def _deny_open(self, denied: OpenDenied, facts: OpenFacts, name: str) -> None:
         vhost = name if denied.vhost is None else denied.vhost.name
-        kind = Kind(
+        kind = DenialKind(
             NO_VHOST if denied.vhost is None else denied.vhost.name,
             "" if denied.group is None else denied.group.config.name,
             denied.reason,
@@ -335,7 +335,7 @@ class Policy(Subsystem):
 
     # Denials by workers
 
-    def _oversized(self, worker: Worker, message: Oversized) -> None:
+    def _oversized(self, worker: WorkerProcess, message: Oversized) -> None:
         """Count a message that exceeded the maximum size (security.md P-52)."""
         grant = self._grants.get(message.conn)
         if grant is not None:
@@ -348,7 +348,7 @@ class Policy(Subsystem):
             text = f"[C{message.conn}][L{message.link}] DENY AMQP Transfer maxMessageSize exceeded"
             self._log.warning(MODULE, text)
 
-    def _session_denied(self, worker: Worker, message: SessionDenied) -> None:
+    def _session_denied(self, worker: WorkerProcess, message: SessionDenied) -> None:
         """Count a session beyond the session limit (security.md P-30)."""
         grant = self._grants.get(message.conn)
         if grant is not None:
@@ -359,7 +359,7 @@ class Policy(Subsystem):
             self.denials.add(grant.kind("sessions"), text)
             grant.report(self._trail, "session", "sessions")
 
-    def _forbidden(self, worker: Worker, message: Forbidden) -> None:
+    def _forbidden(self, worker: WorkerProcess, message: Forbidden) -> None:
         """Count messages that a worker rejected, for metrics only (security.md P-50, P-51)."""
         grant = self._grants.get(message.conn)
         if grant is None:
@@ -381,7 +381,7 @@ class Policy(Subsystem):
 
     # Management
 
-    def may_make_link_routes(self, number: int | None) -> bool:
+    def permits_link_routes(self, number: int | None) -> bool:
         """Return whether requests over this connection may create link routes for it (security.md P-46)."""
         grant = None if number is None else self._grants.get(number)
         return grant is None or grant.links.dynamic_link_routes
@@ -400,7 +400,7 @@ class Policy(Subsystem):
         """Return the counters of all vhosts since the start, by name."""
         return self._stats
 
-    def limited(self) -> Iterator[tuple[tuple[str, str], Bound]]:
+    def limited(self) -> Iterator[tuple[tuple[str, str], LimitedUsage]]:
         """Iterate over vhosts (group VHOST) and groups with shared limits, each with its usage."""
         for vhost in self._vhosts:
             groups = ((VHOST, vhost.config.shared), *((group.name, group.shared) for group in vhost.config.groups))
@@ -408,25 +408,25 @@ class Policy(Subsystem):
                 if limits != _NO_LIMITS:
                     yield (vhost.name, name), self._shares.bound(vhost.name, name, limits)
 
-    def shares(self, vhost: str) -> dict[str, Share]:
+    def shares(self, vhost: str) -> dict[str, SharedUsage]:
         """Return the usage of a vhost (VHOST) and of each of its groups that had a connection."""
         return dict(self._shares.of_vhost(vhost))
 
     # Subsystem: events
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(Oversized, self._oversized)
         handlers.on(SessionDenied, self._session_denied)
         handlers.on(Forbidden, self._forbidden)
 
-    def worker_lost(self, worker: Worker) -> None:
+    def worker_lost(self, worker: WorkerProcess) -> None:
         self._announced.pop(worker.index, None)
         self._shares.worker_lost(worker.index)
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
         self.closed(connection.number)
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         if link.connection.sessions_at_end is not None:
             grant = self._grants.get(link.connection.number)
             if grant is not None and grant.at_end is None:
@@ -483,7 +483,7 @@ class Policy(Subsystem):
         for vhost in before:
             if self._vhosts.get(vhost.name) is None:
                 self._log.info(MODULE, f"Deleted policy rules for vhost {vhost.name}")
-        self._judge_again()
+        self._reevaluate_grants()
         vhosts = change.new.vhosts
         self._shares.keep({vhost.hostname: frozenset(group.name for group in vhost.groups) for vhost in vhosts})
 
@@ -491,7 +491,7 @@ class Policy(Subsystem):
         """Return the vhosts that a change creates or changes."""
         return change.new.vhosts if change.whole else change.made(VhostConfig)
 
-    def _judge_again(self) -> None:
+    def _reevaluate_grants(self) -> None:
         """Apply changed rules to the present connections of vhosts with `onChange: close`.
 
         Connections and links that the rules forbid are closed.
@@ -502,7 +502,7 @@ class Policy(Subsystem):
                 continue
             now = self._vhosts.get(old.name)
             if now is not old and (now or old).config.close_on_change:
-                self._judge(grant, grant.connection, self._closer)
+                self._reevaluate_grant(grant, grant.connection, self._closer)
 
     def groups_changed(self, connection: RegisteredConnection) -> None:
         """Apply the groups of a new token of the user, in the same way as changed rules."""
@@ -511,9 +511,9 @@ class Policy(Subsystem):
             return
         grant.facts = grant.facts._replace(groups=connection.groups)
         if grant.vhost is not None and grant.vhost.config.close_on_change and self._closer is not None:
-            self._judge(grant, connection, self._closer)
+            self._reevaluate_grant(grant, connection, self._closer)
 
-    def _judge(self, grant: Grant, connection: RegisteredConnection, closer: Closer) -> None:
+    def _reevaluate_grant(self, grant: Grant, connection: RegisteredConnection, closer: ConnectionCloser) -> None:
         """Replace the rules of a connection by the rules in force."""
         facts = grant.facts
         ours = not isinstance(facts.endpoint, ListenerConfig)

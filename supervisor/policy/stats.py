@@ -14,7 +14,7 @@ from router.policy.decisions import Counts
 MOST_GONE: Final = 1000
 
 
-class Places:
+class ConnectionsByKey:
     """Connections by user or by host. Owner: VhostStats."""
 
     __slots__ = ("_gone", "_peers")
@@ -58,8 +58,8 @@ class VhostStats:
         self.session_denied = 0
         self.receiver_denied = 0
         self.message_size_denied = 0
-        self._users = Places()
-        self._hosts = Places()
+        self._users = ConnectionsByKey()
+        self._hosts = ConnectionsByKey()
 
     def counts(self, user: str | None, host: str) -> Counts:
         """Return the present connections in total, of this user, and from this host."""

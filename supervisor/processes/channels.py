@@ -44,7 +44,7 @@ MOST_RETRY_MS: Final = 200
 READ_OCTETS: Final = 1 << 18  # limit for one worker in one wake; nothing is read while messages of that worker wait
 
 
-class Keys(NamedTuple):
+class CurveKeys(NamedTuple):
     """CURVE keys (Z85) of the supervisor, and of all workers together. They never leave the memory of
     these processes.
     """
@@ -55,14 +55,14 @@ class Keys(NamedTuple):
     client_secret: bytes
 
 
-def make_keys() -> Keys:
+def make_keys() -> CurveKeys:
     """Return new key pairs. Raises RuntimeError if ZeroMQ has no CURVE."""
     if not zmq.has("curve"):
         raise RuntimeError("ZeroMQ was built without CURVE encryption, which the router needs")
-    return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
+    return CurveKeys(*zmq.curve_keypair(), *zmq.curve_keypair())
 
 
-class _Line:
+class _WorkerChannel:
     """Control channel of one worker. Owner: the channels."""
 
     __slots__ = ("_opened", "frames", "identity", "number", "unsent")
@@ -99,7 +99,7 @@ class _Line:
         self._opened.close()
 
 
-class Channels:
+class WorkerChannels:
     """Sockets of the supervisor. Owner: supervisor.
 
     receive(identity, messages): called with a worker's messages, each with its octets. subscribed(topic): called when
@@ -111,7 +111,7 @@ class Channels:
         self,
         loop: asyncio.AbstractEventLoop,
         directory: str,
-        keys: Keys,
+        keys: CurveKeys,
         *,
         receive: Callable[[bytes, list[tuple[Event, bytes | None]]], None],
         subscribed: Callable[[bytes], None],
@@ -126,10 +126,10 @@ class Channels:
         self._refuse = refuse
         self._flush = flush
         self._due: asyncio.Handle | None = None  # the next wake, if scheduled instead of left to the descriptors
-        self._lines: dict[bytes, _Line] = {}  # by identity
-        self._open: dict[int, _Line] = {}  # lines of running workers, by descriptor
+        self._lines: dict[bytes, _WorkerChannel] = {}  # by identity
+        self._open: dict[int, _WorkerChannel] = {}  # lines of running workers, by descriptor
         # lines that may have a complete frame, in rotation order
-        self._waiting: OrderedDict[_Line, None] = OrderedDict()
+        self._waiting: OrderedDict[_WorkerChannel, None] = OrderedDict()
         # reusable read buffer, because a new one of that size would be mapped each time
         self._room = memoryview(bytearray(READ_OCTETS))
         self._ready = select.epoll()  # of all lines
@@ -142,7 +142,7 @@ class Channels:
         loop.add_reader(_number(self._pub, zmq.FD), self._ask)
         loop.add_reader(self._ready.fileno(), self.wake)
 
-    def _open_deltas(self, keys: Keys) -> "zmq.Socket[bytes]":
+    def _open_deltas(self, keys: CurveKeys) -> "zmq.Socket[bytes]":
         """Return the socket for deltas, which connects to the workers.
 
         If descriptors are exhausted, libzmq retries a connect, but aborts the process when it cannot accept
@@ -166,7 +166,7 @@ class Channels:
     def connect(self, identity: bytes, opened: socket.socket) -> None:
         """Register a worker that has the other end of this socket, and listens at the path of its identity."""
         opened.setblocking(False)
-        line = _Line(identity, opened)
+        line = _WorkerChannel(identity, opened)
         self._pub.connect(self._endpoint(identity))
         self._lines[identity] = self._open[line.number] = line
         self._ready.register(line.number, select.EPOLLIN)
@@ -200,7 +200,7 @@ class Channels:
         if line is not None:
             self._write(line, pack([encode(messages), *octets]))
 
-    def _write(self, line: _Line, octets: bytes) -> None:
+    def _write(self, line: _WorkerChannel, octets: bytes) -> None:
         if line.number not in self._open:
             return
         waited = bool(line.unsent)
@@ -226,9 +226,9 @@ class Channels:
             self._take_messages()
             self._flush()
         finally:  # also after an error, or a signal of the sockets would be missed
-            self._look_again()
+            self._schedule_wake()
 
-    def _look_again(self) -> None:
+    def _schedule_wake(self) -> None:
         """Schedule a wake for input that no descriptor signals."""
         self._asked = self._asked and bool(_number(self._pub, zmq.EVENTS) & _INPUT)
         if self._asked or self._waiting:

@@ -67,19 +67,19 @@ class Epochs(Generic[T]):
         """Return whether anything waits for the acknowledgement of this epoch."""
         return self._awaited >= epoch
 
-    def when_all(self, epoch: int, item: T) -> None:
+    def hold_for_all(self, epoch: int, item: T) -> None:
         """Hold `item` until all live workers have `epoch`."""
         self.await_all(epoch)
         self._all.append((epoch, item))
 
-    def when_one(self, worker: int, epoch: int, item: T) -> None:
+    def hold_for_worker(self, worker: int, epoch: int, item: T) -> None:
         """Hold `item` until one live worker has `epoch`. The item is dropped if that worker ends."""
         waiting = self._each.get(worker)
         if waiting is not None:
             self.await_all(epoch)
             waiting.append((epoch, item))
 
-    def call_when_all(self, epoch: int, action: Callable[[], object]) -> None:
+    def call_when_acknowledged(self, epoch: int, action: Callable[[], object]) -> None:
         """Call `action`, from `run_actions`, when all live workers have `epoch`."""
         self.await_all(epoch)
         self._actions.append((epoch, action))

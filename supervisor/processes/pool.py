@@ -19,7 +19,7 @@ from router.interworker.region import Region
 from router.log import ERROR, Log
 from supervisor.core import Core
 from supervisor.processes.probes import Probes
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.processes.zygote import MAX_MESSAGE, Zygote
 from supervisor.runtime.deadline import Deadline
 
@@ -40,15 +40,15 @@ MAX_SENT_BACK: Final = 65536  # limit in octets of a message that accompanies a 
 
 # Worker state in shared memory, by stage.
 STATES: Final = {
-    Stage.DEAD: WorkerState.DOWN,
-    Stage.FORKING: WorkerState.STARTING,
-    Stage.STARTING: WorkerState.STARTING,
-    Stage.LIVE: WorkerState.READY,
-    Stage.SERVING: WorkerState.READY,
+    WorkerStage.DEAD: WorkerState.DOWN,
+    WorkerStage.FORKING: WorkerState.STARTING,
+    WorkerStage.STARTING: WorkerState.STARTING,
+    WorkerStage.LIVE: WorkerState.READY,
+    WorkerStage.SERVING: WorkerState.READY,
 }
 
 
-class Pool:
+class WorkerPool:
     """All workers. Owner: supervisor.
 
     changed(): called when there may be something to send. connect(identity, socket): connects the channel of a new
@@ -71,10 +71,10 @@ class Pool:
         connect: Callable[[bytes, socket.socket], None],
         disconnect: Callable[[bytes], None],
         fatal: Callable[[str], None],
-        withdraw: Callable[[Worker], None],
-        recovered: Callable[[Worker], None],
-        page: Callable[[Worker, int, socket.socket], None],
-        moved: Callable[[Worker, Moved, socket.socket | None], None],
+        withdraw: Callable[[WorkerProcess], None],
+        recovered: Callable[[WorkerProcess], None],
+        page: Callable[[WorkerProcess, int, socket.socket], None],
+        moved: Callable[[WorkerProcess, Moved, socket.socket | None], None],
     ) -> None:
         self._loop = loop
         self._core = core
@@ -88,9 +88,9 @@ class Pool:
         self._withdraw = withdraw
         self._page = page
         self._moved = moved
-        self._forking: deque[Worker] = deque()  # workers requested from the zygote, in order
+        self._forking: deque[WorkerProcess] = deque()  # workers requested from the zygote, in order
         self._failed_starts: deque[float] = deque(maxlen=MAX_FAILED_STARTS)
-        self._late: set[Worker] = set()  # workers killed because they were not ready in time
+        self._late: set[WorkerProcess] = set()  # workers killed because they were not ready in time
         self._watch: Deadline | None = None
         self._stopping = False
         self._all_gone = asyncio.Event()
@@ -99,7 +99,7 @@ class Pool:
 
     def start(self, index: int, generation: int = 1) -> None:
         """Request a worker from the zygote."""
-        worker = Worker(index, generation)
+        worker = WorkerProcess(index, generation)
         self._core.workers[index] = worker
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -125,7 +125,7 @@ class Pool:
         self._forking.append(worker)
         self._loop.call_later(START_DEADLINE, self._check_forked, worker)
 
-    def _sent_back(self, worker: Worker) -> None:
+    def _sent_back(self, worker: WorkerProcess) -> None:
         """Receive a connection that a worker returns through its hand-over socket."""
         assert worker.handover is not None
         try:
@@ -152,15 +152,15 @@ class Pool:
         elif opened:
             self._page(worker, message.conn, opened[0])
 
-    def _close_handover(self, worker: Worker) -> None:
+    def _close_handover(self, worker: WorkerProcess) -> None:
         if worker.handover is not None:
             self._loop.remove_writer(worker.handover)
             self._loop.remove_reader(worker.handover)
         worker.close_handover()
 
-    def _check_forked(self, worker: Worker) -> None:
+    def _check_forked(self, worker: WorkerProcess) -> None:
         """Log that the zygote has not answered a request in time."""
-        if worker.stage is Stage.FORKING and worker in self._forking and not self._stopping:
+        if worker.stage is WorkerStage.FORKING and worker in self._forking and not self._stopping:
             self._log.error(
                 "SERVER",
                 f"Worker {worker.index} has not started: process {self._zygote.pid}, which starts workers, has not "
@@ -188,7 +188,7 @@ class Pool:
             self._start_failed(worker, os.strerror(-worker.pid if worker.pid < 0 else errno.EMFILE))
             return
         worker.pidfd = fds[0]
-        worker.stage = Stage.STARTING
+        worker.stage = WorkerStage.STARTING
         self._set_state(worker)
         self._loop.add_reader(fds[0], self._died, worker)
         Deadline(self._loop, START_DEADLINE, lambda: self._check_started(worker))
@@ -196,12 +196,12 @@ class Pool:
             self.kill(worker)
         self._changed()  # the worker may have subscribed before
 
-    def _start_failed(self, worker: Worker, reason: str) -> None:
+    def _start_failed(self, worker: WorkerProcess, reason: str) -> None:
         """Schedule another attempt after a worker's process or pidfd could not be created."""
         if worker.pid > 0:
             with contextlib.suppress(ProcessLookupError):  # the process has ended by itself
                 os.kill(worker.pid, signal.SIGKILL)
-        worker.stage = Stage.DEAD
+        worker.stage = WorkerStage.DEAD
         worker.pid = 0
         self._close_handover(worker)
         self._disconnect(worker.identity)
@@ -210,31 +210,31 @@ class Pool:
         self._log.repeated(ERROR, "SERVER", f"start {worker.index}", text)
         self._loop.call_later(RESTART_AFTER, self._restart, worker)
 
-    def _restart(self, worker: Worker) -> None:
+    def _restart(self, worker: WorkerProcess) -> None:
         if not self._stopping:
             self.start(worker.index, worker.generation + 1)
 
-    def find(self, name: bytes) -> Worker | None:
+    def find(self, name: bytes) -> WorkerProcess | None:
         """Return the running worker with this identity, or None, as for an earlier generation.
 
         A worker's messages may arrive before the zygote's answer.
         """
         for worker in self._core.workers.values():
-            if worker.identity == name and worker.stage is not Stage.DEAD:
+            if worker.identity == name and worker.stage is not WorkerStage.DEAD:
                 return worker
         return None
 
-    def update(self, worker: Worker, before: Stage) -> None:
+    def update(self, worker: WorkerProcess, before: WorkerStage) -> None:
         """Write the worker's stage to shared memory, and log it."""
         if worker.stage is not before:
             self._set_state(worker)
-            if worker.stage is Stage.LIVE:
+            if worker.stage is WorkerStage.LIVE:
                 self._log.debug("SERVER", f"Worker {worker.index} (process {worker.pid}) is ready")
 
-    def _set_state(self, worker: Worker) -> None:
+    def _set_state(self, worker: WorkerProcess) -> None:
         self._region.set_worker_state(worker.index, STATES[worker.stage], worker.generation, worker.pid)
 
-    def kill(self, worker: Worker) -> None:
+    def kill(self, worker: WorkerProcess) -> None:
         """Kill a worker. Its exit is handled like any other."""
         if worker.pidfd is not None:
             try:
@@ -242,7 +242,7 @@ class Pool:
             except ProcessLookupError:
                 return  # dead already, as its pidfd will report
 
-    def _died(self, worker: Worker) -> None:
+    def _died(self, worker: WorkerProcess) -> None:
         """Clean up after a worker's process has exited (its pidfd is readable)."""
         assert worker.pidfd is not None
         self._loop.remove_reader(worker.pidfd)
@@ -260,7 +260,7 @@ class Pool:
         self._core.lost(worker, lambda: self._settled(worker))
         self._set_state(worker)
         if self._stopping:
-            if all(other.stage is Stage.DEAD for other in self._core.workers.values()):
+            if all(other.stage is WorkerStage.DEAD for other in self._core.workers.values()):
                 self._all_gone.set()
         elif was_live:
             self._log.error(
@@ -274,7 +274,7 @@ class Pool:
         self._late.discard(worker)
         self._changed()
 
-    def _failed_start(self, worker: Worker) -> None:
+    def _failed_start(self, worker: WorkerProcess) -> None:
         now = time.monotonic()
         self._failed_starts.append(now)
         self._log.error("SERVER", f"Worker {worker.index} (process {worker.pid}) exited before it was ready")
@@ -284,14 +284,14 @@ class Pool:
                 "ready; stderr shows why"
             )
 
-    def _settled(self, worker: Worker) -> None:
+    def _settled(self, worker: WorkerProcess) -> None:
         """Start the next generation of a dead worker, after all others have dropped it and no longer use its memory."""
         if not self._stopping:
             self._region.reset_worker(worker.index)
             self.start(worker.index, worker.generation + 1)
 
-    def _check_started(self, worker: Worker) -> None:
-        if worker.stage is Stage.STARTING:
+    def _check_started(self, worker: WorkerProcess) -> None:
+        if worker.stage is WorkerStage.STARTING:
             self._log.error(
                 "SERVER",
                 f"Worker {worker.index} (process {worker.pid}) is not ready after {START_DEADLINE:.0f} seconds",
@@ -326,7 +326,7 @@ class Pool:
             self._watch.cancel()
         running = [worker for worker in self._core.workers.values() if worker.pidfd is not None]
         for worker in running:
-            if worker.stage is not Stage.STARTING:
+            if worker.stage is not WorkerStage.STARTING:
                 self._region.set_worker_state(worker.index, WorkerState.DRAINING, worker.generation, worker.pid)
                 worker.outbox.append(Drain(round(DRAIN_TIME * 1000)))
             else:

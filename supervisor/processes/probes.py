@@ -13,7 +13,7 @@ from typing import Final
 from router.interworker.region import Region
 from router.log import Log
 from supervisor.core import Core
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.deadline import HELD_UP
 
 PROBE_EVERY: Final = 2.0  # seconds between two rounds; a hang is detected after one to two of them
@@ -35,9 +35,9 @@ class Probes:
         eventfds: list[int],
         log: Log,
         *,
-        silent: Callable[[Worker], None],
-        recovered: Callable[[Worker], None],
-        kill: Callable[[Worker], None],
+        silent: Callable[[WorkerProcess], None],
+        recovered: Callable[[WorkerProcess], None],
+        kill: Callable[[WorkerProcess], None],
     ) -> None:
         self._loop = loop
         self._core = core
@@ -60,7 +60,7 @@ class Probes:
             if worker.live:
                 self._probe(worker, late)
 
-    def _probe(self, worker: Worker, late: bool) -> None:
+    def _probe(self, worker: WorkerProcess, late: bool) -> None:
         beat = self._region.worker_heartbeat(worker.index)
         if beat != worker.beat:
             worker.beat = beat
@@ -72,7 +72,7 @@ class Probes:
             self._unanswered(worker)
         os.eventfd_write(self._eventfds[worker.index], 1)
 
-    def _unanswered(self, worker: Worker) -> None:
+    def _unanswered(self, worker: WorkerProcess) -> None:
         worker.silent += PROBE_EVERY
         text = f"Worker {worker.index} (process {worker.pid}) has not responded for {worker.silent:.0f} seconds"
         if worker.silent >= KILL_AFTER:

@@ -9,20 +9,22 @@ from router.control.ops import Op, WorkerOp
 from router.log import DEBUG, WARNING, Log
 from supervisor.addresses.table import AddressTable
 from supervisor.processes.epochs import Epochs
-from supervisor.processes.worker import Stage, Worker, WorkerCorruptError
+from supervisor.processes.worker import WorkerCorruptError, WorkerProcess, WorkerStage
 from supervisor.subsystem import Subsystem
 
 
 class Replicas(Subsystem):
     """States of all workers' replicas, and of the workers that are up. Owner: the core."""
 
-    def __init__(self, workers: Mapping[int, Worker], table: AddressTable, epochs: Epochs[Any], log: Log) -> None:
+    def __init__(
+        self, workers: Mapping[int, WorkerProcess], table: AddressTable, epochs: Epochs[Any], log: Log
+    ) -> None:
         self._workers = workers
         self._table = table
         self._epochs = epochs
         self._log = log
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(Ready, self._ready)
         handlers.on(Resync, self._resync)
         handlers.on(Ack, self._acknowledge)
@@ -31,30 +33,30 @@ class Replicas(Subsystem):
     def snapshot_ops(self) -> Iterable[Op]:
         return (WorkerOp(each.index, each.generation, "up") for each in self._workers.values() if each.live)
 
-    def worker_lost(self, worker: Worker) -> None:
+    def worker_lost(self, worker: WorkerProcess) -> None:
         """Announce that a worker is down. Its consumers have been removed from the tables before."""
         if self._epochs.has(worker.index):
             self._epochs.leave(worker.index)
             self._table.change(WorkerOp(worker.index, worker.generation, "down"))
 
-    def _ready(self, worker: Worker, message: Ready) -> None:
+    def _ready(self, worker: WorkerProcess, message: Ready) -> None:
         if worker.live:  # after a resync
             self._acknowledge(worker, message)
             return
-        if worker.stage is not Stage.STARTING:
+        if worker.stage is not WorkerStage.STARTING:
             return
-        worker.stage = Stage.LIVE
+        worker.stage = WorkerStage.LIVE
         self._epochs.join(worker.index, message.epoch)
         worker.serving_from = self._table.change(WorkerOp(worker.index, worker.generation, "up"))
         self._epochs.await_all(worker.serving_from)
 
-    def _resync(self, worker: Worker, message: Resync) -> None:
+    def _resync(self, worker: WorkerProcess, message: Resync) -> None:
         del message
-        level = WARNING if worker.stage is Stage.SERVING else DEBUG  # normal during the start of a worker
+        level = WARNING if worker.stage is WorkerStage.SERVING else DEBUG  # normal during the start of a worker
         self._log.write(level, "SERVER", f"{worker} missed a change of the address table and gets a snapshot")
         worker.wants_snapshot = True
 
-    def _port_closed(self, worker: Worker, message: PortClosed) -> None:
+    def _port_closed(self, worker: WorkerProcess, message: PortClosed) -> None:
         """Make the pool replace the worker that wrote a malformed record.
 
         The loss of that worker ends the deliveries of the closed port.
@@ -63,8 +65,8 @@ class Replicas(Subsystem):
         if writer is not None and writer.live and writer.generation == message.gen:
             raise WorkerCorruptError(writer, f"{worker} received a malformed record: {message.text}")
 
-    def _acknowledge(self, worker: Worker, message: Ack | Ready) -> None:
+    def _acknowledge(self, worker: WorkerProcess, message: Ack | Ready) -> None:
         epoch = message.epoch
         self._epochs.acknowledge(worker.index, epoch)
-        if worker.stage is Stage.LIVE and epoch >= worker.serving_from:
-            worker.stage = Stage.SERVING
+        if worker.stage is WorkerStage.LIVE and epoch >= worker.serving_from:
+            worker.stage = WorkerStage.SERVING

@@ -17,12 +17,12 @@ class WorkerFaultError(Exception):
 class WorkerCorruptError(Exception):
     """Error for a worker, other than the reporting one, that has to be replaced; the text is the reason."""
 
-    def __init__(self, worker: "Worker", text: str) -> None:
+    def __init__(self, worker: "WorkerProcess", text: str) -> None:
         super().__init__(text)
         self.worker = worker
 
 
-class Stage(Enum):
+class WorkerStage(Enum):
     """Stage in the life of a worker."""
 
     FORKING = "forking"  # requested
@@ -32,7 +32,7 @@ class Stage(Enum):
     DEAD = "dead"
 
 
-class Worker:
+class WorkerProcess:
     """Worker process. Owner: the pool; the core reads it and fills its outbox."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Worker:
         self.index = index
         self.generation = generation
         self.identity = identity(index, generation)
-        self.stage = Stage.FORKING
+        self.stage = WorkerStage.FORKING
         self.connections: dict[int, RegisteredConnection] = {}
         self.outbox: list[Order] = []  # for the control channel, sent at the end of a wake
         # Messages that the router itself sends, delivered after the outbox.
@@ -78,12 +78,12 @@ class Worker:
 
     @property
     def live(self) -> bool:
-        return self.stage in (Stage.LIVE, Stage.SERVING)
+        return self.stage in (WorkerStage.LIVE, WorkerStage.SERVING)
 
     @property
     def serves(self) -> bool:
         """Return whether the worker is serving and responds."""
-        return self.stage is Stage.SERVING and not self.silent
+        return self.stage is WorkerStage.SERVING and not self.silent
 
     @property
     def takes_connections(self) -> bool:

@@ -53,7 +53,9 @@ class Zygote:
         os.waitpid(self.pid, 0)
 
 
-def start(setup: WorkerSetup, cpus: list[int | None], module: str, name: str, become: Identity | None = None) -> Zygote:
+def start_zygote(
+    setup: WorkerSetup, cpus: list[int | None], module: str, name: str, become: Identity | None = None
+) -> Zygote:
     """Fork the zygote. Raises OSError.
 
     setup: template for all workers, completed at each fork. cpus: core of each worker; None for any. module: has the
@@ -162,7 +164,7 @@ def _fork_worker(
         if pid == 0:
             os.close(opener)
             channel.close()
-            _run_child(lambda: _work(gate, parent, setup, entry, name), setup)
+            _run_child(lambda: _run_worker(gate, parent, setup, entry, name), setup)
         try:
             return pid, os.pidfd_open(pid)
         except OSError:
@@ -173,7 +175,7 @@ def _fork_worker(
         os.close(opener)  # the worker waits for this, so that its pid stays valid until the pidfd exists
 
 
-def _work(gate: int, parent: int, setup: WorkerSetup, entry: Callable[[WorkerSetup], int], name: str) -> int:
+def _run_worker(gate: int, parent: int, setup: WorkerSetup, entry: Callable[[WorkerSetup], int], name: str) -> int:
     """Run a worker, once the zygote has its pidfd."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     adopt_process(parent, name, f"worker {setup.worker}")

@@ -19,30 +19,30 @@ MAX_RESOLVERS: Final = 64  # threads
 Address = tuple[int, int, int, str, Any]
 
 
-class Found(Struct, frozen=True):
+class HostAddresses(Struct, frozen=True):
     """Addresses of the hosts of a listener. reason: why a host has none."""
 
     addresses: Sequence[Address] = field(default=())
     reason: str | None = None
 
 
-def look_up(config: ListenerConfig) -> Found:
+def look_up(config: ListenerConfig) -> HostAddresses:
     """Resolve the hosts of a listener. Blocks for any length of time."""
     return _found(config, 0)
 
 
-def at_once(config: ListenerConfig) -> Found | None:
+def numeric_addresses(config: ListenerConfig) -> HostAddresses | None:
     """Return the addresses of a listener without host names, or None if a lookup is needed."""
     found = _found(config, socket.AI_NUMERICHOST)
     return None if found.reason is not None else found
 
 
-def failed(error: BaseException) -> Found:
+def failed(error: BaseException) -> HostAddresses:
     """Return the result for a lookup that failed or timed out."""
-    return Found(reason=_reason(error))
+    return HostAddresses(reason=_reason(error))
 
 
-def _found(config: ListenerConfig, flags: int) -> Found:
+def _found(config: ListenerConfig, flags: int) -> HostAddresses:
     addresses: list[Address] = []
     reason: str | None = None
     for host in config.hosts:
@@ -52,7 +52,7 @@ def _found(config: ListenerConfig, flags: int) -> Found:
             )
         except (OSError, ValueError) as error:  # ValueError: not a valid name
             reason = _reason(error)
-    return Found(tuple(dict.fromkeys(addresses)), reason)
+    return HostAddresses(tuple(dict.fromkeys(addresses)), reason)
 
 
 def _reason(error: BaseException) -> str:
@@ -61,11 +61,11 @@ def _reason(error: BaseException) -> str:
     return "Name or service not known"
 
 
-Place = tuple[tuple[str, ...], int]  # hosts and port
-Answers = Mapping[Place, Found]
+HostsAndPort = tuple[tuple[str, ...], int]  # hosts and port
+AddressesByHosts = Mapping[HostsAndPort, HostAddresses]
 
 
-def place(config: ListenerConfig) -> Place:
+def place(config: ListenerConfig) -> HostsAndPort:
     """Return the attributes that determine the addresses of a listener."""
     return (config.hosts, config.port)
 
@@ -76,18 +76,18 @@ class Resolver:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._threads: Final = Threads(loop, "resolver", MAX_RESOLVERS)
 
-    def known(self, configs: Iterable[ListenerConfig]) -> Answers | None:
+    def known(self, configs: Iterable[ListenerConfig]) -> AddressesByHosts | None:
         """Return the addresses of listeners without a lookup, or None if one has a host name."""
-        answers = {place(config): at_once(config) for config in configs}
+        answers = {place(config): numeric_addresses(config) for config in configs}
         found = {at: each for at, each in answers.items() if each is not None}
         return found if len(found) == len(answers) else None
 
-    async def find(self, configs: Iterable[ListenerConfig]) -> Answers:
+    async def find(self, configs: Iterable[ListenerConfig]) -> AddressesByHosts:
         """Return the addresses of listeners. Lookups run concurrently."""
-        answers: dict[Place, Found] = {}
-        asked: dict[Place, asyncio.Future[Found]] = {}
+        answers: dict[HostsAndPort, HostAddresses] = {}
+        asked: dict[HostsAndPort, asyncio.Future[HostAddresses]] = {}
         for config in configs:
-            found = at_once(config)
+            found = numeric_addresses(config)
             if found is not None:
                 answers[place(config)] = found
             elif place(config) not in asked:

@@ -16,7 +16,7 @@ def remote_host(address: str) -> str:
     return str(ipaddress.IPv6Network((found, IPV6_BITS), strict=False))
 
 
-class HostShares:
+class HostCounts:
     """Counters of a shared limit by remote host. Owner: the owner of the limited resource.
 
     most: limit for all hosts together. most_of_host: limit for one host, so that one host never locks out all others.

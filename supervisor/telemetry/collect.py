@@ -14,8 +14,8 @@ from router.stats.sums import LINK_SUMS, AddressCounters, add_links
 from supervisor.addresses.record import AddressRecord
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import RegisteredLink
-from supervisor.processes.worker import Worker
-from supervisor.telemetry.others import Others
+from supervisor.processes.worker import WorkerProcess
+from supervisor.telemetry.other_addresses import OtherAddresses
 
 SHOWN_ADDRESSES: Final = 100  # addresses with series of their own: those with the most deliveries
 SLICE: Final = 1000  # records or links read without a pause, which takes under a millisecond
@@ -29,7 +29,7 @@ class WorkerRow(Struct):
     a process).
     """
 
-    worker: Worker
+    worker: WorkerProcess
     counters: dict[str, Any]
     cpu_seconds: float = 0.0
     resident: int = 0
@@ -45,7 +45,7 @@ class AddressRow(Struct):
     undelivered: int
 
 
-class Snapshot(Struct):
+class MetricsSnapshot(Struct):
     """Data of a metrics page, collected within milliseconds."""
 
     workers: list[WorkerRow] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Snapshot(Struct):
     address_count: int = 0
 
 
-class Collector:
+class MetricsCollector:
     """Collector of snapshots, one at a time. Owner: the pages."""
 
     def __init__(
@@ -68,12 +68,12 @@ class Collector:
         self._region = region
         self._counters = counters
         self._pause = pause
-        self._others = Others()
+        self._others = OtherAddresses()
         self._processes: dict[int, psutil.Process] = {}
 
-    async def collect(self) -> Snapshot:
+    async def collect(self) -> MetricsSnapshot:
         """Return a snapshot of the present state."""
-        snapshot = Snapshot()
+        snapshot = MetricsSnapshot()
         undelivered = array("Q", bytes(8 * self._core.table.ids))
         await self._add_links(snapshot, undelivered)
         await self._add_addresses(snapshot, undelivered)
@@ -81,7 +81,7 @@ class Collector:
         await self._add_rings(snapshot)
         return snapshot
 
-    async def _add_workers(self, snapshot: Snapshot) -> None:
+    async def _add_workers(self, snapshot: MetricsSnapshot) -> None:
         for worker in list(self._core.workers.values()):
             row = WorkerRow(worker, self._region.worker_counters(worker.index))
             process = self._process(worker)
@@ -95,7 +95,7 @@ class Collector:
             snapshot.workers.append(row)
             await self._pause()
 
-    def _process(self, worker: Worker) -> psutil.Process | None:
+    def _process(self, worker: WorkerProcess) -> psutil.Process | None:
         if worker.pidfd is None:
             return None
         known = self._processes.get(worker.index)
@@ -106,7 +106,7 @@ class Collector:
                 return None
         return known
 
-    async def _add_rings(self, snapshot: Snapshot) -> None:
+    async def _add_rings(self, snapshot: MetricsSnapshot) -> None:
         for producer in range(self._region.workers):
             for consumer in range(self._region.workers):
                 if consumer != producer:
@@ -114,7 +114,7 @@ class Collector:
                     snapshot.rings.append((producer, consumer, state["used"], state["head"]))
             await self._pause()
 
-    async def _add_links(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
+    async def _add_links(self, snapshot: MetricsSnapshot, undelivered: "array[int]") -> None:
         sums = _LinkSums(self._region, undelivered)
         for worker in list(self._core.workers.values()):
             looked_at = 0
@@ -133,7 +133,7 @@ class Collector:
             await self._pause()
         snapshot.links = sums.by_group()
 
-    async def _add_addresses(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
+    async def _add_addresses(self, snapshot: MetricsSnapshot, undelivered: "array[int]") -> None:
         table = self._core.table
         ids = len(undelivered)
         # read first, so that addresses removed in the meantime are not counted twice

@@ -19,9 +19,9 @@ from supervisor.composition import RouterCore
 from supervisor.management.memory import pools
 from supervisor.policy.denials import ROUTER_CONNECTIONS
 from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, LINKS
-from supervisor.telemetry.collect import AddressRow, Snapshot, WorkerRow
+from supervisor.telemetry.collect import AddressRow, MetricsSnapshot, WorkerRow
 from supervisor.telemetry.health import Health
-from supervisor.telemetry.page import Families, Whole
+from supervisor.telemetry.page import DispatchMetric, Families
 
 # Limit of vhosts and groups with series.
 MOST_SHARES: Final = 1000
@@ -81,7 +81,7 @@ class HttpCounts(Struct, frozen=True):
     scrape_seconds: float
 
 
-class Builder:
+class MetricsBuilder:
     """Builder of the metric families of a page. Owner: the pages."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Builder:
         self._counts = counts
         self._process = ProcessCollector(registry=None)
 
-    def build(self, snapshot: Snapshot) -> Iterator[Metric | Whole]:
+    def build(self, snapshot: MetricsSnapshot) -> Iterator[Metric | DispatchMetric]:
         """Yield all families of a page, those of 1.19 first.
 
         They are built step by step, so that other events are handled in between.
@@ -126,7 +126,7 @@ class Builder:
             yield from families.metrics
         yield from self._process.collect()
 
-    def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
+    def _aliases(self, families: Families, snapshot: MetricsSnapshot, totals: dict[str, Any]) -> None:
         values: list[int] = [len(self._core.connections.opened), len(self._core.links), snapshot.address_count]
         routers = self._core.routers
         values += [0 if routers is None else routers.count, len(self._core.link_routes), len(self._core.auto_links)]
@@ -141,7 +141,7 @@ class Builder:
         families.open(DEFINITIONS["sluice_router_info"]).add((self._router.id, self._router.mode), 1)
         families.single(DEFINITIONS["sluice_ready"], self._health.ready)
 
-    def _workers(self, families: Families, snapshot: Snapshot) -> None:
+    def _workers(self, families: Families, snapshot: MetricsSnapshot) -> None:
         epoch, epochs = self._core.table.epoch, self._core.epochs
         names: tuple[tuple[str, Callable[[WorkerRow], Any]], ...] = (
             ("sluice_worker_up", lambda row: row.worker.serves),
@@ -169,18 +169,18 @@ class Builder:
             if row.worker.live:
                 lag.add((row.worker.index,), max(0, epoch - epochs.acknowledged(row.worker.index)))
 
-    def _rings_used(self, families: Families, snapshot: Snapshot) -> None:
+    def _rings_used(self, families: Families, snapshot: MetricsSnapshot) -> None:
         used = families.open(DEFINITIONS["sluice_ring_used_bytes"])
         for producer, consumer, octets, _ in snapshot.rings:
             used.add((producer, consumer), octets)
         families.single(DEFINITIONS["sluice_ring_size_bytes"], self._region.ring_octets)
 
-    def _rings_written(self, families: Families, snapshot: Snapshot) -> None:
+    def _rings_written(self, families: Families, snapshot: MetricsSnapshot) -> None:
         written = families.open(DEFINITIONS["sluice_ring_written_bytes_total"])
         for producer, consumer, _, octets in snapshot.rings:
             written.add((producer, consumer), octets)
 
-    def _deliveries(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
+    def _deliveries(self, families: Families, snapshot: MetricsSnapshot, totals: dict[str, Any]) -> None:
         for name, fields in (("sluice_deliveries_total", DIRECTIONS), ("sluice_deliveries_ended_total", ENDS)):
             family = families.open(DEFINITIONS[name])
             for row in snapshot.workers:
@@ -199,13 +199,13 @@ class Builder:
         counts: list[int] = totals["latency"]
         families.open(DEFINITIONS["sluice_delivery_seconds"]).histogram(bounds(len(counts)), counts, None)
 
-    def _links(self, families: Families, snapshot: Snapshot) -> None:
+    def _links(self, families: Families, snapshot: MetricsSnapshot) -> None:
         for number, definition in enumerate(LINKS):
             family = families.open(definition)
             for group, sums in snapshot.links.items():
                 family.add(group, sums[number])
 
-    def _addresses(self, families: Families, snapshot: Snapshot) -> None:
+    def _addresses(self, families: Families, snapshot: MetricsSnapshot) -> None:
         rows = [(_labels(row), row) for row in snapshot.addresses]
         deliveries = families.open(DEFINITIONS["sluice_address_deliveries_total"])
         for labels, row in rows:
@@ -223,7 +223,7 @@ class Builder:
                 family.add(labels, value(row))
         families.single(DEFINITIONS["sluice_addresses_shown"], len(rows) - 1)
 
-    def _listeners(self, families: Families, snapshot: Snapshot) -> None:
+    def _listeners(self, families: Families, snapshot: MetricsSnapshot) -> None:
         states = self._health.listeners()
         up = families.open(DEFINITIONS["sluice_listener_up"])
         for state in states:
@@ -272,7 +272,7 @@ class Builder:
         families.single(DEFINITIONS["sluice_audit_lines_total"], self._core.audit.lines)
         families.single(DEFINITIONS["sluice_audit_dropped_total"], self._core.audit.dropped)
 
-    def _table(self, families: Families, snapshot: Snapshot) -> None:
+    def _table(self, families: Families, snapshot: MetricsSnapshot) -> None:
         table = self._core.table
         families.single(DEFINITIONS["sluice_table_epochs_total"], table.epoch)
         families.single(DEFINITIONS["sluice_table_lag_epochs"], table.epoch - self._core.epochs.settled(table.epoch))

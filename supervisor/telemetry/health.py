@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from supervisor.composition import RouterCore
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 
 # Time without a serving worker after which the router is not live. Dead workers are replaced within milliseconds, hung
 # ones within some ten seconds.
@@ -21,14 +21,14 @@ LAG_STEP: Final = 0.05  # seconds between two recorded epochs
 LAG_STEPS: Final = 1024  # limit of recorded epochs, far beyond the acknowledgement deadline
 
 _STAGES: Final = {
-    Stage.FORKING: "is being started",
-    Stage.STARTING: "is starting",
-    Stage.LIVE: "is about to serve",
-    Stage.DEAD: "has crashed and is being replaced",
+    WorkerStage.FORKING: "is being started",
+    WorkerStage.STARTING: "is starting",
+    WorkerStage.LIVE: "is about to serve",
+    WorkerStage.DEAD: "has crashed and is being replaced",
 }
 
 
-class Check(Struct, frozen=True):
+class HealthCheckResult(Struct, frozen=True):
     """Result of one check: name, whether it passed, and a description."""
 
     name: str
@@ -108,22 +108,25 @@ class Health:
         current = self._core.table.epoch
         return self._lag.seconds(self._core.epochs.settled(current), current)
 
-    def liveness(self) -> list[Check]:
+    def liveness(self) -> list[HealthCheckResult]:
         """Return the liveness checks."""
         if any(worker.serves for worker in self._core.workers.values()):
             self._idle_since = None
-            return [Check("workers", True, "serving")]
+            return [HealthCheckResult("workers", True, "serving")]
         if self._idle_since is None:
             self._idle_since = self._clock()
         idle = self._clock() - self._idle_since
         text = f"no worker has served for {idle:.0f} of {LIVE_WITHOUT_WORKERS:.0f} seconds"
-        return [Check("workers", idle < LIVE_WITHOUT_WORKERS, text)]
+        return [HealthCheckResult("workers", idle < LIVE_WITHOUT_WORKERS, text)]
 
-    def readiness(self) -> list[Check]:
+    def readiness(self) -> list[HealthCheckResult]:
         """Return the readiness checks."""
-        profiles = (Check(f"sslProfile {name}", usable, text) for name, usable, text in self._core.tls.states())
+        profiles = (
+            HealthCheckResult(f"sslProfile {name}", usable, text) for name, usable, text in self._core.tls.states()
+        )
         providers = (
-            Check(f"{each.kind} {each.name}", each.usable, each.text) for each in self._core.authentication.states()
+            HealthCheckResult(f"{each.kind} {each.name}", each.usable, each.text)
+            for each in self._core.authentication.states()
         )
         listeners = map(_listener, self._listeners())
         checks = [self._not_draining(), self._workers(), *listeners, *profiles, *providers, self._table()]
@@ -131,33 +134,35 @@ class Health:
         if uplink is not None and uplink.required:
             there = uplink.connection
             text = "no connection to an interior router" if there is None else f"to {there.container}"
-            checks.append(Check("uplink", there is not None, text))
+            checks.append(HealthCheckResult("uplink", there is not None, text))
         return checks
 
-    def _not_draining(self) -> Check:
+    def _not_draining(self) -> HealthCheckResult:
         draining = self._draining()
-        return Check("running", not draining, "the router is shutting down" if draining else "not shutting down")
+        return HealthCheckResult(
+            "running", not draining, "the router is shutting down" if draining else "not shutting down"
+        )
 
-    def _workers(self) -> Check:
+    def _workers(self) -> HealthCheckResult:
         workers = self._core.workers.values()
         missing = [worker for worker in workers if not worker.serves]
         text = f"{len(workers) - len(missing)} of {len(workers)} serve"
         if missing:
             text += ": " + ", ".join(f"worker {worker.index} {_why(worker)}" for worker in missing)
-        return Check("workers", bool(workers) and not missing, text)
+        return HealthCheckResult("workers", bool(workers) and not missing, text)
 
-    def _table(self) -> Check:
+    def _table(self) -> HealthCheckResult:
         current, lag = self._core.table.epoch, self.lag_seconds()
         text = f"epoch {current} acknowledged" if lag < READY_LAG else f"epoch {current} waits for {lag:.0f} seconds"
-        return Check("table", lag < READY_LAG, text)
+        return HealthCheckResult("table", lag < READY_LAG, text)
 
 
-def _why(worker: Worker) -> str:
+def _why(worker: WorkerProcess) -> str:
     if worker.live and worker.silent:
         return f"has not responded for {worker.silent:.0f} seconds"
     return _STAGES[worker.stage]
 
 
-def _listener(state: ListenerState) -> Check:
+def _listener(state: ListenerState) -> HealthCheckResult:
     text = state.text if state.up else f"{state.text} takes no connections"
-    return Check(f"listener {state.name}", state.up, text)
+    return HealthCheckResult(f"listener {state.name}", state.up, text)

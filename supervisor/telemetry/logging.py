@@ -13,7 +13,7 @@ from router.log import LEVELS, MODULES, Log, LogChange, LogError, LogSettings, S
 from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
-from supervisor.processes.worker import Worker, WorkerFaultError
+from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Subsystem
@@ -38,17 +38,17 @@ class Logging(Subsystem):
     def snapshot_ops(self) -> Iterable[Op]:
         return (self._op,)
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(control.Log, self._line)
         handlers.on(control.Logged, self._news)
 
-    def _line(self, worker: Worker, message: control.Log) -> None:
+    def _line(self, worker: WorkerProcess, message: control.Log) -> None:
         module, level = message.module, message.level
         if level not in LEVELS or module not in MODULES:
             raise WorkerFaultError(f"log: {worker} names module {module!r}, level {level!r}")
         self._log.write(LEVELS[level], module, message.text)
 
-    def _news(self, worker: Worker, message: control.Logged) -> None:
+    def _news(self, worker: WorkerProcess, message: control.Logged) -> None:
         try:
             self._log.add_news(message.counts, message.lines)
         except (KeyError, ValueError) as error:

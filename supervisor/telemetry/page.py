@@ -18,7 +18,7 @@ _CUT: Final = 160
 _TOTAL: Final = "_total"
 
 
-class Whole(Struct, frozen=True):
+class DispatchMetric(Struct, frozen=True):
     """Metric of Dispatch: an integer, written without fraction or exponent as in 1.19."""
 
     definition: Definition
@@ -34,11 +34,11 @@ class Families:
     """Samples of a page by metric, in the order of the calls of `open`. Owner: one page."""
 
     def __init__(self) -> None:
-        self.metrics: list[Metric | Whole] = []
+        self.metrics: list[Metric | DispatchMetric] = []
 
     def whole(self, definition: Definition, value: int) -> None:
         """Add a metric of Dispatch."""
-        self.metrics.append(Whole(definition, value))
+        self.metrics.append(DispatchMetric(definition, value))
 
     def open(self, definition: Definition) -> "Family":
         """Start a metric, and return the family to add its samples to."""
@@ -93,7 +93,7 @@ def label(value: str | int) -> str:
     return f"{text[:_CUT]}…{blake2s(text.encode(), digest_size=8).hexdigest()}"
 
 
-class _One:
+class _SingleMetricRegistry:
     """Registry with one metric, as the writer requires."""
 
     def __init__(self, metric: Metric) -> None:
@@ -103,17 +103,17 @@ class _One:
         yield self._metric
 
 
-async def render(metrics: Iterable[Metric | Whole], pause: Callable[[], Awaitable[None]]) -> bytes:
+async def render(metrics: Iterable[Metric | DispatchMetric], pause: Callable[[], Awaitable[None]]) -> bytes:
     """Return the page as text, format 0.0.4. `pause` is awaited between slices."""
     written: list[bytes] = []
     for metric in metrics:
-        if isinstance(metric, Whole):
+        if isinstance(metric, DispatchMetric):
             written.append(metric.text())
             continue
         for start in range(0, max(len(metric.samples), 1), PIECE):
             piece = Metric(metric.name, metric.documentation, metric.type)
             piece.samples = metric.samples[start : start + PIECE]
-            text = generate_latest(_One(piece))
+            text = generate_latest(_SingleMetricRegistry(piece))
             written.append(text if start == 0 else text.split(b"\n", 2)[2])  # HELP and TYPE are written already
             if len(piece.samples) == PIECE:
                 await pause()

@@ -25,7 +25,7 @@ from router.interworker.region import Region
 from router.telemetry.schema import TABLES, Row
 from router.telemetry.writer import Encode, Writer
 from supervisor.processes.zygote import IGNORED, adopt_process
-from supervisor.telemetry.counting import Counting, Known, Rows
+from supervisor.telemetry.counter_reader import CounterReader, KnownLink, Rows
 
 UMASK: Final = 0o027  # folders and files are readable for this user and its group, also with -d
 READ_SIZE: Final = 1 << 18
@@ -34,7 +34,7 @@ LIVE_ROWS: Final = 100  # limit of rows in one message
 MOST_UNSENT: Final = 4 << 20  # octets not read by the supervisor, beyond which rows for receivers are dropped
 
 
-class Process:
+class TelemetryLoop:
     """Telemetry process, a sequential loop without concurrency."""
 
     def __init__(self, ours: socket.socket, region: Region) -> None:
@@ -48,7 +48,7 @@ class Process:
         self._asked = 0
         self._receivers = False
         self._setup: dict[str, Any] = {}
-        self._counting: Counting | None = None
+        self._counting: CounterReader | None = None
         self._writer: Writer | None = None
         self._number = 0  # number of the last set of files
         self._complaint = ""
@@ -208,7 +208,7 @@ class Process:
     def _handle(self, message: dict[str, Any]) -> None:
         if "setup" in message:
             self._setup = message["setup"]
-            self._counting = Counting(self._region, self._setup["boot"])
+            self._counting = CounterReader(self._region, self._setup["boot"])
             self._begin()
             return
         assert self._counting is not None
@@ -222,11 +222,11 @@ class Process:
                 self._show({table: message["rows"]})
         elif "link" in message:
             worker, slot, generation, *known = message["link"]
-            self._counting.know_link(worker, slot, generation, Known(*known))
+            self._counting.set_link_facts(worker, slot, generation, KnownLink(*known))
         elif "peer" in message:
-            self._counting.know_peer(*message["peer"])
+            self._counting.set_peer(*message["peer"])
         elif "gone" in message:
-            self._counting.forget_peer(message["gone"])
+            self._counting.remove_peer(message["gone"])
 
     def _send(self, message: dict[str, Any]) -> None:
         self._unsent += json.dumps(message).encode() + b"\n"
@@ -268,7 +268,7 @@ def main(words: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     adopt_process(parent, name, "telemetry")
     os.umask(UMASK)
-    Process(socket.socket(fileno=descriptor), Region.attach(region, writes=False)).run()
+    TelemetryLoop(socket.socket(fileno=descriptor), Region.attach(region, writes=False)).run()
     return 0
 
 

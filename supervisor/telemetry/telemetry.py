@@ -25,10 +25,10 @@ from router.telemetry.schema import Row
 from supervisor.composition import RouterCore
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.policy.denials import Kind
-from supervisor.processes.worker import Worker
+from supervisor.policy.denials import DenialKind
+from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
-from supervisor.telemetry.child import LOG_MODULE, Message, TelemetryProcess
+from supervisor.telemetry.telemetry_process import LOG_MODULE, Message, TelemetryProcess
 
 ADDRESS: Final = "_local/$telemetry"
 RECORD: Final = key(LOCAL, "$telemetry")
@@ -65,8 +65,8 @@ class Telemetry(Subsystem):
         # links not described yet, and number of `describe` messages since
         self._pending: dict[int, tuple[RegisteredLink, int]] = {}
         self._addresses: set[str] = set()
-        self._denied: dict[Kind, int] = {}
-        core.links.when_added(self._link_added)
+        self._denied: dict[DenialKind, int] = {}
+        core.links.on_link_added(self._link_added)
 
     @property
     def process(self) -> TelemetryProcess | None:
@@ -88,7 +88,7 @@ class Telemetry(Subsystem):
     async def finish(self) -> None:
         """Write the last rows, after the workers have exited."""
         if self._process is not None:
-            self._look_for_news()
+            self._collect_news()
             for message in self._news:
                 self._process.send(message)
             await self._process.finish()
@@ -123,7 +123,7 @@ class Telemetry(Subsystem):
             if connection.origin.role == INTER_ROUTER:
                 self._news.append({"gone": connection.number})
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         if self._pending.pop(link.identity, None) is not None and self._process is not None:
             self._describe_link(link)
 
@@ -131,7 +131,7 @@ class Telemetry(Subsystem):
         if self._process is not None:
             self._pending[link.identity] = link, 0
 
-    def worker_lost(self, worker: Worker) -> None:
+    def worker_lost(self, worker: WorkerProcess) -> None:
         self._event("worker lost", str(worker.index), {})
 
     def _event(self, kind: str, subject: str, detail: dict[str, str]) -> None:
@@ -190,7 +190,7 @@ class Telemetry(Subsystem):
     def _answer(self, number: int) -> None:
         """Answer a `describe` with all that is new."""
         assert self._process is not None
-        self._look_for_news()
+        self._collect_news()
         while self._news:
             news = self._news.popleft()
             self._unsaved.append((number, news))
@@ -214,7 +214,7 @@ class Telemetry(Subsystem):
 
     # News
 
-    def _look_for_news(self) -> None:
+    def _collect_news(self) -> None:
         """Describe links that have an address by now, and count refusals."""
         for identity, (link, asked) in list(self._pending.items()):
             if link.up or link.record is not None or asked:

@@ -19,7 +19,7 @@ Fetch = Callable[[str, str, Threads], Awaitable[RevocationList]]
 _Key = tuple[str, str]  # names of profile and URL
 
 
-class _Source:
+class _ListSource:
     """State of one URL of a profile. Owner: ListCache."""
 
     __slots__ = ("due", "found", "pause", "problem", "task", "trusted_file")
@@ -45,7 +45,7 @@ class ListCache:
         self._renewed: Final = renewed
         self._fetch: Final = fetch_list
         self._threads: Final = Threads(loop, "revocation lists", MAX_THREADS)
-        self._sources: dict[_Key, _Source] = {}
+        self._sources: dict[_Key, _ListSource] = {}
 
     def lists(self, config: SslProfileConfig) -> str | None:
         """Return the present lists (PEM) of a profile, or None if the profile has no URLs."""
@@ -73,7 +73,7 @@ class ListCache:
             self._forget(key)
         now = time.monotonic()
         for key, trusted_file in wanted.items():
-            source = self._sources.setdefault(key, _Source(trusted_file))
+            source = self._sources.setdefault(key, _ListSource(trusted_file))
             if source.task is None and source.due <= now:
                 refresh = configs[key[0]].list_refresh_seconds
                 source.task = self._loop.create_task(self._renew(key, source, refresh))
@@ -88,7 +88,7 @@ class ListCache:
         if task is not None:
             task.cancel()
 
-    async def _renew(self, key: _Key, source: _Source, refresh: float) -> None:
+    async def _renew(self, key: _Key, source: _ListSource, refresh: float) -> None:
         name, url = key
         try:
             found = await self._fetch(url, source.trusted_file, self._threads)
@@ -112,7 +112,7 @@ class ListCache:
             self._log.write(INFO, "CONN_MGR", f"sslProfile '{name}': revocation list {url} is valid until {until}")
             self._renewed(name)
 
-    def _failed(self, key: _Key, source: _Source, reason: str) -> None:
+    def _failed(self, key: _Key, source: _ListSource, reason: str) -> None:
         source.problem = reason
         source.due = time.monotonic() + source.pause
         source.pause = min(2 * source.pause, MOST_PAUSE)

@@ -47,7 +47,7 @@ _Jobs = Mapping[str, _Job]
 Materials = Mapping[str, Material]
 
 
-class Lists(Protocol):
+class RevocationListSource(Protocol):
     """Interface to the revocation lists from URLs."""
 
     def lists(self, config: SslProfileConfig) -> str | None:
@@ -61,7 +61,7 @@ class TlsStartError(Exception):
     """Error that prevents the router from starting; the text is the reason."""
 
 
-class Held:
+class ProfileState:
     """Profile, with the material in use and the newest that was read. Owner: TlsProfiles.
 
     config: None if listeners or connectors name a profile that does not exist. material: material in use. newest:
@@ -87,9 +87,9 @@ class Held:
         """Return whether connections can be made with the material in use."""
         return self.config is not None and not self.material.faults
 
-    def copy(self) -> "Held":
+    def copy(self) -> "ProfileState":
         """Return a copy, from which the present state can be restored."""
-        other = Held(self.config, self.material)
+        other = ProfileState(self.config, self.material)
         other.newest, other.problem, other.warned = self.newest, self.problem, self.warned
         other.faults, other.early, other.stale = self.faults, self.early, self.stale
         return other
@@ -109,7 +109,7 @@ class TlsProfiles(Subsystem):
     """All profiles by name. Owner: the core."""
 
     def __init__(self, table: AddressTable, epochs: Epochs[Any], waker: Waker, log: Log) -> None:
-        self.held: Final[dict[str, Held]] = {}
+        self.held: Final[dict[str, ProfileState]] = {}
         self._table: Final = table
         self._epochs: Final = epochs
         self._waker: Final = waker
@@ -118,23 +118,23 @@ class TlsProfiles(Subsystem):
         self._secret = os.urandom(SECRET)  # secret from which ticket keys are derived
         self._rotation = NEVER  # time at which the secret is replaced
         self._threads: Threads | None = None
-        self._before: dict[str, Held] = {}  # state before the last change
+        self._before: dict[str, ProfileState] = {}  # state before the last change
         self._first: Callable[[], None] | None = None
         self._replaced: Callable[[SslProfileConfig, int], None] | None = None
-        self._lists: Lists | None = None
+        self._lists: RevocationListSource | None = None
 
-    def use_lists(self, lists: Lists) -> None:
+    def use_lists(self, lists: RevocationListSource) -> None:
         """Set the source of revocation lists from URLs."""
         self._lists = lists
 
-    def when_replaced(self, call: Callable[[SslProfileConfig, int], None]) -> None:
+    def on_credentials_replaced(self, call: Callable[[SslProfileConfig, int], None]) -> None:
         """Register a callback for replaced credentials.
 
         Called with the profile once all workers have the new credentials, and with the epoch that carries them.
         """
         self._replaced = call
 
-    def when_held(self, call: Callable[[], None]) -> None:
+    def on_first_profile(self, call: Callable[[], None]) -> None:
         """Register a callback for the first profile."""
         self._first = call
 
@@ -254,7 +254,7 @@ class TlsProfiles(Subsystem):
         """Create empty profiles for names without a profile, and remove those that are not in use."""
         for name, uses in self._uses.items():
             if uses and name not in self.held:
-                self.held[name] = Held(None, _NOTHING)
+                self.held[name] = ProfileState(None, _NOTHING)
                 self.held[name].problem = "there is no such sslProfile"
                 text = f"sslProfile '{name}' does not exist, but listeners or connectors refer to it"
                 self._log.warning("CONN_MGR", text)
@@ -304,7 +304,7 @@ class TlsProfiles(Subsystem):
         held = self.held.get(name)
         new = held is None or held.config is None
         if held is None:
-            held = self.held[name] = Held(None, _NOTHING)
+            held = self.held[name] = ProfileState(None, _NOTHING)
         before, was_usable, read_before, faults_before = held.material, held.usable, held.newest, held.faults
         held.config, held.newest = config, material
         held.faults = held.judge(material)
@@ -315,7 +315,7 @@ class TlsProfiles(Subsystem):
                 text = f"Added profile name {name}, profile file location {config.uid_mapping_file}"
                 self._log.info("DISPLAYNAME", f"{text} to DisplayNameService")
         self._remark(material.remarks, () if new else read_before.remarks)
-        self._tell_faults(held, () if new else faults_before, kept=was_usable)
+        self._log_faults(held, () if new else faults_before, kept=was_usable)
         if material.names_fault is not None:
             if new or material.names_fault != read_before.names_fault:
                 kept = "" if before.names is None else "; the previous names stay in use"
@@ -332,8 +332,8 @@ class TlsProfiles(Subsystem):
                 held.warned = None
             if replaced and was_usable:
                 files = material.digest_of_files != before.digest_of_files
-                self._epochs.call_when_all(epoch, lambda: self._in_use(config, epoch, files=files))
-        self.look_at_expiry(name)
+                self._epochs.call_when_acknowledged(epoch, lambda: self._in_use(config, epoch, files=files))
+        self.check_expiry(name)
 
     def _in_use(self, config: SslProfileConfig, epoch: int, *, files: bool) -> None:
         """Report new credentials in use. files: from files; lists from URLs alone retire no connections."""
@@ -344,7 +344,7 @@ class TlsProfiles(Subsystem):
         if self._replaced is not None:
             self._replaced(config, epoch)
 
-    def _tell_faults(self, held: Held, before: Iterable[Fault], *, kept: bool) -> None:
+    def _log_faults(self, held: ProfileState, before: Iterable[Fault], *, kept: bool) -> None:
         assert held.config is not None
         if not held.faults:
             if held.problem is not None:
@@ -393,7 +393,7 @@ class TlsProfiles(Subsystem):
         held = self.held.get(name)
         return held.material.credentials if held is not None and held.usable else None
 
-    def look_at_expiry(self, name: str) -> None:
+    def check_expiry(self, name: str) -> None:
         """Log certificates that expire soon, once for each threshold, and revocation lists that have expired.
 
         Also start using newer credentials that have become valid.

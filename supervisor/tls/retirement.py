@@ -9,7 +9,7 @@ from router.control.messages import Opened
 from router.log import Log
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.waker import Cancellable, Waker
 from supervisor.subsystem import Subsystem
 from supervisor.tls.profiles import TlsProfiles
@@ -25,7 +25,7 @@ class Retirement(Subsystem):
         self,
         profiles: TlsProfiles,
         connections: Connections,
-        workers: Mapping[int, Worker],
+        workers: Mapping[int, WorkerProcess],
         waker: Waker,
         log: Log,
     ) -> None:
@@ -37,7 +37,7 @@ class Retirement(Subsystem):
         self._pace: dict[str, int] = {}  # connections per second, by name of the profile
         self._timers: dict[str, Cancellable] = {}
         self._unopened: dict[int, RegisteredConnection] = {}  # connections that are to be retired when they have opened
-        profiles.when_replaced(self._replaced)
+        profiles.on_credentials_replaced(self._replaced)
 
     def _replaced(self, config: SslProfileConfig, epoch: int) -> None:
         """Retire the connections that a worker received before it acknowledged the new credentials.

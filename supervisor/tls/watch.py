@@ -83,7 +83,7 @@ class CredentialWatch(Subsystem):
         self._read = {name: read for name, read in self._read.items() if name in configs}
         for name in configs:
             if name in self._profiles.held:
-                self._profiles.look_at_expiry(name)
+                self._profiles.check_expiry(name)
         if due:
             await self._renew({name: configs[name] for name in due})
             for name in due:

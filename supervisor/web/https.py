@@ -46,20 +46,20 @@ class _Connection(ssl.SSLObject):
 
     def do_handshake(self) -> None:
         """Perform the handshake. OpenSSL limits its input by itself."""
-        self._fed(super().do_handshake)
+        self._run_with_input(super().do_handshake)
         self.without_data = 0
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002 - parameter name of the library
         """Read data. Raises SSLError also after too many octets without data."""
-        found = self._fed(partial(super().read, len, buffer), MOST_WITHOUT_DATA)
+        found = self._run_with_input(partial(super().read, len, buffer), MOST_WITHOUT_DATA)
         self.without_data = 0
         return found
 
     def unwrap(self) -> None:
         """Close TLS, with the same limit as `read`."""
-        self._fed(super().unwrap, MOST_WITHOUT_DATA)
+        self._run_with_input(super().unwrap, MOST_WITHOUT_DATA)
 
-    def _fed(self, step: Callable[[], _Result], most: float = inf) -> _Result:
+    def _run_with_input(self, step: Callable[[], _Result], most: float = inf) -> _Result:
         """Run a step of OpenSSL with as much input as it requests, and return its result."""
         while True:
             try:

@@ -11,8 +11,8 @@ from router.config.entities import ListenerConfig
 from router.log import Log
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.listeners.acceptor import Listener
-from supervisor.processes.worker import Worker
-from supervisor.runtime.host_names import Found
+from supervisor.processes.worker import WorkerProcess
+from supervisor.runtime.host_names import HostAddresses
 from supervisor.runtime.threads import Threads
 from supervisor.subsystem import Subsystem
 
@@ -26,7 +26,7 @@ class HttpListeners(Protocol):
     def open_listeners(self) -> Iterable[Listener]:
         """Return the listeners that accept connections."""
 
-    def bind(self, config: ListenerConfig, found: Found | None = None) -> Listener:
+    def bind(self, config: ListenerConfig, found: HostAddresses | None = None) -> Listener:
         """Bind a listener without accepting connections yet. Raises ListenError."""
 
     def listen(self, name: str) -> Listener:
@@ -38,7 +38,7 @@ class HttpListeners(Protocol):
     def close(self, name: str) -> None:
         """Close the listener of this name, if there is one."""
 
-    def answer_page(self, worker: Worker, number: int, opened: socket.socket) -> None:
+    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
         """Answer an HTTPS client whose connection belongs to a worker. number: of that connection."""
 
     async def stop(self) -> None:

@@ -12,12 +12,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from router.config.entities import ListenerConfig
 from router.log import WARNING, Log
-from supervisor.telemetry.collect import Collector
-from supervisor.telemetry.families import Builder
-from supervisor.telemetry.health import Check, Health
+from supervisor.telemetry.collect import MetricsCollector
+from supervisor.telemetry.families import MetricsBuilder
+from supervisor.telemetry.health import Health, HealthCheckResult
 from supervisor.telemetry.page import render
 from supervisor.web.files import COMPRESSED, CONSOLE, CONSOLE_HEADERS, HEADERS, Files
-from supervisor.web.tokens import Tokens
+from supervisor.web.tokens import MetricsTokens
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
@@ -31,7 +31,7 @@ AGE_PER_COST: Final = 10.0
 MIN_AGE: Final = 0.05  # seconds
 
 
-class Answer(Struct, frozen=True):
+class HttpAnswer(Struct, frozen=True):
     """HTTP response. `page`: path as a label for metrics, never text from a client."""
 
     status: int
@@ -41,12 +41,12 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str] | None = None
 
 
-_NOT_FOUND: Final = Answer(
+_NOT_FOUND: Final = HttpAnswer(
     404, b"<!DOCTYPE html><html><body><h1>404</h1></body></html>\n", "text/html; charset=utf-8", headers=HEADERS
 )
 
 
-_NO_CONSOLE: Final = Answer(
+_NO_CONSOLE: Final = HttpAnswer(
     404,
     b"<!DOCTYPE html><html lang=en><title>Sluice</title><h1>404</h1><p>This router was installed without its console."
     b"<p>In a checkout, with Node.js and npm: <code>make console</code>, then reload this page.</html>\n",
@@ -55,7 +55,7 @@ _NO_CONSOLE: Final = Answer(
 )
 
 
-_UNKNOWN: Final = Answer(
+_UNKNOWN: Final = HttpAnswer(
     401,
     b"authentication required: the listener has authenticatePeer or metricsToken\n",
     page="/metrics",
@@ -75,7 +75,7 @@ class MetricsPage:
         self._made = 0.0  # time of the last rendering
         self._making: asyncio.Task[bytes] | None = None
 
-    def use(self, collector: Collector, builder: Builder) -> None:
+    def use(self, collector: MetricsCollector, builder: MetricsBuilder) -> None:
         """Set the sources of the page. The collector pauses with `pause`."""
 
         async def make() -> bytes:
@@ -120,7 +120,7 @@ class MetricsPage:
 class Pages:
     """Answers to HTTP requests. Owner: the HTTP service."""
 
-    def __init__(self, metrics: MetricsPage, health: Health, files: Files, tokens: Tokens, log: Log) -> None:
+    def __init__(self, metrics: MetricsPage, health: Health, files: Files, tokens: MetricsTokens, log: Log) -> None:
         self._metrics = metrics
         self._health = health
         self._files = files
@@ -129,7 +129,7 @@ class Pages:
 
     async def answer(
         self, listener: ListenerConfig, method: str, path: str, headers: Mapping[str, str], certified: bool = False
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Return the answer to a request on `listener`.
 
         headers: mapping with case-insensitive names. certified: TLS has verified a certificate of the client.
@@ -140,13 +140,13 @@ class Pages:
         methods = METHODS if probe is None else PROBE_METHODS
         if method not in methods:
             text = f"method {method[:20]} is not allowed\n"
-            return Answer(405, text.encode(errors="replace"), headers={"Allow": ", ".join(methods)})
+            return HttpAnswer(405, text.encode(errors="replace"), headers={"Allow": ", ".join(methods)})
         if probe == "/metrics":
             if not await self._tokens.known(listener, headers, certified):
                 return _UNKNOWN
-            return Answer(200, await self._metrics.body(), CONTENT_TYPE_PLAIN_0_0_4, probe)
+            return HttpAnswer(200, await self._metrics.body(), CONTENT_TYPE_PLAIN_0_0_4, probe)
         if probe is not None:
-            return Answer(200, b"OK\n", "text/plain", probe)
+            return HttpAnswer(200, b"OK\n", "text/plain", probe)
         if path == "/livez" and listener.healthz:
             known = await self._tokens.known(listener, headers, certified)
             return _checks(path, self._health.liveness(), headers, known)
@@ -159,7 +159,7 @@ class Pages:
             return await self._console_file(path, headers)
         return _NOT_FOUND
 
-    async def _console_file(self, path: str, headers: Mapping[str, str]) -> Answer:
+    async def _console_file(self, path: str, headers: Mapping[str, str]) -> HttpAnswer:
         """Return a file of the console, which speaks AMQP to the same listener."""
         if path == "/":
             path = "/index.html"
@@ -173,7 +173,7 @@ class Pages:
 
     async def _file(
         self, root: str, path: str, headers: Mapping[str, str], own: Mapping[str, str], compressed: str = ""
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Return a file of a directory, with additional headers `own`. compressed: suffix of the compressed copy to
         send.
         """
@@ -181,17 +181,17 @@ class Pages:
             found = await self._files.find(root, path, compressed)
         except OSError as error:
             self._log.repeated(WARNING, "HTTP", "file", f"A file of {root} cannot be served: {error}")
-            return Answer(503, b"the file cannot be read\n")
+            return HttpAnswer(503, b"the file cannot be read\n")
         if found is None:
             return _NOT_FOUND
         more = {**own, "ETag": found.etag, **({"Content-Encoding": "gzip"} if compressed else {})}
         known = [each.strip().removeprefix("W/") for each in headers.get("If-None-Match", "").split(",")]
         if found.etag in known or "*" in known:
-            return Answer(304, b"", found.content_type, "file", more)
-        return Answer(200, found.body, found.content_type, "file", more)
+            return HttpAnswer(304, b"", found.content_type, "file", more)
+        return HttpAnswer(200, found.body, found.content_type, "file", more)
 
 
-def _checks(path: str, checks: list[Check], headers: Mapping[str, str], known: bool) -> Answer:
+def _checks(path: str, checks: list[HealthCheckResult], headers: Mapping[str, str], known: bool) -> HttpAnswer:
     """Return the result of health checks: as JSON if the client accepts it, else as text, with the verdict last.
 
     known: the client may see more than the verdict.
@@ -201,7 +201,7 @@ def _checks(path: str, checks: list[Check], headers: Mapping[str, str], known: b
     if JSON in headers.get("Accept", ""):
         items = [{"name": check.name, "passed": check.passed, "text": check.text} for check in checks]
         shown = {"passed": passed, "checks": items} if known else {"passed": passed}
-        return Answer(status, msgspec.json.encode(shown) + b"\n", JSON, path)
+        return HttpAnswer(status, msgspec.json.encode(shown) + b"\n", JSON, path)
     lines = [f"[{'+' if check.passed else '-'}] {check.name}: {check.text}" for check in checks if known]
     lines.append(f"{path[1:]} check {'passed' if passed else 'failed'}")
-    return Answer(status, ("\n".join(lines) + "\n").encode(), TEXT, path)
+    return HttpAnswer(status, ("\n".join(lines) + "\n").encode(), TEXT, path)

@@ -21,18 +21,18 @@ from router.log import DEBUG, WARNING, Log, place
 from router.stats.sums import AddressCounters
 from supervisor.composition import RouterCore
 from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
-from supervisor.listeners.proxies import Proxies, is_proxy, refused_proxy
+from supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
 from supervisor.listeners.proxy_header import ProxyError
-from supervisor.processes.worker import Worker
-from supervisor.runtime.host_names import Found
-from supervisor.telemetry.collect import Collector
-from supervisor.telemetry.families import Builder, HttpCounts
+from supervisor.processes.worker import WorkerProcess
+from supervisor.runtime.host_names import HostAddresses
+from supervisor.telemetry.collect import MetricsCollector
+from supervisor.telemetry.families import HttpCounts, MetricsBuilder
 from supervisor.telemetry.health import Health
+from supervisor.web.connection_limits import MAX_REQUEST, REQUEST_TIME, HttpConnection, HttpConnectionLimiter
 from supervisor.web.files import Files
-from supervisor.web.guard import MAX_REQUEST, REQUEST_TIME, Gate, Guard
 from supervisor.web.https import HttpsContexts
-from supervisor.web.pages import Answer, MetricsPage, Pages
-from supervisor.web.tokens import Tokens
+from supervisor.web.pages import HttpAnswer, MetricsPage, Pages
+from supervisor.web.tokens import MetricsTokens
 
 # The product as in AMQP, without a version. 1.19 sends qpid-dispatch-router.
 SERVER_NAME: Final = "sluice-router"
@@ -68,8 +68,8 @@ class HttpService:
         self._metrics = metrics
         self._tls = tls
         self._acceptor = acceptor
-        self._gate = Gate(loop)
-        self._proxies = Proxies(loop)
+        self._gate = HttpConnectionLimiter(loop)
+        self._proxies = ProxiedConnections(loop)
         self._requests: Counter[tuple[str, int]] = Counter()
         self._bound: dict[str, Listener] = {}  # by name
         self._open: dict[str, Listener] = {}
@@ -98,7 +98,7 @@ class HttpService:
         """Return the counters of this service."""
         return HttpCounts(self._requests, self._gate.refused, self._gate.connections, self._metrics.cost)
 
-    def bind(self, config: ListenerConfig, found: Found | None = None) -> Listener:
+    def bind(self, config: ListenerConfig, found: HostAddresses | None = None) -> Listener:
         """Bind a listener without accepting connections yet. Raises ListenError. found: addresses of its host."""
         listener = self._bound[config.name] = Listener(config, found)
         if config.websockets:
@@ -163,7 +163,7 @@ class HttpService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def answer_page(self, worker: Worker, number: int, opened: socket.socket) -> None:
+    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
         """Answer an HTTPS client whose connection belongs to a worker. number: of that connection."""
         connection = worker.connections.get(number)
         if connection is None or not isinstance(connection.origin, ListenerConfig):
@@ -175,7 +175,7 @@ class HttpService:
     async def _serve_page(self, config: ListenerConfig, host: str, opened: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Guard(self._gate, config, self._server, lambda transport, octets: False, host), opened
+                lambda: HttpConnection(self._gate, config, self._server, lambda transport, octets: False, host), opened
             )
         except OSError as error:
             self._log.debug("HTTP", f"Request to listener {config.name} failed: {error.strerror or error}")
@@ -226,10 +226,16 @@ class HttpService:
         """
         config = listener.config
         context = await self._secure(config, accepted)
-        if context is not None and config.websockets and self._acceptor.take_encrypted(listener, accepted, address):
+        if (
+            context is not None
+            and config.websockets
+            and self._acceptor.hand_over_encrypted(listener, accepted, address)
+        ):
             return
         await self._loop.connect_accepted_socket(
-            lambda: Guard(self._gate, config, self._server, partial(self._give, listener, address), address[0]),
+            lambda: HttpConnection(
+                self._gate, config, self._server, partial(self._give, listener, address), address[0]
+            ),
             accepted,
             ssl=context,
             ssl_handshake_timeout=None if context is None else REQUEST_TIME,
@@ -276,12 +282,12 @@ class HttpService:
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         guard = request.transport.get_protocol() if request.transport is not None else None
-        if not isinstance(guard, Guard):
+        if not isinstance(guard, HttpConnection):
             raise ConnectionResetError("the client has gone")
         guard.asked()
         refusal = guard.site.refusal(request.headers.get("Host"), request.headers.get("Origin"))
         if refusal is not None:
-            answer = Answer(403, f"{refusal}\n".encode())
+            answer = HttpAnswer(403, f"{refusal}\n".encode())
         else:
             certified = self._tls.certified(guard.listener, encrypted=guard.encrypted)
             answer = await self._pages.answer(guard.listener, request.method, request.path, request.headers, certified)
@@ -311,7 +317,7 @@ async def _peek(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> bytes
     return opened.recv(1, socket.MSG_PEEK)
 
 
-def _response(answer: Answer) -> web.Response:
+def _response(answer: HttpAnswer) -> web.Response:
     headers = {"Content-Type": answer.content_type, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     return web.Response(status=answer.status, body=answer.body, headers={**headers, **(answer.headers or {})})
 
@@ -345,8 +351,8 @@ def make(
 ) -> HttpService:  # fmt: skip
     """Create the service with all its parts."""
     metrics = MetricsPage()
-    pages = Pages(metrics, health, Files(loop), Tokens(loop, log), log)
+    pages = Pages(metrics, health, Files(loop), MetricsTokens(loop, log), log)
     service = HttpService(loop, log, pages, metrics, HttpsContexts(core.tls, log), acceptor)
-    collector = Collector(core, region, counters, metrics.pause)
-    metrics.use(collector, Builder(router, version, core, region, health, service.counts))
+    collector = MetricsCollector(core, region, counters, metrics.pause)
+    metrics.use(collector, MetricsBuilder(router, version, core, region, health, service.counts))
     return service

@@ -16,7 +16,7 @@ MOST_READERS: Final = 4
 SCHEME: Final = "bearer"
 
 
-class Tokens:
+class MetricsTokens:
     """Check of clients' tokens. Owner: the pages of the HTTP service."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Log) -> None:

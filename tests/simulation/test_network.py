@@ -11,7 +11,7 @@ from loadtests.network.scenario import COLD, FOREIGN, Network
 from loadtests.network.topologies import TOPOLOGIES
 from loadtests.network.world import World
 from supervisor.network.protocol.outputs import Unreachable
-from supervisor.network.protocol.timers import Limits
+from supervisor.network.protocol.timers import ProtocolLimits
 
 EVENTS = 12
 
@@ -44,7 +44,7 @@ def test_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> 
 
 @pytest.mark.parametrize("foreign", [0, 4])
 def test_network_with_split_address_updates_converges(foreign: int) -> None:
-    play(Network(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=Limits(part_octets=100)), EVENTS)
+    play(Network(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=ProtocolLimits(part_octets=100)), EVENTS)
 
 
 def test_addresses_beyond_one_message_are_announced() -> None:
@@ -63,7 +63,7 @@ def test_addresses_beyond_one_message_are_announced() -> None:
     world.connect(1, 2, 1)
     world.run(20.0)
     assert len(c.engine.keys_of("A") or ()) == 300_001
-    assert max(sizes) < Limits().part_octets + 1000
+    assert max(sizes) < ProtocolLimits().part_octets + 1000
     assert sum(sizes) < 2.2 * 18e6  # sent once to each of the two
 
 

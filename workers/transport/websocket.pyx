@@ -42,7 +42,7 @@ cdef enum:
     PAGE_READS_PER_WAKE = 4           # largest number of reads of a page in one wake
     HANDSHAKE_MS = 10000       # time for the handshake of a client
     # Time for a page, from its request until the client has taken the last octet. The supervisor ends its part after
-    # ANSWER_TIME (supervisor/web/guard.py), which is less, and counts that.
+    # ANSWER_TIME (supervisor/web/connection_limits.py), which is less, and counts that.
     PAGE_MS = 35000
 
 # Buffer for encoded frames, which are sent at once as far as the socket takes them. One buffer serves the whole

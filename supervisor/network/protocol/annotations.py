@@ -29,7 +29,7 @@ _SYMBOLIC: Final = {
 }
 
 
-class MessageError(Exception):
+class ControlMessageError(Exception):
     """Invalid message; the text is the reason."""
 
 
@@ -59,23 +59,23 @@ class Envelope(Struct):
         return text.partition("/")[2]
 
     def trace_ids(self) -> list[str]:
-        """Return the ids of the routers passed, oldest first. Raises MessageError."""
+        """Return the ids of the routers passed, oldest first. Raises ControlMessageError."""
         found = []
         at = 0
         try:
             for _ in range(self.trace_count):
                 item, at = codec.decode(self.trace, at)
                 if type(item) is not str:
-                    raise MessageError("trace is not a list of strings")
+                    raise ControlMessageError("trace is not a list of strings")
                 found.append(item.partition("/")[2])
         except AmqpError as error:
-            raise MessageError(f"trace: {error}") from None
+            raise ControlMessageError(f"trace: {error}") from None
         if at != len(self.trace):
-            raise MessageError("octets behind the trace")
+            raise ControlMessageError("octets behind the trace")
         return found
 
 
-def own_start(node: bytes) -> bytes:
+def originated_head(node: bytes) -> bytes:
     """Return header and annotations of messages originated by a router. node: its encoded node id (`0/ID`)."""
     return _HEADER + _annotations(b"", 0, node, node, 1)
 
@@ -105,13 +105,13 @@ def _annotations(first: bytes, first_items: int, ingress: bytes, trace: bytes, t
 
 
 def read(octets: bytes) -> Envelope:
-    """Return the envelope of a whole message. Raises MessageError."""
+    """Return the envelope of a whole message. Raises ControlMessageError."""
     try:
         return _read_usual(octets) or _read_any(octets)
     except AmqpError as error:
-        raise MessageError(str(error)) from None
+        raise ControlMessageError(str(error)) from None
     except IndexError:
-        raise MessageError("the message ends too early") from None
+        raise ControlMessageError("the message ends too early") from None
 
 
 def _read_usual(octets: bytes) -> Envelope | None:
@@ -152,17 +152,17 @@ def _span(octets: bytes, at: int, small: bytes, large: bytes) -> tuple[int, int,
 
 
 def section(octets: bytes, at: int) -> tuple[int, int]:
-    """Return (descriptor code, start of the value) of the section at `at`. Raises MessageError."""
+    """Return (descriptor code, start of the value) of the section at `at`. Raises ControlMessageError."""
     if octets[at : at + 2] == b"\x00\x53" and at + 2 < len(octets):
         return octets[at + 2], at + 3
     if octets[at : at + 1] != b"\x00":
-        raise MessageError("not a section")
+        raise ControlMessageError("not a section")
     descriptor, after = codec.decode(octets, at + 1)
     if isinstance(descriptor, str):
         return _SYMBOLIC.get(descriptor, 0xFF), after
     if type(descriptor) is int and 0 <= descriptor < 256:
         return descriptor, after
-    raise MessageError("not a section of a message")
+    raise ControlMessageError("not a section of a message")
 
 
 def _read_any(octets: bytes) -> Envelope:
@@ -175,7 +175,7 @@ def _read_any(octets: bytes) -> Envelope:
         value, end = codec.decode(octets, value_at)
         if code == _S_ANNOTATIONS:
             if not isinstance(value, dict):
-                raise MessageError("message annotations are not a map")
+                raise ControlMessageError("message annotations are not a map")
             found.head = octets[:at]
             _read_annotations(found, value_at)
             found.tail_at = end
@@ -191,7 +191,7 @@ def _read_annotations(found: Envelope, at: int) -> None:
     octets = found.octets
     span = _span(octets, at, b"\xc1", b"\xd1")
     if span is None:
-        raise MessageError("message annotations are not a map")
+        raise ControlMessageError("message annotations are not a map")
     at, count, _ = span
     kept: dict[str, bytes] = {}
     users = []
@@ -212,16 +212,16 @@ def _read_annotations(found: Envelope, at: int) -> None:
 def _read_annotation(found: Envelope, kept: dict[str, bytes], key: str, value: Any, entry: bytes, raw: bytes) -> None:
     if key == "x-opt-qd.ingress":
         if type(value) is not str:
-            raise MessageError("ingress is not a string")
+            raise ControlMessageError("ingress is not a string")
         found.ingress = raw
     elif key == "x-opt-qd.trace":
         if not isinstance(value, list) or not all(type(item) is str for item in value):
-            raise MessageError("trace is not a list of strings")
+            raise ControlMessageError("trace is not a list of strings")
         found.trace = b"".join(codec.encode_string(item) for item in value)
         found.trace_count = len(value)
     elif key in _KEPT:
         if key == "x-opt-qd.to":
             if type(value) is not str:
-                raise MessageError("to-override is not a string")
+                raise ControlMessageError("to-override is not a string")
             found.to = value
         kept[key] = entry

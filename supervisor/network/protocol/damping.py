@@ -42,7 +42,7 @@ class Damping:
         return float(self._penalty * 0.5 ** ((now - self._at) / self._timers.flap_half_life))
 
 
-class Pace:
+class DoublingPacer:
     """Rate limiter: permits an event at once after a quiet time, then after a gap that doubles with each event."""
 
     __slots__ = ("_first", "_gap", "_last", "_most")

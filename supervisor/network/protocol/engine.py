@@ -16,19 +16,19 @@ from collections import deque
 from typing import Final
 
 from supervisor.network.protocol import annotations, messages
-from supervisor.network.protocol.annotations import Envelope, MessageError
+from supervisor.network.protocol.annotations import ControlMessageError, Envelope
 from supervisor.network.protocol.flooding import Flooding
-from supervisor.network.protocol.link_state import LinkState
+from supervisor.network.protocol.link_state import LinkStates
 from supervisor.network.protocol.memo import Memo
 from supervisor.network.protocol.messages import Message
 from supervisor.network.protocol.mobile import Mobile
-from supervisor.network.protocol.neighbours import Link, Neighbour, Neighbours
-from supervisor.network.protocol.nodes import Keys, LocalRouter, Nodes, node_id
-from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, WARNING, Outbox
-from supervisor.network.protocol.outputs import Change, LogLine, PathChanged, RouterRow, Send
+from supervisor.network.protocol.neighbours import ControlLink, Neighbour, Neighbours
+from supervisor.network.protocol.nodes import Keys, LocalRouter, RouterNodes, node_id
+from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, WARNING, EngineOutbox
+from supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend, PathChanged, RouterRow
 from supervisor.network.protocol.paths import TreeCache
 from supervisor.network.protocol.sync import Sync
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 _LS: Final = "qdrouter"
 _MOBILE: Final = "qdrouter.ma"
@@ -50,7 +50,7 @@ class Engine:
         instance: int,
         timers: Timers,
         now: float,
-        limits: Limits | None = None,
+        limits: ProtocolLimits | None = None,
         memo: Memo | None = None,
         trees: TreeCache | None = None,
         process: int = 0,
@@ -61,28 +61,28 @@ class Engine:
         random number that distinguishes Sluice routers of the same id and instance; 0: none. memo, trees: caches that
         several engines of one process may share (simulations).
         """
-        limits = limits or Limits()
+        limits = limits or ProtocolLimits()
         self._local = local = LocalRouter(router_id, instance, process)
         self._limits = limits
         self._memo = memo or Memo()
         self._timers = timers
-        self._outbox = outbox = Outbox()
-        start = annotations.own_start(node_id(router_id))
-        self._nodes = nodes = Nodes(router_id, limits, outbox)
+        self._outbox = outbox = EngineOutbox()
+        start = annotations.originated_head(node_id(router_id))
+        self._nodes = nodes = RouterNodes(router_id, limits, outbox)
         self._neighbours = neighbours = Neighbours(local, timers, outbox, start, self._neighbour_changed, self._reached)
         neighbours.hello_at = now
         self._flooding = flooding = Flooding(router_id, timers, nodes, neighbours, outbox, start)
-        self._link_state = LinkState(
+        self._link_state = LinkStates(
             local, timers, limits, nodes, neighbours, flooding, outbox, trees or TreeCache(), now
         )
         self._mobile = Mobile(local, timers, limits, nodes, flooding, outbox, self._memo)
         self._link_state.reset = self._mobile.reset
         self._link_state.forget = self._mobile.forget
-        self._link_state.ask_mobile = self._mobile.ask
+        self._link_state.request_mobile = self._mobile.ask
         self._link_state.mobile_seq = lambda: self._mobile.seq
         self._mobile.advertise = self._link_state.hint
         self._mobile.pull = self._link_state.pull
-        self._link_state.is_coming = self._mobile.is_coming
+        self._link_state.is_arriving = self._mobile.is_arriving
         self._raised: deque[float] = deque(maxlen=_RAISES)  # times at which this router raised its instance
         self._places: dict[str, tuple[str, str]] = {}  # parsed addresses
         self._sync = Sync(local, nodes, self._link_state, self._mobile, flooding)
@@ -112,14 +112,14 @@ class Engine:
         routers). only: the only id that the peer may have; None: any.
         """
         self._neighbours.link_up(link, cost, ours, now, only)
-        self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
+        self._nodes.beside_1_19 = self._neighbours.has_links_to_1_19()
         self._nodes.warn()
 
     def link_down(self, link: int, now: float) -> None:
         """Report a detached control link or lost connection. Unknown links are ignored."""
         self._neighbours.link_down(link, now)
         self._mobile.link_down(link)
-        self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
+        self._nodes.beside_1_19 = self._neighbours.has_links_to_1_19()
 
     def receive(self, link: int, octets: bytes, now: float) -> None:
         """Handle a whole message of a control link, for this router or to be relayed (then in take_sends).
@@ -137,7 +137,7 @@ class Engine:
             envelope = annotations.read(octets)
             address = envelope.to or messages.address(octets, envelope.tail_at)
             self._route(found, envelope, address, now)
-        except MessageError as error:
+        except ControlMessageError as error:
             sender = found.peer or f"connection {link}"
             self._outbox.log("ROUTER", ERROR, f"Control message from {sender} dropped: {error}", "dropped")
 
@@ -183,7 +183,7 @@ class Engine:
 
     # -- outputs
 
-    def take_sends(self) -> list[Send]:
+    def take_sends(self) -> list[EngineSend]:
         """Return the messages to send since the last call, in order."""
         found, self._outbox.sends = self._outbox.sends, []
         return found
@@ -193,7 +193,7 @@ class Engine:
         found, self._outbox.changes = self._outbox.changes, []
         return found
 
-    def take_log(self) -> list[LogLine]:
+    def take_log(self) -> list[EngineLogLine]:
         """Return the log lines since the last call."""
         found, self._outbox.lines = self._outbox.lines, []
         return found
@@ -258,9 +258,9 @@ class Engine:
 
     # -- input by destination
 
-    def _route(self, link: Link, envelope: Envelope, address: str | None, now: float) -> None:
+    def _route(self, link: ControlLink, envelope: Envelope, address: str | None, now: float) -> None:
         if address is None:
-            raise MessageError("no address present")
+            raise ControlMessageError("no address present")
         place = self._places.get(address)
         if place is None:
             place = _scope(address, self._local.id)
@@ -281,7 +281,7 @@ class Engine:
         else:
             self._flooding.relay_to_router(envelope, name)
 
-    def _take(self, link: Link, address: str, name: str, tail: bytes, now: float) -> None:
+    def _take(self, link: ControlLink, address: str, name: str, tail: bytes, now: float) -> None:
         """Handle a message for this router, or for this router and others."""
         if name not in (_HELLO, _LS, _MOBILE):
             return
@@ -299,7 +299,7 @@ class Engine:
                 self._hello(link, message, now)
         elif message.id == self._local.id:
             if isinstance(message, messages.LinkStateUpdate):
-                self._outlive(message.instance, message.ls_seq, now)
+                self._raise_instance(message.instance, message.ls_seq, now)
         elif isinstance(message, messages.MobileRequest | messages.MobileChange | messages.MobileState):
             if name == _MOBILE:
                 self._take_mobile(link, message, tail, now)
@@ -308,7 +308,7 @@ class Engine:
 
     def _take_mobile(
         self,
-        link: Link,
+        link: ControlLink,
         message: messages.MobileRequest | messages.MobileChange | messages.MobileState,
         tail: bytes,
         now: float,
@@ -320,7 +320,7 @@ class Engine:
         else:
             self._mobile.state(message, link, tail, now)
 
-    def _take_link_state(self, link: Link, address: str, message: Message, tail: bytes, now: float) -> None:
+    def _take_link_state(self, link: ControlLink, address: str, message: Message, tail: bytes, now: float) -> None:
         if isinstance(message, messages.Advertisement):
             self._link_state.advertisement(message, link.ours, now)
         elif isinstance(message, messages.LinkStateRequest):
@@ -330,10 +330,10 @@ class Engine:
             self._link_state.update(message, link, tail, pushed, now)
         elif isinstance(message, messages.Summary) and link.ours:
             instance, ls_seq, _ = message.routers.get(self._local.id, (0, 0, 0))
-            self._outlive(instance, ls_seq, now)
+            self._raise_instance(instance, ls_seq, now)
             self._sync.answer(message, link, now)
 
-    def _hello(self, link: Link, message: messages.Hello, now: float) -> None:
+    def _hello(self, link: ControlLink, message: messages.Hello, now: float) -> None:
         node = None
         if len(message.id) > self._limits.id_octets:
             self._nodes.too_long()  # this router's HELLO would contain the id
@@ -348,7 +348,7 @@ class Engine:
                 self._flooding.to_link(link.number, self._link_state.encode(node, node.instance, now))
             self._link_state.check_instance(node, message.instance, message.version, now)
 
-    def _outlive(self, instance: int, ls_seq: int, now: float) -> None:
+    def _raise_instance(self, instance: int, ls_seq: int, now: float) -> None:
         """Continue with a later instance if the network has a later state of this router.
 
         Other routers ignore messages of an earlier instance.

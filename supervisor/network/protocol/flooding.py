@@ -5,8 +5,8 @@ from typing import Final
 
 from supervisor.network.protocol.annotations import Envelope, relayed
 from supervisor.network.protocol.neighbours import Neighbours
-from supervisor.network.protocol.nodes import Node, Nodes, node_id
-from supervisor.network.protocol.outbox import DEBUG, Outbox
+from supervisor.network.protocol.nodes import RouterNode, RouterNodes, node_id
+from supervisor.network.protocol.outbox import DEBUG, EngineOutbox
 from supervisor.network.protocol.timers import Timers
 
 # Limits of remembered flooded messages and of their octets.
@@ -22,7 +22,13 @@ class Flooding:
     """
 
     def __init__(
-        self, own_id: str, timers: Timers, nodes: Nodes, neighbours: Neighbours, outbox: Outbox, start: bytes
+        self,
+        own_id: str,
+        timers: Timers,
+        nodes: RouterNodes,
+        neighbours: Neighbours,
+        outbox: EngineOutbox,
+        start: bytes,
     ) -> None:
         self._own_id = own_id
         self._nodes = nodes
@@ -59,7 +65,7 @@ class Flooding:
     def to_link(self, link: int, tail: bytes) -> None:
         self._outbox.send(link, self._start + tail)
 
-    def to_router(self, node: Node, tail: bytes) -> bool:
+    def to_router(self, node: RouterNode, tail: bytes) -> bool:
         """Send a message to a router. Returns False if the router is unreachable."""
         link = self.link_to(node)
         if link is None:
@@ -67,7 +73,7 @@ class Flooding:
         self._outbox.send(link, self._start + tail)
         return True
 
-    def link_to(self, node: Node) -> int | None:
+    def link_to(self, node: RouterNode) -> int | None:
         """Return the connection towards a router, or None."""
         if node.path is not None and node.path.links[0] in self._neighbours.links:
             return node.path.links[0]

@@ -4,25 +4,25 @@ from collections.abc import Callable
 from typing import Final
 
 from supervisor.network.protocol import messages
-from supervisor.network.protocol.damping import Pace
+from supervisor.network.protocol.damping import DoublingPacer
 from supervisor.network.protocol.flooding import Flooding
 from supervisor.network.protocol.messages import Advertisement, LinkStateRequest, LinkStateUpdate
-from supervisor.network.protocol.neighbours import Link, Neighbour, Neighbours
-from supervisor.network.protocol.nodes import LocalRouter, Node, Nodes
-from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, NOTICE, Outbox
+from supervisor.network.protocol.neighbours import ControlLink, Neighbour, Neighbours
+from supervisor.network.protocol.nodes import LocalRouter, RouterNode, RouterNodes
+from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, NOTICE, EngineOutbox
 from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, Unreachable
 from supervisor.network.protocol.paths import Edges, TreeCache, compute
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 NEVER: Final = float("inf")
 
 
-class LinkState:
+class LinkStates:
     """Link states of all routers, and the computation of paths. Owner: the engine, which sets the callbacks.
 
     `reset(node)`: removes the addresses of a restarted router. `forget(node)`: its record is removed.
-    `ask_mobile(node, now)`: requests its addresses if more are known to exist. `mobile_seq()`: returns the local
-    sequence. `greet(neighbour)`: sends a summary, so that the neighbour sends what is missing here. `is_coming(node,
+    `request_mobile(node, now)`: requests its addresses if more are known to exist. `mobile_seq()`: returns the local
+    sequence. `greet(neighbour)`: sends a summary, so that the neighbour sends what is missing here. `is_arriving(node,
     now)`: returns whether the addresses of a router are arriving.
     """
 
@@ -30,11 +30,11 @@ class LinkState:
         self,
         local: LocalRouter,
         timers: Timers,
-        limits: Limits,
-        nodes: Nodes,
+        limits: ProtocolLimits,
+        nodes: RouterNodes,
         neighbours: Neighbours,
         flooding: Flooding,
-        outbox: Outbox,
+        outbox: EngineOutbox,
         cache: TreeCache,
         now: float,
     ) -> None:
@@ -46,22 +46,24 @@ class LinkState:
         self._flooding = flooding
         self._outbox = outbox
         self._cache = cache
-        self.reset: Callable[[Node], None] = lambda node: None
-        self.forget: Callable[[Node], None] = lambda node: None
-        self.ask_mobile: Callable[[Node, float], None] = lambda node, now: None
+        self.reset: Callable[[RouterNode], None] = lambda node: None
+        self.forget: Callable[[RouterNode], None] = lambda node: None
+        self.request_mobile: Callable[[RouterNode, float], None] = lambda node, now: None
         self.mobile_seq: Callable[[], int] = lambda: 0
         self.greet: Callable[[Neighbour], None] = lambda neighbour: None
-        self.is_coming: Callable[[Node, float], bool] = lambda node, now: False
+        self.is_arriving: Callable[[RouterNode, float], bool] = lambda node, now: False
         self.ls_seq = 0
         self.last_change: float | None = None  # of the topology
         self.announce_at = NEVER
         self.compute_at = NEVER
-        self._announced = Pace(timers.announce_gap, timers.announce_gap_most)
-        self._computed = Pace(timers.compute_gap, timers.compute_gap_most)
+        self._announced = DoublingPacer(timers.announce_gap, timers.announce_gap_most)
+        self._computed = DoublingPacer(timers.compute_gap, timers.compute_gap_most)
         self._last_ra = now
         self.ra_at = now
         self.maintain_at = now + timers.maintenance
-        self._pulls: dict[Node, float] = {}  # times of requests for missing data; NEVER: when the router is reachable
+        self._pulls: dict[
+            RouterNode, float
+        ] = {}  # times of requests for missing data; NEVER: when the router is reachable
         self.pull_at = NEVER
 
     def deadline(self) -> float:
@@ -150,7 +152,7 @@ class LinkState:
             node.tries = 0
             self.pull(node, now + self.grace(ours))
 
-    def _out_of_date(self, node: Node, instance: int, now: float) -> bool:
+    def _out_of_date(self, node: RouterNode, instance: int, now: float) -> bool:
         """Return whether an RA is from before a known restart.
 
         If a clock was set back, a later start has an earlier instance. Copies of one RA arrive within seconds: if the
@@ -163,7 +165,7 @@ class LinkState:
             return False
         return now - node.instance_seen < self._flooding.window()
 
-    def check_instance(self, node: Node, instance: int, version: int, now: float) -> None:
+    def check_instance(self, node: RouterNode, instance: int, version: int, now: float) -> None:
         """Record the instance in a router's message, and reset the router's state if it has restarted (inter-router.md
         7.5).
         """
@@ -187,7 +189,7 @@ class LinkState:
         if node is not None:
             self._answer(node)
 
-    def _answer(self, node: Node) -> None:
+    def _answer(self, node: RouterNode) -> None:
         edges = self._neighbours.edges()
         if not self._nodes.only_ours:
             edges = tuple(edge for edge in edges if self._nodes.visible(edge[0]) or edge[0] == node.id)
@@ -196,7 +198,7 @@ class LinkState:
         )
         node.owed = not self._flooding.to_router(node, tail)
 
-    def update(self, message: LinkStateUpdate, link: Link, tail: bytes, pushed: bool, now: float) -> None:
+    def update(self, message: LinkStateUpdate, link: ControlLink, tail: bytes, pushed: bool, now: float) -> None:
         """Handle an LSU. tail: of the message. pushed: sent by a Sluice neighbour without request."""
         node = self._nodes.create(message.id, now)
         if node is None:
@@ -244,7 +246,7 @@ class LinkState:
         elif node.instance is not None:
             self._flooding.to_ours(self.encode(node, node.instance, now), link.peer)
 
-    def encode(self, node: Node, instance: int, now: float) -> bytes:
+    def encode(self, node: RouterNode, instance: int, now: float) -> bytes:
         """Return the link state of another router as a message for a Sluice neighbour."""
         return messages.encode_link_state(
             node.id,
@@ -263,7 +265,7 @@ class LinkState:
         """Return the seconds to wait for news that a neighbour may send without request."""
         return self.timers.pull_grace if ours else 0.0
 
-    def pull(self, node: Node, when: float) -> None:
+    def pull(self, node: RouterNode, when: float) -> None:
         """Schedule a request for missing data."""
         when = min(when, self._pulls.get(node, NEVER))
         self._pulls[node] = when
@@ -280,7 +282,7 @@ class LinkState:
                 node.tries = 0
             elif link is None:
                 self._pulls[node] = NEVER
-            elif not node.need_ls and node.wanted_ls <= node.ls_seq and self.is_coming(node, now):
+            elif not node.need_ls and node.wanted_ls <= node.ls_seq and self.is_arriving(node, now):
                 self._pulls[node] = now + self.timers.pull_grace
             elif self._neighbours.links[link].ours and not node.looked_for:
                 neighbour = self._neighbours.announced[str(self._neighbours.links[link].peer)]
@@ -293,13 +295,13 @@ class LinkState:
         for neighbour in asked.values():
             self.greet(neighbour)
 
-    def _ask(self, node: Node, now: float) -> None:
+    def _ask(self, node: RouterNode, now: float) -> None:
         node.looked_for = False
         if node.need_ls or node.wanted_ls > node.ls_seq:
             self._flooding.to_router(
                 node, messages.encode_link_state_request(self._local.id, messages.to_router_ls(node.id))
             )
-        self.ask_mobile(node, now)
+        self.request_mobile(node, now)
         if node.tries < self.timers.tries:
             self._pulls[node] = now + 2**node.tries
             node.tries += 1
@@ -326,10 +328,10 @@ class LinkState:
                 self.schedule(now)
             adjacent = node.id in self._neighbours.announced or node.id in self._neighbours.held
             if node.edges or adjacent or node.id in named:
-                node.unnamed_ticks = 0
+                node.unlisted_ticks = 0
                 continue
-            node.unnamed_ticks += 1
-            if node.unnamed_ticks > self.timers.node_ticks:
+            node.unlisted_ticks += 1
+            if node.unlisted_ticks > self.timers.node_ticks:
                 self.forget(node)
                 self._nodes.remove(node)
                 self._pulls.pop(node, None)

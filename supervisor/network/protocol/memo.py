@@ -13,7 +13,7 @@ _MESSAGES: Final = 256
 _LARGEST: Final = 4096  # limit in octets of a cached tail
 
 
-class Applied(NamedTuple):
+class KeysUpdate(NamedTuple):
     """Keys after an update, and the difference to the keys before."""
 
     keys: Keys
@@ -30,7 +30,7 @@ class Memo:
         self._largest = largest
         self._most_applied = applied
         self._messages: OrderedDict[bytes, Message | None] = OrderedDict()
-        self._applied: OrderedDict[tuple[int, int], tuple[Keys, MobileChange | MobileState, Applied]] = OrderedDict()
+        self._applied: OrderedDict[tuple[int, int], tuple[Keys, MobileChange | MobileState, KeysUpdate]] = OrderedDict()
 
     def decode(self, tail: bytes) -> Message | None:
         """Return the decoded message, as messages.decode does. Raises MessageError."""
@@ -45,7 +45,7 @@ class Memo:
             self._messages.popitem(last=False)
         return message
 
-    def apply(self, keys: Keys, update: MobileChange | MobileState) -> Applied:
+    def apply(self, keys: Keys, update: MobileChange | MobileState) -> KeysUpdate:
         if not self._most_applied:
             return apply(keys, update)
         place = (id(keys), id(update))
@@ -59,14 +59,14 @@ class Memo:
         return found[2]
 
 
-def apply(keys: Keys, update: MobileChange | MobileState) -> Applied:
+def apply(keys: Keys, update: MobileChange | MobileState) -> KeysUpdate:
     """Return the keys after an update. A known key keeps its treatment (inter-router.md 9.4).
 
     Removals of unknown keys are ignored.
     """
     if isinstance(update, MobileState):
         new: dict[str, int | None] = {key: keys.get(key, hint) for key, hint in update.keys.items()}
-        return Applied(
+        return KeysUpdate(
             new,
             {key: hint for key, hint in new.items() if key not in keys},
             tuple(key for key in keys if key not in new),
@@ -83,4 +83,4 @@ def apply(keys: Keys, update: MobileChange | MobileState) -> Applied:
             del added[key]
         elif key in keys:
             removed.append(key)
-    return Applied(new, added, tuple(dict.fromkeys(removed)))
+    return KeysUpdate(new, added, tuple(dict.fromkeys(removed)))

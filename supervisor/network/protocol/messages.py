@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from router.amqp import codec
 from router.amqp.errors import AmqpError
-from supervisor.network.protocol.annotations import MessageError, section
+from supervisor.network.protocol.annotations import ControlMessageError, section
 
 VERSION: Final = 1
 MOST_COST: Final = 2**31 - 1
@@ -308,11 +308,11 @@ def encode_summary(router_id: str, instance: int, routers: dict[str, tuple[int, 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Decoding accepts all that 1.19 accepts (inter-router.md 4.1), and raises MessageError for all else.
+# Decoding accepts all that 1.19 accepts (inter-router.md 4.1), and raises ControlMessageError for all else.
 
 
 def address(octets: bytes, at: int) -> str | None:
-    """Return properties.to of the tail at `at`, or None. Raises MessageError."""
+    """Return properties.to of the tail at `at`, or None. Raises ControlMessageError."""
     if octets[at : at + 4] == b"\0\x53\x73\xd0" and octets[at + 12 : at + 15] == b"\x40\x40\xa1":
         end = at + 16 + octets[at + 15] if at + 15 < len(octets) else at
         if at < end <= len(octets):
@@ -325,32 +325,32 @@ def address(octets: bytes, at: int) -> str | None:
             return None
         properties, _ = codec.decode(octets, value_at)
     except AmqpError as error:
-        raise MessageError(str(error)) from None
+        raise ControlMessageError(str(error)) from None
     if not isinstance(properties, list):
-        raise MessageError("properties are not a list")
+        raise ControlMessageError("properties are not a list")
     to = properties[2] if len(properties) > 2 else None
     if to is not None and type(to) is not str:
-        raise MessageError("properties.to is not a string")
+        raise ControlMessageError("properties.to is not a string")
     return to
 
 
 def decode(tail: bytes) -> Message | None:
-    """Return the message, or None for an unknown opcode, which is not an error. Raises MessageError."""
+    """Return the message, or None for an unknown opcode, which is not an error. Raises ControlMessageError."""
     try:
         opcode, body = _parts(tail)
         if not isinstance(opcode, str):
-            raise MessageError("no opcode")
+            raise ControlMessageError("no opcode")
         reader = _READERS.get(opcode)
         if reader is None:
             return None
         if not isinstance(body, dict):
-            raise MessageError(f"body of {opcode} is not a map")
+            raise ControlMessageError(f"body of {opcode} is not a map")
         try:
             message = reader(body)
-        except MessageError as error:
-            raise MessageError(f"{opcode}: {error}") from None
+        except ControlMessageError as error:
+            raise ControlMessageError(f"{opcode}: {error}") from None
     except AmqpError as error:
-        raise MessageError(str(error)) from None
+        raise ControlMessageError(str(error)) from None
     return message
 
 
@@ -363,7 +363,7 @@ def _parts(tail: bytes) -> tuple[Any, Any]:
         value, at = codec.decode(tail, at)
         if code == 0x74:
             if not isinstance(value, dict):
-                raise MessageError("application properties are not a map")
+                raise ControlMessageError("application properties are not a map")
             opcode = value.get("opcode")
         elif code == 0x77:
             body = value
@@ -373,7 +373,7 @@ def _parts(tail: bytes) -> tuple[Any, Any]:
 def _text(body: dict[str, Any], key: str) -> str:
     value = body.get(key)
     if not isinstance(value, str) or not value:
-        raise MessageError(f"{key} missing" if value is None else f"{key} is not a string")
+        raise ControlMessageError(f"{key} missing" if value is None else f"{key} is not a string")
     return str(value) if type(value) is not str else value
 
 
@@ -382,18 +382,18 @@ def _number(body: dict[str, Any], key: str, default: int | None = None) -> int:
     if value is None and key not in body and default is not None:
         return default
     if not isinstance(value, int) or isinstance(value, bool):
-        raise MessageError(f"{key} missing" if value is None else f"{key} is not an integer")
+        raise ControlMessageError(f"{key} missing" if value is None else f"{key} is not an integer")
     if value not in _INTEGERS:
-        raise MessageError(f"{key} is out of range")
+        raise ControlMessageError(f"{key} is out of range")
     return int(value)
 
 
 def _texts(body: dict[str, Any], key: str) -> list[str]:
     value = body.get(key)
     if not isinstance(value, list):
-        raise MessageError(f"{key} missing" if value is None else f"{key} is not a list")
+        raise ControlMessageError(f"{key} missing" if value is None else f"{key} is not a list")
     if not all(isinstance(item, str) for item in value):
-        raise MessageError(f"{key} is not a list of strings")
+        raise ControlMessageError(f"{key} is not a list of strings")
     return [item if type(item) is str else str(item) for item in value]
 
 
@@ -426,17 +426,17 @@ def _link_state_update(body: dict[str, Any]) -> LinkStateUpdate:
     _number(body, "ls_seq")
     state = body.get("ls")
     if not isinstance(state, dict):
-        raise MessageError("ls missing" if state is None else "ls is not a map")
+        raise ControlMessageError("ls missing" if state is None else "ls is not a map")
     _text(state, "id")
     peers = state.get("peers")
     if not isinstance(peers, dict):
-        raise MessageError("peers missing" if peers is None else "peers is not a map")
+        raise ControlMessageError("peers missing" if peers is None else "peers is not a map")
     costs: dict[str, int] = {}
     for peer, cost in peers.items():
         if not isinstance(peer, str) or not peer:
-            raise MessageError("the id of a peer is not a string")
+            raise ControlMessageError("the id of a peer is not a string")
         if not isinstance(cost, int) or isinstance(cost, bool) or not 0 < cost <= MOST_COST:
-            raise MessageError("the cost of a peer is not a positive integer")
+            raise ControlMessageError("the cost of a peer is not a positive integer")
         costs[str(peer)] = int(cost)
     return LinkStateUpdate(
         router_id,
@@ -459,12 +459,12 @@ def _mobile_update(body: dict[str, Any]) -> MobileChange | MobileState:
     mobile_seq = _number(body, "mobile_seq")
     if "exist" in body:
         if "add" in body or "del" in body:
-            raise MessageError("exist beside add or del")
+            raise ControlMessageError("exist beside add or del")
         keys = _texts(body, "exist")
         instance = _number(body, "instance") if "instance" in body else None
         part, parts = (_number(body, "part"), _number(body, "parts")) if "parts" in body else (1, 1)
         if not 1 <= part <= parts:
-            raise MessageError("part is out of range")
+            raise ControlMessageError("part is out of range")
         treatments = _treatments(keys, body.get("hints"))
         return MobileState(router_id, version, mobile_seq, treatments, instance, part, parts)
     added = _texts(body, "add")
@@ -487,12 +487,12 @@ def _summary(body: dict[str, Any]) -> Summary:
     routers: dict[str, tuple[int, int, int]] = {}
     listed = body.get("routers")
     if not isinstance(listed, list):
-        raise MessageError("routers missing" if listed is None else "routers is not a list")
+        raise ControlMessageError("routers missing" if listed is None else "routers is not a list")
     for entry in listed:
         if not isinstance(entry, list) or len(entry) != 4 or not isinstance(entry[0], str):
-            raise MessageError("not an entry of a summary")
+            raise ControlMessageError("not an entry of a summary")
         if not all(isinstance(number, int) and number in _INTEGERS for number in entry[1:]):
-            raise MessageError("not an entry of a summary")
+            raise ControlMessageError("not an entry of a summary")
         routers[str(entry[0])] = (int(entry[1]), int(entry[2]), int(entry[3]))
     return Summary(_text(body, "id"), _number(body, "pv", 0), _number(body, "instance", 0), routers)
 

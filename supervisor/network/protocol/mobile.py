@@ -10,11 +10,11 @@ from supervisor.network.protocol import messages
 from supervisor.network.protocol.flooding import Flooding
 from supervisor.network.protocol.memo import Memo
 from supervisor.network.protocol.messages import MobileChange, MobileRequest, MobileState
-from supervisor.network.protocol.neighbours import Link
-from supervisor.network.protocol.nodes import NO_KEYS, Keys, LocalRouter, Node, Nodes
-from supervisor.network.protocol.outbox import DEBUG, ERROR, WARNING, Outbox
+from supervisor.network.protocol.neighbours import ControlLink
+from supervisor.network.protocol.nodes import NO_KEYS, Keys, LocalRouter, RouterNode, RouterNodes
+from supervisor.network.protocol.outbox import DEBUG, ERROR, WARNING, EngineOutbox
 from supervisor.network.protocol.outputs import KeysChanged
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 NEVER: Final = float("inf")
 _NEVER_YET: Final = -1e9
@@ -22,7 +22,7 @@ _NEVER_YET: Final = -1e9
 _ENVELOPE: Final = 65_536
 
 
-class _Coming(Struct):
+class _IncompleteState(Struct):
     """Incomplete list of all addresses of a router. `tails`: its messages, to be relayed."""
 
     instance: int | None
@@ -43,10 +43,10 @@ class Mobile:
         self,
         local: LocalRouter,
         timers: Timers,
-        limits: Limits,
-        nodes: Nodes,
+        limits: ProtocolLimits,
+        nodes: RouterNodes,
         flooding: Flooding,
-        outbox: Outbox,
+        outbox: EngineOutbox,
         memo: Memo,
     ) -> None:
         self._local = local
@@ -57,7 +57,7 @@ class Mobile:
         self._outbox = outbox
         self._memo = memo
         self.advertise: Callable[[float], None] = lambda now: None
-        self.pull: Callable[[Node, float], None] = lambda node, when: None
+        self.pull: Callable[[RouterNode, float], None] = lambda node, when: None
         self.seq = 0
         self.send_at = NEVER
         self._sent = _NEVER_YET
@@ -65,7 +65,7 @@ class Mobile:
         self._added: dict[str, int] = {}  # changes after `seq`
         self._removed: dict[str, None] = {}
         self._held = 0  # number of keys of all other routers
-        self._coming: dict[tuple[str, int], _Coming] = {}  # by router and link
+        self._coming: dict[tuple[str, int], _IncompleteState] = {}  # by router and link
 
     # -- local addresses
 
@@ -144,7 +144,7 @@ class Mobile:
 
     # -- addresses of others
 
-    def ask(self, node: Node, now: float) -> None:
+    def ask(self, node: RouterNode, now: float) -> None:
         """Send a MAR if more addresses are known to exist."""
         if node.wanted_mobile > node.mobile_seq:
             node.asked = now
@@ -165,7 +165,7 @@ class Mobile:
         if now - node.asked >= self.timers.request_timeout:
             self.pull(node, now + self.timers.pull_grace if ours else now)
 
-    def state(self, message: MobileState, link: Link, tail: bytes, now: float) -> None:
+    def state(self, message: MobileState, link: ControlLink, tail: bytes, now: float) -> None:
         """Handle an absolute MAU. tail: of the message."""
         node = self._nodes.by_id.get(message.id)
         if node is None:
@@ -193,7 +193,7 @@ class Mobile:
             self._flooding.to_ours(each, link.peer)
 
     def _join(
-        self, message: MobileState, link: Link, tail: bytes, now: float
+        self, message: MobileState, link: ControlLink, tail: bytes, now: float
     ) -> tuple[MobileState, list[bytes]] | None:
         """Add a part of an absolute MAU. Returns the joined message and all its tails after the last part, None
         before.
@@ -203,7 +203,7 @@ class Mobile:
         place = (message.id, link.number)
         coming = self._coming.pop(place, None)
         if message.part == 1:
-            coming = _Coming(message.instance, message.mobile_seq, message.parts)
+            coming = _IncompleteState(message.instance, message.mobile_seq, message.parts)
         elif (
             coming is None
             or (coming.instance, coming.mobile_seq, coming.parts)
@@ -222,7 +222,7 @@ class Mobile:
         self._coming[place] = coming
         return None
 
-    def is_coming(self, node: Node, now: float) -> bool:
+    def is_arriving(self, node: RouterNode, now: float) -> bool:
         """Return whether the addresses of a router are arriving in parts."""
         return any(
             router_id == node.id and now - coming.at < self.timers.request_timeout
@@ -234,7 +234,7 @@ class Mobile:
         for place in [place for place in self._coming if place[1] == link]:
             del self._coming[place]
 
-    def encode(self, node: Node, instance: int) -> list[bytes]:
+    def encode(self, node: RouterNode, instance: int) -> list[bytes]:
         """Return all addresses of another router, as messages for a Sluice neighbour."""
         return self._state(node.id, instance, node.mobile_seq, node.keys)
 
@@ -254,7 +254,7 @@ class Mobile:
         short = {key: hint for key, hint in keys.items() if key not in long}
         return replace(update, keys=short) if isinstance(update, MobileState) else replace(update, added=short)
 
-    def _apply(self, node: Node, update: MobileChange | MobileState) -> bool:
+    def _apply(self, node: RouterNode, update: MobileChange | MobileState) -> bool:
         update = self._short(update)
         keys, added, removed = self._memo.apply(node.keys, update)
         held = self._held + len(keys) - len(node.keys)
@@ -270,7 +270,7 @@ class Mobile:
             self._outbox.change(KeysChanged(node.index, added, removed))
         return True
 
-    def reset(self, node: Node) -> None:
+    def reset(self, node: RouterNode) -> None:
         """Remove the addresses of a restarted router, and report them as removed."""
         removed = tuple(node.keys)
         self.forget(node)
@@ -280,7 +280,7 @@ class Mobile:
             self._outbox.log("ROUTER_MA", DEBUG, f"{len(removed)} addresses of {node.id} are removed")
             self._outbox.change(KeysChanged(node.index, {}, removed))
 
-    def forget(self, node: Node) -> None:
+    def forget(self, node: RouterNode) -> None:
         """Remove the addresses of a router whose record is removed."""
         self._held -= len(node.keys)
         node.keys = NO_KEYS

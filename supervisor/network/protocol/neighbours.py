@@ -6,7 +6,7 @@ from typing import Final
 from supervisor.network.protocol.damping import Damping
 from supervisor.network.protocol.messages import Hello, encode_hello
 from supervisor.network.protocol.nodes import LocalRouter
-from supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, WARNING, Outbox
+from supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, WARNING, EngineOutbox
 from supervisor.network.protocol.paths import Edges
 from supervisor.network.protocol.timers import Timers
 
@@ -14,7 +14,7 @@ _MAX_HELLO_IDS: Final = 4096  # limit of ids; each expires a few seconds after i
 _FORGET: Final = 600.0  # seconds after which the penalty of a lost neighbour is dropped
 
 
-class Link:
+class ControlLink:
     """Control link of an inter-router connection."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Neighbour:
         self.forget_at: float | None = None
 
 
-def _same(link: Link, neighbour: Neighbour) -> bool:
+def _same(link: ControlLink, neighbour: Neighbour) -> bool:
     """Return whether the last HELLO on a link is from the same process as the neighbour."""
     return (link.instance, link.process) == (neighbour.instance, neighbour.process)
 
@@ -80,7 +80,7 @@ class Neighbours:
         self,
         local: LocalRouter,
         timers: Timers,
-        outbox: Outbox,
+        outbox: EngineOutbox,
         start: bytes,
         changed: Callable[[Neighbour, bool, float], None],
         reached: Callable[[str], bool],
@@ -93,7 +93,7 @@ class Neighbours:
         self._changed = changed
         self._reached = reached
         self._last_hello: dict[str, float] = {}  # time of the last HELLO, by id
-        self.links: dict[int, Link] = {}
+        self.links: dict[int, ControlLink] = {}
         self.known: dict[str, Neighbour] = {}  # announced neighbours, delayed ones, and lost ones for a while
         self.announced: dict[str, Neighbour] = {}  # in order of announcement
         self.held: set[str] = set()  # ids of neighbours delayed by damping
@@ -104,7 +104,7 @@ class Neighbours:
     def link_up(self, number: int, cost: int, ours: bool, now: float, only: str | None = None) -> None:
         link = self.links.get(number)
         if link is None:
-            link = self.links[number] = Link(number, cost, ours, only)
+            link = self.links[number] = ControlLink(number, cost, ours, only)
             self._send_hello(link)
         elif link.cost != cost:
             link.cost = cost
@@ -116,7 +116,7 @@ class Neighbours:
         if link is not None and link.peer is not None:
             self._update(link.peer, now)
 
-    def any_of_1_19(self) -> bool:
+    def has_links_to_1_19(self) -> bool:
         return any(not link.ours for link in self.links.values())
 
     # -- HELLO
@@ -127,10 +127,10 @@ class Neighbours:
         process = self._local.process if ours else 0
         return self._start + encode_hello(self._local.id, self._local.instance, seen, process)
 
-    def _names_peer(self, link: Link) -> bool:
+    def _names_peer(self, link: ControlLink) -> bool:
         return link.doubted is not None or link.peer in self._last_hello
 
-    def _send_hello(self, link: Link) -> None:
+    def _send_hello(self, link: ControlLink) -> None:
         """Send an extra HELLO on one link."""
         link.answers += 1
         link.named_peer = self._names_peer(link)
@@ -192,7 +192,7 @@ class Neighbours:
             self._update(message.id, now)
         return used
 
-    def _doubt(self, link: Link, neighbour: Neighbour, message: Hello, now: float) -> bool:
+    def _doubt(self, link: ControlLink, neighbour: Neighbour, message: Hello, now: float) -> bool:
         """Return whether a link leads to another router that has the neighbour's id by mistake.
 
         This is assumed if its instance or process differs from that of confirmed links. The confirmed links may belong

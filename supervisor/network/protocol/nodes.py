@@ -7,10 +7,10 @@ from types import MappingProxyType
 from msgspec import Struct, field
 
 from router.amqp import codec
-from supervisor.network.protocol.outbox import DEBUG, ERROR, Outbox
+from supervisor.network.protocol.outbox import DEBUG, ERROR, EngineOutbox
 from supervisor.network.protocol.outputs import PathChanged, RouterAdded, RouterRemoved, indexes
 from supervisor.network.protocol.paths import Edges
-from supervisor.network.protocol.timers import Limits
+from supervisor.network.protocol.timers import ProtocolLimits
 
 
 class LocalRouter(Struct):
@@ -25,7 +25,7 @@ Keys = Mapping[str, int | None]  # key -> treatment; immutable once created
 NO_KEYS: Keys = MappingProxyType({})
 
 
-class Node(Struct, eq=False):
+class RouterNode(Struct, eq=False):
     """Remote router. Owner: Nodes; each group of fields belongs to the module named."""
 
     id: str
@@ -43,7 +43,7 @@ class Node(Struct, eq=False):
     looked_for: bool = False  # requested from a Sluice neighbour
     tries: int = 0  # requests to the router since its last answer
     owed: bool = False  # its request for the local link state could not be answered, because it was unreachable
-    unnamed_ticks: int = 0  # maintenance ticks during which no other router listed it
+    unlisted_ticks: int = 0  # maintenance ticks during which no other router listed it
     # paths
     path: PathChanged | None = None  # None: unreachable
     # mobile addresses
@@ -53,20 +53,20 @@ class Node(Struct, eq=False):
     asked: float = -1e9  # time of the last unanswered request
 
 
-class Nodes(Struct):
+class RouterNodes(Struct):
     """All remote routers. `beside_1_19`: a neighbour is a router of 1.19."""
 
     own_id: str
-    limits: Limits
-    outbox: Outbox
+    limits: ProtocolLimits
+    outbox: EngineOutbox
     beside_1_19: bool = False
     foreign: int = 0  # number of foreign nodes
-    by_id: dict[str, Node] = field(default_factory=dict)
-    by_index: dict[int, Node] = field(default_factory=dict)
+    by_id: dict[str, RouterNode] = field(default_factory=dict)
+    by_index: dict[int, RouterNode] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
     _next: int = 1
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[RouterNode]:
         return iter(self.by_id.values())
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class Nodes(Struct):
         """Log that the id of a router is too long."""
         self.outbox.log_once("ROUTER", ERROR, "A router with an id that is too long is ignored")
 
-    def create(self, router_id: str, now: float) -> Node | None:
+    def create(self, router_id: str, now: float) -> RouterNode | None:
         """Return the record of a router, created if needed; None for this router, or if the limit is reached."""
         found = self.by_id.get(router_id)
         if found is not None or router_id == self.own_id:
@@ -113,7 +113,7 @@ class Nodes(Struct):
         index = heapq.heappop(self._free) if self._free else self._next
         if index == self._next:
             self._next += 1
-        node = Node(router_id, index, last_seen=now)
+        node = RouterNode(router_id, index, last_seen=now)
         self.by_id[router_id] = node
         self.by_index[index] = node
         self.outbox.log("ROUTER_LS", DEBUG, f"Node {router_id} created: maskbit={index}")
@@ -121,7 +121,7 @@ class Nodes(Struct):
         self.warn()
         return node
 
-    def remove(self, node: Node) -> None:
+    def remove(self, node: RouterNode) -> None:
         del self.by_id[node.id]
         del self.by_index[node.index]
         heapq.heappush(self._free, node.index)

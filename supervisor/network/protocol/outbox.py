@@ -3,23 +3,23 @@
 from typing import Final
 
 from router.log import CRITICAL, DEBUG, ERROR, INFO, NOTICE, WARNING
-from supervisor.network.protocol.outputs import Change, LogLine, Send
+from supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend
 
 _LONGEST: Final = 2047  # characters of a remembered text, more than a log line has
 _MOST_LINES: Final = 1000  # limit of pending lines; a further line reports that the rest was dropped
 
 
-class Outbox:
+class EngineOutbox:
     """Outputs until the owner takes them. Owner: the engine; its modules write to it."""
 
     def __init__(self) -> None:
-        self.sends: list[Send] = []
+        self.sends: list[EngineSend] = []
         self.changes: list[Change] = []
-        self.lines: list[LogLine] = []
+        self.lines: list[EngineLogLine] = []
         self._logged: set[str] = set()
 
     def send(self, link: int, octets: bytes) -> None:
-        self.sends.append(Send(link, octets))
+        self.sends.append(EngineSend(link, octets))
 
     def change(self, change: Change) -> None:
         self.changes.append(change)
@@ -27,9 +27,9 @@ class Outbox:
     def log(self, module: str, level: int, text: str, kind: str | None = None) -> None:
         """Add a log line. kind: of a failure that may repeat, see `Log.repeated`."""
         if len(self.lines) < _MOST_LINES:
-            self.lines.append(LogLine(module, level, text, kind))
+            self.lines.append(EngineLogLine(module, level, text, kind))
         elif len(self.lines) == _MOST_LINES:
-            self.lines.append(LogLine("ROUTER", WARNING, "More lines of the routing protocol were dropped here"))
+            self.lines.append(EngineLogLine("ROUTER", WARNING, "More lines of the routing protocol were dropped here"))
 
     def log_once(self, module: str, level: int, text: str) -> None:
         """Log a text once. Of texts that peers can vary, only the first thousand are logged."""
@@ -39,4 +39,4 @@ class Outbox:
             self.log(module, level, text)
 
 
-__all__ = ["CRITICAL", "DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "Outbox"]
+__all__ = ["CRITICAL", "DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "EngineOutbox"]

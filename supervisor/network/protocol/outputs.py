@@ -6,14 +6,14 @@ from typing import NamedTuple
 from msgspec import Struct
 
 
-class Send(NamedTuple):
+class EngineSend(NamedTuple):
     """Whole message, presettled, for the outgoing control link of inter-router connection `link`. Order matters."""
 
     link: int
     octets: bytes
 
 
-class LogLine(NamedTuple):
+class EngineLogLine(NamedTuple):
     module: str  # ROUTER, ROUTER_HELLO, ROUTER_LS, ROUTER_MA
     level: int  # of router.log
     text: str

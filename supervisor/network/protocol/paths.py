@@ -14,7 +14,7 @@ Edges = tuple[tuple[str, int], ...]  # neighbours of a router and the costs of t
 Topology = tuple[tuple[str, Edges], ...]
 
 
-class Path(NamedTuple):
+class RouterPath(NamedTuple):
     """Path to a router. next_hop: id of the first router on it. valid_origins: a mask."""
 
     next_hop: str
@@ -46,7 +46,7 @@ class TreeCache:
 
 def compute(
     own: str, collection: Mapping[str, Edges], bits: Mapping[str, int], cache: TreeCache
-) -> tuple[dict[str, Path], int]:
+) -> tuple[dict[str, RouterPath], int]:
     """Return (path to each reachable router, radius).
 
     collection: link states of all known routers, including `own`; neighbours that are not in it are unreachable. bits:
@@ -63,7 +63,7 @@ def compute(
     else:
         origins = [0] * len(ids)  # a leaf of the network: no path leads through it
     found = {
-        router: Path(ids[ways[at]], costs[at], origins[at])
+        router: RouterPath(ids[ways[at]], costs[at], origins[at])
         for at, router in enumerate(ids)
         if costs[at] >= 0 and at != number
     }

@@ -10,11 +10,11 @@ an additional entry in each. Routers of 1.19 never receive these messages, and s
 
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.flooding import Flooding
-from supervisor.network.protocol.link_state import LinkState
+from supervisor.network.protocol.link_state import LinkStates
 from supervisor.network.protocol.messages import Summary
 from supervisor.network.protocol.mobile import Mobile
-from supervisor.network.protocol.neighbours import Link, Neighbour
-from supervisor.network.protocol.nodes import LocalRouter, Nodes
+from supervisor.network.protocol.neighbours import ControlLink, Neighbour
+from supervisor.network.protocol.nodes import LocalRouter, RouterNodes
 
 
 class Sync:
@@ -23,8 +23,8 @@ class Sync:
     def __init__(
         self,
         local: LocalRouter,
-        nodes: Nodes,
-        link_state: LinkState,
+        nodes: RouterNodes,
+        link_state: LinkStates,
         mobile: Mobile,
         flooding: Flooding,
     ) -> None:
@@ -45,7 +45,7 @@ class Sync:
         known[local.id] = (local.instance, self._link_state.ls_seq, self._mobile.seq)
         self._flooding.to_link(neighbour.links[0], messages.encode_summary(local.id, local.instance, known))
 
-    def answer(self, message: Summary, link: Link, now: float) -> None:
+    def answer(self, message: Summary, link: ControlLink, now: float) -> None:
         """Answer a summary by sending the neighbour what it lacks."""
         instance, ls_seq, mobile_seq = message.routers.get(self._local.id, (0, -1, 0))
         if instance != self._local.instance:

@@ -62,7 +62,7 @@ class Timers(Struct, frozen=True):
     flap_alone: float = 2.0  # limit if there is no other path to the neighbour
 
 
-class Limits(Struct, frozen=True):
+class ProtocolLimits(Struct, frozen=True):
     """Limits of the state that peers can make the engine keep. Excess is dropped and logged."""
 
     routers: int = 2048  # including this one

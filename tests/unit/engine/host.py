@@ -26,8 +26,8 @@ from router.control.setup import RouterFacts, WorkerSetup
 from router.interworker.region import Region
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
-from supervisor.processes.worker import Stage, WorkerCorruptError
-from supervisor.processes.worker import Worker as Known
+from supervisor.processes.worker import WorkerCorruptError, WorkerStage
+from supervisor.processes.worker import WorkerProcess as Known
 from workers.links.routed import RoutedEnd
 from workers.worker import WorkerRuntime
 
@@ -307,7 +307,7 @@ class InProcessRouter:
             )
         for worker in self.workers:
             known = Known(worker.setup.worker, 1)
-            known.stage = Stage.STARTING
+            known.stage = WorkerStage.STARTING
             self.core.workers[worker.setup.worker] = known
             self.core.subscribed(known)
         self.settle()

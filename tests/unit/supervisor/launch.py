@@ -15,7 +15,7 @@ import supervisor.processes.probes
 from router.config.load import load
 from router.control.messages import Attach
 from router.log import Log
-from supervisor.links.attach import Accepted, Attaching, Refused, Routed
+from supervisor.links.attach import AttachAccepted, AttachDecider, AttachRefused, AttachRouted
 from supervisor.main import run
 
 
@@ -35,14 +35,16 @@ def main() -> int:
 
 
 def fail_at(address: str) -> None:
-    decide = Attaching.decide
+    decide = AttachDecider.decide
 
-    def fail(self: Attaching, message: Attach, role: str, usable: bool = False) -> Accepted | Refused | Routed:
+    def fail(
+        self: AttachDecider, message: Attach, role: str, usable: bool = False
+    ) -> AttachAccepted | AttachRefused | AttachRouted:
         if message.address == address:
             raise LookupError(address)
         return decide(self, message, role, usable)
 
-    Attaching.decide = fail  # type: ignore[method-assign]
+    AttachDecider.decide = fail  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from router.config.load import load_text
 from router.control import messages
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
-from supervisor.processes.worker import Stage, Worker, WorkerCorruptError, WorkerFaultError
+from supervisor.processes.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from tests.unit.engine.ops import wire
 from tests.unit.supervisor.harness import AppliedTable, attach, configuration_text
 
@@ -48,8 +48,8 @@ class CoreWithReplicas:
             self.take(index, everything=True)
 
     def begin(self, index, generation):
-        worker = Worker(index, generation)
-        worker.stage = Stage.STARTING
+        worker = WorkerProcess(index, generation)
+        worker.stage = WorkerStage.STARTING
         self.core.workers[index] = worker
         self.replicas[index] = Replica(worker)
         self.core.subscribed(worker)
@@ -277,7 +277,7 @@ def test_new_worker_serves_after_its_own_delta(router):
     router.kill(2)
     router.settle()
     worker = router.core.workers[2]
-    assert (worker.generation, worker.stage) == (2, Stage.SERVING)
+    assert (worker.generation, worker.stage) == (2, WorkerStage.SERVING)
     router.kill(2)
     router.flush()
     router.take(0, everything=True)

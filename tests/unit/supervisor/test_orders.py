@@ -11,7 +11,7 @@ import pytest
 from router.control.messages import MESSAGES_A_PART, Control, Gone, Order
 from router.control.ops import AddressGone, LaterOp, Op
 from supervisor.processes.epochs import Epochs
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.service import Supervisor
 
 
@@ -31,36 +31,36 @@ def channels() -> RecordingChannels:
 
 
 @pytest.fixture
-def worker() -> Worker:
-    made = Worker(0, 1)
-    made.stage = Stage.LIVE
+def worker() -> WorkerProcess:
+    made = WorkerProcess(0, 1)
+    made.stage = WorkerStage.LIVE
     return made
 
 
-def send(channels: RecordingChannels, worker: Worker) -> list[tuple[list[int], list[bytes]]]:
+def send(channels: RecordingChannels, worker: WorkerProcess) -> list[tuple[list[int], list[bytes]]]:
     supervisor: Any = SimpleNamespace(_channels=channels)
     Supervisor._send_orders(supervisor, worker)
     sent, channels.parts = channels.parts, []
     return sent
 
 
-def fill(worker: Worker, orders: int, own: int) -> None:
+def fill(worker: WorkerProcess, orders: int, own: int) -> None:
     worker.outbox += [Gone(number) for number in range(orders)]
     worker.sends.extend((Control(1000 + number), b"%d" % number) for number in range(own))
 
 
-def test_empty_outbox_sends_nothing(channels: RecordingChannels, worker: Worker) -> None:
+def test_empty_outbox_sends_nothing(channels: RecordingChannels, worker: WorkerProcess) -> None:
     assert send(channels, worker) == []
 
 
-def test_orders_and_sends_share_one_frame(channels: RecordingChannels, worker: Worker) -> None:
+def test_orders_and_sends_share_one_frame(channels: RecordingChannels, worker: WorkerProcess) -> None:
     fill(worker, 2, 2)
     assert send(channels, worker) == [([0, 1, 1000, 1001], [b"0", b"1"])]
     assert (worker.outbox, list(worker.sends)) == ([], [])
 
 
 @pytest.mark.parametrize("orders", [0, 1, MESSAGES_A_PART - 1, MESSAGES_A_PART, 2 * MESSAGES_A_PART + 1])
-def test_order_frames_are_bounded(channels: RecordingChannels, worker: Worker, orders: int) -> None:
+def test_order_frames_are_bounded(channels: RecordingChannels, worker: WorkerProcess, orders: int) -> None:
     fill(worker, orders, MESSAGES_A_PART + 2)
     parts = send(channels, worker)
     assert all(len(messages) == MESSAGES_A_PART for messages, _ in parts[:-1])
@@ -70,8 +70,8 @@ def test_order_frames_are_bounded(channels: RecordingChannels, worker: Worker, o
         assert octets == [b"%d" % (number - 1000) for number in messages if number >= 1000]
 
 
-def test_starting_worker_gets_orders_alone(channels: RecordingChannels, worker: Worker) -> None:
-    worker.stage = Stage.STARTING
+def test_starting_worker_gets_orders_alone(channels: RecordingChannels, worker: WorkerProcess) -> None:
+    worker.stage = WorkerStage.STARTING
     fill(worker, 1, 1)
     assert send(channels, worker) == [([0], [])]
     assert len(worker.sends) == 1
@@ -87,7 +87,7 @@ def test_unawaited_epoch_is_acknowledged_later() -> None:
         _lag=SimpleNamespace(published=lambda epoch: None),
         _pool=SimpleNamespace(watch=lambda: None),
     )
-    epochs.when_all(2, "answer")
+    epochs.hold_for_all(2, "answer")
     Supervisor._publish(supervisor, 2, [AddressGone(1)])
     Supervisor._publish(supervisor, 3, [AddressGone(2)])
     assert published == [(2, [AddressGone(1)]), (3, [AddressGone(2), LaterOp()])]

@@ -20,7 +20,7 @@ from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.core import Core
 from supervisor.processes.epochs import Epochs
-from supervisor.processes.worker import Worker, WorkerFaultError
+from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes, RawHandler, Subsystem
 from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, ReconfigurableRouter
 from tests.unit.supervisor.test_core import CoreWithReplicas
@@ -70,10 +70,10 @@ class Banners(Subsystem):
     def connection_closed(self, connection: RegisteredConnection) -> None:
         self.calls.append(("closed", connection.number))
 
-    def link_dropped(self, worker: Worker, link: RegisteredLink) -> None:
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         self.calls.append(("dropped", worker.index, link.name))
 
-    def worker_lost(self, worker: Worker) -> None:
+    def worker_lost(self, worker: WorkerProcess) -> None:
         self.calls.append(("lost", worker.index))
 
     def work(self) -> bool:
@@ -145,7 +145,7 @@ class Greeter(Subsystem):
     def __init__(self) -> None:
         self.received: list[tuple[int, str | bytes]] = []
 
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(Log, lambda worker, message: self.received.append((worker.index, message.text)))
 
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:
@@ -155,7 +155,7 @@ class Greeter(Subsystem):
 def test_subsystem_handles_its_messages() -> None:
     core = Core(AddressTable(1), Epochs(), Events(), lambda number: None)
     core.events.add(greeter := Greeter())
-    worker = Worker(0, 1)
+    worker = WorkerProcess(0, 1)
     core.receive(worker, Log("SERVER", "info", "hi"))
     core.receive(worker, Local("key", 1), b"octets")
     assert greeter.received == [(0, "hi"), (0, b"octets")]
@@ -216,7 +216,7 @@ def test_management_shows_live_attributes_of_subsystem(router: CoreWithReplicas)
 
 
 class _MessageSubsystem(Subsystem):
-    def messages(self, handlers: Handlers[Worker]) -> None:
+    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
         handlers.on(Attach, lambda worker, message: None)
 
 

@@ -252,7 +252,7 @@ def test_documented_control_messages_decode_as_stated(name: str) -> None:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_documented_messages_match_encoder(name: str) -> None:
     node, sent, tail = WRITTEN[name]
-    assert (annotations.own_start(node) + tail).hex() == MESSAGES[name].hex()
+    assert (annotations.originated_head(node) + tail).hex() == MESSAGES[name].hex()
     assert messages.decode(annotations.read(MESSAGES[name]).tail()) == sent
     assert [code for code, _ in sections(MESSAGES[name])] == [0x70, 0x72, 0x73, 0x74, 0x77]
 

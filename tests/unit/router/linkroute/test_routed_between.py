@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.linkroutes.pairs import ROUNDS
+from supervisor.linkroutes.pairs import MOST_UNANSWERED
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, source, target, terminus
 from tests.peer.types import Described, Int, Map, Symbol, UByte, ULong
@@ -281,10 +281,10 @@ def test_link_without_matching_route_is_refused(routed_network):
 def test_looping_link_is_refused(routed_network):
     first, second = routed_network.neighbour("B", False), routed_network.neighbour("C", False)
     routed_network.announce(second, 2, "Cqueue")
-    for number in range(ROUNDS + 1):
+    for number in range(MOST_UNANSWERED + 1):
         first.attach(number)
         refused = first.heard("detach")
-        assert len(refused) == (number == ROUNDS)
+        assert len(refused) == (number == MOST_UNANSWERED)
     assert refused[0].error.value[0] == "qd:no-route-to-dest"
     first.attach(number + 1, name="another")
     assert first.heard("detach") == []

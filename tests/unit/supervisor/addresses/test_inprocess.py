@@ -14,7 +14,7 @@ from supervisor.addresses.inprocess import (
 )
 from supervisor.addresses.table import AddressTable
 from supervisor.addresses.testhooks import echo
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 from tests.peer import message
 
 KEY = "M0inner"
@@ -26,9 +26,9 @@ class InProcessWithWorkers:
 
     def __init__(self, workers=3):
         self.table = AddressTable(100)
-        self.workers = {index: Worker(index, 1) for index in range(workers)}
+        self.workers = {index: WorkerProcess(index, 1) for index in range(workers)}
         for worker in self.workers.values():
-            worker.stage = Stage.SERVING
+            worker.stage = WorkerStage.SERVING
         self.changes = 0
         self.process = InProcessAddresses(self.table, self.workers, self.table.records.get, Log(QUIET), self.change)
         self.taken: list[LocalMessage] = []
@@ -142,8 +142,8 @@ def test_messages_of_lost_worker_are_handled_without_answer(inner):
     """The messages were accepted. The successor of the worker gets no `taken` for them."""
     dead = inner.workers[0]
     inner.receive(0, 1, b"x")
-    dead.stage = Stage.DEAD
-    inner.workers[0] = Worker(0, 2)
+    dead.stage = WorkerStage.DEAD
+    inner.workers[0] = WorkerProcess(0, 2)
     inner.work()
     assert [taken.octets for taken in inner.taken] == [b"x"]
     assert dead.outbox == inner.workers[0].outbox == []
@@ -161,7 +161,7 @@ def test_message_is_sent_by_worker_with_consumer(inner, requested, chosen):
     assert inner.changes == 1
 
 
-@pytest.mark.parametrize("stage", [Stage.DEAD, Stage.STARTING, Stage.FORKING])
+@pytest.mark.parametrize("stage", [WorkerStage.DEAD, WorkerStage.STARTING, WorkerStage.FORKING])
 def test_live_worker_is_chosen_for_sending(inner, stage):
     inner.consumer("M0temp", 1)
     inner.workers[1].stage = stage

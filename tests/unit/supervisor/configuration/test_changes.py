@@ -288,7 +288,7 @@ def listener(router, name):
 
 def test_silent_name_server_delays_only_its_change(run, monkeypatch):
     monkeypatch.setattr("supervisor.runtime.host_names.RESOLVE_SECONDS", 0.2)
-    monkeypatch.setattr("supervisor.listeners.listening.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("supervisor.listeners.runtime_listeners.RETRY_AFTER", 0.01)
     reader, writer = os.pipe()
     answers: list[bool] = []
 
@@ -318,7 +318,7 @@ def test_silent_name_server_delays_only_its_change(run, monkeypatch):
 
 
 def test_unopened_listener_is_retried(run, monkeypatch):
-    monkeypatch.setattr("supervisor.listeners.listening.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("supervisor.listeners.runtime_listeners.RETRY_AFTER", 0.01)
 
     async def scenario(router):
         tries = []

@@ -29,7 +29,7 @@ from supervisor.edge.messages import (
     taken,
     tracking,
 )
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 from tests.unit.supervisor.harness import attach
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
@@ -71,7 +71,7 @@ class _SilentInitiator:
 
 
 def open_interior(
-    core: RouterCore, worker: Worker, config: ConnectorConfig, name: str, **properties: Any
+    core: RouterCore, worker: WorkerProcess, config: ConnectorConfig, name: str, **properties: Any
 ) -> RegisteredConnection:
     """Open a connection to an interior router."""
     profile, _ = core.profiles.add(config)
@@ -95,8 +95,8 @@ class EdgeRouter:
         self._found: dict[int, list[int]] = {}  # answers collected for the first of these messages
         self.answered: list[int] = []  # links whose attach has been answered, by number
         self.core = RouterCore(self.configuration, Log(QUIET), 4000, lambda number: None)
-        self.worker = Worker(0, 1)
-        self.worker.stage = Stage.STARTING
+        self.worker = WorkerProcess(0, 1)
+        self.worker.stage = WorkerStage.STARTING
         self.core.workers[0] = self.worker
         self.core.receive(self.worker, messages.Ready(0))
         assert self.core.uplink is not None

@@ -9,10 +9,18 @@ from router.config.entities import LinkRouteConfig
 from router.log import Log
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.containers import Containers
-from supervisor.linkroutes.local import LinkRoutes
+from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.linkroutes.remote import RemoteLinkRoutes
-from supervisor.linkroutes.targets import NextHop, Targets
-from supervisor.links.attach import ANONYMOUS, NO_COORDINATOR, NO_ROUTE, WRONG_ROLE, Attaching, Refused, Routed
+from supervisor.linkroutes.targets import LinkNextHop, LinkTargets
+from supervisor.links.attach import (
+    ANONYMOUS,
+    NO_COORDINATOR,
+    NO_ROUTE,
+    WRONG_ROLE,
+    AttachDecider,
+    AttachRefused,
+    AttachRouted,
+)
 from tests.unit.supervisor.harness import attach
 
 
@@ -53,9 +61,9 @@ class FakeTargetNetwork:
 class RoutedLinkRouter:
     def __init__(self) -> None:
         self.network = FakeTargetNetwork()
-        self.local = LinkRoutes(Containers(), Log())
-        targets: Any = Targets("A", self.local, self.network, self.network.end)
-        self.attaching = Attaching("A", "interior", AddressSettings([], "balanced"), AddressTable(100), targets)
+        self.local = LocalLinkRoutes(Containers(), Log())
+        targets: Any = LinkTargets("A", self.local, self.network, self.network.end)
+        self.attaching = AttachDecider("A", "interior", AddressSettings([], "balanced"), AddressTable(100), targets)
 
     def announce(self, key: str, *routers: int) -> None:
         for index in routers:
@@ -76,7 +84,7 @@ class RoutedLinkRouter:
     def next_hop(self, address: str | None, conn: int = 1, **more: Any) -> tuple[int, list[str]]:
         """Return the connection and the route of a link to another router."""
         decision = self.decide(address, conn, **more)
-        assert isinstance(decision, Routed), decision
+        assert isinstance(decision, AttachRouted), decision
         assert decision.hop is not None
         return decision.connection.number, decision.hop.route
 
@@ -172,7 +180,7 @@ def test_links_of_other_routers_are_forwarded(router):
     assert connection in (30, 31), "either connection to C"
     assert trace == ["C", "A"]
     router.serve("lr", broker)
-    assert router.decide("lr.a", 20) == Routed(broker, None, "", "")  # type: ignore[arg-type]
+    assert router.decide("lr.a", 20) == AttachRouted(broker, None, "", "")  # type: ignore[arg-type]
 
 
 def test_links_keep_route_of_first_router(router):
@@ -198,7 +206,7 @@ def test_routed_links_do_not_loop(router):
 def test_routers_of_1_19_get_their_own_hop(router):
     router.announce("Clr", 1)
     router.network.ours = False
-    assert router.decide("lr.a").hop == NextHop(False, ["B", "A"])
+    assert router.decide("lr.a").hop == LinkNextHop(False, ["B", "A"])
 
 
 def test_attaches_of_routers_need_link_route(router):
@@ -214,7 +222,7 @@ def test_coordinators_and_dynamic_nodes_are_routed(router):
     router.announce("Clr", 1)
     assert router.next_hop(None, coordinator=True, tenant="acme.com/") == (20, ["B", "A"])
     assert router.next_hop(None, dynamic=True, dynamic_address="lr.new") == (20, ["B", "A"])
-    assert isinstance(router.decide(None, dynamic=True, dynamic_address="other"), Refused)
+    assert isinstance(router.decide(None, dynamic=True, dynamic_address="other"), AttachRefused)
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -17,8 +17,8 @@ from supervisor.links.attach import (
     TOO_MANY_PEERS,
     WRONG_LINK,
     WRONG_ROLE,
-    Accepted,
-    Attaching,
+    AttachAccepted,
+    AttachDecider,
 )
 from tests.unit.supervisor.harness import attach
 
@@ -36,14 +36,14 @@ SETTINGS = [
 class TableWithDecisions:
     def __init__(self, mode="standalone", default="balanced", limit=1000):
         self.table = AddressTable(limit)
-        self.attaching = Attaching("QDR", mode, AddressSettings(SETTINGS, default), self.table)
+        self.attaching = AttachDecider("QDR", mode, AddressSettings(SETTINGS, default), self.table)
 
     def decide(self, direction, address, role="normal", **more):
         return self.attaching.decide(attach(1, direction, address, **more), role)
 
     def key(self, direction, address, **more):
         decision = self.decide(direction, address, **more)
-        assert isinstance(decision, Accepted), decision
+        assert isinstance(decision, AttachAccepted), decision
         assert decision.record is not None
         return decision.record.key
 
@@ -59,7 +59,7 @@ def caps(*symbols, array=False):
 
 @pytest.mark.parametrize("address", [None, ""])
 def test_attach_without_address_is_anonymous(router, address):
-    assert router.decide("in", address) == Accepted(None)
+    assert router.decide("in", address) == AttachAccepted(None)
     assert router.decide("out", address) is NO_ROUTE
 
 
@@ -68,14 +68,14 @@ def test_attach_without_address_is_anonymous(router, address):
 def test_router_capabilities_are_forbidden(router, direction, capability):
     assert router.decide(direction, "a", caps=caps(capability)) is FORBIDDEN
     assert router.decide(direction, None, caps=caps(capability)) is FORBIDDEN
-    assert isinstance(router.decide(direction, "a", caps=caps(capability, array=True)), Accepted)
+    assert isinstance(router.decide(direction, "a", caps=caps(capability, array=True)), AttachAccepted)
     assert FORBIDDEN == ("qd:forbidden", "Connectivity to the node is forbidden")
 
 
 def test_clients_at_router_listener_are_refused(router):
     assert router.decide("in", None, role="inter-router") is WRONG_ROLE
     assert router.decide("out", "a", role="inter-router") is WRONG_ROLE
-    assert isinstance(router.decide("out", "a", role="edge"), Accepted)
+    assert isinstance(router.decide("out", "a", role="edge"), AttachAccepted)
 
 
 def test_links_of_other_edge_router_are_limited():
@@ -91,7 +91,7 @@ def test_links_of_other_edge_router_are_limited():
     downlink = decide("out", "F", caps=caps("qd.router-edge-downlink"))
     assert (downlink.record.key, downlink.link_type) == ("HF", "edge-downlink")
     assert decide("in", "_$qd.edge_heartbeat").service == "heartbeat"
-    assert decide("in", None) == Accepted(None), "for streams"
+    assert decide("in", None) == AttachAccepted(None), "for streams"
     for direction, address, more in (
         ("in", "a", {}),
         ("in", None, {"coordinator": True}),
@@ -114,7 +114,7 @@ def test_edge_routers_per_address_are_bounded():
         record = router.decide("out", "a", role="inter-edge").record
         router.table.add_consumer(record, 0, number, 1, 10, ConsumerEdge(7, 1, f"mark{number}"))
     assert router.decide("out", "a", role="inter-edge") is TOO_MANY_PEERS
-    assert isinstance(router.decide("out", "a"), Accepted), "clients are not limited"
+    assert isinstance(router.decide("out", "a"), AttachAccepted), "clients are not limited"
 
 
 def test_coordinator_attach_is_refused():
@@ -192,7 +192,7 @@ def test_unavailable_address_is_not_found(router, direction):
     everything = TableWithDecisions(default="unavailable")
     assert everything.decide(direction, "a") is NOT_FOUND
     assert everything.decide(direction, "_local/a") is NOT_FOUND
-    assert isinstance(everything.decide(direction, "closest/a"), Accepted)
+    assert isinstance(everything.decide(direction, "closest/a"), AttachAccepted)
 
 
 def test_known_address_is_bound_despite_settings(router):
@@ -261,7 +261,7 @@ def test_tenant_prefixes_address(router):
 def test_full_table_refuses_new_addresses():
     router = TableWithDecisions(limit=3)
     for name in "ab":
-        assert isinstance(router.decide("in", name), Accepted)
+        assert isinstance(router.decide("in", name), AttachAccepted)
     assert router.decide("in", "c") is TABLE_FULL
     assert router.decide("out", None, dynamic=True) is TABLE_FULL
-    assert isinstance(router.decide("in", "a"), Accepted)
+    assert isinstance(router.decide("in", "a"), AttachAccepted)

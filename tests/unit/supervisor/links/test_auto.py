@@ -8,8 +8,8 @@ from router.config.load import load_text
 from router.control import messages
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
-from supervisor.links.auto import FIRST_RETRY, RETRY, Shown
-from supervisor.processes.worker import Stage, Worker
+from supervisor.links.auto import FIRST_RETRY, RETRY, AutoLinkStatus
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 HEAD = """router {
@@ -64,8 +64,8 @@ class AutoLinkRouter:
     def __init__(self, text):
         self.configuration = load_text("router.conf", HEAD + text)
         self.core = RouterCore(self.configuration, Log(QUIET), 40, lambda number: None)
-        self.worker = Worker(0, 1)
-        self.worker.stage = Stage.STARTING
+        self.worker = WorkerProcess(0, 1)
+        self.worker.stage = WorkerStage.STARTING
         self.core.workers[0] = self.worker
         self.core.receive(self.worker, messages.Ready(0))
         self.clock = ManualTimers()
@@ -135,7 +135,7 @@ def take_links(router):
 
 
 def test_auto_link_without_container_is_inactive_and_holds_address(router):
-    assert router.shown("out") == router.shown("in") == Shown(None, "inactive", None)
+    assert router.shown("out") == router.shown("in") == AutoLinkStatus(None, "inactive", None)
     assert sorted(router.keys()) == ["M0q", "M1q"]
     router.auto_links.replace([])
     router.take_orders()
@@ -146,15 +146,15 @@ def test_auto_link_becomes_active_and_bound(router):
     router.open()
     requested = take_links(router)
     assert (requested["out"].address, requested["in"].address) == ("q", "there")
-    assert router.shown("out") == Shown(None, "attaching", None)
+    assert router.shown("out") == AutoLinkStatus(None, "attaching", None)
     links = {direction: router.begin(message) for direction, message in requested.items()}
-    assert router.shown("out") == Shown(requested["out"].ref, "attaching", None)
+    assert router.shown("out") == AutoLinkStatus(requested["out"].ref, "attaching", None)
     for direction in ("out", "in"):
         router.answer(requested[direction], links[direction])
         (answer,) = router.take_orders()
         assert (type(answer), answer.link) == (messages.Attached, links[direction])
         assert (answer.phase, answer.to) == ((0, None) if direction == "out" else (1, "q"))
-    assert router.shown("out") == Shown(requested["out"].ref, "active", None)
+    assert router.shown("out") == AutoLinkStatus(requested["out"].ref, "active", None)
     assert router.core.table.records["M0q"].consumers
     assert router.core.table.records["M1q"].producers == 1
 
@@ -176,23 +176,23 @@ def test_retries_wait_two_seconds_then_five(router):
     requested = take_links(router)["out"]
     for wait in (FIRST_RETRY, RETRY, RETRY):
         router.detach(requested, router.begin(requested), "amqp:not-found", "no queue")
-        assert router.shown("out") == Shown(None, "failed", "no queue")
+        assert router.shown("out") == AutoLinkStatus(None, "failed", "no queue")
         router.take_orders()
         router.clock.advance(wait - 0.01)
         assert take_links(router) == {}
         router.clock.advance(0.02)
         name, requested = requested.name, take_links(router)["out"]
         assert requested.name != name
-        assert router.shown("out") == Shown(None, "attaching", "no queue")
+        assert router.shown("out") == AutoLinkStatus(None, "attaching", "no queue")
     router.answer(requested, router.begin(requested))
-    assert router.shown("out") == Shown(requested.ref, "active", None)
+    assert router.shown("out") == AutoLinkStatus(requested.ref, "active", None)
 
 
 def test_worker_without_room_fails_auto_link(router):
     router.open()
     requested = take_links(router)["out"]
     router.core.receive(router.worker, messages.Unlinked(requested.conn, requested.ref, "no room"))
-    assert router.shown("out") == Shown(None, "failed", "no room")
+    assert router.shown("out") == AutoLinkStatus(None, "failed", "no room")
     router.clock.advance(FIRST_RETRY)
     assert "out" in take_links(router)
 
@@ -204,7 +204,7 @@ def test_lost_connection_makes_auto_link_inactive(router):
     link = router.begin(requested["in"])
     router.answer(requested["in"], link)
     router.close(number)
-    assert router.shown("out") == router.shown("in") == Shown(None, "inactive", None)
+    assert router.shown("out") == router.shown("in") == AutoLinkStatus(None, "inactive", None)
     assert router.clock.waiting == 0
     router.take_orders()
     assert router.core.table.records["M1q"].producers == 0
@@ -243,9 +243,9 @@ def test_matching_containers_get_one_link_each(router):
     ]
     links = [router.begin(message) for message in requested]
     router.answer(requested[1], links[1])
-    assert router.shown("in") == Shown(requested[1].ref, "active", None)
+    assert router.shown("in") == AutoLinkStatus(requested[1].ref, "active", None)
     router.close(first)
-    assert router.shown("in") == Shown(requested[2].ref, "attaching", None)
+    assert router.shown("in") == AutoLinkStatus(requested[2].ref, "attaching", None)
 
 
 def test_new_auto_link_with_open_container_attaches_at_once():

@@ -17,7 +17,7 @@ from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore, add_services
 from supervisor.connections.connections import ConnectionEnd
 from supervisor.listeners.acceptor import Listener, ListenError
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.runtime.host_names import Resolver, look_up
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 
@@ -58,8 +58,8 @@ class AcceptorWithWorkers:
         self.port = self.acceptor.listeners[0].sockets[0].getsockname()[1]
 
     def worker(self, index):
-        worker = Worker(index, 1)
-        worker.stage = Stage.SERVING
+        worker = WorkerProcess(index, 1)
+        worker.stage = WorkerStage.SERVING
         worker.handover, self.far[index] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         worker.handover.setblocking(False)
         self.far[index].setblocking(False)
@@ -376,7 +376,7 @@ def test_connection_without_worker_is_closed_at_shutdown():
         reader, _ = await setup.connect()
         await until(lambda: setup.core.connections.count == 1)
         setup.acceptor.close()
-        worker.stage = Stage.DEAD
+        worker.stage = WorkerStage.DEAD
         setup.acceptor.withdraw(worker)
         worker.untaken.close()
         setup.far[0].close()

@@ -12,7 +12,7 @@ from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners import affinity
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.placement import Placements
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 
 LISTENER = load_text("x.conf", "router {\n}\nlistener {\n  name: in\n}\n").listeners[0]
 
@@ -24,9 +24,9 @@ class AffinityWorkers:
     """Workers, and clients that are accepted by the worker with the fewest connections."""
 
     def __init__(self, workers=2, most=100):
-        self.workers = {index: Worker(index, 1) for index in range(workers)}
+        self.workers = {index: WorkerProcess(index, 1) for index in range(workers)}
         for worker in self.workers.values():
-            worker.stage = Stage.SERVING
+            worker.stage = WorkerStage.SERVING
             worker.handover = PRESENT
         self.affinity = Affinity(self.workers, Placements(), most)
         self.numbers = itertools.count(1)

@@ -5,10 +5,19 @@ import time
 
 import pytest
 
-from supervisor.listeners import pace
-from supervisor.listeners.pace import AT_ONCE, CROWD, FEW_PARTS, LONG_WAIT, LULL, PARTS, Pace, waiting
+from supervisor.listeners import accept_rate
+from supervisor.listeners.accept_rate import (
+    AT_ONCE,
+    BURST_CONNECTIONS,
+    BURST_PAUSE,
+    LONG_BURST_DIVISOR,
+    LONG_WAIT,
+    TIME_DIVISOR,
+    AcceptRateLimiter,
+    accept_queue_length,
+)
 
-MANY = CROWD + 1
+MANY = BURST_CONNECTIONS + 1
 MOST = 64
 COST = 0.0002  # seconds of work for each connection
 
@@ -20,7 +29,7 @@ class PacedBurst:
         self.now = 1000.0
         self.worked = 5.0
         self.active = active
-        self.pace = Pace(lambda: self.active, cores, lambda: self.now, lambda: self.worked)
+        self.pace = AcceptRateLimiter(lambda: self.active, cores, lambda: self.now, lambda: self.worked)
 
     def take(self, seconds: float) -> int:
         """Return the number of connections accepted in that time."""
@@ -38,14 +47,14 @@ def test_burst_gets_small_share_then_more(cores: int, more: int) -> None:
     burst = PacedBurst(max(2, cores))
     parts = [burst.take(LONG_WAIT) * COST / LONG_WAIT for _ in range(3)]
     assert parts == [
-        pytest.approx(more / PARTS, rel=0.1),
-        pytest.approx(min(1.0, more / FEW_PARTS), rel=0.1),
+        pytest.approx(more / TIME_DIVISOR, rel=0.1),
+        pytest.approx(min(1.0, more / LONG_BURST_DIVISOR), rel=0.1),
         pytest.approx(1.0, rel=0.1),
     ]
 
 
 def test_burst_with_many_cores_is_not_paced() -> None:
-    burst = PacedBurst(2 * PARTS)
+    burst = PacedBurst(2 * TIME_DIVISOR)
     assert burst.take(1.0) * COST == pytest.approx(1.0, rel=0.1)
 
 
@@ -58,14 +67,14 @@ def test_small_queue_is_not_paced() -> None:
     burst = PacedBurst()
     while burst.pace.room(MANY, MOST):
         burst.worked += AT_ONCE * COST
-    assert burst.pace.room(CROWD, MOST) == MOST
+    assert burst.pace.room(BURST_CONNECTIONS, MOST) == MOST
 
 
 def test_later_burst_starts_with_small_share() -> None:
     burst = PacedBurst()
     burst.take(3 * LONG_WAIT)
-    burst.now += 2 * LULL
-    assert burst.take(LONG_WAIT) * COST / LONG_WAIT == pytest.approx(1 / PARTS, rel=0.1)
+    burst.now += 2 * BURST_PAUSE
+    assert burst.take(LONG_WAIT) * COST / LONG_WAIT == pytest.approx(1 / TIME_DIVISOR, rel=0.1)
 
 
 def test_unrelated_work_delays_burst_for_bounded_time() -> None:
@@ -74,20 +83,20 @@ def test_unrelated_work_delays_burst_for_bounded_time() -> None:
     burst.worked += 60.0
     burst.now += 0.001
     assert burst.pace.room(MANY, MOST) == 0
-    assert burst.pace.rest() <= pace.MOST_OWED * PARTS
+    assert burst.pace.rest() <= accept_rate.MOST_OVERDRAWN_WORK * TIME_DIVISOR
 
 
 def test_accept_queue_of_socket_is_counted() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=16) as opened:
-        assert waiting(opened) == 0
+        assert accept_queue_length(opened) == 0
         clients = [socket.create_connection(opened.getsockname()) for _ in range(3)]
         try:
             deadline = time.monotonic() + 10
-            while waiting(opened) < len(clients) and time.monotonic() < deadline:
+            while accept_queue_length(opened) < len(clients) and time.monotonic() < deadline:
                 pass
-            assert waiting(opened) == len(clients)
+            assert accept_queue_length(opened) == len(clients)
             opened.accept()[0].close()
-            assert waiting(opened) == len(clients) - 1
+            assert accept_queue_length(opened) == len(clients) - 1
         finally:
             for client in clients:
                 client.close()

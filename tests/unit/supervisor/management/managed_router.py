@@ -20,7 +20,7 @@ from supervisor.configuration.live import LiveConfiguration
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners.acceptor import Acceptor
 from supervisor.management.agent import Agent
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.runtime.host_names import Resolver
 from tests.peer import message
 from tests.peer.management import PREFIX, ManagementReply
@@ -86,9 +86,9 @@ class ManagedRouter:
         self.log = Log(log)
         self.configuration = load_text("router.conf", text)
         self.core = RouterCore(self.configuration, self.log, 64, self.region.reset_address)
-        self.workers = [Worker(index, 1) for index in range(WORKERS)]
+        self.workers = [WorkerProcess(index, 1) for index in range(WORKERS)]
         for worker in self.workers:
-            worker.stage = Stage.SERVING
+            worker.stage = WorkerStage.SERVING
             self.core.workers[worker.index] = worker
             self.core.epochs.join(worker.index, 0)
             set_worker(self.region, worker.index, generation=1)

@@ -5,7 +5,7 @@ import pytest
 from router.config.schema import SCHEMA
 from router.policy.management import ALL, OPERATE, READ, UNLIMITED, ManagementRights
 from supervisor.management import operations
-from supervisor.management.access import needed, permit
+from supervisor.management.access import permit, required_role
 from supervisor.management.request import Request
 from supervisor.management.response import FORBIDDEN, StatusError
 
@@ -21,7 +21,7 @@ def test_operations_need_their_role():
     known = {*operations.OPERATIONS, "RELOAD", "TRACE"}
     known |= {name for each in SCHEMA.types.values() for name in each.operations}
     for operation in known:
-        found = needed(operation, f"{SCHEMA.prefix}.management")
+        found = required_role(operation, f"{SCHEMA.prefix}.management")
         assert found == (READ if operation in READING else OPERATE if operation in OPERATING else ALL), operation
 
 
@@ -31,7 +31,7 @@ def test_changes_need_all_rights_unless_temporary(entity_type):
     operated = {"connection": {"UPDATE"}, "log": {"UPDATE"}, "router.connection.linkRoute": link_routes}
     short = entity_type.removeprefix(f"{SCHEMA.prefix}.")
     for operation in ("CREATE", "UPDATE", "DELETE"):
-        assert needed(operation, entity_type) == (OPERATE if operation in operated.get(short, ()) else ALL)
+        assert required_role(operation, entity_type) == (OPERATE if operation in operated.get(short, ()) else ALL)
 
 
 @pytest.mark.parametrize("entity_type", ["vhost", "policy"])

@@ -7,8 +7,8 @@ from proton import Message
 
 from router.amqp import codec
 from supervisor.management import values
+from supervisor.management.query_rows import MOST_VALUES, QueryRows, count
 from supervisor.management.response import StatusError
-from supervisor.management.sheet import MOST_VALUES, Sheet, count
 from tests.peer.management import PREFIX
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 
@@ -27,7 +27,7 @@ def decoded(body: bytes) -> Any:
 
 def query_answer(rows: list[list[bytes]], *, paged: bool = False, listed: bool = False, offset: int = 0):
     names = [f"name{number}" for number in range(len(rows[0]))]
-    sheet = Sheet(names, paged=paged, listed=listed)
+    sheet = QueryRows(names, paged=paged, listed=listed)
     for row in rows:
         if not sheet.add(row):
             break

@@ -12,13 +12,13 @@ from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.network.adapter import ADDRESSES_AN_EPOCH, Routers
 from supervisor.network.protocol.outputs import (
+    EngineLogLine,
+    EngineSend,
     KeysChanged,
-    LogLine,
     PathChanged,
     RadiusChanged,
     RouterAdded,
     RouterRemoved,
-    Send,
     Unreachable,
 )
 from supervisor.processes.epochs import Epochs
@@ -37,8 +37,8 @@ class FakeProtocolEngine:
 
     def __init__(self) -> None:
         self.changes: list[Any] = []
-        self.sends: list[Send] = []
-        self.lines: list[LogLine] = []
+        self.sends: list[EngineSend] = []
+        self.lines: list[EngineLogLine] = []
         self.announcements: list[tuple[Any, ...]] = []
 
     def deadline(self) -> float:
@@ -48,11 +48,11 @@ class FakeProtocolEngine:
         taken, self.changes = self.changes, []
         return taken
 
-    def take_sends(self) -> list[Send]:
+    def take_sends(self) -> list[EngineSend]:
         taken, self.sends = self.sends, []
         return taken
 
-    def take_log(self) -> list[LogLine]:
+    def take_log(self) -> list[EngineLogLine]:
         taken, self.lines = self.lines, []
         return taken
 
@@ -332,8 +332,8 @@ def test_router_internal_addresses_are_not_announced(network, key):
 
 
 def test_engine_messages_and_log_lines_are_forwarded(network):
-    network.engine.sends = [Send(4, b"x")]
-    network.engine.lines = [LogLine("ROUTER_LS", 16, "text")]
+    network.engine.sends = [EngineSend(4, b"x")]
+    network.engine.lines = [EngineLogLine("ROUTER_LS", 16, "text")]
     network.step()
     assert network.sent == [(4, b"x")]
     assert network.log.recent(1)[0].text == "text"
@@ -341,7 +341,7 @@ def test_engine_messages_and_log_lines_are_forwarded(network):
 
 def test_messages_wait_for_second_of_instance(network):
     assert 0 < network.routers.instance - time.time() <= 1
-    network.engine.sends = [Send(4, b"x")]
+    network.engine.sends = [EngineSend(4, b"x")]
     network.routers.step(time.monotonic() - 2.0)
     assert network.engine.sends
     assert network.routers.deadline >= time.monotonic() - 1

@@ -15,10 +15,10 @@ from router.policy.decisions import CONNECTION_TEXT, LINK_TEXT, RESOURCE_LIMIT, 
 from router.policy.rules import Vhosts
 from supervisor.connections.admission import Admit
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.policy.denials import LOGGED_A_SECOND, MOST_KINDS, OTHER, Denials, Kind
+from supervisor.policy.denials import LOGGED_A_SECOND, MOST_KINDS, OTHER, DenialKind, Denials
 from supervisor.policy.grant import OpenFacts
 from supervisor.policy.policy import DENIED, limits
-from supervisor.policy.stats import MOST_GONE, Places
+from supervisor.policy.stats import MOST_GONE, ConnectionsByKey
 from tests.unit.supervisor.harness import attach
 from tests.unit.supervisor.management.managed_router import QUIET, ManagedRouter
 
@@ -248,7 +248,7 @@ def test_links_are_allowed_and_denied():
     assert (policy_router.stats()["senderDenied"], policy_router.stats()["receiverDenied"]) == (1, 1)
     (row,) = policy_router.router.query("policy")
     assert (row["linksDenied"], row["totalDenials"]) == (2, 2)
-    assert policy_router.policy.denials.counts == {Kind("v", "g", "target"): 1, Kind("v", "g", "source"): 1}
+    assert policy_router.policy.denials.counts == {DenialKind("v", "g", "target"): 1, DenialKind("v", "g", "source"): 1}
 
 
 def test_link_limits_apply():
@@ -528,7 +528,7 @@ def test_denial_lines_of_one_kind_are_limited():
     router = ManagedRouter(log=LOG_POLICY)
     now = [100.0]
     denials = Denials(router.log, lambda: now[0])
-    kind = Kind("v", "g", "target")
+    kind = DenialKind("v", "g", "target")
 
     def lines() -> list[str]:
         return [entry.text for entry in router.log.recent() if entry.module == "POLICY"]
@@ -536,7 +536,7 @@ def test_denial_lines_of_one_kind_are_limited():
     assert denials.deadline == float("inf")
     for number in range(LOGGED_A_SECOND + 5):
         denials.add(kind, f"line {number}")
-    denials.add(Kind("w", "g", "target"), "another kind")
+    denials.add(DenialKind("w", "g", "target"), "another kind")
     assert len(lines()) == LOGGED_A_SECOND + 1
     assert denials.counts[kind] == LOGGED_A_SECOND + 5
     assert denials.deadline == 101.0
@@ -552,21 +552,24 @@ def test_denial_lines_of_one_kind_are_limited():
 def test_denial_kinds_are_limited():
     denials = Denials(ManagedRouter(log=QUIET).log)
     for number in range(MOST_KINDS + 5):
-        denials.add(Kind(f"v{number}", "g", "target"))
-    denials.add(Kind("v1", "g", "target"))
+        denials.add(DenialKind(f"v{number}", "g", "target"))
+    denials.add(DenialKind("v1", "g", "target"))
     assert len(denials.counts) == MOST_KINDS + 1
-    assert (denials.counts[Kind("v1", "g", "target")], denials.counts[Kind(OTHER, OTHER, "target")]) == (2, 5)
+    assert (denials.counts[DenialKind("v1", "g", "target")], denials.counts[DenialKind(OTHER, OTHER, "target")]) == (
+        2,
+        5,
+    )
 
 
 def test_disabled_log_lines_are_not_limited():
     denials = Denials(ManagedRouter(log=QUIET).log)
-    denials.add(Kind("v", "g", "target"), "x")
-    assert denials.counts == {Kind("v", "g", "target"): 1}
+    denials.add(DenialKind("v", "g", "target"), "x")
+    assert denials.counts == {DenialKind("v", "g", "target"): 1}
     assert denials.deadline == float("inf")
 
 
 def test_closed_places_are_dropped_eventually():
-    places = Places()
+    places = ConnectionsByKey()
     for number in range(MOST_GONE + 3):
         places.enter(f"h{number}", number, f"h{number}:1")
         places.leave(f"h{number}", number)

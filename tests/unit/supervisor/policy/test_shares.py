@@ -4,7 +4,7 @@ import pytest
 
 from router.config.entities import SharedLimits
 from router.interworker.region import MAX_QUOTAS, Region
-from supervisor.policy.shares import VHOST, Bound, Share, Shares
+from supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
 
 RATE = SharedLimits(messages_per_second=5)
 
@@ -17,8 +17,8 @@ def region():
 
 
 def test_links_and_addresses_count_until_detached():
-    share = Share()
-    bound = Bound(share, SharedLimits(links=3, addresses=2))
+    share = SharedUsage()
+    bound = LimitedUsage(share, SharedLimits(links=3, addresses=2))
     share.attach(True, "a")
     share.attach(False, "a")
     assert (share.links, share.senders, dict(share.addresses)) == (2, 1, {"a": 2})
@@ -36,14 +36,14 @@ def test_links_and_addresses_count_until_detached():
 
 
 def test_share_without_limits_has_room():
-    share = Share()
+    share = SharedUsage()
     for number in range(10):
         share.attach(False, str(number))
-    assert Bound(share, SharedLimits()).full("x") is None
+    assert LimitedUsage(share, SharedLimits()).full("x") is None
 
 
 def test_quota_slot_is_taken_when_limit_needs_it(region):
-    shares = Shares(pytest.fail)
+    shares = SharedUsages(pytest.fail)
     shares.connect(region)
     assert shares.bound("v", VHOST, SharedLimits(links=1)).scope is None
     bound = shares.bound("v", VHOST, RATE)
@@ -56,7 +56,7 @@ def test_quota_slot_is_taken_when_limit_needs_it(region):
 
 
 def test_quota_slot_is_released_with_vhost_and_group(region):
-    shares = Shares(pytest.fail)
+    shares = SharedUsages(pytest.fail)
     shares.connect(region)
     used = shares.bound("v", VHOST, RATE)
     used.share.connections = 1
@@ -73,7 +73,7 @@ def test_quota_slot_is_released_with_vhost_and_group(region):
 
 def test_missing_quota_slot_is_reported(region):
     refused: list[str] = []
-    shares = Shares(refused.append)
+    shares = SharedUsages(refused.append)
     shares.connect(region)
     for number in range(MAX_QUOTAS):
         assert shares.bound("v", str(number), RATE).scope is not None
@@ -82,7 +82,7 @@ def test_missing_quota_slot_is_reported(region):
 
 
 def test_shares_without_shared_memory_measure_nothing():
-    shares = Shares(pytest.fail)
+    shares = SharedUsages(pytest.fail)
     bound = shares.bound("v", VHOST, RATE)
     assert bound.scope is None
     assert bound.share.shown()["octets"] is None

@@ -10,7 +10,7 @@ import pytest
 from router.control.codec import decode_orders, encode
 from router.control.framing import Frames, pack
 from router.control.messages import Ack, Gone, Order
-from supervisor.processes.channels import MESSAGES_A_WAKE, Channels, make_keys
+from supervisor.processes.channels import MESSAGES_A_WAKE, WorkerChannels, make_keys
 from supervisor.processes.private_directory import PrivateDirectory
 from tests.unit.supervisor.harness import PATIENCE
 from tests.unit.supervisor.listeners.test_acceptor import until
@@ -27,7 +27,7 @@ class ChannelsWithWorkers:
         self.refused: list[tuple[bytes, str]] = []
         self.to_send: list[tuple[bytes, int]] = []
         self.directory = PrivateDirectory()
-        self.channels = Channels(
+        self.channels = WorkerChannels(
             asyncio.get_running_loop(), str(self.directory.path), make_keys(), receive=self.receive,
             subscribed=lambda topic: None, refuse=lambda *refused: self.refused.append(refused), flush=self.flush,
         )  # fmt: skip

@@ -14,8 +14,8 @@ from router.control.handover import ForkAnswer, ForkRequest
 from router.interworker.region import Region
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
-from supervisor.processes.pool import Pool
-from supervisor.processes.worker import Stage
+from supervisor.processes.pool import WorkerPool
+from supervisor.processes.worker import WorkerStage
 from supervisor.processes.zygote import MAX_MESSAGE, SOCKETS, Zygote
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import until
@@ -36,7 +36,7 @@ class PoolWithFakeZygote:
         self.fatal: list[str] = []
         self.pages: list[tuple[object, int, socket.socket]] = []
         self.moved: list[tuple[object, ...]] = []
-        self.pool = Pool(
+        self.pool = WorkerPool(
             asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log, self.eventfds,
             changed=lambda: None, connect=lambda identity, opened: opened.close(), disconnect=lambda identity: None,
             fatal=self.fatal.append, withdraw=lambda worker: None, recovered=lambda worker: None,
@@ -117,7 +117,7 @@ def test_request_to_busy_zygote_is_repeated(run):
                 count += 1
         except BlockingIOError:
             setup.pool.start(0)
-        assert setup.stage() is Stage.DEAD
+        assert setup.stage() is WorkerStage.DEAD
         (error,) = setup.errors()
         assert error.startswith("Worker 0 cannot be started: Resource temporarily unavailable")
         for _ in range(count):
@@ -126,7 +126,7 @@ def test_request_to_busy_zygote_is_repeated(run):
         while setup.next_request() is not None:  # requests of further attempts
             pass
         pid = setup.answer()
-        await until(lambda: setup.stage() is Stage.STARTING)
+        await until(lambda: setup.stage() is WorkerStage.STARTING)
         assert setup.core.workers[0].pid == pid, "the answer goes to the requested worker"
 
     run(scenario)
@@ -156,6 +156,6 @@ def test_silent_zygote_is_logged(run, monkeypatch):
         assert "has not answered" in setup.errors()[0]
         monkeypatch.setattr(supervisor.processes.pool, "START_DEADLINE", 60)
         setup.answer()
-        await until(lambda: setup.stage() is Stage.STARTING)
+        await until(lambda: setup.stage() is WorkerStage.STARTING)
 
     run(scenario)

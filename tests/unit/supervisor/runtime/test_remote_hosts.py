@@ -2,11 +2,11 @@
 
 import pytest
 
-from supervisor.runtime.remote_hosts import HostShares, remote_host
+from supervisor.runtime.remote_hosts import HostCounts, remote_host
 
 
 def test_host_share_is_bounded():
-    shares = HostShares(5, 2)
+    shares = HostCounts(5, 2)
     assert [shares.take("10.0.0.1") for _ in range(3)] == [True, True, False]
     assert [shares.take(f"10.0.0.{number}") for number in range(2, 6)] == [True, True, True, False]
     shares.give_back("10.0.0.1")
@@ -17,7 +17,7 @@ def test_host_share_is_bounded():
 
 
 def test_host_without_shares_is_forgotten():
-    shares = HostShares(5, 2)
+    shares = HostCounts(5, 2)
     for number in range(100):
         shares.take(f"10.0.0.{number}")
         shares.give_back(f"10.0.0.{number}")

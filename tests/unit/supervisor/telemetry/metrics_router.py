@@ -18,9 +18,9 @@ from router.testing.interworker import claim_link, set_address
 from supervisor.addresses.record import AddressRecord
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.processes.worker import Stage, Worker
-from supervisor.telemetry.collect import Collector, Snapshot
-from supervisor.telemetry.families import Builder, HttpCounts
+from supervisor.processes.worker import WorkerProcess, WorkerStage
+from supervisor.telemetry.collect import MetricsCollector, MetricsSnapshot
+from supervisor.telemetry.families import HttpCounts, MetricsBuilder
 from supervisor.telemetry.health import Health, Lag, ListenerState
 from supervisor.telemetry.page import render
 from tests.unit.supervisor.harness import attach, configuration_text
@@ -43,14 +43,14 @@ class MetricsRouter:
         self.draining = False
         self.health = Health(self.core, self.lag, lambda: self.states, lambda: self.draining)
         self.pauses = 0
-        self.collector = Collector(self.core, self.region, self.counters, self._pause)
-        self.builder = Builder(
+        self.collector = MetricsCollector(self.core, self.region, self.counters, self._pause)
+        self.builder = MetricsBuilder(
             self.configuration.router, "0.0", self.core, self.region, self.health, lambda: HttpCounts({}, {}, 0, 0.0)
         )
         self._slots = itertools.count()
         for index in range(workers):
-            worker = self.core.workers[index] = Worker(index, 1)
-            worker.stage = Stage.SERVING
+            worker = self.core.workers[index] = WorkerProcess(index, 1)
+            worker.stage = WorkerStage.SERVING
             self.core.epochs.join(index, 0)
         self.settle()
 
@@ -98,7 +98,7 @@ class MetricsRouter:
         """Set counters of an address in a worker."""
         set_address(self.region, worker, self.record(address).id, **fields)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         return asyncio.run(self.collector.collect())
 
     def pauses_of_a_page(self) -> int:

@@ -6,8 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.processes.worker import Stage
-from supervisor.telemetry.health import LAG_STEP, LIVE_WITHOUT_WORKERS, READY_LAG, Check, Health, Lag, ListenerState
+from supervisor.processes.worker import WorkerStage
+from supervisor.telemetry.health import (
+    LAG_STEP,
+    LIVE_WITHOUT_WORKERS,
+    READY_LAG,
+    Health,
+    HealthCheckResult,
+    Lag,
+    ListenerState,
+)
 from tests.unit.supervisor.adjustable_clock import AdjustableClock
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter
 
@@ -21,7 +29,7 @@ def health(router: MetricsRouter, clock: Callable[[], float], *states: ListenerS
     return Health(router.core, router.lag, lambda: states, lambda: draining, clock)
 
 
-def failed(checks: list[Check]) -> list[Check]:
+def failed(checks: list[HealthCheckResult]) -> list[HealthCheckResult]:
     return [check for check in checks if not check.passed]
 
 
@@ -39,18 +47,18 @@ def test_healthy_router_passes_all_checks(router: MetricsRouter, clock: Adjustab
 @pytest.mark.parametrize(
     ("stage", "reason"),
     [
-        (Stage.FORKING, "1 of 2 serve: worker 1 is being started"),
-        (Stage.STARTING, "1 of 2 serve: worker 1 is starting"),
-        (Stage.LIVE, "1 of 2 serve: worker 1 is about to serve"),
-        (Stage.DEAD, "1 of 2 serve: worker 1 has crashed and is being replaced"),
+        (WorkerStage.FORKING, "1 of 2 serve: worker 1 is being started"),
+        (WorkerStage.STARTING, "1 of 2 serve: worker 1 is starting"),
+        (WorkerStage.LIVE, "1 of 2 serve: worker 1 is about to serve"),
+        (WorkerStage.DEAD, "1 of 2 serve: worker 1 has crashed and is being replaced"),
     ],
 )
 def test_worker_that_does_not_serve_fails_readiness(
-    router: MetricsRouter, clock: AdjustableClock, stage: Stage, reason: str
+    router: MetricsRouter, clock: AdjustableClock, stage: WorkerStage, reason: str
 ) -> None:
     router.core.workers[1].stage = stage
     checked = health(router, clock)
-    assert failed(checked.readiness()) == [Check("workers", False, reason)]
+    assert failed(checked.readiness()) == [HealthCheckResult("workers", False, reason)]
     assert failed(checked.liveness()) == []
 
 
@@ -61,12 +69,14 @@ def test_router_without_workers_is_not_ready(router: MetricsRouter, clock: Adjus
 
 def test_closed_listener_fails_readiness(router: MetricsRouter, clock: AdjustableClock) -> None:
     checked = health(router, clock, listening(up=False))
-    assert failed(checked.readiness()) == [Check("listener amqp", False, "0.0.0.0:5672 takes no connections")]
+    assert failed(checked.readiness()) == [
+        HealthCheckResult("listener amqp", False, "0.0.0.0:5672 takes no connections")
+    ]
 
 
 def test_shutdown_fails_readiness(router: MetricsRouter, clock: AdjustableClock) -> None:
     checked = health(router, clock, draining=True)
-    assert failed(checked.readiness()) == [Check("running", False, "the router is shutting down")]
+    assert failed(checked.readiness()) == [HealthCheckResult("running", False, "the router is shutting down")]
     assert failed(checked.liveness()) == []
 
 
@@ -74,15 +84,17 @@ def test_liveness_fails_after_long_time_without_workers(router: MetricsRouter, c
     checked = health(router, clock)
     clock.now += 10 * LIVE_WITHOUT_WORKERS  # no check in the meantime
     for worker in router.core.workers.values():
-        worker.stage = Stage.DEAD
+        worker.stage = WorkerStage.DEAD
     assert failed(checked.liveness()) == []
     clock.now += LIVE_WITHOUT_WORKERS - 1
     assert failed(checked.liveness()) == []
     clock.now += 1
-    assert failed(checked.liveness()) == [Check("workers", False, "no worker has served for 60 of 60 seconds")]
-    router.core.workers[0].stage = Stage.SERVING
+    assert failed(checked.liveness()) == [
+        HealthCheckResult("workers", False, "no worker has served for 60 of 60 seconds")
+    ]
+    router.core.workers[0].stage = WorkerStage.SERVING
     assert failed(checked.liveness()) == []
-    router.core.workers[0].stage = Stage.DEAD
+    router.core.workers[0].stage = WorkerStage.DEAD
     assert failed(checked.liveness()) == []  # the time starts again
 
 
@@ -96,7 +108,7 @@ def test_worker_behind_with_table_fails_readiness(router: MetricsRouter, clock: 
     clock.now += READY_LAG - LAG_STEP
     assert failed(checked.readiness()) == []
     clock.now += 2 * LAG_STEP
-    assert failed(checked.readiness()) == [Check("table", False, f"epoch {delta[0]} waits for 2 seconds")]
+    assert failed(checked.readiness()) == [HealthCheckResult("table", False, f"epoch {delta[0]} waits for 2 seconds")]
     router.core.epochs.acknowledge(0, delta[0])
     assert len(failed(checked.readiness())) == 1
     router.core.epochs.acknowledge(1, delta[0])

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.interworker.layout import DROP_NAMES
 from router.testing.interworker import claim_link, set_worker
 from supervisor.connections.connections import RegisteredLink
-from supervisor.policy.denials import Kind
+from supervisor.policy.denials import DenialKind
 from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, GROUPS, Definition
 from supervisor.telemetry.collect import SHOWN_ADDRESSES, SLICE
 from supervisor.telemetry.families import bounds
@@ -43,7 +43,7 @@ def test_metrics_page_matches_catalogue(router: MetricsRouter) -> None:
 
 def test_policy_refusals_are_counted(router: MetricsRouter) -> None:
     router.core.connections.denied += 2
-    router.core.policy.denials.add(Kind("v", "g", "target"), count=3)
+    router.core.policy.denials.add(DenialKind("v", "g", "target"), count=3)
     page = router.page()
     assert value(page, "sluice_policy_denied_total", vhost="v", group="g", reason="target") == 3
     assert value(page, "sluice_policy_denied_total", vhost="", group="", reason="router_connections") == 2

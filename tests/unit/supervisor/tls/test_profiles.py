@@ -41,7 +41,7 @@ class TlsProfilesOnTable:
         self.waker = Waker()
         self.tls = TlsProfiles(self.table, self.epochs, self.waker, self.log)
         self.replaced: list[str] = []
-        self.tls.when_replaced(lambda config, epoch: self.replaced.append(config.name))
+        self.tls.on_credentials_replaced(lambda config, epoch: self.replaced.append(config.name))
 
     async def load(self):
         self.waker.connect(asyncio.get_running_loop(), lambda: None)
@@ -219,7 +219,7 @@ def test_expiring_certificate_is_logged(authority, monkeypatch):
         for days in (334, 336, 340, 358, 363, 364, 366, 367):
             monkeypatch.setattr(time, "time", lambda days=days: now + days * DAY)
             before = len(setup.lines())
-            setup.tls.look_at_expiry("p")
+            setup.tls.check_expiry("p")
             warnings.append(setup.lines()[before:])
         expires, gone = "sslProfile 'p': the certificate expires in", "sslProfile 'p': the certificate has expired"
         assert warnings == [

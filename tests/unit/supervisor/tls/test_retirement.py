@@ -42,7 +42,7 @@ class RetirementOnClock:
         connections: Any = self
         self.replaced: Any = None
         waker: Any = SimpleNamespace(later=self.later, wake=lambda: None)
-        profiles: Any = SimpleNamespace(when_replaced=lambda call: setattr(self, "replaced", call))
+        profiles: Any = SimpleNamespace(on_credentials_replaced=lambda call: setattr(self, "replaced", call))
         log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=0)}))
         workers: Any = {0: self.worker}
         self.retirement = Retirement(profiles, connections, workers, waker, log)

@@ -4,8 +4,8 @@ import asyncio
 import socket
 
 from router.config.load import load_text
-from supervisor.web import guard
-from supervisor.web.guard import Gate, Guard
+from supervisor.web import connection_limits
+from supervisor.web.connection_limits import HttpConnection, HttpConnectionLimiter
 from tests.unit.supervisor.harness import configuration_text
 
 LISTENER = load_text("router.conf", configuration_text()).listeners[0]
@@ -17,7 +17,7 @@ class AnsweringProtocol(asyncio.Protocol):
     """Protocol that answers each request, in place of the HTTP library."""
 
     def __init__(self, gate, host="127.0.0.1"):
-        self.guard = Guard(gate, LISTENER, lambda: self, lambda transport, octets: False, host)
+        self.guard = HttpConnection(gate, LISTENER, lambda: self, lambda transport, octets: False, host)
 
     def connection_made(self, transport):
         self.transport = transport
@@ -29,11 +29,11 @@ class AnsweringProtocol(asyncio.Protocol):
 
 
 def test_unread_answer_makes_room_for_new_connection(monkeypatch):
-    monkeypatch.setattr(guard, "MAX_CONNECTIONS", PLACES)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", PLACES)
 
     async def scenario():
         loop = asyncio.get_running_loop()
-        gate = Gate(loop)
+        gate = HttpConnectionLimiter(loop)
         server = await loop.create_server(lambda: AnsweringProtocol(gate).guard, "127.0.0.1", 0)
         address = server.sockets[0].getsockname()
         silent = []
@@ -85,17 +85,17 @@ class NullTransport(asyncio.Transport):
 
 def connect_from(gate, address):
     transport = NullTransport()
-    one = Guard(gate, LISTENER, asyncio.Protocol, lambda transport, octets: False, address)
+    one = HttpConnection(gate, LISTENER, asyncio.Protocol, lambda transport, octets: False, address)
     one.connection_made(transport)
     return one, transport
 
 
 def test_host_at_its_share_replaces_own_connection():
     async def scenario():
-        gate = Gate(asyncio.get_running_loop())
+        gate = HttpConnectionLimiter(asyncio.get_running_loop())
         other = connect_from(gate, "127.0.0.2")
-        many = [connect_from(gate, "127.0.0.1") for _ in range(guard.MOST_OF_HOST + 5)]
-        assert [transport.closed for _, transport in many] == [True] * 5 + [False] * guard.MOST_OF_HOST
+        many = [connect_from(gate, "127.0.0.1") for _ in range(connection_limits.MOST_OF_HOST + 5)]
+        assert [transport.closed for _, transport in many] == [True] * 5 + [False] * connection_limits.MOST_OF_HOST
         assert not other[1].closed
         assert gate.refused["host"] == 5
         for each, _ in many[5:]:
@@ -109,10 +109,10 @@ def test_host_at_its_share_replaces_own_connection():
 
 
 def test_host_with_most_connections_makes_room(monkeypatch):
-    monkeypatch.setattr(guard, "MAX_CONNECTIONS", PLACES)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", PLACES)
 
     async def scenario():
-        gate = Gate(asyncio.get_running_loop())
+        gate = HttpConnectionLimiter(asyncio.get_running_loop())
         one = connect_from(gate, "127.0.0.2")  # the oldest
         many = [connect_from(gate, "127.0.0.1") for _ in range(PLACES - 1)]
         others = [connect_from(gate, f"127.0.0.{number}") for number in range(3, 5)]
@@ -125,8 +125,8 @@ def test_host_with_most_connections_makes_room(monkeypatch):
 
 def test_ipv6_network_counts_as_one_host():
     async def scenario():
-        gate = Gate(asyncio.get_running_loop())
-        many = [connect_from(gate, f"2001:db8::{number:x}") for number in range(guard.MOST_OF_HOST + 1)]
+        gate = HttpConnectionLimiter(asyncio.get_running_loop())
+        many = [connect_from(gate, f"2001:db8::{number:x}") for number in range(connection_limits.MOST_OF_HOST + 1)]
         assert many[0][1].closed
         gate.abort_all()
 

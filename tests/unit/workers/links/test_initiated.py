@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import router.testing.engine as engine
-from supervisor.links.attach import NO_LINK_ROUTE, TABLE_FULL, Accepted
-from supervisor.links.initiated import Wanted
+from supervisor.links.attach import NO_LINK_ROUTE, TABLE_FULL, AttachAccepted
+from supervisor.links.initiated import InitiatedLinkOptions
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
 from tests.peer.types import Array, Described, Symbol, ULong
 from tests.unit.engine.host import InProcessRouter, configuration
@@ -39,7 +39,7 @@ class RecordingLinkOwner:
             return None
         table, settings = self.router.core.table, self.router.core.settings
         record = table.open_mobile(self.address, 0, settings.current.lookup(self.address))
-        return Accepted(record, to=self.address, fallback=self.fallback)
+        return AttachAccepted(record, to=self.address, fallback=self.fallback)
 
     def ended(self, reason):
         self.calls.append(("ended", reason))
@@ -94,8 +94,8 @@ def test_early_sender_matches_documented_octets(router, container, monkeypatch):
     monkeypatch.setattr("supervisor.links.initiated.make_name", lambda: "qdlink.qSzVa9-LfJ4M3pE")
     request_link(router, container, "in")
     container.feed(begin(0, 0))
-    wanted = Wanted(address="plant", capability=NO_LINK_ROUTE, use="messages")
-    router.core.initiated_links.attach_wanted(container.known, True, wanted, RecordingLinkOwner(router, "plant"))
+    wanted = InitiatedLinkOptions(address="plant", capability=NO_LINK_ROUTE, use="messages")
+    router.core.initiated_links.attach_with_options(container.known, True, wanted, RecordingLinkOwner(router, "plant"))
     router.settle()
     expected = """
     0000007e 02000000 005312 c0710e

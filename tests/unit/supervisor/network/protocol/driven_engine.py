@@ -6,8 +6,8 @@ from supervisor.network.protocol import annotations, messages
 from supervisor.network.protocol.engine import Engine
 from supervisor.network.protocol.messages import Message
 from supervisor.network.protocol.nodes import node_id
-from supervisor.network.protocol.outputs import Change, LogLine, PathChanged
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.outputs import Change, EngineLogLine, PathChanged
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 
 class SentMessage(NamedTuple):
@@ -24,14 +24,14 @@ class DrivenEngine:
     """Protocol engine of router `me`, instance 100, with everything that it has sent, changed and logged."""
 
     def __init__(
-        self, me: str = "A", timers: Timers | None = None, limits: Limits | None = None, process: int = 0
+        self, me: str = "A", timers: Timers | None = None, limits: ProtocolLimits | None = None, process: int = 0
     ) -> None:
         self.me = me
         self.now = 1000.0
         self.engine = Engine(me, 100, timers or Timers(), self.now, limits, process=process)
         self.sent: list[SentMessage] = []
         self.changes: list[Change] = []
-        self.log: list[LogLine] = []
+        self.log: list[EngineLogLine] = []
         self.octets: list[tuple[int, bytes]] = []
         self.settle()
 
@@ -74,7 +74,7 @@ class DrivenEngine:
     def receive(self, link: int, tail: bytes, path: str | list[str] = "B") -> None:
         """Pass a message from a peer to the engine. `path`: the routers that it has passed, its origin first."""
         path = [path] if isinstance(path, str) else path
-        octets = annotations.own_start(node_id(path[0])) + tail
+        octets = annotations.originated_head(node_id(path[0])) + tail
         for router in path[1:]:
             octets = annotations.relayed(annotations.read(octets), node_id(router))
         self.engine.receive(link, octets, self.now)

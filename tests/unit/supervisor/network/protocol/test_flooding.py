@@ -4,9 +4,9 @@ import pytest
 
 from router.amqp import codec
 from supervisor.network.protocol import messages
-from supervisor.network.protocol.annotations import own_start
+from supervisor.network.protocol.annotations import originated_head
 from supervisor.network.protocol.nodes import node_id
-from supervisor.network.protocol.timers import Limits
+from supervisor.network.protocol.timers import ProtocolLimits
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
@@ -120,9 +120,9 @@ def test_annotation_to_decides_destination() -> None:
         b"",
         b"\0\x53\x70\x45",
         b"nonsense",
-        own_start(node_id("B")),
-        own_start(node_id("B")) + RA[:-3],
-        own_start(node_id("B")) + messages.encode_hello("B", 1, []).replace(b"HELLO", b"LSUUU")[:-9],
+        originated_head(node_id("B")),
+        originated_head(node_id("B")) + RA[:-3],
+        originated_head(node_id("B")) + messages.encode_hello("B", 1, []).replace(b"HELLO", b"LSUUU")[:-9],
     ],
 )
 def test_malformed_message_is_dropped_and_logged(octets: bytes) -> None:
@@ -134,7 +134,7 @@ def test_malformed_message_is_dropped_and_logged(octets: bytes) -> None:
 
 
 def test_oversized_messages_and_unknown_versions_are_refused() -> None:
-    a = DrivenEngine(limits=Limits(message_octets=1000))
+    a = DrivenEngine(limits=ProtocolLimits(message_octets=1000))
     a.neighbour(1)
     a.clear()
     a.receive(1, messages.encode_mobile_change("B", 1, dict.fromkeys(map(str, range(500)), 1), []), "B")

@@ -8,7 +8,7 @@ from loadtests.network.world import Mirror
 from supervisor.network.protocol import annotations, messages
 from supervisor.network.protocol.engine import Engine
 from supervisor.network.protocol.nodes import node_id
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 IDS = st.sampled_from(["A", "B", "C", "D", "E", "F", "G", "H"])
 NUMBERS = st.integers(-2, 6) | st.sampled_from([2**31, 2**63 - 1, -(2**63)])
@@ -70,7 +70,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, min_size=5, max_size=60))
 def test_arbitrary_sequence_keeps_engine_consistent(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     now = 100.0
-    engine = Engine("A", 5, Timers(), now, Limits(routers=6, routers_beside_1_19=4, neighbours=3, keys=5))
+    engine = Engine("A", 5, Timers(), now, ProtocolLimits(routers=6, routers_beside_1_19=4, neighbours=3, keys=5))
     mirror = Mirror()
     links: set[int] = set()
 
@@ -99,7 +99,7 @@ def test_arbitrary_sequence_keeps_engine_consistent(steps: list[tuple]) -> None:
                 engine.link_down(link, now)
                 links.discard(link)
             case ("receive", link, path, tail):
-                octets = annotations.own_start(node_id(path[0])) + tail
+                octets = annotations.originated_head(node_id(path[0])) + tail
                 for router in path[1:]:
                     octets = annotations.relayed(annotations.read(octets), node_id(router))
                 engine.receive(link, octets, now)

@@ -11,7 +11,7 @@ from supervisor.network.protocol.messages import (
     Summary,
 )
 from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RadiusChanged, RouterRemoved, Unreachable
-from supervisor.network.protocol.timers import Limits
+from supervisor.network.protocol.timers import ProtocolLimits
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
@@ -280,7 +280,7 @@ def test_earlier_instance_of_reachable_router_is_accepted() -> None:
 
 
 def test_link_state_with_too_many_neighbours_is_ignored() -> None:
-    a = DrivenEngine(limits=Limits(neighbours=3))
+    a = DrivenEngine(limits=ProtocolLimits(neighbours=3))
     a.neighbour(1)
     a.link_state(1, "B", 1, dict.fromkeys("ACDE", 1))
     assert [row.id for row in a.engine.routers()] == ["A", "B"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from router.amqp import codec
 from supervisor.network.protocol import annotations, messages
-from supervisor.network.protocol.annotations import MessageError
+from supervisor.network.protocol.annotations import ControlMessageError
 from supervisor.network.protocol.messages import (
     Advertisement,
     Hello,
@@ -91,7 +91,7 @@ EXPECTED: dict[str, tuple[bytes, str, Message, bytes]] = {
 @pytest.mark.parametrize("name", VECTORS)
 def test_captured_messages_are_encoded_octet_for_octet(name: str) -> None:
     node, _, _, tail = EXPECTED[name]
-    assert (annotations.own_start(node) + tail).hex() == VECTORS[name].hex()
+    assert (annotations.originated_head(node) + tail).hex() == VECTORS[name].hex()
 
 
 @pytest.mark.parametrize("name", VECTORS)
@@ -161,7 +161,7 @@ def test_missing_annotations_are_accepted() -> None:
         envelope = annotations.read(before + tail)
         assert (envelope.ingress, envelope.trace_count, envelope.tail()) == (None, 0, tail)
         assert messages.address(before + tail, envelope.tail_at) == "amqp:/_topo/0/all/qdrouter"
-        assert annotations.relayed(envelope, A) == before + annotations.own_start(A)[13:] + tail
+        assert annotations.relayed(envelope, A) == before + annotations.originated_head(A)[13:] + tail
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_missing_annotations_are_accepted() -> None:
     ],
 )
 def test_malformed_bodies_are_refused(opcode: object, body: object) -> None:
-    with pytest.raises(MessageError, match=r"\w"):
+    with pytest.raises(ControlMessageError, match=r"\w"):
         messages.decode(tail_of(opcode, body))
 
 
@@ -210,7 +210,7 @@ def test_unknown_opcode_is_no_error() -> None:
 
 
 def test_binary_id_is_refused() -> None:
-    with pytest.raises(MessageError, match="id is not a string"):
+    with pytest.raises(ControlMessageError, match="id is not a string"):
         messages.decode(tail_of("LSR", {"id": "X"}).replace(b"\xa1\x01X", b"\xa0\x01X"))
 
 
@@ -229,7 +229,7 @@ def test_mismatched_hints_are_ignored() -> None:
 def test_relayed_message_matches_dispatch_octets() -> None:
     """The message is the RA of X3, relayed by X1 (16.6)."""
     tail = messages.encode_advertisement("X3", 5, 1, 0)
-    envelope = annotations.read(annotations.own_start(codec.encode_string("0/X3")) + tail)
+    envelope = annotations.read(annotations.originated_head(codec.encode_string("0/X3")) + tail)
     expected = bytes.fromhex(
         "005370d0000000050000000142005372c13804a310782d6f70742d71642e696e6772657373a104302f5833"
         "a30e782d6f70742d71642e7472616365c00d02a104302f5833a104302f5831"
@@ -260,8 +260,8 @@ def test_user_annotations_precede_router_annotations() -> None:
 
 
 def test_long_trace_uses_larger_list_and_map() -> None:
-    message = annotations.own_start(A) + VECTORS["ra"][-100:]
-    message = annotations.own_start(A) + messages.encode_hello("A", 1, [])
+    message = annotations.originated_head(A) + VECTORS["ra"][-100:]
+    message = annotations.originated_head(A) + messages.encode_hello("A", 1, [])
     for number in range(400):
         message = annotations.relayed(annotations.read(message), codec.encode_string(f"0/R{number}"))
     envelope = annotations.read(message)
@@ -275,7 +275,7 @@ def test_long_trace_uses_larger_list_and_map() -> None:
 
 @pytest.mark.parametrize("key", ["x-opt-qd.ingress", "x-opt-qd.to", "x-opt-qd.trace"])
 def test_router_annotations_of_wrong_type_are_refused(key: str) -> None:
-    with pytest.raises(MessageError):
+    with pytest.raises(ControlMessageError):
         annotations.read(b"\0\x53\x72" + codec.encode_map([codec.encode_symbol(key), codec.encode_symbol("0/A")]))
 
 
@@ -289,7 +289,7 @@ def read_all(octets: bytes) -> None:
         envelope.trace_ids()
         messages.address(octets, envelope.tail_at)
         messages.decode(envelope.tail())
-    except MessageError:
+    except ControlMessageError:
         return
     # A message that has been read can be relayed, and reads the same afterwards.
     again = annotations.read(annotations.relayed(envelope, B))

@@ -4,7 +4,7 @@ from router.log import ERROR, WARNING
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.messages import Advertisement, MobileChange, MobileRequest, MobileState, Summary
 from supervisor.network.protocol.outputs import KeysChanged
-from supervisor.network.protocol.timers import Limits
+from supervisor.network.protocol.timers import ProtocolLimits
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
@@ -165,7 +165,7 @@ def test_unknown_routers_have_no_addresses() -> None:
 
 
 def test_keys_are_limited_over_all_routers() -> None:
-    a = DrivenEngine(limits=Limits(keys=3))
+    a = DrivenEngine(limits=ProtocolLimits(keys=3))
     a.neighbour(1)
     a.neighbour(2, "C")
     receive_change(a, 1, ["M0a", "M0b"])
@@ -198,7 +198,7 @@ def keys_of_40_octets(count: int) -> list[str]:
 
 
 def test_large_change_is_announced_in_consecutive_parts() -> None:
-    a = DrivenEngine(limits=Limits(part_octets=400))
+    a = DrivenEngine(limits=ProtocolLimits(part_octets=400))
     a.neighbour(1)
     keys = keys_of_40_octets(25)
     for key in keys:
@@ -227,7 +227,7 @@ def test_large_change_is_announced_in_consecutive_parts() -> None:
 
 
 def with_small_parts() -> DrivenEngine:
-    a = DrivenEngine(limits=Limits(part_octets=400))
+    a = DrivenEngine(limits=ProtocolLimits(part_octets=400))
     a.neighbour(1, ours=True)
     a.neighbour(2, "C", ours=True)
     a.run(0.5)
@@ -299,7 +299,7 @@ def test_state_arriving_in_parts_is_not_requested() -> None:
 
 
 def test_parts_beyond_key_limit_are_ignored() -> None:
-    a = DrivenEngine(limits=Limits(keys=20))
+    a = DrivenEngine(limits=ProtocolLimits(keys=20))
     a.neighbour(1, ours=True)
     keys = keys_of_40_octets(100)
     for number in range(10):
@@ -311,7 +311,7 @@ def test_parts_beyond_key_limit_are_ignored() -> None:
 
 
 def test_addresses_beyond_one_message_for_dispatch_are_logged() -> None:
-    a = DrivenEngine(limits=Limits(message_octets=200_000))
+    a = DrivenEngine(limits=ProtocolLimits(message_octets=200_000))
     a.neighbour(1)
     keys = [f"M0{number}" + 990 * "x" for number in range(200)]
     for key in keys:
@@ -329,7 +329,7 @@ def test_addresses_beyond_one_message_for_dispatch_are_logged() -> None:
 
 
 def test_long_address_is_ignored() -> None:
-    a = DrivenEngine(limits=Limits(key_octets=40))
+    a = DrivenEngine(limits=ProtocolLimits(key_octets=40))
     a.neighbour(1)
     long, wide = "M0" + 39 * "x", "M0" + 13 * "€"
     receive_change(a, 1, ["M0a", long, wide, "M0" + 38 * "x"])

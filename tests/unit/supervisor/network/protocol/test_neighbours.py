@@ -13,7 +13,7 @@ from supervisor.network.protocol.messages import (
     Summary,
 )
 from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, RouterAdded, Unreachable
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
@@ -368,7 +368,7 @@ def test_restart_is_no_flap() -> None:
 
 
 def test_dispatch_neighbours_learn_of_limited_routers() -> None:
-    a = DrivenEngine(limits=Limits(routers_beside_1_19=4))
+    a = DrivenEngine(limits=ProtocolLimits(routers_beside_1_19=4))
     a.neighbour(1)
     a.neighbour(2, "Z", ours=True)
     a.neighbour(3, "C", ours=True)
@@ -399,7 +399,7 @@ def test_dispatch_neighbours_learn_of_limited_routers() -> None:
 
 def test_long_router_id_is_ignored() -> None:
     """All received ids appear in the HELLOs of this router."""
-    a = DrivenEngine(limits=Limits(id_octets=100))
+    a = DrivenEngine(limits=ProtocolLimits(id_octets=100))
     a.up(1)
     a.hello(1, "X" * 101)
     a.clear()

@@ -9,7 +9,7 @@ from supervisor.addresses.record import AddressRecord
 FIELDS: Final = len(ADDRESS_SUMS)
 
 
-class Others:
+class OtherAddresses:
     """Sum of the counters of all addresses without series of their own, including removed ones. Owner: the pages.
 
     A Prometheus counter must not decrease. Counts from before an address gets its own series therefore stay in this

@@ -16,7 +16,7 @@ from router.websocket.handshake import answer, asks
 from router.websocket.http import END, HeadError, parse_request
 from router.websocket.site import Site
 from supervisor.runtime.deadline import Deadline
-from supervisor.runtime.remote_hosts import HostShares, remote_host
+from supervisor.runtime.remote_hosts import HostCounts, remote_host
 
 MAX_CONNECTIONS: Final = 64  # limit of all HTTP listeners together
 MOST_OF_HOST: Final = 32  # limit for one host
@@ -33,22 +33,22 @@ _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class Gate:
+class HttpConnectionLimiter:
     """Count and limit of connections. Owner: the HTTP service."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.arriving: Final = HostShares(MAX_ARRIVING, MOST_ARRIVING_OF_HOST)
+        self.arriving: Final = HostCounts(MAX_ARRIVING, MOST_ARRIVING_OF_HOST)
         self.refused: dict[str, int] = dict.fromkeys(("full", "host", "slow", "large"), 0)
-        self._asking: dict[Guard, None] = {}  # guards without a complete request, in order of arrival
-        self._answering: dict[Guard, None] = {}  # guards with a request, in order of request
+        self._asking: dict[HttpConnection, None] = {}  # guards without a complete request, in order of arrival
+        self._answering: dict[HttpConnection, None] = {}  # guards with a request, in order of request
 
     @property
     def connections(self) -> int:
         """Return the number of open connections."""
         return len(self._asking) + len(self._answering)
 
-    def enter(self, guard: "Guard") -> bool:
+    def enter(self, guard: "HttpConnection") -> bool:
         """Admit a new connection, closing an idle or unread one if needed. Returns False if there is no room."""
         counts = Counter(each.host for each in (*self._asking, *self._answering))
         if counts[guard.host] >= MOST_OF_HOST:
@@ -66,18 +66,18 @@ class Gate:
         self._asking[guard] = None
         return True
 
-    def _idle(self, host: str) -> "Guard | None":
+    def _idle(self, host: str) -> "HttpConnection | None":
         """Return the connection of a host to close first, or None if all are being answered."""
         asking = next((each for each in self._asking if each.host == host), None)
         return asking or next((each for each in self._answering if each.host == host and each.unread), None)
 
-    def asked(self, guard: "Guard") -> None:
+    def asked(self, guard: "HttpConnection") -> None:
         """Move a connection to those with a request."""
         if guard in self._asking:
             del self._asking[guard]
             self._answering[guard] = None
 
-    def leave(self, guard: "Guard") -> None:
+    def leave(self, guard: "HttpConnection") -> None:
         """Remove a connection that has closed."""
         self._asking.pop(guard, None)
         self._answering.pop(guard, None)
@@ -88,12 +88,12 @@ class Gate:
             guard.abort()
 
 
-class Guard(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """HTTP connection that passes input to the library's protocol within the limits. Owner: its transport."""
 
     def __init__(
         self,
-        gate: Gate,
+        gate: HttpConnectionLimiter,
         listener: ListenerConfig,
         make: Callable[[], asyncio.Protocol],
         upgrade: Callable[[asyncio.Transport, bytes], bool],

@@ -16,19 +16,19 @@ Address = tuple[str, int]
 Then = Callable[[Address | ProxyError], None]
 
 
-class Proxies:
+class ProxiedConnections:
     """All connections that wait for their header. Owner: the event loop of the supervisor."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
-        self._waiting: set[_Waiting] = set()
+        self._waiting: set[_ProxiedConnection] = set()
 
     def wait(self, opened: socket.socket, address: Address, then: Then) -> None:
         """Read the header from a connection of the proxy at `address`. Calls `then` once, possibly at once."""
         if len(self._waiting) >= MOST_WAITING:
             then(ProxyError("too many connections wait for their header"))
             return
-        self._waiting.add(_Waiting(self._loop, opened, address, then, self._waiting.discard))
+        self._waiting.add(_ProxiedConnection(self._loop, opened, address, then, self._waiting.discard))
 
     async def client(self, opened: socket.socket, address: Address) -> Address:
         """Read the header as `wait` does, and return the client's address. Raises ProxyError."""
@@ -40,14 +40,14 @@ class Proxies:
         return result
 
 
-class _Waiting:
+class _ProxiedConnection:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         opened: socket.socket,
         address: Address,
         then: Then,
-        over: Callable[["_Waiting"], None],
+        over: Callable[["_ProxiedConnection"], None],
     ) -> None:
         self._loop: Final = loop
         self._opened: Final = opened

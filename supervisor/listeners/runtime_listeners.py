@@ -16,18 +16,18 @@ from supervisor.configuration.errors import ChangeError
 from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
 from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.processes.epochs import Epochs
-from supervisor.runtime.host_names import Answers, Found, Resolver, at_once, place
+from supervisor.runtime.host_names import AddressesByHosts, HostAddresses, Resolver, numeric_addresses, place
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Subsystem
 from supervisor.web.lazy import LazyHttp
 
 RETRY_AFTER: Final = 5.0  # seconds until a listener that could not be opened is retried
 
-_NONE: Final[Answers] = {}
+_NONE: Final[AddressesByHosts] = {}
 _Place = tuple[object, ...]
 
 
-class Listening(Subsystem):
+class RuntimeListeners(Subsystem):
     """Listeners at run time. Owner: supervisor."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Listening(Subsystem):
         if self._attempt is not None:
             self._attempt.cancel()
 
-    def gather(self, change: ConfigurationChange) -> "asyncio.Future[Answers] | None":
+    def gather(self, change: ConfigurationChange) -> "asyncio.Future[AddressesByHosts] | None":
         """Resolve the hosts of listeners that are to be opened."""
         if not change.concerns(ListenerConfig):
             return None
@@ -110,7 +110,7 @@ class Listening(Subsystem):
         return ListenerChange(self._open(), wanted).missing
 
     def _bind(
-        self, wanted: Iterable[ListenerConfig], answers: Answers, tried: Collection[_Place] | None = None
+        self, wanted: Iterable[ListenerConfig], answers: AddressesByHosts, tried: Collection[_Place] | None = None
     ) -> "ListenerChange":
         """Bind new listeners. Raises ListenError if nothing has changed.
 
@@ -124,7 +124,7 @@ class Listening(Subsystem):
             listener.share(True)
         try:
             for config in change.missing:
-                found = answers.get(place(config)) or at_once(config)
+                found = answers.get(place(config)) or numeric_addresses(config)
                 if found is None:
                     continue
                 try:
@@ -209,7 +209,7 @@ class Listening(Subsystem):
         """Announce the profile of a listener to all workers."""
         config = listener.config
         profile, epoch = self._profiles.add(config)
-        self._epochs.call_when_all(epoch, lambda: self._accept(listener, config, profile))
+        self._epochs.call_when_acknowledged(epoch, lambda: self._accept(listener, config, profile))
 
     def _accept(self, listener: Listener, config: ListenerConfig, profile: str) -> None:
         """Accept connections with a profile that all workers have acknowledged."""
@@ -273,7 +273,7 @@ class ListenerChange:
             listener.share(False)
 
 
-def _opened(config: ListenerConfig, found: Found, *, share: bool) -> Listener:
+def _opened(config: ListenerConfig, found: HostAddresses, *, share: bool) -> Listener:
     """Return a new listener in the listening state. Raises ListenError."""
     listener = Listener(config, found, share=share)
     try:

@@ -36,7 +36,7 @@ _NS_A_MS: Final = 1_000_000
 _US: Final = 1_000_000
 
 
-class Known(NamedTuple):
+class KnownLink(NamedTuple):
     """Facts that the supervisor has sent about a link."""
 
     link_id: int
@@ -44,10 +44,10 @@ class Known(NamedTuple):
     address: str | None
 
 
-UNKNOWN: Final = Known(0, 0, None)
+UNKNOWN: Final = KnownLink(0, 0, None)
 
 
-class Counting:
+class CounterReader:
     """Counters at the last reading, and facts about links and peers. Owner: the telemetry process."""
 
     def __init__(self, region: Region, boot: str) -> None:
@@ -60,21 +60,21 @@ class Counting:
         self._cpu: dict[int, tuple[float, float]] = {}  # user and system CPU seconds by pid
         self._looked = 0  # time of the last reading, CLOCK_MONOTONIC in ns
         self._began = time.time_ns() // 1000
-        self._links: dict[tuple[int, int, int], Known] = {}  # by worker, slot, generation
+        self._links: dict[tuple[int, int, int], KnownLink] = {}  # by worker, slot, generation
         # container and cost of connections to other routers, by connection number
         self._peers: dict[int, tuple[str, int]] = {}
         # Deliveries that a link took from rings but has not sent yet, as a negative number.
         self._owed: dict[tuple[int, int, int], int] = {}
 
-    def know_link(self, worker: int, slot: int, generation: int, known: Known) -> None:
+    def set_link_facts(self, worker: int, slot: int, generation: int, known: KnownLink) -> None:
         """Store the facts about the link in a slot."""
         self._links[worker, slot, generation] = known
 
-    def know_peer(self, connection: int, container: str, cost: int) -> None:
+    def set_peer(self, connection: int, container: str, cost: int) -> None:
         """Store that a connection leads to another router."""
         self._peers[connection] = container, cost
 
-    def forget_peer(self, connection: int) -> None:
+    def remove_peer(self, connection: int) -> None:
         """Remove a closed connection."""
         self._peers.pop(connection, None)
 
@@ -105,7 +105,7 @@ class Counting:
             raise ValueError("the state of another region")
         self._heads = {(producer, consumer): head for producer, consumer, head in plain["heads"]}
         self._cpu = {pid: (user, system) for pid, user, system in plain["cpu"]}
-        self._links = {(a, b, c): Known(*known) for a, b, c, *known in plain["links"]}
+        self._links = {(a, b, c): KnownLink(*known) for a, b, c, *known in plain["links"]}
         self._peers = {number: (container, cost) for number, container, cost in plain["peers"]}
         self._owed = {(a, b, c): count for a, b, c, count in plain["owed"]}
         self._looked, self._began = plain["looked"], plain["began"]
@@ -139,7 +139,7 @@ class Counting:
                 self._owed.pop(place, None)
         return rows
 
-    def _known(self, worker: int, row: "LinkRow") -> Known:
+    def _known(self, worker: int, row: "LinkRow") -> KnownLink:
         return self._links.get((worker, row[0], row[1]), UNKNOWN)
 
     def _link(self, start: Row, now: int, worker: int, row: "LinkRow") -> Row:
@@ -193,11 +193,11 @@ class Counting:
                     })  # fmt: skip
         return flows
 
-    def _sources(self, changed: Sequence[tuple[int, "LinkRow"]]) -> dict[tuple[int, str | None], Known | None]:
+    def _sources(self, changed: Sequence[tuple[int, "LinkRow"]]) -> dict[tuple[int, str | None], KnownLink | None]:
         """Return by worker and address the only link that received deliveries for the address; None if there were
         several.
         """
-        sources: dict[tuple[int, str | None], Known | None] = {}
+        sources: dict[tuple[int, str | None], KnownLink | None] = {}
         anonymous = set()
         for worker, row in changed:
             if row[3] and row[11][0]:

@@ -17,7 +17,7 @@ _AROUND: Final = 16  # values of an answer besides names and rows
 _COMPOUND: Final = frozenset(b"\xc0\xd0\xc1\xd1\xe0\xf0")  # constructors of lists, maps and arrays
 
 
-class Sheet:
+class QueryRows:
     """Rows of encoded cells. Owner: one query."""
 
     def __init__(self, names: list[str], *, paged: bool, listed: bool) -> None:

@@ -13,7 +13,7 @@ from router.interworker.region import MAX_QUOTAS, Region
 VHOST: Final = ""  # group name that stands for the whole vhost
 
 
-class Share:
+class SharedUsage:
     """Usage of one vhost, or of one of its groups. Owner: Shares."""
 
     __slots__ = ("_region", "addresses", "connections", "links", "senders", "slot")
@@ -71,10 +71,10 @@ class Share:
         }
 
 
-class Bound(NamedTuple):
+class LimitedUsage(NamedTuple):
     """Share, with the limits that the rules of one connection set for it."""
 
-    share: Share
+    share: SharedUsage
     limits: SharedLimits
 
     @property
@@ -95,12 +95,12 @@ class Bound(NamedTuple):
         return "maxAddresses" if len(share.addresses) >= limits.addresses else None
 
 
-class Shares:
+class SharedUsages:
     """Shares of all vhosts and groups. Owner: the policy."""
 
     def __init__(self, refused: Callable[[str], None]) -> None:
         """refused(text): called when no slot is left for a quota."""
-        self._shares: dict[tuple[str, str], Share] = {}
+        self._shares: dict[tuple[str, str], SharedUsage] = {}
         self._region: Region | None = None
         self._free: list[int] = []
         self._used = 0  # number of slots ever taken
@@ -110,16 +110,16 @@ class Shares:
         """Keep quotas in this region."""
         self._region = region
 
-    def bound(self, vhost: str, group: str, limits: SharedLimits) -> Bound:
+    def bound(self, vhost: str, group: str, limits: SharedLimits) -> LimitedUsage:
         """Return the share of a group, or of the vhost (VHOST), with these limits."""
-        share = self._shares.setdefault((vhost, group), Share())
+        share = self._shares.setdefault((vhost, group), SharedUsage())
         if limits.measured and share.slot is None and self._region is not None:
             slot = self._take()
             if slot is None:
                 self._refused(f"No quota for vhost '{vhost}' {group}: {MAX_QUOTAS} are in use".replace(" :", ":"))
             else:
                 share.measure(self._region, slot)
-        return Bound(share, limits)
+        return LimitedUsage(share, limits)
 
     def _take(self) -> int | None:
         if self._free:
@@ -146,6 +146,6 @@ class Shares:
                 if share.slot is not None:
                     self._region.reset_quota_worker(share.slot, worker)
 
-    def of_vhost(self, vhost: str) -> Iterator[tuple[str, Share]]:
+    def of_vhost(self, vhost: str) -> Iterator[tuple[str, SharedUsage]]:
         """Iterate over the shares of a vhost by group, including its own (VHOST)."""
         return ((group, share) for (name, group), share in self._shares.items() if name == vhost)
